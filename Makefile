@@ -1,0 +1,44 @@
+# Needs git, make and Python 3.11 or newer. What else is missing tools/setup.sh brings, once:
+# the stamp files in .venv keep every later run quick.
+
+bin := .venv/bin
+native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/build.py)
+
+help:  ## show what there is to make
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+
+demo: .venv/.with-demo  ## two processes move a file over a fabric; FILE=… chooses the file
+	@$(bin)/python examples/demo.py $(if $(FILE),"$(FILE)")
+
+test: .venv/.with-test  ## the tests, on every libfabric at hand; ARGS=… goes to pytest
+	@$(bin)/python -m tests $(ARGS)
+
+bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture; ARGS=… e.g. --quick
+	@mkdir -p build
+	@$(bin)/python -m benchmarks --json build/benchmark.json --picture build/benchmark.svg $(ARGS)
+
+lint: .venv/.with-lint  ## style and formatting
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+
+types: .venv/.with-test .venv/.with-lint  ## static types
+	$(bin)/mypy
+
+docs: .venv/.with-docs  ## the documentation, in build/docs
+	$(bin)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
+clean:  ## forget the environment and everything built
+	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
+
+.venv/.built: tools/setup.sh $(native)
+	@tools/setup.sh
+	@touch $@
+
+.venv/.with-%: .venv/.built
+	@$(bin)/python -m pip install --quiet --group $*
+	@touch $@
+
+.PHONY: help demo docs test bench lint types clean
+.PRECIOUS: .venv/.with-%
+.NOTPARALLEL:  # one pip at a time

@@ -1,0 +1,32 @@
+"""The two extension modules, for setup.py's ``cffi_modules``.
+
+``constants`` holds numbers only and links nothing. ``libfabric`` holds types and calls and links
+``libfabric.so.1``, which :mod:`aiofabric._ffi.load` finds before the module is imported.
+Build on the oldest headers that must be served: what is built on 1.17 also runs on 2.x, but not the
+other way round (the versioned symbols of fi_getinfo and fi_fabric are the newest that the linker sees).
+"""
+
+from pathlib import Path
+
+from cffi import FFI
+from cffi.pkgconfig import flags_from_pkgconfig
+
+here = Path(__file__).resolve().parent
+flags = flags_from_pkgconfig(["libfabric"])
+
+
+def text(name: str) -> str:
+    return (here / name).read_text(encoding="utf-8")
+
+
+constants = FFI()
+constants.cdef(text("constants.cdef.h"))
+constants.set_source(
+    "aiofabric._ffi._constants",
+    text("constants.src.c"),
+    include_dirs=flags["include_dirs"],
+)
+
+libfabric = FFI()
+libfabric.cdef(text("libfabric.cdef.h"))
+libfabric.set_source("aiofabric._ffi._libfabric", text("libfabric.src.c"), **flags)  # type: ignore[arg-type]  # the stub types extension keywords as str

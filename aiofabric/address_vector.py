@@ -1,0 +1,263 @@
+"""AddressVector: the peers of connectionless endpoints, under the numbers that transfers name them by (fi_av)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._ffi import constants, ffi, lib
+from .address import Address
+from .errors import FabricError, UnreachableError, check
+from .flags import AddressFormat, AvFlags, AvType
+from .resource import Handle, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .domain import Domain
+
+__all__ = ["AddressVector", "Peer"]
+
+_ROOM = 512  # bytes of the longest address of any provider, with space to spare
+_LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
+
+
+class Peer:
+    """An endpoint that an address vector knows. ``native`` is its fi_addr_t.
+
+    Sends name it (``to=peer``) and received messages bring it (`Message.source`). Each address has one Peer per
+    vector, so peers compare by identity.
+    """
+
+    __slots__ = ("__weakref__", "_contexts", "address", "native", "vector")
+
+    def __init__(self, address: Address, native: int, vector: AddressVector) -> None:
+        self.address = address
+        self.native = native
+        self.vector: AddressVector | None = vector  # None: removed
+        self._contexts: dict[int, Peer] = {}
+
+    def context(self, index: int) -> Peer:
+        """One of this peer's receive contexts, where it is a scalable endpoint; for ``to=`` (fi_rx_addr).
+
+        Raises:
+            ValueError: the address vector was opened without room for so many.
+        """
+        if self.vector is None:
+            raise ValueError(f"{self!r} was removed")
+        bits = self.vector.rx_ctx_bits
+        if not 0 <= index < 1 << bits:
+            raise ValueError(
+                f"there is no receive context {index}: its address vector has {bits} bits for their numbers"
+            )
+        if index not in self._contexts:
+            native = lib.fi_rx_addr(self.native, index, bits)
+            self._contexts[index] = Peer(self.address, native, self.vector)
+        return self._contexts[index]
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.native} {self.address}{' removed' if self.vector is None else ''}>"
+
+
+class AddressVector(Resource):
+    """The addresses that endpoints of a domain can send to.
+
+    Args:
+        domain: where to open it.
+        type: how addresses are numbered; 2.x numbers them 0, 1, 2 whatever is asked for.
+        count: how many addresses to expect; a hint.
+        name: of a vector that processes share (`Caps.SHARED_AV`).
+        flags: `AvFlags.READ` opens a shared one for reading.
+        rx_ctx_bits: bits of a peer's number that name one of its receive contexts (see `Peer.context`).
+
+    Raises:
+        FabricError: the provider refused (fi_av_open).
+
+    Man page: fi_av.
+    """
+
+    __slots__ = ("_natives", "_peers", "domain", "format", "rx_ctx_bits")
+
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        type: AvType = AvType.UNSPEC,
+        count: int = 0,
+        name: str | None = None,
+        flags: AvFlags | int = 0,
+        rx_ctx_bits: int = 0,
+    ) -> None:
+        domain._handle.check_open()
+        attr = ffi.new("struct fi_av_attr[2]")  # 2.x may copy a longer layout than the headers know
+        attr[0].type = int(type)
+        attr[0].count = count
+        attr[0].flags = int(flags)
+        attr[0].rx_ctx_bits = rx_ctx_bits
+        text = ffi.new("char[]", name.encode()) if name is not None else ffi.NULL
+        attr[0].name = text
+        out = ffi.new("struct fid_av **")
+        check(lib.fi_av_open(domain._handle.fid, attr, out, ffi.NULL), "fi_av_open")
+        self.domain = domain
+        self.rx_ctx_bits = rx_ctx_bits
+        self.format = domain.info.addr_format
+        self._handle = Handle("AddressVector", out[0], domain._handle)
+        self._peers: dict[Address, Peer] = {}
+        self._natives: dict[int, Peer] = {}
+
+    @property
+    def native(self) -> Any:
+        """The ``struct fid *``, for binding."""
+        return ffi.cast("struct fid *", self._handle.fid)
+
+    def insert(self, address: Address | str | bytes) -> Peer:
+        """Make ``address`` reachable; the peer that it already is, if it was inserted before.
+
+        Nothing is sent: connections are made by the first transfer.
+
+        Args:
+            address: an `Address`, an FI_ADDR_STR text such as ``fi_sockaddr://127.0.0.1:7471`` or ``fi_shm://1234``,
+                or raw bytes in the domain's own format, as a peer's ``local_address.raw`` is.
+
+        Raises:
+            ValueError: the address has another format or length than the domain's.
+            FabricError: the provider refused it.
+
+        Man page: fi_av (fi_av_insert).
+        """
+        self._handle.check_open()
+        address = self._fit(address)
+        if (known := self._peers.get(address)) is not None:
+            return known
+        out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
+        raw = ffi.new("char[]", address.raw)
+        rc = check(lib.fi_av_insert(self._handle.fid, raw, 1, out, 0, ffi.NULL), "fi_av_insert", peer=address)
+        return self._add(rc, address, out[0], "fi_av_insert")
+
+    def insert_service(self, node: str, service: str | int) -> Peer:
+        """Look a host and port up and make them reachable. May block while the name is resolved.
+
+        Raises:
+            FabricError: no such name, or the provider has no names (FI_ENOSYS).
+
+        Man page: fi_av (fi_av_insertsvc).
+        """
+        self._handle.check_open()
+        out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
+        where = f"{node}:{service}"
+        rc = lib.fi_av_insertsvc(self._handle.fid, node.encode(), str(service).encode(), out, 0, ffi.NULL)
+        check(rc, "fi_av_insertsvc", peer=where)
+        if rc != 1:
+            raise UnreachableError(constants.FI_EHOSTUNREACH, "fi_av_insertsvc", peer=where)
+        return self._add(rc, self._lookup(out[0]), out[0], "fi_av_insertsvc")
+
+    def insert_symmetric(self, node: str, nodes: int, service: str | int, services: int) -> list[Peer]:
+        """Make ``nodes`` hosts counted up from ``node`` reachable, at ``services`` ports counted up from ``service``.
+
+        Man page: fi_av (fi_av_insertsym).
+        """
+        self._handle.check_open()
+        count = nodes * services
+        if nodes < 1 or services < 1:
+            raise ValueError("at least one node and one service")
+        out = ffi.new("fi_addr_t[]", [constants.FI_ADDR_NOTAVAIL] * count)
+        fid, first = self._handle.fid, str(service).encode()
+        rc = lib.fi_av_insertsym(fid, node.encode(), nodes, first, services, out, 0, ffi.NULL)
+        check(rc, "fi_av_insertsym", peer=f"{node}:{service}")
+        return [self._add(rc == count, self._lookup(native), native, "fi_av_insertsym") for native in out]
+
+    def remove(self, peer: Peer) -> None:
+        """Forget a peer: it can no longer be sent to, and its messages have no `Message.source`.
+
+        Man page: fi_av (fi_av_remove).
+        """
+        self._handle.check_open()
+        self.check(peer)
+        self.forget(peer)
+        self.release(peer.native)
+
+    def check(self, peer: Peer) -> None:
+        """Raise ValueError unless ``peer`` is of this vector and was not removed."""
+        if peer.vector is not self:
+            gone = "was removed" if peer.vector is None else "belongs to another address vector"
+            raise ValueError(f"{peer!r} {gone}")
+
+    def forget(self, peer: Peer) -> None:
+        """Take a peer out of use, and keep its number for transfers that are still under way; see `release`."""
+        del self._peers[peer.address], self._natives[peer.native]
+        for each in (peer, *peer._contexts.values()):
+            each.vector = None
+
+    def release(self, native: int) -> None:
+        """Give the number of a forgotten peer back to the provider, unless somebody has it again."""
+        if not self.closed and native not in self._natives:
+            rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
+            if rc != -constants.FI_EINVAL:  # 2.x's sockets: the peer was never sent to; it is removed all the same
+                check(rc, "fi_av_remove")
+
+    def find(self, native: int | None) -> Peer | None:
+        """The peer with this number, as a completion brings it; None for an unknown source."""
+        return self._natives.get(native) if native is not None else None
+
+    def lookup(self, peer: Peer) -> Address:
+        """The address that the provider has under the peer's number.
+
+        Man page: fi_av (fi_av_lookup).
+        """
+        self._handle.check_open()
+        self.check(peer)
+        return self._lookup(peer.native)
+
+    def straddr(self, address: Address | Peer) -> str:
+        """The provider's text of an address.
+
+        Man page: fi_av (fi_av_straddr).
+        """
+        self._handle.check_open()
+        raw = ffi.new("char[]", self._fit(address.address if isinstance(address, Peer) else address).raw)
+        room, size = ffi.new("char[]", _ROOM), ffi.new("size_t *", _ROOM)
+        lib.fi_av_straddr(self._handle.fid, raw, room, size)
+        text: str = ffi.string(room).decode(errors="replace")
+        return text
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(list(self._peers.values()))
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def __contains__(self, address: object) -> bool:
+        return address in self._peers or (isinstance(address, Peer) and address.vector is self)
+
+    def _fit(self, address: Address | str | bytes) -> Address:
+        """An address in the domain's format. The providers read as many bytes as their format has, unasked."""
+        if isinstance(address, bytes | bytearray | memoryview):
+            address = Address(self.format, bytes(address))
+        elif isinstance(address, str):
+            address = Address.from_str(address)
+        own = self.domain.info.src_addr
+        if address.format != self.format and not (
+            address.family and self.format in (AddressFormat.SOCKADDR, AddressFormat.FORMAT_UNSPEC)
+        ):
+            raise ValueError(f"{address} has the format {address.format}; this domain's addresses are {self.format}")
+        if self.format == AddressFormat.ADDR_STR:
+            if len(address.raw) > _LONGEST_NAME:
+                raise ValueError(f"a text address has at most {_LONGEST_NAME} bytes, not {len(address.raw)}")
+        elif own is not None and own.family == address.family and len(address.raw) != len(own.raw):
+            raise ValueError(f"an address of this domain has {len(own.raw)} bytes, not {len(address.raw)}")
+        return address
+
+    def _lookup(self, native: int) -> Address:
+        room, size = ffi.new("char[]", _ROOM), ffi.new("size_t *", _ROOM)
+        check(lib.fi_av_lookup(self._handle.fid, native, room, size), "fi_av_lookup")
+        return Address(self.format, bytes(ffi.buffer(room, min(size[0], _ROOM))))
+
+    def _add(self, inserted: int, address: Address, native: int, call: str) -> Peer:
+        if not inserted or native == constants.FI_ADDR_NOTAVAIL:
+            raise FabricError(constants.FI_EADDRNOTAVAIL, call, peer=address)
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = self._natives[native] = Peer(address, native, self)
+        return peer
+
+    def __repr__(self) -> str:
+        return f"<AddressVector of {self.domain!r}, {len(self)} peers{' closed' if self.closed else ''}>"

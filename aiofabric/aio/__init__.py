@@ -1,0 +1,14 @@
+"""asyncio transports, servers and streams over a fabric: asyncio's own names and arguments.
+
+What runs on ``loop.create_connection``, ``loop.create_server``, ``asyncio.open_connection`` or
+``asyncio.start_server`` runs on the functions of the same names here, on asyncio's loop and on uvloop's.
+"""
+
+from aiofabric.aio.connect import create_connection as create_connection
+from aiofabric.aio.connect import create_server as create_server
+from aiofabric.aio.connect import open_connection as open_connection
+from aiofabric.aio.connect import start_server as start_server
+from aiofabric.aio.server import Server as Server
+from aiofabric.aio.sockinfo import FabricSocket as FabricSocket
+from aiofabric.aio.tls import start_tls as start_tls
+from aiofabric.aio.transport import FabricTransport as FabricTransport

@@ -1,0 +1,177 @@
+"""create_connection, create_server, open_connection, start_server: asyncio's, with a fabric underneath."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from aiofabric.address import Address
+from aiofabric.aio.server import Server
+from aiofabric.aio.sockinfo import FabricSocket, socket_name
+from aiofabric.aio.tls import LoopWithTLS, tls_protocol
+from aiofabric.aio.transport import FabricTransport
+from aiofabric.channel.connect import connect_channel
+from aiofabric.transport.connect import listen
+
+if TYPE_CHECKING:
+    import ssl as _ssl
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aiofabric.channel.endpoint import EndpointChannel
+    from aiofabric.domain import Domain
+
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+LIMIT = 2**16
+"""Default buffer limit of a StreamReader, in bytes; asyncio's own."""
+
+
+def _describe(channel: EndpointChannel) -> dict[str, Any]:
+    local, peer = channel.local_address, channel.peer_address
+    return {
+        "sockname": socket_name(local),
+        "peername": socket_name(peer),
+        "socket": FabricSocket(local, peer),
+        "fabric": channel.info,
+    }
+
+
+async def create_connection(
+    protocol_factory: Callable[[], P],
+    host: str | Address | None = None,
+    port: int | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    ssl: _ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    ssl_handshake_timeout: float | None = None,
+    ssl_shutdown_timeout: float | None = None,
+) -> tuple[asyncio.Transport, P]:
+    """Connect to a fabric address; return ``(transport, protocol)``, like ``loop.create_connection``.
+
+    The other end is made by :func:`create_server`, :func:`start_server` or
+    :func:`aiofabric.streams.listen_stream`. Cancelling closes what was begun.
+
+    Raises: FabricConnectionError and its kin, NoProviderError, ssl.SSLError.
+    """
+    if server_hostname is None and ssl is not None:
+        if not host:
+            raise ValueError("You must set server_hostname when using ssl without a host")
+        server_hostname = host.host if isinstance(host, Address) else host
+    if server_hostname is not None and ssl is None:
+        raise ValueError("server_hostname is only meaningful with ssl")
+    loop = asyncio.get_running_loop()
+    channel = await connect_channel(host, port, provider=provider, domain=domain)
+    waiter: asyncio.Future[None] = loop.create_future()
+    try:
+        protocol = protocol_factory()
+        if ssl is None:
+            transport = FabricTransport(loop, channel, protocol, waiter, extra=_describe(channel))
+        else:
+            tls = tls_protocol(
+                loop,
+                protocol,
+                ssl,
+                waiter,
+                server_hostname=server_hostname,
+                ssl_handshake_timeout=ssl_handshake_timeout,
+                ssl_shutdown_timeout=ssl_shutdown_timeout,
+            )
+            FabricTransport(loop, channel, tls, extra=_describe(channel))
+            transport = tls._app_transport
+    except BaseException:
+        channel.abort()
+        raise
+    try:
+        await waiter
+    except BaseException:
+        transport.close()
+        raise
+    return transport, protocol
+
+
+async def create_server(
+    protocol_factory: Callable[[], asyncio.BaseProtocol],
+    host: str | Address | Sequence[str] | None = None,
+    port: int | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    ssl: _ssl.SSLContext | None = None,
+    ssl_handshake_timeout: float | None = None,
+    ssl_shutdown_timeout: float | None = None,
+    start_serving: bool = True,
+) -> Server:
+    """Listen on one or several hosts; every connection gets a protocol, like ``loop.create_server``.
+
+    Port 0 or None lets the provider choose: see ``server.sockets[0].getsockname()``.
+
+    Raises: FabricError, NoProviderError.
+    """
+    loop = asyncio.get_running_loop()
+
+    def begin(channel: EndpointChannel, server: Server) -> None:
+        try:
+            protocol = protocol_factory()
+            if ssl is not None:
+                protocol = tls_protocol(
+                    loop,
+                    protocol,
+                    ssl,
+                    None,
+                    server_side=True,
+                    ssl_handshake_timeout=ssl_handshake_timeout,
+                    ssl_shutdown_timeout=ssl_shutdown_timeout,
+                )
+            FabricTransport(loop, channel, protocol, extra=_describe(channel), server=server)
+        except BaseException:
+            channel.abort()
+            raise
+
+    hosts = [host] if host is None or isinstance(host, str | Address) else host
+    async with AsyncExitStack() as resources:
+        listeners = [
+            await resources.enter_async_context(listen(each, port, provider=provider, domain=domain)) for each in hosts
+        ]
+        server = Server(listeners, resources.pop_all(), begin)
+    if start_serving:
+        await server.start_serving()
+    return server
+
+
+async def open_connection(
+    host: str | Address | None = None, port: int | str | None = None, *, limit: int = LIMIT, **kwds: Any
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect; return ``(reader, writer)``, like ``asyncio.open_connection``.
+
+    ``writer.start_tls`` works on every loop. Keywords are those of :func:`create_connection`.
+    """
+    loop = cast("asyncio.AbstractEventLoop", LoopWithTLS(asyncio.get_running_loop()))
+    reader = asyncio.StreamReader(limit=limit, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await create_connection(lambda: protocol, host, port, **kwds)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def start_server(
+    client_connected_cb: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None],
+    host: str | Address | Sequence[str] | None = None,
+    port: int | str | None = None,
+    *,
+    limit: int = LIMIT,
+    **kwds: Any,
+) -> Server:
+    """Serve each client with a ``(reader, writer)`` pair, like ``asyncio.start_server``.
+
+    Keywords are those of :func:`create_server`.
+    """
+    loop = cast("asyncio.AbstractEventLoop", LoopWithTLS(asyncio.get_running_loop()))
+
+    def factory() -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader(limit=limit, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
+
+    return await create_server(factory, host, port, **kwds)

@@ -1,0 +1,143 @@
+"""The asyncio Server: listeners whose accepted connections become transports."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from aiofabric.aio.sockinfo import FabricSocket
+from aiofabric.channel.connect import accept_channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AsyncExitStack
+
+    from aiofabric.aio.transport import FabricTransport
+    from aiofabric.channel.endpoint import EndpointChannel
+    from aiofabric.cm.listener import Listener
+    from aiofabric.cm.requests import ConnectionRequest
+
+
+class Server(asyncio.AbstractServer):
+    """What :func:`create_server` returns; the same methods as asyncio's own server.
+
+    The listeners are bound from the start; a client that comes before :meth:`start_serving` waits in their
+    backlog.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        resources: AsyncExitStack,
+        begin: Callable[[EndpointChannel, Server], object],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listeners: Sequence[Listener] | None = listeners
+        self._resources = resources
+        self._begin = begin
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transports: weakref.WeakSet[FabricTransport] = weakref.WeakSet()
+        self._attached = 0
+        self._serving = False
+        self._forever: asyncio.Future[None] | None = None
+        self._ended = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} sockets={self.sockets!r}>"
+
+    @property
+    def sockets(self) -> tuple[FabricSocket, ...]:
+        """One stand-in for each listener, with ``getsockname()``; empty once closed."""
+        return tuple(FabricSocket(listener.address) for listener in self._listeners or ())
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def is_serving(self) -> bool:
+        return self._serving
+
+    async def start_serving(self) -> None:
+        if self._listeners is None:
+            raise RuntimeError(f"server {self!r} is closed")
+        if not self._serving:
+            self._serving = True
+            for listener in self._listeners:
+                self._spawn(self._accept(listener))
+
+    async def serve_forever(self) -> None:
+        if self._forever is not None:
+            raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
+        await self.start_serving()
+        self._forever = self._loop.create_future()
+        try:
+            await self._forever
+        except asyncio.CancelledError:
+            self.close()
+            await self.wait_closed()
+            raise
+        finally:
+            self._forever = None
+
+    def close(self) -> None:
+        """Stop listening; established connections go on."""
+        if self._listeners is None:
+            return
+        self._listeners = None
+        self._serving = False
+        for task in self._tasks:
+            task.cancel()
+        self._spawn(self._resources.aclose())
+        if self._forever is not None and not self._forever.done():
+            self._forever.cancel()
+
+    def close_clients(self) -> None:
+        """Close every transport of this server."""
+        for transport in list(self._transports):
+            transport.close()
+
+    def abort_clients(self) -> None:
+        """Abort every transport of this server."""
+        for transport in list(self._transports):
+            transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the server is closed and all its connections have ended."""
+        await asyncio.shield(self._ended)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler(
+                {"message": "a server's listener failed", "exception": error, "task": task}
+            )
+        self._perhaps_ended()
+
+    def _perhaps_ended(self) -> None:
+        if self._listeners is None and not self._tasks and not self._attached and not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _accept(self, listener: Listener) -> None:
+        async for request in listener:
+            self._spawn(self._handshake(request))
+
+    async def _handshake(self, request: ConnectionRequest) -> None:
+        try:
+            channel = await accept_channel(request)
+        except OSError:  # this client spoke another protocol or left meanwhile; the others go on
+            return
+        self._begin(channel, self)
+
+    def _attach(self, transport: FabricTransport) -> None:
+        self._attached += 1
+        self._transports.add(transport)
+
+    def _detach(self, transport: FabricTransport) -> None:
+        self._attached -= 1
+        self._transports.discard(transport)
+        self._perhaps_ended()

@@ -1,0 +1,64 @@
+"""What servers ask of a transport's socket, answered from the fabric addresses: there is no socket."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Any
+
+
+class FabricSocket:
+    """The answer to ``get_extra_info("socket")`` and an item of ``server.sockets``.
+
+    It names both ends as a socket would, with None where a fabric's addresses have no host and port. Options are
+    accepted and change nothing: those that programs set (TCP_NODELAY, keep-alive) mean nothing to a fabric. It
+    has no file descriptor: nobody can read beside us.
+    """
+
+    def __init__(self, local: Any, peer: Any = None) -> None:
+        self._local = socket_name(local)
+        self._peer = socket_name(peer)
+        self._connected = peer is not None
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """AF_INET or AF_INET6 for a fabric addressed by IP, otherwise AF_UNSPEC."""
+        if self._local is None:
+            return socket.AF_UNSPEC
+        return socket.AF_INET6 if ":" in self._local[0] else socket.AF_INET
+
+    @property
+    def type(self) -> socket.SocketKind:
+        return socket.SOCK_STREAM
+
+    @property
+    def proto(self) -> int:
+        return 0
+
+    def getsockname(self) -> tuple[str, int] | None:
+        return self._local
+
+    def getpeername(self) -> tuple[str, int] | None:
+        if not self._connected:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return self._peer
+
+    def setsockopt(self, *_: Any) -> None:
+        pass
+
+    def getsockopt(self, *_: Any) -> int:
+        return 0
+
+    def fileno(self) -> int:
+        return -1
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._local} -> {self._peer}>"
+
+
+def socket_name(address: Any) -> tuple[str, int] | None:
+    """``(host, port)`` of a fabric address that has them: asyncio's sockname and peername."""
+    if address is None or address.host is None:
+        return None
+    return address.host, address.port

@@ -1,0 +1,93 @@
+"""TLS over any transport, on any loop: asyncio's own TLS protocol, which uvloop's loop would refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.sslproto import SSLProtocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def tls_protocol(
+    loop: asyncio.AbstractEventLoop,
+    protocol: asyncio.BaseProtocol,
+    sslcontext: ssl.SSLContext,
+    waiter: asyncio.Future[None] | None,
+    *,
+    server_side: bool = False,
+    server_hostname: str | None = None,
+    ssl_handshake_timeout: float | None = None,
+    ssl_shutdown_timeout: float | None = None,
+    call_connection_made: bool = True,
+) -> Any:
+    """The protocol that stands between a transport and the application's ``protocol``."""
+    return SSLProtocol(
+        loop,
+        protocol,
+        sslcontext,
+        waiter,  # type: ignore[arg-type]  # None is for servers, where nobody waits
+        server_side,
+        server_hostname,
+        call_connection_made,
+        ssl_handshake_timeout,  # type: ignore[arg-type]  # seconds, of which fractions are welcome
+        ssl_shutdown_timeout,
+    )
+
+
+async def start_tls(
+    transport: asyncio.Transport,
+    protocol: asyncio.BaseProtocol,
+    sslcontext: ssl.SSLContext,
+    *,
+    server_side: bool = False,
+    server_hostname: str | None = None,
+    ssl_handshake_timeout: float | None = None,
+    ssl_shutdown_timeout: float | None = None,
+) -> asyncio.Transport:
+    """Upgrade ``transport`` to TLS; return the transport that ``protocol`` uses from now on.
+
+    Like ``loop.start_tls``, which asyncio's own loops also offer for our transports; uvloop's knows only its
+    own. Cancelling closes the transport.
+    """
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    tls = tls_protocol(
+        loop,
+        protocol,
+        sslcontext,
+        waiter,
+        server_side=server_side,
+        server_hostname=server_hostname,
+        ssl_handshake_timeout=ssl_handshake_timeout,
+        ssl_shutdown_timeout=ssl_shutdown_timeout,
+        call_connection_made=False,
+    )
+    transport.pause_reading()  # what arrives now is ciphertext, for a protocol not yet connected
+    transport.set_protocol(tls)
+    tls.connection_made(transport)
+    transport.resume_reading()
+    try:
+        await waiter
+    except BaseException:
+        transport.close()
+        raise
+    upgraded: asyncio.Transport = tls._app_transport
+    return upgraded
+
+
+class LoopWithTLS:
+    """The running loop with our :func:`start_tls` in place of its own.
+
+    asyncio's StreamWriter upgrades itself through the loop it was given; given this one, it does so on uvloop
+    as well.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    start_tls = staticmethod(start_tls)

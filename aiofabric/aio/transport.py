@@ -1,0 +1,263 @@
+"""An asyncio transport over a byte channel: everything is a plain call, so a connection costs no task.
+
+What arrives is handed to the protocol from the reactor's own turn: one copy, from the pool into the buffer of
+a BufferedProtocol or into the ``bytes`` of ``data_received``. A paused transport takes nothing, and then the
+peer's credits run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from asyncio.constants import _SendfileMode
+from asyncio.transports import _FlowControlMixin
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiofabric.channel.base import ByteChannel
+
+READ_SIZE = 256 * 1024
+"""Most bytes one ``data_received`` is given (asyncio's own transports use the same)."""
+
+LINGER = 5.0
+"""Seconds that a closed transport waits for the peer to confirm the end before it lets go."""
+
+
+class Owner(Protocol):
+    """A server, as the transports that it made see it."""
+
+    def _attach(self, transport: FabricTransport) -> None: ...
+    def _detach(self, transport: FabricTransport) -> None: ...
+
+
+class FabricTransport(_FlowControlMixin):
+    """A bidirectional asyncio transport; made by :func:`create_connection` and :func:`create_server`.
+
+    ``write`` sends small data at once. What cannot go out is sent from where it lies: ``bytes`` without a
+    copy, anything mutable from a private copy, since asyncio lets the caller change it. The watermarks count
+    bytes that the provider has not finished with.
+
+    asyncio's flow-control mixin supplies the watermarks: ``loop.sendfile`` knows transports by it.
+    """
+
+    _start_tls_compatible = True
+    _sendfile_compatible = _SendfileMode.FALLBACK
+
+    if TYPE_CHECKING:  # what the mixin brings and typeshed leaves out
+        _loop: asyncio.AbstractEventLoop
+
+        def _maybe_pause_protocol(self) -> None: ...
+        def _maybe_resume_protocol(self) -> None: ...
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: ByteChannel,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        extra: Mapping[str, Any],
+        server: Owner | None = None,
+    ) -> None:
+        super().__init__(dict(extra), loop)
+        self._channel = channel
+        self._server = server
+        self._queued = 0
+        self._eof = False
+        self._closing = False
+        self._lost = False
+        self._released = False
+        self._paused = False
+        self._linger: asyncio.TimerHandle | None = None
+        self.set_protocol(protocol)
+        if server is not None:
+            server._attach(self)
+        loop.call_soon(self._begin, waiter)
+
+    def _begin(self, waiter: asyncio.Future[None] | None) -> None:
+        try:
+            self._protocol.connection_made(self)
+        finally:
+            if self.is_reading():
+                self._listen()
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._released else "closing" if self._closing else "open"
+        return (
+            f"<{type(self).__name__} {state} {self._channel.local_address} -> {self._channel.peer_address}"
+            f" queued={self._queued}>"
+        )
+
+    def __del__(self) -> None:
+        if not self._released:
+            warnings.warn(f"unclosed transport {self!r}", ResourceWarning, stacklevel=2, source=self)
+
+    # -- the protocol ---------------------------------------------------------------------------------------
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol: Any = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    # -- receiving ------------------------------------------------------------------------------------------
+
+    def is_reading(self) -> bool:
+        return not self._closing and not self._paused
+
+    def pause_reading(self) -> None:
+        if self.is_reading():
+            self._paused = True
+            self._channel.watch(None)
+
+    def resume_reading(self) -> None:
+        if self._closing or not self._paused:
+            return
+        self._paused = False
+        self._listen()
+
+    def _listen(self) -> None:
+        self._channel.watch(self._readable)
+        if self._channel.readable:
+            self._loop.call_soon(self._readable)
+
+    def _readable(self) -> None:
+        while self._channel.readable and self.is_reading():
+            try:
+                more = self._fill_buffer() if self._buffered else self._hand_over()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except OSError as exc:
+                self._force_close(exc)
+            except BaseException as exc:
+                self._fatal_error(exc, "Fatal error: the protocol could not take what arrived.")
+            else:
+                if not more:
+                    return
+
+    def _hand_over(self) -> bool:
+        data = self._channel.try_recv(READ_SIZE)
+        if data:
+            self._protocol.data_received(data)
+        elif data is not None:
+            self._ended()
+        return bool(data)
+
+    def _fill_buffer(self) -> bool:
+        with memoryview(self._protocol.get_buffer(-1)) as whole, whole.cast("B") as buffer:
+            if not buffer:
+                raise RuntimeError("get_buffer() returned an empty buffer")
+            count = self._channel.try_recv_into(buffer)
+        if count:
+            self._protocol.buffer_updated(count)
+        elif count is not None:
+            self._ended()
+        return bool(count)
+
+    def _ended(self) -> None:
+        self._channel.watch(None)
+        if not self._protocol.eof_received():
+            self.close()
+
+    # -- sending --------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if self._eof:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if not data or self._lost:
+            return
+        view = memoryview(data).cast("B")
+        if not self._queued:
+            try:
+                view = view[self._channel.try_send(view) :]
+            except OSError as exc:
+                self._force_close(exc)
+                return
+            if not view:
+                return
+        if not isinstance(data, bytes):
+            view = memoryview(bytes(view))
+        size = len(view)
+        self._queued += size
+        self._channel.post(view, lambda error: self._sent(size, error))
+        self._maybe_pause_protocol()
+
+    def _sent(self, size: int, error: BaseException | None) -> None:
+        self._queued -= size
+        if self._lost:
+            return
+        if error is not None:
+            self._force_close(error)
+            return
+        self._maybe_resume_protocol()
+        if self._closing and not self._queued:
+            self._finish()
+
+    def get_write_buffer_size(self) -> int:
+        return self._queued
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._closing and not self._eof:
+            self._eof = True
+            self._channel.shutdown_write()
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._channel.watch(None)
+        if not self._queued:
+            self._finish()
+
+    def abort(self) -> None:
+        self._force_close(None)
+
+    def _finish(self) -> None:
+        """All is sent: tell the peer and wait, for a while, until it has heard."""
+        self._lost = True
+        self._linger = self._loop.call_later(LINGER, self._channel.abort)
+        self._channel.close(self._finished)
+
+    def _finished(self) -> None:
+        self._loop.call_soon(self._release, None)
+
+    def _force_close(self, exc: BaseException | None) -> None:
+        """Also the name by which asyncio's TLS layer gives up on the transport under it."""
+        ending = self._lost
+        self._closing = self._lost = True
+        self._channel.watch(None)
+        self._channel.abort()
+        if not ending:
+            self._loop.call_soon(self._release, exc)
+
+    def _fatal_error(self, exc: BaseException, message: str) -> None:
+        self._loop.call_exception_handler(
+            {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
+        )
+        self._force_close(exc)
+
+    def _release(self, exc: Any) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        self._released = True
+        try:
+            self._protocol.connection_lost(exc)
+        finally:
+            if self._server is not None:
+                self._server._detach(self)

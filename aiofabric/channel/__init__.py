@@ -1,0 +1,1 @@
+"""The byte channel under streams and asyncio transports: frames, credits, flow control."""

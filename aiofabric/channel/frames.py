@@ -1,0 +1,115 @@
+"""What two byte channels say to each other: the words, without any I/O.
+
+A connection opens with a `Hello` from each side, in the private data of the request and of its acceptance. Then
+every message is a frame: a header of four bytes, and bytes of the stream behind it in data frames only ::
+
+    byte 0     kind: DATA, GRANT, END, CLOSE
+    bytes 1-3  credits granted with this frame, in any kind; little-endian
+
+A credit is the right to send one byte that the other side may have to keep. A data frame costs its payload and
+`FRAME_COST` for the keeping, so that a flood of tiny frames is bounded as well. The other kinds cost nothing:
+they are dealt with when they arrive.
+
+END says that no more bytes will come, so that an orderly end can be told from a lost peer. CLOSE says that its
+sender takes nothing more either; it is answered with CLOSE, and whoever has both sent and received one may end
+the connection. Without that exchange the last frames of one side would meet a closed socket, and the reset that
+answers them destroys what the other side has not read yet.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from aiofabric.errors import FabricConnectionAbortedError
+
+__all__ = [
+    "BYTES",
+    "CLOSE",
+    "DATA",
+    "END",
+    "FRAME_COST",
+    "GRANT",
+    "HEADER_SIZE",
+    "MESSAGES",
+    "PLAIN",
+    "Hello",
+    "header",
+    "protocol_error",
+]
+
+DATA: Final = 0
+GRANT: Final = 1
+END: Final = 2
+CLOSE: Final = 3
+
+HEADER_SIZE: Final = 4
+
+FRAME_COST: Final = 64
+"""What a queued frame takes beside its payload: an object's header and its place in a queue."""
+
+BYTES: Final = 0
+MESSAGES: Final = 1
+
+PLAIN: Final = bytes(HEADER_SIZE)
+"""The header of a data frame that grants nothing: that of most frames."""
+
+_HELLO = struct.Struct("<4sBB?xIII")
+_MAGIC = b"aioF"
+_VERSION = 1
+_MOST_CREDITS = (1 << 24) - 1
+
+
+def header(kind: int, credits: int) -> bytes:
+    """The header of a frame that grants ``credits``."""
+    return (kind | credits << 8).to_bytes(HEADER_SIZE, "little")
+
+
+def protocol_error(detail: str, peer: object = None) -> FabricConnectionAbortedError:
+    """The peer sent what no channel sends."""
+    return FabricConnectionAbortedError(errno.EPROTO, "byte channel", peer=peer, detail=detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """How one side receives, and what it takes the connection for.
+
+    ``recv_size``: bytes of its receive buffers. ``window``: bytes that it may have to keep, and so the other
+    side's credits at the start. ``kind``: `BYTES`, or `MESSAGES` on top of them; a stream of messages that meets
+    a stream of bytes is refused at once. The rest is for messages: whether small ones may share a frame, and how
+    long one may be.
+    """
+
+    recv_size: int
+    window: int
+    kind: int = BYTES
+    packing: bool = False
+    max_message_size: int = 0
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the stream that one frame to this side may carry."""
+        return min(self.recv_size - HEADER_SIZE, self.window - FRAME_COST)
+
+    def pack(self) -> bytes:
+        """The private data that says so."""
+        sizes = (self.recv_size, self.window, self.max_message_size)
+        return _HELLO.pack(_MAGIC, _VERSION, self.kind, self.packing, *sizes)
+
+    @classmethod
+    def unpack(cls, param: bytes, *, kind: int) -> Hello:
+        """Read the other side's hello; a FabricConnectionAbortedError says what is wrong with it."""
+        if len(param) != _HELLO.size or not param.startswith(_MAGIC):
+            raise protocol_error("The peer does not speak the byte channel's protocol")
+        _, version, theirs, packing, *sizes = _HELLO.unpack(param)
+        if version != _VERSION:
+            raise protocol_error(f"The peer speaks version {version} of the byte channel; this is {_VERSION}")
+        if theirs != kind:
+            raise protocol_error("One side opened a stream of bytes, the other one a stream of messages")
+        recv_size, window, max_message_size = sizes
+        hello = cls(recv_size, window, theirs, packing, max_message_size)
+        if hello.payload < 1 or window > _MOST_CREDITS:
+            raise protocol_error(f"The peer offers receive buffers of {recv_size} bytes, {window} in all")
+        return hello

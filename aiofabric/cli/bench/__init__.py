@@ -1,0 +1,55 @@
+"""A quick look at speed: two processes over loopback, aiofabric beside plain asyncio sockets.
+
+Every loop that is installed is measured. For careful numbers, see the benchmarks of the project.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from aiofabric.cli.bench.progress import Progress
+from aiofabric.cli.bench.race import race
+from aiofabric.cli.bench.work import WORKS
+from aiofabric.cli.table import table
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["configure", "run"]
+
+_LOOPS = ("asyncio", "uvloop")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the arguments."""
+    parser.add_argument("-p", "--provider", metavar="NAME", default="tcp", help="provider (%(default)s)")
+    parser.add_argument(
+        "-t", "--time", metavar="SECONDS", type=_seconds, default=0.5, help="time for each number (%(default)s)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, and print the table."""
+    loops = [loop for loop in _LOOPS if find_spec(loop)]
+    transports = {"asyncio sockets": "", f"aiofabric {options.provider}": options.provider}
+    rows = []
+    with Progress(len(loops) * len(transports) * len(WORKS)) as progress:
+        for loop in loops:
+            for name, provider in transports.items():
+                cells = []
+                for work, result in race(loop, provider, options.time):
+                    progress.step(f"{name} on {loop}")
+                    cells.append(work.words(result))
+                rows.append((loop, name, *cells))
+    print(table(("LOOP", "TRANSPORT", *(work.title for work in WORKS)), rows, align="<<" + ">" * len(WORKS)))
+    return 0
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (seconds := float(text)) <= 60:
+        raise ValueError(text)
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"

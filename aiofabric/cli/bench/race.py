@@ -1,0 +1,52 @@
+"""Two processes for each contender: a server that serves one client, and the client that measures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aiofabric.cli.bench.work import WORKS, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["race"]
+
+
+def race(loop: str, provider: str, seconds: float) -> Iterator[tuple[Work, float]]:
+    """Yield each work's result as it comes. No provider: asyncio's own sockets.
+
+    Raises:
+        ChildProcessError: one of the two failed, in its words.
+    """
+    with _side("serve", loop, provider) as server:
+        port = _line(server)
+        with _side("measure", loop, provider, port, str(seconds)) as client:
+            for work in WORKS:
+                yield work, json.loads(_line(client))
+
+
+@contextmanager
+def _side(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "aiofabric.cli.bench.side", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as side:
+        try:
+            yield side
+        finally:
+            side.kill()
+
+
+def _line(side: subprocess.Popen[str]) -> str:
+    assert side.stdout is not None
+    assert side.stderr is not None
+    if line := side.stdout.readline().strip():
+        return line
+    raise ChildProcessError(side.stderr.read().strip().rpartition("\n")[2])

@@ -1,0 +1,72 @@
+"""Examine this machine: what aiofabric needs, what it would run faster with, and how to get there.
+
+The exit status is 1 when something failed; a warning does not count.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from aiofabric.cli.doctor.findings import Finding, Level
+from aiofabric.cli.doctor.library import environment, library, signals
+from aiofabric.cli.doctor.machine import infiniband, locked_memory, open_files, shared_memory
+from aiofabric.cli.doctor.providers import providers
+from aiofabric.cli.table import DIM, GREEN, RED, YELLOW, paint, width
+from aiofabric.errors import LibfabricNotFound
+from aiofabric.info import library_version
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+__all__ = ["configure", "run"]
+
+_COLOURS = {Level.OK: GREEN, Level.WARNING: YELLOW, Level.FAILURE: RED}
+_WORD, _SUBJECT = 5, 19  # columns
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the arguments: there are none."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine, print each finding as it comes, and sum up."""
+    counts = Counter[Level]()
+    for finding in _examine():
+        _show(finding)
+        counts[finding.level] += 1
+    failures, warnings = counts[Level.FAILURE], counts[Level.WARNING]
+    print(f"\n{_number(failures, 'failure')}, {_number(warnings, 'warning')}")
+    return 1 if failures else 0
+
+
+def _examine() -> Iterator[Finding]:
+    yield library()
+    yield from chain(locked_memory(), open_files(), shared_memory())
+    try:
+        library_version()
+    except LibfabricNotFound:
+        return  # all that follows would say the same
+    yield from chain(environment(), infiniband(), signals(), providers())
+
+
+def _show(finding: Finding) -> None:
+    room = max(min(width(), 120) - _WORD - _SUBJECT - 4, 20)
+    lines = [line for part in finding.text.splitlines() for line in textwrap.wrap(part, room)]
+    cures = [line for part in finding.cure.splitlines() for line in textwrap.wrap(part, room - 6)]
+    word = paint(f"{finding.level.value:{_WORD}}", _COLOURS[finding.level])
+    indent = " " * (_WORD + _SUBJECT + 4)
+    print(f"{word}  {finding.subject:{_SUBJECT}}  {lines[0]}")
+    for line in lines[1:]:
+        print(indent + line)
+    for number, line in enumerate(cures):
+        print(f"{indent}{paint('      ' if number else 'cure: ', DIM)}{line}")
+    sys.stdout.flush()  # the next one may take a while
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,79 @@
+"""libfabric itself: which one, what the environment tells it, and what it does to the process."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aiofabric.cli.doctor.findings import Finding, Level
+from aiofabric.cli.doctor.probe import ask
+from aiofabric.errors import LibfabricNotFound, NoProviderError
+from aiofabric.features import describe
+from aiofabric.info import getinfo, parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["environment", "library", "signals"]
+
+
+def library() -> Finding:
+    """Which libfabric answers, from where."""
+    try:
+        return Finding(Level.OK, "library", describe())
+    except LibfabricNotFound as error:
+        # Its text ends with the cures, under a line of their own where there are several.
+        text, _, cures = str(error).partition("\nAny one of these helps:\n")
+        return Finding(
+            Level.FAILURE,
+            "library",
+            text,
+            cures or "name a libfabric.so.1 that exists in AIOFABRIC_LIBFABRIC, or unset it",
+        )
+
+
+def environment() -> Iterator[Finding]:
+    """Variables that libfabric would read but for a slip, and those that take providers away."""
+    with suppress(NoProviderError):
+        getinfo()  # providers make their variables known when they are looked for
+    known = {parameter.name for parameter in parameters()}
+    for name in sorted(name for name in os.environ if name.startswith("FI_") and name not in known):
+        close = difflib.get_close_matches(name, known, n=1)
+        yield Finding(
+            Level.WARNING,
+            name,
+            "set, but nothing in this libfabric reads it",
+            f"unset it, or did you mean {close[0]}?" if close else "unset it; aiofabric info -e tells the known ones",
+        )
+    if allowed := os.environ.get("FI_PROVIDER"):
+        yield Finding(
+            Level.WARNING,
+            "FI_PROVIDER",
+            f"set to {allowed!r}: other providers do not exist for programs started from here",
+            "unset FI_PROVIDER; a program names its provider with connect(..., provider=...)",
+        )
+
+
+def signals() -> Iterator[Finding]:
+    """Signals that libfabric, or a library that it loads, handles instead of Python."""
+    report = ask("signals")
+    if report.failure:
+        yield Finding(
+            Level.FAILURE,
+            "signals",
+            f"looking for providers in a fresh process failed: {report.failure}",
+            "FI_LOG_LEVEL=info aiofabric info shows how far it comes; FI_PROVIDER=tcp leaves the other providers out",
+        )
+    elif taken := report.answer["signals"]:
+        files = ", ".join(sorted({os.path.basename(file) for file in taken.values()}))
+        yield Finding(
+            Level.WARNING,
+            "signals",
+            f"{' '.join(taken)} handled by {files}: tracebacks and clean ends of programs may be lost",
+            "do not load that library ahead of aiofabric (LD_PRELOAD, other modules); install handlers of your own "
+            "after the first use of aiofabric",
+        )
+    else:
+        yield Finding(Level.OK, "signals", "all left to Python")

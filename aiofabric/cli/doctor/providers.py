@@ -1,0 +1,59 @@
+"""Every provider, tried: messages to and fro over loopback, each in a process of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from aiofabric.cli.doctor.findings import Finding, Level
+from aiofabric.cli.doctor.probe import Report, ask
+from aiofabric.errors import NoProviderError
+from aiofabric.features import Quirk, quirks
+from aiofabric.flags import EndpointType
+from aiofabric.info import Info, getinfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["providers"]
+
+_KINDS = (EndpointType.MSG, EndpointType.RDM, EndpointType.DGRAM)
+_AT_ONCE = 4
+
+
+def providers() -> Iterator[Finding]:
+    """One finding for each provider and type of endpoint, in libfabric's order."""
+    try:
+        found = getinfo()
+    except NoProviderError as error:
+        yield Finding(
+            Level.FAILURE, "providers", str(error),
+            "unset FI_PROVIDER if it is set; otherwise install a libfabric with the tcp provider",
+        )  # fmt: skip
+        return
+    offers = {(info.fabric_attr.prov_name, info.ep_attr.type): info for info in reversed(found)}
+    offers = {key: info for key, info in reversed(offers.items()) if key[1] in _KINDS}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        reports = pool.map(lambda key: ask(key[0], key[1].name), offers)
+        for info, report in zip(offers.values(), reports, strict=True):
+            yield _finding(info, report)
+
+
+def _finding(info: Info, report: Report) -> Finding:
+    name, kind = info.fabric_attr.prov_name, info.ep_attr.type.name.lower()
+    subject = f"{name} {kind}"
+    if report.failure:
+        # Providers that are known to be odd are taken only by those who name them.
+        level = Level.WARNING if Quirk.NO_WAIT_FD in quirks(info) else Level.FAILURE
+        cure = f"choose another provider; the man page fi_{name.rpartition('ofi_')[2]}(7) tells what this one needs"
+        return Finding(level, subject, f"no echo over loopback: {report.failure}", cure)
+    time = f"64 bytes there and back in {report.answer['microseconds']:.0f} us"
+    waits = "polled, for want of a descriptor" if report.answer["waiting"] == "poll" else "waits on a descriptor"
+    if taken := report.answer["signals"]:
+        return Finding(
+            Level.WARNING,
+            subject,
+            f"{waits}; {time}; its first endpoint takes over {' '.join(taken)}",
+            "open the first endpoint of this provider before you install signal handlers (loop.add_signal_handler)",
+        )
+    return Finding(Level.OK, subject, f"{waits}; {time}")

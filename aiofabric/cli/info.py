@@ -1,0 +1,190 @@
+"""What the providers of this machine offer, best first, as fi_getinfo(3) finds it.
+
+A filter leaves what has at least that. Names may be given as libfabric writes them or short: FI_EP_RDM or rdm.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiofabric.address import Address
+from aiofabric.cli.table import DIM, on_terminal, paint, table, width
+from aiofabric.flags import AddressFormat, Caps, Choice, EndpointType, Flags, GetInfoFlags, Mode
+from aiofabric.info import (
+    DomainAttr,
+    EpAttr,
+    FabricAttr,
+    Hints,
+    Info,
+    Version,
+    getinfo,
+    library_path,
+    library_version,
+    parameters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["configure", "run"]
+
+_PRIMARY = Caps.MSG | Caps.RMA | Caps.TAGGED | Caps.ATOMIC | Caps.MULTICAST | Caps.COLLECTIVE
+_PARTS = ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "nic")
+Name = TypeVar("Name", bound=Choice)
+Bits = TypeVar("Bits", bound=Flags)
+Member = TypeVar("Member")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Describe the arguments."""
+    ask = parser.add_argument_group("filters").add_argument
+    ask("-p", "--provider", metavar="NAME", default="", help="provider, such as tcp or 'tcp;ofi_rxm'")
+    ask("-f", "--fabric", metavar="NAME", default="", help="fabric")
+    ask("-d", "--domain", metavar="NAME", default="", help="domain, such as a network interface")
+    ask("-t", "--ep_type", metavar="TYPE", type=_choice(EndpointType, "ep_"), default=EndpointType.UNSPEC,
+        help="endpoint type: msg, rdm or dgram")  # fmt: skip
+    ask("-c", "--caps", metavar="CAPS", type=_flags(Caps), default=Caps(0),
+        help="capabilities, as in 'msg|rma' or msg,rma")  # fmt: skip
+    ask("-m", "--mode", metavar="MODES", type=_flags(Mode), help="modes that the application provides")
+    ask("-a", "--addr_format", metavar="FORMAT", type=_choice(AddressFormat, ""), default=AddressFormat.FORMAT_UNSPEC,
+        help="address format, such as sockaddr_in")  # fmt: skip
+    ask("-n", "--node", metavar="HOST", help="the peer's name or address")
+    ask("-P", "--port", metavar="PORT", help="the peer's port or service name")
+    ask("-s", "--src_addr", metavar="HOST", help="the local name or address instead of a peer's")
+    show = parser.add_argument_group("output").add_argument
+    show("-l", "--list", action="store_true", help="the providers only")
+    show("-e", "--env", action="store_true", help="the environment variables that libfabric reads")
+    show("-v", "--verbose", action="store_true", help="everything, in libfabric's own words (fi_tostr)")
+    show("--json", action="store_true", help="everything, for programs: fi_info's fields under their own names")
+
+
+def run(options: Namespace) -> int:
+    """Ask, and print what was found."""
+    found = getinfo(
+        options.src_addr or options.node,
+        options.port,
+        flags=GetInfoFlags.SOURCE if options.src_addr else GetInfoFlags(0),
+        hints=_hints(options),
+    )
+    if options.env:
+        _print_variables(as_json=options.json)
+    elif options.list:
+        _print_providers(found, as_json=options.json)
+    elif options.json:
+        print(json.dumps([fields_of(info) for info in found], indent=2))
+    elif options.verbose:
+        print("\n".join(f"---\n{info}".rstrip("\n") for info in found))
+    else:
+        _print_table(found)
+    return 0
+
+
+def _hints(options: Namespace) -> Hints:
+    hints = Hints(
+        caps=options.caps,
+        addr_format=options.addr_format,
+        ep_attr=EpAttr(type=options.ep_type),
+        domain_attr=DomainAttr(name=options.domain),
+        fabric_attr=FabricAttr(prov_name=options.provider, name=options.fabric),
+    )
+    if options.mode is not None:
+        hints.mode = options.mode
+    return hints
+
+
+def fields_of(value: Any) -> Any:
+    """What JSON has for a value; an `Info` is an object with the names of struct fi_info."""
+    match value:
+        case Info():
+            sides = {side: getattr(value, side) for side in ("src_addr", "dest_addr")}
+            sizes = {f"{side}len": len(address.raw) if address else 0 for side, address in sides.items()}
+            plain = {"caps": value.caps, "mode": value.mode, "addr_format": value.addr_format} | sizes | sides
+            return fields_of(plain | {part: getattr(value, part) for part in _PARTS})
+        case Flags():
+            return str(value).split(" | ") if value else []
+        case Choice() | Address() | Version():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case dict():
+            return {name: fields_of(each) for name, each in value.items()}
+        case _ if is_dataclass(value):
+            return {field.name: fields_of(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value if isinstance(value, str | int | None) else str(value)
+
+
+def _print_table(found: list[Info]) -> None:
+    offers: dict[tuple[str, ...], dict[str, None]] = {}  # what differs in the fabric or in details is one line
+    for info in found:
+        offer = (
+            info.fabric_attr.prov_name,
+            _short(info.ep_attr.type).removeprefix("ep_"),
+            info.domain_attr.name,
+            _short(info.ep_attr.protocol).removeprefix("proto_"),
+            " ".join(_short(cap) for cap in Caps(info.caps & _PRIMARY)),
+        )
+        offers.setdefault(offer, {})[info.fabric_attr.name] = None
+    heading = ("PROVIDER", "TYPE", "DOMAIN", "PROTOCOL", "CAPABILITIES", "FABRICS")
+    print(table(heading, [(*offer, " ".join(fabrics)) for offer, fabrics in offers.items()]))
+    if on_terminal():
+        where = f"libfabric {library_version()} from {library_path()}; -v shows everything, --json is for programs"
+        print(*(paint(line, DIM) for line in textwrap.wrap(where, width())), sep="\n")
+
+
+def _print_providers(found: list[Info], *, as_json: bool) -> None:
+    versions = {info.fabric_attr.prov_name: str(info.fabric_attr.prov_version) for info in found}
+    if as_json:
+        print(
+            json.dumps([{"prov_name": name, "prov_version": version} for name, version in versions.items()], indent=2)
+        )
+    else:
+        print(table(("PROVIDER", "VERSION"), list(versions.items())))
+
+
+def _print_variables(*, as_json: bool) -> None:
+    known = parameters()
+    if as_json:
+        print(json.dumps([fields_of(each._asdict()) for each in known], indent=2))
+        return
+    columns = min(width(), 100)
+    for each in known:
+        print(f"{each.name}={each.value}" if each.value is not None else each.name)
+        print(textwrap.fill(each.help, columns, initial_indent="    ", subsequent_indent="    "))
+
+
+def _short(name: Choice | Flags) -> str:
+    return str(name).removeprefix("FI_").lower()
+
+
+def _choice(family: type[Name], prefix: str) -> Callable[[str], Name]:
+    """Read a name of the family; ``prefix`` is what most of libfabric's names begin with, besides FI_."""
+    known = {_short(member).removeprefix(prefix): member for member in family}
+
+    def read(text: str) -> Name:
+        return _look_up(text.lower().removeprefix("fi_").removeprefix(prefix), known)
+
+    return read
+
+
+def _flags(family: type[Bits]) -> Callable[[str], Bits]:
+    """Read names of the family, separated as fi_info's are or by commas."""
+    known = {_short(member): member for member in family}
+
+    def read(text: str) -> Bits:
+        bits = family(0)
+        for word in text.lower().replace("|", " ").replace(",", " ").split():
+            bits |= _look_up(word.removeprefix("fi_"), known)
+        return bits
+
+    return read
+
+
+def _look_up(name: str, known: dict[str, Member]) -> Member:
+    if name not in known:
+        raise ArgumentTypeError(f"there is no {name!r}; there are {', '.join(known)}")
+    return known[name]

@@ -1,0 +1,156 @@
+"""The control channel: a TCP connection beside the fabric, over which the two sides agree.
+
+Its words are fi_pingpong's, fixed in length and without any framing:
+
+    address   length (4 bytes, network order), format (4 bytes, host order), the raw address
+    ready     the client says "q", the server "a", each with its NUL, before each size is measured
+    count     after it: the client's number of answers, as text in 10 bytes; the server says "cnt ok"
+
+Nothing else travels; it ends when both sides are done. As it also ends when a side dies, a lost peer is
+noticed here even where the fabric tells nothing (FI_EP_RDM, FI_EP_DGRAM).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from aiofabric.address import Address
+from aiofabric.flags import AddressFormat
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["PORT", "Control", "ControlError", "control_channel"]
+
+PORT = 47592
+_SIZE, _FORMAT = struct.Struct("!I"), struct.Struct("=I")
+_LONGEST_NAME = 1024
+_READY, _ANSWER, _COUNTED, _COUNT_SIZE = b"q\0", b"a\0", b"cnt ok\0", 10
+
+_log = logging.getLogger("aiofabric.cli.pingpong")
+
+
+class ControlError(ConnectionError):
+    """The other side went away, or says what is not in the protocol."""
+
+
+@asynccontextmanager
+async def control_channel(server: str | None, *, source_port: int, port: int, ipv6: bool) -> AsyncIterator[Control]:
+    """Meet the other side: connect to ``server``, or wait for one client."""
+    family, here = (socket.AF_INET6, "::") if ipv6 else (socket.AF_INET, "0.0.0.0")
+    if server is None:
+        client = await _one_client(family, here, source_port or PORT)
+        reader, writer = await asyncio.open_connection(sock=client)
+    else:
+        bound = (here, source_port) if source_port else None
+        _log.debug("connecting to %s, port %d", server, port)
+        try:
+            reader, writer = await asyncio.open_connection(server, port, family=family, local_addr=bound)
+        except OSError as error:
+            # Neither the name server's nor the kernel's words say who was meant.
+            raise ControlError(f"no server at {server}, port {port}: {error.strerror or error}") from error
+    _log.debug("control channel: connected to %s", writer.get_extra_info("peername"))
+    control = Control(reader, writer, is_client=server is not None)
+    watch = asyncio.create_task(control.watch(), name="pingpong control channel")
+    try:
+        yield control
+    finally:
+        watch.cancel()
+        writer.close()
+
+
+async def _one_client(family: int, here: str, port: int) -> socket.socket:
+    try:
+        listening = socket.create_server((here, port), family=family)
+    except OSError as error:
+        raise ControlError(
+            f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; -B chooses another"
+        ) from error
+    with listening:
+        listening.setblocking(False)
+        _log.debug("waiting for a client at port %d", port)
+        connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+    return connection
+
+
+class Control:
+    """Both sides' words. ``lost`` is set when the other side has closed the channel."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_client: bool) -> None:
+        self.is_client = is_client
+        self.lost = asyncio.Event()
+        self._stream = reader
+        self._received = asyncio.StreamReader()
+        self._writer = writer
+
+    async def watch(self) -> None:
+        """Read ahead, so that the end is seen when it comes and not when the next word is due."""
+        try:
+            while data := await self._stream.read(4096):
+                self._received.feed_data(data)
+        except OSError:
+            pass  # a reset is an end like any other
+        self._received.feed_eof()
+        self.lost.set()
+
+    async def send_name(self, address: Address) -> None:
+        """Tell the other side where to reach our endpoint."""
+        await self._say(_SIZE.pack(len(address.raw)) + _FORMAT.pack(address.format) + address.raw)
+        _log.debug("sent our name, %s", address)
+
+    async def receive_name(self) -> Address:
+        """Hear where the other side's endpoint is."""
+        (size,) = _SIZE.unpack(await self._hear(_SIZE.size))
+        if size > _LONGEST_NAME:
+            raise ControlError(f"the other side's address has {size} bytes; {_LONGEST_NAME} are the most")
+        (kind,) = _FORMAT.unpack(await self._hear(_FORMAT.size))
+        address = Address(AddressFormat(kind), await self._hear(size))
+        _log.debug("the other side is at %s", address)
+        return address
+
+    async def ready(self) -> None:
+        """Return when both sides are about to begin."""
+        if self.is_client:
+            await self._say(_READY)
+            await self._expect(_ANSWER)
+        else:
+            await self._expect(_READY)
+            await self._say(_ANSWER)
+        _log.debug("both sides are ready")
+
+    async def exchange_count(self, answers: int) -> int:
+        """Return the client's number of answers, on both sides."""
+        if self.is_client:
+            await self._say(str(answers).encode().ljust(_COUNT_SIZE, b"\0"))
+            await self._expect(_COUNTED)
+            return answers
+        text = (await self._hear(_COUNT_SIZE)).rstrip(b"\0")
+        if not text.isdigit():
+            raise ControlError(f"the other side sends {text!r} for a count")
+        await self._say(_COUNTED)
+        return int(text)
+
+    async def finish(self) -> None:
+        """Say that we are done, and wait until the other side is, too: it still may need our endpoint."""
+        self._writer.write_eof()
+        await self.lost.wait()
+
+    async def _say(self, word: bytes) -> None:
+        self._writer.write(word)
+        await self._writer.drain()
+
+    async def _hear(self, size: int) -> bytes:
+        try:
+            return await self._received.readexactly(size)
+        except asyncio.IncompleteReadError:
+            raise ControlError("the other side went away") from None
+
+    async def _expect(self, word: bytes) -> None:
+        if (heard := await self._hear(len(word))) != word:
+            raise ControlError(f"the other side says {heard!r} instead of {word!r}: is it a pingpong?")

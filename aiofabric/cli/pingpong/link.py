@@ -1,0 +1,120 @@
+"""The fabric's side: one endpoint, connected or paired with the other side's."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import aiofabric
+from aiofabric.address import Address
+from aiofabric.cli.pingpong.report import LARGEST
+from aiofabric.flags import Caps, EndpointType
+from aiofabric.info import DomainAttr, EpAttr, FabricAttr, Hints, getinfo
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator
+
+    from aiofabric.cli.pingpong.control import Control
+
+__all__ = ["Link", "open_link"]
+
+_TAG = 1234
+_SMALLEST_RECEIVE = 64  # bytes: the last message has to fit, however small the others are
+_RECEIVES = 2  # posted at once; one message is under way at most
+
+
+class Link(Protocol):
+    """Messages to the other side and back."""
+
+    largest: int
+
+    async def send(self, message: Any, /) -> None: ...
+    async def receive(self) -> memoryview: ...
+
+
+@asynccontextmanager
+async def open_link(options: argparse.Namespace, control: Control) -> AsyncIterator[Link]:
+    """Open an endpoint as the options say, tell and hear names, and be ready to send."""
+    opened = _connected if options.kind is EndpointType.MSG else _connectionless
+    async with opened(options, _hints(options), control) as link:
+        yield link
+
+
+def _hints(options: argparse.Namespace) -> Hints:
+    return Hints(
+        caps=Caps.TAGGED if options.mode == "tagged" else Caps.MSG,
+        src_addr=Address.from_ip(options.source) if options.source else None,
+        ep_attr=EpAttr(type=options.kind),
+        domain_attr=DomainAttr(name=options.domain),
+        fabric_attr=FabricAttr(prov_name=options.provider, name=options.fabric),
+    )
+
+
+def _receives(options: argparse.Namespace) -> dict[str, Any]:
+    largest = options.size if isinstance(options.size, int) else LARGEST
+    return {"recv_size": max(largest, _SMALLEST_RECEIVE), "recv_count": _RECEIVES}
+
+
+@asynccontextmanager
+async def _connected(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[Link]:
+    receives = _receives(options)
+    if control.is_client:
+        server = await control.receive_name()
+        endpoint = await aiofabric.connect(server, hints=hints, **receives)
+    else:
+        # An address that the other host can reach: the first interface's, not a wildcard.
+        here = hints.src_addr or getinfo(hints=hints)[0].src_addr
+        async with aiofabric.listen(here, hints=hints, **receives) as listener:
+            await control.send_name(listener.address)
+            request = await listener.accept_request()
+            endpoint = await request.accept()
+    async with endpoint:
+        yield _Connected(endpoint)
+
+
+class _Connected:
+    def __init__(self, endpoint: aiofabric.MessageEndpoint) -> None:
+        self.largest = endpoint.max_message_size
+        self.send = endpoint.send
+        self._receive = endpoint.recv
+
+    async def receive(self) -> memoryview:
+        return memoryview(await self._receive())
+
+
+@asynccontextmanager
+async def _connectionless(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[Link]:
+    other = await control.receive_name() if control.is_client else None
+    hints = replace(hints, dest_addr=other)  # the interface that reaches it
+    receives = _receives(options)
+    async with aiofabric.open_endpoint(options.kind, hints=hints, **receives) as endpoint:
+        await control.send_name(endpoint.local_address)
+        peer = await endpoint.add_peer(other or await control.receive_name())
+        if options.mode == "tagged":
+            yield _Tagged(endpoint, peer, receives["recv_size"])
+        else:
+            yield _Connectionless(endpoint, peer)
+
+
+class _Connectionless:
+    def __init__(self, endpoint: Any, peer: aiofabric.Peer) -> None:
+        self.largest = endpoint.max_message_size
+        self.send = partial(endpoint.send, to=peer)
+        self._receive = endpoint.recv
+
+    async def receive(self) -> memoryview:
+        return memoryview(await self._receive())
+
+
+class _Tagged:
+    def __init__(self, endpoint: Any, peer: aiofabric.Peer, room: int) -> None:
+        self.largest = endpoint.max_message_size
+        self.send = partial(endpoint.send_tagged, tag=_TAG, to=peer)
+        self._room = memoryview(bytearray(room))
+        self._receive = partial(endpoint.recv_tagged_into, self._room, _TAG)
+
+    async def receive(self) -> memoryview:
+        return self._room[: (await self._receive()).length]

@@ -1,0 +1,201 @@
+"""Handshake: an endpoint on its way from opened to connected, and from connected to gone.
+
+    OPEN -> CONNECTING -> CONNECTED -> PEER_GONE -> CLOSED        any state -> CLOSED
+
+FI_SHUTDOWN never says whether the end was orderly, so PEER_GONE does not either.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from anyio import ClosedResourceError
+
+from .._ffi import constants, ffi, lib
+from ..address import Address
+from ..errors import (
+    FabricConnectionAbortedError,
+    FabricConnectionRefusedError,
+    FabricError,
+    InternalError,
+    check,
+    from_errno,
+)
+from .events import CONNECTED as CONNECTED_EVENT
+from .events import SHUTDOWN, Event, EventError
+
+if TYPE_CHECKING:
+    from ..cq.drivers import Waiter
+    from ..cq.source import Source
+    from ..info import Info
+    from .queue import EventQueue
+
+__all__ = ["MOVES", "Handshake", "LinkState", "Stage", "check_param", "name_of"]
+
+
+class LinkState(Enum):
+    """How far a connection is."""
+
+    OPEN = "open"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    PEER_GONE = "peer gone"
+    CLOSED = "closed"
+
+
+MOVES: dict[LinkState, frozenset[LinkState]] = {
+    LinkState.OPEN: frozenset({LinkState.CONNECTING, LinkState.CLOSED}),
+    LinkState.CONNECTING: frozenset({LinkState.CONNECTED, LinkState.PEER_GONE, LinkState.CLOSED}),
+    LinkState.CONNECTED: frozenset({LinkState.PEER_GONE, LinkState.CLOSED}),
+    LinkState.PEER_GONE: frozenset({LinkState.CLOSED}),
+    LinkState.CLOSED: frozenset(),
+}
+
+
+def check_param(param: Any, limit: int) -> bytes:
+    """Private data as bytes, refused when it would not fit: the providers only assert (or overflow)."""
+    data = bytes(memoryview(param))  # bytes() alone would make zeros of a number
+    if len(data) > limit:
+        raise ValueError(f"private data has {len(data)} bytes; this provider carries at most {limit}")
+    return data
+
+
+def name_of(fid: Any, info: Info, call: Any) -> Address:
+    """The address that ``fi_getname`` or ``fi_getpeer`` tells of an endpoint."""
+    size = ffi.new("size_t *", 256)
+    room = ffi.new("char[]", 256)
+    target = ffi.cast("struct fid *", fid) if call is lib.fi_getname else fid
+    check(call(target, room, size), "fi_getname" if call is lib.fi_getname else "fi_getpeer")
+    return Address(info.addr_format, bytes(ffi.buffer(room, size[0])))
+
+
+class Stage:
+    """How far one connection is."""
+
+    def __init__(self) -> None:
+        self.state = LinkState.OPEN
+
+    def move(self, state: LinkState) -> None:
+        if state not in MOVES[self.state]:
+            raise InternalError(f"connection: impossible move from {self.state.value} to {state.value}")
+        self.state = state
+
+    def end(self) -> None:
+        """The endpoint is closed."""
+        if self.state is not LinkState.CLOSED:
+            self.move(LinkState.CLOSED)
+
+
+class Handshake(Stage):
+    """The connection states of one endpoint, moved by the events of its queue.
+
+    ``gone`` is called once when a connected endpoint has lost its peer.
+    """
+
+    def __init__(self, source: Source, events: EventQueue, fid: Any, peer: Address | None) -> None:
+        super().__init__()
+        self.peer = peer
+        self.param = b""  # what the accepting side said
+        self._source = source
+        self._events = events
+        self._fid = fid
+        self._error: BaseException | None = None
+        self._waiter: Waiter | None = None
+        self._key: int | None = None
+        self.gone: Any = None
+
+    async def connect(self, address: Any, param: bytes) -> None:
+        """fi_connect, until FI_CONNECTED. Interrupted: the caller closes the endpoint."""
+        self._begin()
+        data = ffi.from_buffer(param) if param else ffi.NULL
+        check(lib.fi_connect(self._fid, address, data, len(param)), "fi_connect", peer=self.peer)
+        await self._established()
+
+    async def accept(self, param: bytes) -> None:
+        """fi_accept, until FI_CONNECTED.
+
+        The passive side is "connected" even when the peer left meanwhile; then the state is PEER_GONE.
+        """
+        self._begin()
+        data = ffi.from_buffer(param) if param else ffi.NULL
+        check(lib.fi_accept(self._fid, data, len(param)), "fi_accept", peer=self.peer)
+        await self._established()
+        self._source.drain()
+        self._events.drain()  # its shutdown may be right behind
+        self.param = b""  # 2.x's tcp reports our own data here, followed by 256 bytes of its stack
+
+    def _begin(self) -> None:
+        self.move(LinkState.CONNECTING)
+        self._key = self._events.handle_events_of(self._fid, self)
+
+    async def _established(self) -> None:
+        self._source.touch_events()
+        self._waiter = self._source.driver.create_waiter()
+        self._source.interest += 1
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self._source.interest -= 1
+        if self._error is not None:
+            raise self._error
+
+    def event(self, event: Event) -> None:
+        if event.kind == CONNECTED_EVENT:
+            self.param = event.param
+            self.move(LinkState.CONNECTED)
+            self._wake()
+        elif event.kind == SHUTDOWN and self.state in (LinkState.CONNECTING, LinkState.CONNECTED):
+            connecting = self.state is LinkState.CONNECTING
+            self.move(LinkState.PEER_GONE)
+            if connecting:
+                self._error = self.aborted("fi_connect")
+            self._forget()  # the native endpoint closes next, and another may get its address
+            self._wake()
+            if self.gone is not None:
+                self.gone()
+
+    def event_error(self, error: EventError) -> None:
+        if self.state is LinkState.CONNECTING:
+            self.move(LinkState.PEER_GONE)
+            self._error = self._refusal(error)
+            self._wake()
+        elif self.state is LinkState.CONNECTED:
+            self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
+
+    def _refusal(self, error: EventError) -> FabricError:
+        exception = from_errno(
+            error.errno,
+            "fi_connect",
+            provider_errno=error.provider_errno,
+            provider_text=error.text,
+            peer=self.peer,
+        )
+        if isinstance(exception, FabricConnectionRefusedError):
+            exception.param = error.param
+        return exception
+
+    def aborted(self, call: str) -> FabricError:
+        """What to raise for a peer that left early."""
+        detail = "The peer went away before the connection was established"
+        return FabricConnectionAbortedError(constants.FI_ECONNABORTED, call, peer=self.peer, detail=detail)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._source.woke()
+            self._waiter.set_result(None)
+
+    def _forget(self) -> None:
+        if self._key is not None:
+            self._events.forget(self._key)
+            self._key = None
+
+    def end(self) -> None:
+        """The endpoint is closed: no events any more, and nobody may wait for one."""
+        self._forget()
+        if self._error is None:
+            self._error = ClosedResourceError("the endpoint was closed while it was connecting")
+        if not self._source.driver.closed():
+            self._wake()
+        super().end()

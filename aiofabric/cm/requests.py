@@ -1,0 +1,203 @@
+"""RequestQueue: who wants to connect, and has no answer yet."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FabricError
+from ..observe import ended, span
+from ..resource import Handle
+from .handshake import check_param
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..address import Address
+    from ..cq.drivers import Waiter
+    from ..cq.source import Source
+    from ..info import Info
+
+__all__ = ["MAX_PARAM", "ConnectionRequest", "ListenerStatistics", "RequestQueue"]
+
+_log = logging.getLogger(__name__)
+
+MAX_PARAM = 256  # CM data of the tcp providers; they assert it, or overflow
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStatistics:
+    """``pending`` requests wait to be accepted or rejected; the others are counts since the listener opened.
+
+    ``overflowed`` requests were rejected because ``backlog`` others waited already.
+    """
+
+    pending: int
+    requests: int
+    accepted: int
+    rejected: int
+    overflowed: int
+
+
+class RequestQueue(Handle, ABC):
+    """What listens natively, and the requests nobody took yet."""
+
+    __slots__ = ("backlog", "counts", "on_release", "pending", "screen", "source", "unanswered", "waiters")
+
+    def __init__(self, fid: Any, parent: Handle, source: Source, backlog: int) -> None:
+        super().__init__("Listener", fid, parent)
+        self.source = source
+        self.backlog = backlog
+        self.pending: deque[ConnectionRequest] = deque()
+        self.unanswered: dict[ConnectionRequest, None] = {}
+        self.waiters: deque[Waiter] = deque()
+        self.counts = {"requests": 0, "accepted": 0, "rejected": 0, "overflowed": 0}
+        self.screen: Callable[[ConnectionRequest], bool] | None = None
+        self.on_release: Callable[[], None] | None = None
+
+    @abstractmethod
+    def address(self) -> Address:
+        """Where it listens."""
+
+    @abstractmethod
+    def refuse(self, request: ConnectionRequest, data: bytes) -> None:
+        """Tell the peer so."""
+
+    def arrived(self, request: ConnectionRequest) -> None:
+        """Give the request to whoever waits the longest, or keep it for the next one."""
+        self.unanswered[request] = None
+        self.counts["requests"] += 1
+        if not self._wanted(request):
+            _log.debug("%r: turned away by the accept hook", request)
+            if request in self.unanswered:  # else the hook rejected it, with words of its own
+                self.dismiss(request)
+        elif not self._hand_out(request):
+            if len(self.pending) >= self.backlog:
+                self.counts["overflowed"] += 1
+                if self.counts["overflowed"] == 1:  # once: whoever floods a listener shall not flood the log
+                    _log.warning(
+                        "%s requests wait at the listener opened at %s; more are rejected", self.backlog, self.opened_at
+                    )
+                self.dismiss(request)
+            else:
+                self.pending.append(request)
+
+    def put_back(self, request: ConnectionRequest) -> None:
+        """Who was given the request has left: to the next one, unless it was answered meanwhile, by closing."""
+        if request in self.unanswered and not self._hand_out(request):
+            self.pending.appendleft(request)
+
+    def _wanted(self, request: ConnectionRequest) -> bool:
+        try:
+            return self.screen is None or (bool(self.screen(request)) and request in self.unanswered)
+        except Exception as error:  # the peer shall not wait for ever because of it
+            self.source.driver.report("aiofabric: a listener's accept= failed", error)
+            return False
+
+    def _hand_out(self, request: ConnectionRequest) -> bool:
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(request)
+                return True
+        return False
+
+    def answered(self, request: ConnectionRequest, how: str) -> None:
+        """Count the answer; there is no second one."""
+        del self.unanswered[request]
+        self.counts[how] += 1
+
+    def dismiss(self, request: ConnectionRequest, data: bytes = b"") -> None:
+        """Reject."""
+        self.answered(request, "rejected")
+        self.refuse(request, data)
+
+    def release(self) -> None:
+        """Reject what waits, give the native side back, tell who waits."""
+        self.pending.clear()
+        try:
+            for request in list(self.unanswered):
+                with suppress(FabricError):  # gone by itself
+                    self.dismiss(request)
+            ended.add("", **self.counts)
+            self.release_native()
+        finally:
+            while self.waiters:
+                waiter = self.waiters.popleft()
+                if not waiter.done() and not self.source.driver.closed():
+                    waiter.set_result(None)
+            if self.on_release is not None:
+                self.on_release()
+
+    @abstractmethod
+    def release_native(self) -> None:
+        """Stop listening."""
+
+
+class ConnectionRequest:
+    """Somebody wants to connect. Accepted or rejected exactly once; one that is dropped holds its socket.
+
+    Attributes:
+        param: the private data that came with the request, at most 256 bytes.
+        address: where the peer comes from.
+    """
+
+    def __init__(self, listener: RequestQueue, info: Info, param: bytes, address: Address | None) -> None:
+        self._listener = listener
+        self.info = info
+        self.param = param
+        self.address = address
+        self._accept: Callable[[ConnectionRequest, bytes, dict[str, Any]], Awaitable[Any]] | None = None
+
+    async def accept(self, *, param: Any = b"", **options: Any) -> Any:
+        """Accept with private data; return the connected `MessageEndpoint`.
+
+        Cancelling closes the connection. ``options`` override the listener's (``recv_size``, ``recv_count``...).
+
+        Raises:
+            FabricConnectionAbortedError: the peer went away meanwhile.
+            ValueError: more private data than the provider carries (256 bytes for tcp); the request can still be
+                answered.
+            ValueError, TypeError: no such option; the peer is refused, as whenever the endpoint cannot be opened.
+            RuntimeError: the request was answered already.
+            ClosedResourceError: the listener is closed, which rejected the request.
+
+        Man page: fi_cm (fi_accept).
+        """
+        data = check_param(param, MAX_PARAM)
+        self._check_unanswered()
+        self._listener.answered(self, "accepted")
+        assert self._accept is not None
+        with span("accept", peer=self.address, provider=self.info.fabric_attr.prov_name):
+            return await self._accept(self, data, options)
+
+    def reject(self, *, param: Any = b"") -> None:
+        """Refuse, with private data that the peer sees as ``FabricConnectionRefusedError.param``.
+
+        Raises:
+            ValueError: more private data than the provider carries (256 bytes for tcp).
+            RuntimeError: the request was answered already.
+            ClosedResourceError: the listener is closed, which rejected the request.
+
+        Man page: fi_cm (fi_reject).
+        """
+        data = check_param(param, MAX_PARAM)
+        self._check_unanswered()
+        self._listener.dismiss(self, data)
+
+    def withdraw(self) -> None:
+        """An accept that failed before the provider was asked: the peer shall not wait for ever."""
+        with suppress(FabricError):
+            self._listener.refuse(self, b"")
+
+    def _check_unanswered(self) -> None:
+        self._listener.check_open()  # a forked child that rejects would end the parent's connection
+        if self not in self._listener.unanswered:
+            raise RuntimeError("this connection request was answered already")
+
+    def __repr__(self) -> str:
+        return f"<ConnectionRequest from {self.address} with {len(self.param)} bytes of private data>"

@@ -1,0 +1,75 @@
+"""Reservation: a local address, held before it is known who will use it (man page: fi_endpoint, fi_passive_ep)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import ffi, lib
+from ..errors import check
+from ..resource import Handle, Resource
+from .handshake import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..address import Address
+    from ..fabric import Fabric
+    from ..info import Info
+
+__all__ = ["Reservation"]
+
+
+class _ReservationHandle(Handle):
+    __slots__ = ("on_release",)
+
+    def __init__(self, pep: Any, fabric: Fabric) -> None:
+        super().__init__("Reservation", pep, fabric._handle)
+        self.on_release: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        if self.fid is not None:
+            super().release()
+        if self.on_release is not None:
+            self.on_release()
+
+
+class Reservation(Resource):
+    """An address that is taken, and that one connection or one listener may use; entered from `aiofabric.reserve`.
+
+    Pass it to `connect` or `listen` (``reservation=``), once; that ends it. Closing it frees the address.
+    The system gives the port to nobody who asks for any port; tcp's sockets allow address reuse, so somebody who asks
+    for this very one may still have it before it is listened at.
+    """
+
+    __slots__ = ("fabric", "info")
+    _handle: _ReservationHandle
+
+    def __init__(self, info: Info, fabric: Fabric) -> None:
+        fabric._handle.check_open()
+        out = ffi.new("struct fid_pep **")
+        check(lib.fi_passive_ep(fabric._handle.fid, info.native, out, ffi.NULL), "fi_passive_ep")
+        self.info = info
+        self.fabric = fabric
+        self._handle = _ReservationHandle(out[0], fabric)
+
+    @property
+    def address(self) -> Address:
+        """The address that is held (fi_getname)."""
+        self._handle.check_open()
+        return name_of(self._handle.fid, self.info, lib.fi_getname)
+
+    @property
+    def native(self) -> Any:
+        """The ``struct fid *`` of the passive endpoint."""
+        self._handle.check_open()
+        return ffi.cast("struct fid *", self._handle.fid)
+
+    def surrender(self) -> Any:
+        """The passive endpoint, owned by the caller from now on; the reservation is over."""
+        self._handle.check_open()
+        fid, self._handle.fid = self._handle.fid, None
+        self.close()
+        return fid
+
+    def __repr__(self) -> str:
+        return f"<Reservation {'closed' if self.closed else self.address}>"

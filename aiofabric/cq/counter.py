@@ -1,0 +1,183 @@
+"""Counter: how many operations finished, without a completion for each (man page: fi_cntr).
+
+The tcp, rxm, shm and net providers offer no descriptor for a counter, and sockets one that only sometimes can be
+asked for. So nobody is woken by a counter: while a task waits for one, the sources that move its endpoints look
+at it after every turn, and have turns with a growing delay (at most 20 ms) when nothing else moves them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import ClosedResourceError
+
+from .._ffi import constants, ffi, lib
+from ..errors import FabricError, check
+from ..flags import CounterEvents
+from ..resource import Handle, Resource
+from .reactor import Reactor
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..domain import Domain
+    from ..flags import Bind
+    from .drivers import Driver, Waiter
+    from .source import Source
+
+__all__ = ["Counter"]
+
+
+class _Wait(NamedTuple):
+    threshold: int
+    errors: int  # as many had failed when the wait began
+    waiter: Waiter
+    driver: Driver
+
+    def wake(self) -> None:
+        if not self.waiter.done() and not self.driver.closed():
+            self.waiter.set_result(None)
+
+
+class _CounterHandle(Handle):
+    """The native counter and who waits for it. Its children are the endpoints that it is bound to."""
+
+    __slots__ = ("moved_by", "waits")
+
+    def __init__(self, fid: Any, domain: Domain) -> None:
+        super().__init__("Counter", fid, domain._handle)
+        self.waits: dict[_Wait, None] = {}
+        self.moved_by: set[Source] = set()
+
+    def look(self) -> int:
+        """Wake whoever has what they waited for; return how many."""
+        value, errors = lib.fi_cntr_read(self.fid), lib.fi_cntr_readerr(self.fid)
+        reached = [wait for wait in self.waits if value >= wait.threshold or errors != wait.errors]
+        for wait in reached:
+            self.forget(wait)
+            wait.wake()
+        return len(reached)
+
+    def remember(self, wait: _Wait) -> None:
+        self.waits[wait] = None
+        for source in self.moved_by:
+            source.watched[self] = None
+            source.touch()
+
+    def forget(self, wait: _Wait) -> None:
+        self.waits.pop(wait, None)
+        if not self.waits:
+            for source in self.moved_by:
+                source.watched.pop(self, None)
+
+    def release(self) -> None:
+        for wait in list(self.waits):
+            self.forget(wait)
+            wait.wake()
+        super().release()
+
+
+class Counter(Resource):
+    """A completion counter of a domain; bind it with ``counters={counter: Bind.SEND}`` when an endpoint opens.
+
+    It counts the operations of the endpoints it is bound to, by the flags of the binding, whether or not each of
+    them also has a completion. Closing it closes these endpoints first.
+
+    Args:
+        domain: where to open it.
+        events: what it counts.
+
+    Raises:
+        NotSupportedError: the provider has no counters (udp).
+
+    Man page: fi_cntr (fi_cntr_open).
+    """
+
+    __slots__ = ("domain",)
+    _handle: _CounterHandle
+
+    def __init__(self, domain: Domain, *, events: CounterEvents = CounterEvents.COMP) -> None:
+        domain._handle.check_open()
+        out = ffi.new("struct fid_cntr **")
+        attr = ffi.new("struct fi_cntr_attr[2]")  # the library's own layout may be longer than the headers'
+        attr[0].events = events
+        attr[0].wait_obj = constants.FI_WAIT_NONE
+        check(lib.fi_cntr_open(domain._handle.fid, attr, out, ffi.NULL), "fi_cntr_open")
+        self.domain = domain
+        self._handle = _CounterHandle(out[0], domain)
+
+    def bind(self, endpoint: Handle, source: Source, flags: Bind) -> None:
+        """Count the operations of a not yet enabled endpoint that ``source`` moves (fi_ep_bind)."""
+        handle = self._handle
+        endpoint.need(handle)
+        check(lib.fi_ep_bind(endpoint.fid, ffi.cast("struct fid *", handle.fid), flags), "fi_ep_bind")
+        handle.moved_by.add(source)
+
+    def read(self) -> int:
+        """How many operations have finished well, plus what was added (fi_cntr_read)."""
+        self._handle.check_open()
+        return lib.fi_cntr_read(self._handle.fid)
+
+    def read_error(self) -> int:
+        """How many operations have failed; each also has an error completion (fi_cntr_readerr)."""
+        self._handle.check_open()
+        return lib.fi_cntr_readerr(self._handle.fid)
+
+    def add(self, value: int) -> None:
+        """Add to the count (fi_cntr_add)."""
+        self._change("fi_cntr_add", lib.fi_cntr_add, value)
+
+    def set(self, value: int) -> None:
+        """Set the count (fi_cntr_set)."""
+        self._change("fi_cntr_set", lib.fi_cntr_set, value)
+
+    def add_error(self, value: int) -> None:
+        """Add to the count of failures (fi_cntr_adderr)."""
+        self._change("fi_cntr_adderr", lib.fi_cntr_adderr, value)
+
+    def set_error(self, value: int) -> None:
+        """Set the count of failures (fi_cntr_seterr)."""
+        self._change("fi_cntr_seterr", lib.fi_cntr_seterr, value)
+
+    def _change(self, call: str, function: Any, value: int) -> None:
+        handle = self._handle
+        handle.check_open()
+        check(function(handle.fid, value), call)
+        handle.look()
+
+    async def wait(self, threshold: int) -> int:
+        """Wait until at least ``threshold`` operations have finished well; return the count.
+
+        Cancelling is safe: nothing is lost, the count stays.
+
+        Raises:
+            FabricError: an operation that the counter counts has failed meanwhile; which one and why is told to
+                whoever awaits it.
+            ClosedResourceError: the counter was closed.
+
+        Man page: fi_cntr (fi_cntr_wait).
+        """
+        handle = self._handle
+        handle.check_open()
+        driver = Reactor.current().driver
+        if driver.checkpoint_if_cancelled is not None:
+            await driver.checkpoint_if_cancelled()
+        if driver.shielded_checkpoint is not None:
+            await driver.shielded_checkpoint()
+        errors = lib.fi_cntr_readerr(handle.fid)
+        while (count := lib.fi_cntr_read(handle.fid)) < threshold:
+            wait = _Wait(threshold, errors, driver.create_waiter(), driver)
+            handle.remember(wait)
+            try:
+                await wait.waiter
+            finally:
+                handle.forget(wait)
+            if handle.closed:
+                raise ClosedResourceError("this Counter was closed")
+            if failed := lib.fi_cntr_readerr(handle.fid) - errors:
+                detail = f"{failed} of the counted operations failed; {count} of {threshold} had finished well"
+                raise FabricError(constants.FI_EIO, "fi_cntr_wait", detail=detail)
+        return count
+
+    def __repr__(self) -> str:
+        return f"<Counter {'closed' if self.closed else self.read()}>"

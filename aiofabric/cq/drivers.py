@@ -1,0 +1,279 @@
+"""Drivers: what the reactor needs of an event loop, once for asyncio (and uvloop) and once for trio.
+
+This is the only module that knows which loop runs. The two drivers have the same few verbs; a waiter is an
+`asyncio.Future` on asyncio and a look-alike with the same four methods on trio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+import sniffio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+__all__ = ["Driver", "Waiter", "current_driver"]
+
+
+class Waiter(Protocol):
+    """Somebody who waits for one answer."""
+
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def result(self) -> Any: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+
+class Driver(Protocol):
+    """What the reactor asks of a loop."""
+
+    name: str
+    key: object  # identifies the running loop
+
+    @property
+    def checkpoint_if_cancelled(self) -> Callable[[], Awaitable[None]] | None: ...  # None: no checkpoint is owed
+    @property
+    def shielded_checkpoint(self) -> Callable[[], Awaitable[None]] | None: ...
+
+    def create_waiter(self) -> Waiter: ...
+    def call_soon(self, callback: Callable[[], None]) -> None: ...
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]: ...
+    def add_reader(self, fd: int, callback: Callable[[], None], *, on_demand: bool = False) -> None: ...
+    def remove_reader(self, fd: int) -> None: ...
+
+    @property
+    def demand(self) -> Callable[[int], None] | None: ...  # None: watching costs nothing, so it never stops
+
+    def closed(self) -> bool: ...
+    def report(self, message: str, error: BaseException) -> None: ...
+    async def breathe(self) -> None: ...
+    def checkpoint(self) -> Awaitable[None]: ...  # the loop goes round, and a cancelled scope is noticed
+
+
+class AsyncioDriver:
+    """asyncio and uvloop."""
+
+    name = "asyncio"
+    checkpoint_if_cancelled = None
+    shielded_checkpoint = None
+    demand = None
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.key: object = loop
+        self._loop = loop
+        self.create_waiter: Callable[[], Waiter] = loop.create_future
+        self.closed: Callable[[], bool] = loop.is_closed
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._loop.call_later(delay, callback).cancel
+
+    def add_reader(self, fd: int, callback: Callable[[], None], *, on_demand: bool = False) -> None:
+        self._loop.add_reader(fd, callback)
+
+    def remove_reader(self, fd: int) -> None:
+        if not self._loop.is_closed():
+            self._loop.remove_reader(fd)
+
+    def report(self, message: str, error: BaseException) -> None:
+        self._loop.call_exception_handler({"message": message, "exception": error})
+
+    async def breathe(self) -> None:
+        await asyncio.sleep(0)
+
+    async def checkpoint(self) -> None:
+        await checkpoint_if_cancelled()  # one iteration alone may end before anyio delivers
+        await asyncio.sleep(0)
+
+
+class _TrioWaiter:
+    """The part of `asyncio.Future` that the reactor uses, on trio's rescheduling."""
+
+    __slots__ = ("_done", "_result", "_task")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._result: Any = None
+        self._task: Any = None
+
+    def done(self) -> bool:
+        return self._done
+
+    def cancelled(self) -> bool:
+        return False  # a cancelled trio task simply stops waiting; the waiter may still be given a result
+
+    def set_result(self, result: Any, /) -> None:
+        import trio
+
+        self._done = True
+        self._result = result
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    def result(self) -> Any:
+        return self._result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import trio
+
+        if not self._done:
+            self._task = trio.lowlevel.current_task()
+
+            def abort(_: Any) -> trio.lowlevel.Abort:
+                self._task = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            yield from trio.lowlevel.wait_task_rescheduled(abort).__await__()  # noqa: ASYNC105 (it is, by the protocol)
+        return self._result
+
+
+def _nobody_wakes() -> Waiter:
+    raise RuntimeError("this object belongs to a trio.run() that has ended: nothing would wake whoever waits for it")
+
+
+class _TrioReader:
+    """A task that waits for one descriptor.
+
+    Every wait costs trio some 15 us, so one that is watched on demand waits only while the source sleeps: a
+    source that looks at its queue anyway would be told of each message a second time.
+    """
+
+    def __init__(self, fd: int, callback: Callable[[], None], on_demand: bool) -> None:
+        import trio
+
+        self.scope = trio.CancelScope()
+        self.removed = False
+        self._trio = trio
+        self._fd = fd
+        self._callback = callback
+        self._on_demand = on_demand
+        self._wanted = True
+        self._parked: Any = None
+
+    def demand(self) -> None:
+        self._wanted = True
+        if self._parked is not None:
+            task, self._parked = self._parked, None
+            self._trio.lowlevel.reschedule(task)
+
+    async def run(self) -> None:
+        lowlevel = self._trio.lowlevel
+
+        def abort(_: Any) -> Any:
+            self._parked = None
+            return lowlevel.Abort.SUCCEEDED
+
+        with self.scope, suppress(self._trio.ClosedResourceError):
+            # Removed while it was about to run: waiting again would hand trio a closed descriptor.
+            while not self.removed:
+                if self._on_demand and not self._wanted:
+                    self._parked = lowlevel.current_task()
+                    await lowlevel.wait_task_rescheduled(abort)
+                    continue
+                self._wanted = False
+                await lowlevel.wait_readable(self._fd)
+                self._callback()
+
+
+class TrioDriver:
+    """trio. Callbacks run in system tasks; each descriptor has one that waits for readability."""
+
+    name = "trio"
+
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio
+        self.key: object = trio.lowlevel.current_trio_token()
+        self.create_waiter: Callable[[], Waiter] = _TrioWaiter
+        self.checkpoint_if_cancelled: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
+        self.shielded_checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.cancel_shielded_checkpoint
+        self.checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self._soon: list[Callable[[], None]] = []
+        self._parked: Any = None
+        self._readers: dict[int, _TrioReader] = {}
+        self._closed = False
+        trio.lowlevel.spawn_system_task(self._run_soon, name="aiofabric turns")
+
+    def closed(self) -> bool:
+        return self._closed
+
+    async def _run_soon(self) -> None:
+        """Run what `call_soon` queued, one scheduler pass later; sleep without cost when nothing is queued."""
+        lowlevel = self._trio.lowlevel
+
+        def abort(_: Any) -> Any:
+            self._parked = None
+            return lowlevel.Abort.SUCCEEDED
+
+        try:
+            while True:
+                batch, self._soon = self._soon, []
+                for callback in batch:
+                    callback()
+                if self._soon:  # asked for by one of them: in the next pass, after everybody else's turn
+                    await lowlevel.cancel_shielded_checkpoint()
+                else:
+                    self._parked = lowlevel.current_task()
+                    await lowlevel.wait_task_rescheduled(abort)
+        finally:
+            self._closed = True
+            self.create_waiter = _nobody_wakes
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+        if self._parked is not None:
+            task, self._parked = self._parked, None
+            self._trio.lowlevel.reschedule(task)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
+        scope = self._trio.CancelScope()
+
+        async def later() -> None:
+            with scope:
+                await self._trio.sleep(delay)
+                callback()
+
+        self._trio.lowlevel.spawn_system_task(later, name="aiofabric delay")
+        cancel: Callable[[], None] = scope.cancel
+        return cancel
+
+    def add_reader(self, fd: int, callback: Callable[[], None], *, on_demand: bool = False) -> None:
+        reader = self._readers[fd] = _TrioReader(fd, callback, on_demand)
+        self._trio.lowlevel.spawn_system_task(reader.run, name=f"aiofabric fd {fd}")
+
+    def remove_reader(self, fd: int) -> None:
+        reader = self._readers.pop(fd, None)
+        if reader is not None and not self._closed:
+            reader.removed = True
+            reader.scope.cancel()
+            self._trio.lowlevel.notify_closing(fd)
+
+    def demand(self, fd: int) -> None:
+        """The next readability of a descriptor that is watched on demand is wanted."""
+        reader = self._readers.get(fd)
+        if reader is not None:
+            reader.demand()
+
+    def report(self, message: str, error: BaseException) -> None:
+        import logging
+
+        logging.getLogger("aiofabric.cq").error(message, exc_info=error)
+
+    async def breathe(self) -> None:
+        await self._trio.lowlevel.cancel_shielded_checkpoint()
+
+
+def current_driver() -> Driver:
+    """A driver for the loop that runs now."""
+    if sniffio.current_async_library() == "trio":
+        return TrioDriver()
+    return AsyncioDriver(asyncio.get_running_loop())

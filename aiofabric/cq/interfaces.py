@@ -1,0 +1,72 @@
+"""What a source asks of queues and operations, and what it tells of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .queue import Entry, ErrorEntry
+    from .waiting import Waiting
+
+__all__ = ["Companion", "Queue", "Settled", "SourceStatistics", "Watched"]
+
+
+class Queue(Protocol):
+    """What a turn asks of a completion queue; `aiofabric.testing.ScriptedQueue` is the other one."""
+
+    def read(self, window: int = 0, /) -> Iterable[Entry] | None: ...
+    def read_error(self) -> ErrorEntry | None: ...
+    def longest_gap(self) -> int: ...
+    def quiet(self) -> bool: ...
+    def fileno(self) -> int | None: ...
+
+
+class Companion(Protocol):
+    """An event queue that is drained in the turns of a source."""
+
+    def drain(self) -> int: ...
+    def quiet(self) -> bool: ...
+    def fileno(self) -> int | None: ...
+
+
+class Watched(Protocol):
+    """What moves without waking anybody, such as a counter: looked at after every turn while somebody waits."""
+
+    def look(self) -> int: ...
+
+
+class Settled(Protocol):
+    """Whatever is registered under a slot's address."""
+
+    def complete(self, entry: Entry, /) -> None: ...
+    def fail(self, entry: ErrorEntry, /) -> None: ...
+    def consumed(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatistics:
+    """Counters of one source since it was opened.
+
+    ``in_flight`` counts addresses that may still be named by a completion (pooled receives included),
+    ``abandoned`` operations whose caller left before the provider answered, ``stale`` completions for no known
+    operation, ``quarantined`` addresses that are never lent again.
+    """
+
+    waiting: Waiting
+    turns: int
+    completions: int
+    errors: int
+    stale: int
+    wakeups: int
+    empty_wakeups: int
+    in_flight: int
+    abandoned: int
+    parked: int
+    lent: int
+    quarantined: int
+    window_hits: int
+    window_misses: int
+    window_ns: int

@@ -1,0 +1,333 @@
+"""Lane: one direction of one endpoint. What is posted there, what is parked, and how a caller leaves.
+
+A lane bounds what is in flight: the tcp provider accepts any number of sends (20,000 of 64 KiB were seen), so
+above the endpoint's own limit operations park here, in order, and are posted as room comes back. -FI_EAGAIN
+from the provider parks in the same place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anyio import move_on_after
+
+from .._ffi import constants
+from ..errors import check, from_errno
+from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .drivers import Waiter
+    from .queue import Entry, ErrorEntry
+    from .source import Source
+
+_log = logging.getLogger(__name__)
+
+__all__ = ["Lane", "Transfer"]
+
+_EAGAIN = constants.FI_EAGAIN
+Post = tuple["Callable[..., int]", tuple[Any, ...]]
+
+
+class LaneOwner(Protocol):
+    """The endpoint handle: it can ask the provider to cancel, and say what an error means."""
+
+    def cancel(self, context: Any, /) -> None: ...
+    def explain(self, transfer: Transfer, entry: ErrorEntry, /) -> BaseException: ...
+
+
+_NOBODY: deque[Transfer] = deque()  # shared by all lanes: an empty deque takes 760 bytes, and few lanes ever park
+
+
+class Transfer(Operation):
+    """An operation on a lane: the completion brings it home and settles it."""
+
+    __slots__ = ()
+    owner: Lane
+
+    def complete(self, entry: Entry) -> None:
+        lane = self.owner
+        if lane.receives:
+            self.length = entry[2]
+        self.flags, self.data, self.tag = entry[1], entry[4], entry[5]
+        if len(entry) > 6:
+            self.source = entry[6]
+        lane.home(self)
+        self.settle()
+
+    def fail(self, entry: ErrorEntry) -> None:
+        lane = self.owner
+        error = lane.owner.explain(self, entry)
+        lane.home(self)
+        self.settle(error)
+
+    def consumed(self) -> None:
+        """A peer's write used the receive up (FI_RX_CQ_DATA): post it again, from the same slot."""
+        assert self.post is not None
+        function, args = self.post
+        if rc := function(*args):
+            error = from_errno(-rc, self.what, peer=self.owner.name)
+            self.owner.home(self)
+            self.settle(error)
+
+
+class Lane:
+    """Posted and parked operations of one direction.
+
+    Args:
+        source: where completions come from.
+        owner: the endpoint handle.
+        limit: most operations posted at once; more park.
+        receives: whether the provider reports the length (receives) or the caller knows it (everything else).
+        grace: seconds to wait for the provider's answer to a cancel; 0 where it is known not to cancel.
+        name: whom it leads to, for error texts.
+    """
+
+    __slots__ = (
+        "grace",
+        "idle",
+        "in_parked",
+        "limit",
+        "name",
+        "owner",
+        "posted",
+        "receives",
+        "refused",
+        "source",
+        "waiting",
+    )
+
+    def __init__(
+        self, source: Source, owner: LaneOwner, limit: int, *, receives: bool, grace: float, name: object = None
+    ) -> None:
+        self.source = source
+        self.owner = owner
+        self.limit = limit
+        self.receives = receives
+        self.grace = grace
+        self.name = name
+        self.posted: dict[Transfer, None] = {}
+        self.waiting = _NOBODY
+        self.idle: list[Waiter] = []  # who waits for the lane to be empty
+        self.in_parked = False
+        self.refused = False  # the provider said -FI_EAGAIN to the oldest parked operation
+
+    def submit(
+        self, what: str, function: Callable[..., int], args: tuple[Any, ...], pins: Any, length: int
+    ) -> Transfer:
+        """Post ``function(*args, slot)`` now, or park it behind those that wait already.
+
+        Raises:
+            FabricError: the provider refused the call; nothing was posted and nothing stays pinned.
+        """
+        slot = self.source.slots.lend()
+        transfer = Transfer(what, self, slot, pins, length)
+        transfer.post = (function, (*args, slot.pointer))
+        if self.waiting or len(self.posted) >= self.limit or not self._try(transfer):
+            transfer.move(PARKED)
+            if not self.waiting:
+                self.waiting = deque()
+            self.waiting.append(transfer)
+            self.source.park(self)
+            if self.refused:
+                self.source.touch()
+        return transfer
+
+    def _try(self, transfer: Transfer) -> bool:
+        """Register, then post. False: the provider has no room now."""
+        assert transfer.post is not None
+        function, args = transfer.post
+        source = self.source
+        address = transfer.slot.address
+        source.operations[address] = transfer
+        rc = function(*args)
+        if rc == 0:
+            self.posted[transfer] = None
+            source.interest += 1
+            transfer.move(POSTED)
+            source.touch()
+            return True
+        del source.operations[address]
+        if rc == -_EAGAIN:
+            self.refused = True
+            return False
+        source.slots.take_back(transfer.slot)
+        transfer.pins = None
+        check(rc, transfer.what, peer=self.name)
+        return True
+
+    def retry(self) -> int:
+        """Post what is parked, oldest first, as far as there is room; return how many found their way."""
+        moved = 0
+        self.refused = False
+        while self.waiting and len(self.posted) < self.limit:
+            transfer = self.waiting[0]
+            try:
+                if not self._try(transfer):
+                    break
+            except BaseException as error:
+                self._settle(transfer, error)
+            self.waiting.popleft()
+            moved += 1
+        if self.waiting:
+            self.source.park(self)
+        else:
+            self._wake_idle()
+        return moved
+
+    def home(self, transfer: Transfer) -> None:
+        """Its completion was read: the slot may be lent again."""
+        source = self.source
+        source.operations.pop(transfer.slot.address, None)
+        source.slots.take_back(transfer.slot)
+        source.interest -= 1
+        if transfer.state is ABANDONED:
+            source.abandoned -= 1
+        self.posted.pop(transfer, None)
+        if self.idle:
+            self._wake_idle()
+
+    def _wake_idle(self) -> None:
+        if self.posted or self.waiting:
+            return
+        idle, self.idle = self.idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def drained(self) -> None:
+        """Wait until nothing is posted or parked on this lane. Cancelling changes nothing."""
+        while self.posted or self.waiting:
+            waiter = self.source.driver.create_waiter()
+            self.idle.append(waiter)
+            self.source.touch()
+            await waiter
+
+    async def outcome(self, transfer: Transfer) -> Transfer:
+        """Wait until the operation is settled; raise its error. Cancelling asks the provider and waits a little."""
+        source = self.source
+        if transfer.state is POSTED:
+            source.look()
+        try:
+            if transfer.state is not SETTLED:
+                waiter = source.driver.create_waiter()
+
+                def wake(_: Operation) -> None:
+                    if not waiter.done():
+                        source.woke()
+                        waiter.set_result(None)
+
+                transfer.notify = wake
+                source.interest += 1
+                try:
+                    source.prepare()
+                    await waiter
+                finally:
+                    source.interest -= 1
+            elif source.breathless:
+                await source.breathe()
+        except BaseException as reason:
+            if not self._taken_back(transfer):
+                if isinstance(reason, GeneratorExit):  # the collector found a task that never ended: no native call
+                    self._abandon(transfer)
+                else:
+                    await self._cancel(transfer)
+            raise
+        return transfer.result()  # type: ignore[return-value]
+
+    def _taken_back(self, transfer: Transfer) -> bool:
+        """The caller was interrupted: whether that ends the matter, because the provider has nothing of it."""
+        transfer.notify = None
+        if transfer.state is SETTLED:
+            if transfer.error is None and transfer.orphaned is not None:
+                transfer.orphaned(transfer)
+            return True
+        if transfer.state is PARKED:
+            self.waiting.remove(transfer)
+            self.source.slots.take_back(transfer.slot)
+            transfer.settle()
+            self._wake_idle()
+            return True
+        return False
+
+    async def _cancel(self, transfer: Transfer) -> None:
+        source = self.source
+        transfer.move(CANCELLING)
+        self.owner.cancel(transfer.slot.pointer)  # fi_cancel's answer means nothing; only a completion tells
+        source.drain()  # tcp answers at once
+        source.touch()
+        try:
+            if self.grace and transfer.state is not SETTLED:
+                waiter = source.driver.create_waiter()
+                transfer.notify = lambda _: None if waiter.done() else waiter.set_result(None)
+                with move_on_after(self.grace, shield=True):
+                    await waiter
+        finally:  # asyncio's own cancel goes through the shield
+            self._abandon(transfer)
+
+    def _abandon(self, transfer: Transfer) -> None:
+        """Nobody waits any more: what is posted stays pinned until the provider answers, or until close."""
+        transfer.notify = None
+        if transfer.state is POSTED:
+            transfer.move(CANCELLING)
+        if transfer.state is CANCELLING:
+            transfer.move(ABANDONED)
+            self.source.abandoned += 1
+            _log.debug(
+                "%s, %d bytes, with %s: abandoned, pinned until it ends", transfer.what, transfer.length, self.name
+            )
+
+    def turn_away(self, error: Callable[[], BaseException]) -> None:
+        """Settle what is parked: it will not be posted any more."""
+        left, self.waiting = self.waiting, _NOBODY
+        for transfer in left:
+            self.source.slots.take_back(transfer.slot)
+            self._settle(transfer, error())
+
+    def forsake(self, error: Callable[[], BaseException], attic: Lane) -> None:
+        """The peer is gone but the endpoint stays: answer who waits; what is posted stays pinned, in ``attic``."""
+        self.turn_away(error)
+        left, self.posted = self.posted, {}
+        for transfer in left:
+            transfer.owner = attic
+            attic.posted[transfer] = None
+            notify, transfer.notify = transfer.notify, None
+            if transfer.state is POSTED:
+                transfer.error = error()
+                transfer.move(CANCELLING)
+                self.owner.cancel(transfer.slot.pointer)
+                self._abandon(transfer)
+            if notify is not None:
+                notify(transfer)
+        self._wake_idle()
+
+    def end(self, error: Callable[[], BaseException]) -> None:
+        """After fi_close: no completion will come any more; settle what is left."""
+        source = self.source
+        left = [*self.posted, *self.waiting]
+        for transfer in self.posted:
+            source.operations.pop(transfer.slot.address, None)
+            source.slots.quarantine(transfer.slot)
+            source.interest -= 1
+            if transfer.state is ABANDONED:
+                source.abandoned -= 1
+        for transfer in self.waiting:
+            source.slots.take_back(transfer.slot)
+        self.posted.clear()
+        self.waiting.clear()
+        nobody = source.driver.closed()  # the loop was closed first: its futures cannot be woken any more
+        for transfer in left:
+            if nobody:
+                transfer.notify = None
+            self._settle(transfer, error())
+        if not nobody:
+            self._wake_idle()
+
+    def _settle(self, transfer: Transfer, error: BaseException) -> None:
+        try:
+            transfer.settle(error)
+        except Exception as failure:  # a callback's; the operations behind it are others'
+            self.source.driver.report("aiofabric: a completion's callback failed", failure)

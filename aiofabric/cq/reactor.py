@@ -1,0 +1,83 @@
+"""Reactor: the sources of one running loop, and what its endpoints share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from anyio.lowlevel import RunVar
+
+from .drivers import Driver, current_driver
+from .source import Source
+from .waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from .interfaces import Queue, SourceStatistics
+
+__all__ = ["Reactor", "ReactorStatistics"]
+
+_current: RunVar[Reactor] = RunVar("aiofabric_reactor")
+
+
+@dataclass(frozen=True, slots=True)
+class ReactorStatistics:
+    """The sources of a loop, each with its counters."""
+
+    driver: str
+    sources: tuple[SourceStatistics, ...]
+
+
+class Reactor:
+    """One per running loop, made on first use; it needs no closing of its own.
+
+    ``shared`` holds what endpoints of this loop use together (a fabric, a domain with its queues), counted by
+    `borrow` and `give_back`.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.sources: list[Source] = []
+        self._shared: dict[Hashable, list[Any]] = {}
+
+    @classmethod
+    def current(cls) -> Self:
+        """The reactor of the loop that runs now."""
+        try:
+            return _current.get()  # type: ignore[return-value]
+        except LookupError:
+            reactor = cls(current_driver())
+            _current.set(reactor)
+            return reactor
+
+    def attach(self, queue: Queue | None, *, waiting: Waiting = Waiting.ADAPTIVE, busy_poll: float = 100.0) -> Source:
+        """Have ``queue`` moved by this loop until the source is closed."""
+        source = Source(self.driver, queue, waiting=waiting, busy_poll=busy_poll, on_close=self.sources.remove)
+        self.sources.append(source)
+        return source
+
+    def borrow(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What is shared under ``key``, made on first use; every borrow is given back once."""
+        entry = self._shared.get(key)
+        if entry is None:
+            entry = self._shared[key] = [make(), 0]
+        entry[1] += 1
+        return entry[0]
+
+    def borrowers(self, key: Hashable) -> int:
+        """How many have borrowed what is shared under ``key``."""
+        entry = self._shared.get(key)
+        return 0 if entry is None else entry[1]
+
+    def give_back(self, key: Hashable, close: Callable[[Any], None]) -> None:
+        """Undo one `borrow`; the last one closes the thing."""
+        entry = self._shared[key]
+        entry[1] -= 1
+        if entry[1] == 0:
+            del self._shared[key]
+            close(entry[0])
+
+    def statistics(self) -> ReactorStatistics:
+        """Counters of every source."""
+        return ReactorStatistics(self.driver.name, tuple(source.statistics() for source in self.sources))

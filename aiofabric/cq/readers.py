@@ -1,0 +1,60 @@
+"""Readers: the descriptors of one source, registered once and put aside together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .drivers import Driver
+
+__all__ = ["Readers"]
+
+
+class Readers:
+    """Persistent registrations: a callback costs 3-7 us a wake-up, a task that awaits readability 15-26."""
+
+    __slots__ = ("_callbacks", "_driver", "_on_demand", "_watching")
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._on_demand: int | None = None
+        self._watching = True
+
+    def add(self, fd: int | None, callback: Callable[[], None], *, on_demand: bool = False) -> None:
+        """Have ``callback`` called while ``fd`` is readable; None, a queue without one, is nothing to do.
+
+        ``on_demand``: it is wanted only after `sleep`, because the source looks by itself while it is awake.
+        """
+        if fd is not None:
+            self._callbacks[fd] = callback
+            if on_demand:
+                self._on_demand = fd
+            if self._watching:
+                self._driver.add_reader(fd, callback, on_demand=on_demand)
+
+    def sleep(self) -> None:
+        """The source sleeps now: watch all, also what is watched on demand."""
+        if not self._watching:
+            self._resume()
+        if self._on_demand is not None and self._driver.demand is not None:
+            self._driver.demand(self._on_demand)
+
+    def remove(self, fd: int | None) -> None:
+        """Forget ``fd``; call it before it is closed."""
+        if fd is not None and self._callbacks.pop(fd, None) is not None and self._watching:
+            self._driver.remove_reader(fd)
+
+    def pause(self) -> None:
+        """Leave all alone: one of them stays readable though there is nothing to read."""
+        if self._watching:
+            self._watching = False
+            for fd in self._callbacks:
+                self._driver.remove_reader(fd)
+
+    def _resume(self) -> None:
+        self._watching = True
+        for fd, callback in self._callbacks.items():
+            self._driver.add_reader(fd, callback, on_demand=fd == self._on_demand)

@@ -1,0 +1,66 @@
+"""Slots: the ``struct fi_context2`` that every posted operation lends to the provider.
+
+The provider may write into a slot (``FI_CONTEXT``, ``FI_CONTEXT2``) and names it in the completion, so its
+address is the key by which an operation is found again. An address goes back to the shelf only when nothing can
+name it any more: its completion was read. The slot of an operation that never got one stays in quarantine until
+its queue is closed, because a late completion for the old operation would otherwise settle a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from .._ffi import ffi
+
+__all__ = ["Slot", "Slots"]
+
+_BLOCK = 128
+_SIZE = 64  # sizeof(struct fi_context2), asserted in libfabric.src.c
+
+
+class Slot:
+    """One lendable fi_context: the pointer that is posted and the address that comes back."""
+
+    __slots__ = ("address", "pointer")
+
+    def __init__(self, pointer: Any, address: int) -> None:
+        self.pointer = pointer
+        self.address = address
+
+
+class Slots:
+    """The shelf of one queue. Blocks are never freed before the shelf is, so addresses stay valid."""
+
+    __slots__ = ("_blocks", "_shelf", "lent", "quarantined")
+
+    def __init__(self) -> None:
+        self._blocks: list[Any] = []
+        self._shelf: deque[Slot] = deque()
+        self.lent = 0
+        self.quarantined = 0
+
+    def lend(self) -> Slot:
+        """Lend the slot that has been home the longest."""
+        if not self._shelf:
+            self._grow()
+        self.lent += 1
+        return self._shelf.popleft()
+
+    def take_back(self, slot: Slot) -> None:
+        """The completion was read, or the operation was never posted: the slot is home."""
+        self.lent -= 1
+        self._shelf.append(slot)
+
+    def quarantine(self, slot: Slot) -> None:
+        """No completion came and the operation is over: never lend this address again."""
+        self.lent -= 1
+        self.quarantined += 1
+
+    def _grow(self) -> None:
+        block = ffi.new("struct fi_context2[]", _BLOCK)
+        self._blocks.append(block)
+        base = int(ffi.cast("uintptr_t", block))
+        self._shelf.extend(
+            Slot(ffi.cast("void *", address), address) for address in range(base, base + _BLOCK * _SIZE, _SIZE)
+        )

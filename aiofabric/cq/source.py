@@ -1,0 +1,457 @@
+"""Source: one completion queue, its companions (event queues), and the turns that move them.
+
+One turn:
+
+    drain the queue until it is empty or a budget is spent -> settle; failed ones are read and settled too
+    drain the companions when they may have something
+    retry what was parked, oldest first
+    then: look again next iteration, arm and sleep, or come back later
+
+What must hold before the loop sleeps: the last libfabric call was an fi_trywait that answered 0, made after the
+last post. libfabric 1.17's tcp matches a receive with a message that came before it only inside a queue read
+(tcpx_msg.c queues, tcpx_cq.c matches), and a verbs queue is armed by fi_trywait and by nothing else. So every
+post makes the source dirty, and a dirty source has a turn on its way (`touch`). There is no watchdog timer.
+
+A turn may not trust fi_trywait either: while a message waits for a receive that nobody posts, 1.17's tcp
+answers -FI_EAGAIN for ever, or 0 although its descriptor stays readable. After two fruitless turns the others come
+with a growing delay until something is posted or arrives; other connections still wake the source meanwhile, unless
+the descriptor wakes it again and again for nothing: then it is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants
+from ..observe import ended
+from .interfaces import SourceStatistics
+from .looking import Looking
+from .readers import Readers
+from .slots import Slots
+from .waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .drivers import Driver
+    from .interfaces import Companion, Queue, Settled, Watched
+
+__all__ = ["STREAK", "Source"]
+
+# What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
+_OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
+_BUDGET = 256  # completions of one turn, then other callbacks get their chance
+_BREATH_NS = 500_000  # longest time without a loop iteration after which an awaiting call may still look
+STREAK = 64  # most awaits in a row that may be answered so
+_FRUITLESS = 2  # turns with nothing to read though fi_trywait promised something
+_VAIN = 32  # wake-ups in a row that brought nothing
+_DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
+_POLL_DELAYS = _DELAYS[:4]
+
+
+class Source:
+    """A queue under a reactor. Owns the operations posted to it; knows nothing of endpoints but `retry`."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        queue: Queue | None,
+        *,
+        waiting: Waiting = Waiting.ADAPTIVE,
+        busy_poll: float = 100.0,
+        on_close: Callable[[Source], None] | None = None,
+    ) -> None:
+        self.driver = driver
+        self.queue = queue
+        self.companions: list[Companion] = []
+        self.watched: dict[Watched, None] = {}
+        if queue is not None and queue.fileno() is None:
+            waiting = Waiting.POLL
+        self.waiting = waiting
+        self.operations: dict[int, Settled] = {}
+        self.slots = Slots()
+        self.parked: deque[Any] = deque()  # endpoint handles with parked operations, oldest first
+        self.looking = Looking(Waiting.FD if queue is None else waiting, busy_poll)
+        self.closed = False
+        self.interest = 0  # tasks and operations that need turns although no descriptor can wake us (POLL)
+        self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
+        self.abandoned = 0
+        self.armed = False
+        self.breath = monotonic_ns()
+        self.streak = 0
+        self._wakes = 0
+        self._crowd = False
+        self._scheduled = False
+        self._draining = False
+        self._hurried = False  # a task that could go on waits for the turn to pass
+        self._events_due = False
+        self._fruitless = 0
+        self._vain = 0  # wake-ups in a row without a completion
+        self.starved: Callable[[], bool] | None = None  # whether a message may wait for a receive; None: no matter
+        self._cancel_delay: Callable[[], None] | None = None
+        self._on_close = on_close
+        self._turns = self._completions = self._errors = self._stale = self._wakeups = self._empty = 0
+        self.readers = Readers(driver)
+        if queue is not None:
+            self.readers.add(queue.fileno(), self._readable, on_demand=True)
+        if waiting is Waiting.POLL:
+            self.touch()
+
+    # -- descriptors
+
+    def accompany(self, companion: Companion) -> None:
+        """Drain ``companion`` in this source's turns, and wake up for it."""
+        self.companions.append(companion)
+        self.readers.add(companion.fileno(), self._events_readable)
+
+    def part(self, companion: Companion) -> None:
+        """Stop draining ``companion``; call before it is closed."""
+        self.companions.remove(companion)
+        self.readers.remove(companion.fileno())
+
+    def close(self) -> None:
+        """Leave the loop. The queue itself is closed by whoever opened it, afterwards."""
+        if not self.closed:
+            self.readers.pause()
+            self.closed = True
+            ended.add(
+                self.waiting.value,
+                turns=self._turns,
+                completions=self._completions,
+                errors=self._errors,
+                stale=self._stale,
+                wakeups=self._wakeups,
+                empty_wakeups=self._empty,
+            )
+            if self._cancel_delay is not None and not self.driver.closed():
+                self._cancel_delay()
+            if self._on_close is not None:
+                self._on_close(self)
+
+    def _readable(self) -> None:
+        """The descriptor woke us: settle, and let the tasks that it was for go on before anything else.
+
+        They arm the queue themselves when they wait again (`prepare`); the turn that is on its way sees to it
+        otherwise. Arming here would make every answer 2 us later.
+        """
+        self._wakeups += 1
+        self.armed = False  # a turn that is on its way must not rest on what was true before we were woken
+        if self.closed or self._draining:
+            return
+        self.breathed()
+        try:
+            found = self.drain()
+        except Exception as error:
+            self._failed(error)
+            return
+        if found:
+            self._fruitless = self._vain = 0
+            self.looking.over()
+            self._crowd = self._wakes > 1
+            if not self._wakes:  # handed to a sink: nobody asks for a window by waiting
+                self.looking.ask(self.breath)
+        else:
+            self._empty += 1
+            self._vain += 1
+            self._hurried = True  # uvloop calls readers before the task that the last turn woke
+            self.turn()
+
+    def _events_readable(self) -> None:
+        self.armed = False
+        self._vain += 1  # 1.17's fi_trywait resets nothing here while it refuses because of the other queue
+        self._hurried = True
+        self._events_due = True
+        self.turn()
+
+    # -- turns
+
+    def touch(self) -> None:
+        """Something was posted: have a turn on its way, one for all posts of this iteration."""
+        self.armed = False
+        if not self._scheduled and not self.closed:
+            self._scheduled = True
+            self.driver.call_soon(self._scheduled_turn)
+
+    def touch_events(self) -> None:
+        """Something was asked of a companion (connect, accept, shutdown): its answer may be there already."""
+        self._events_due = True
+        self.touch()
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        if self.armed and not (self._events_due or self.looking.deadline or self.parked or self.watched):
+            self.breathed()  # armed inline since then: nothing to do but to note that the loop went round
+            return
+        self.turn()
+
+    def _delayed_turn(self) -> None:
+        self._cancel_delay = None
+        self._vain = min(self._vain, _VAIN - 1)  # one more chance for a descriptor that was left alone
+        self.turn()
+
+    def breathed(self) -> None:
+        """The loop went round: awaits may be answered at once again for a while."""
+        self.breath = monotonic_ns()
+        self.streak = 0
+        self._wakes = 0
+        self._crowd = False
+
+    def turn(self) -> None:
+        """One pass; ends armed, or with another turn on its way."""
+        if self.closed or self._draining:
+            return
+        try:
+            self._turn()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """A defect, or a provider that broke its contract: never a dead reactor."""
+        self.driver.report("aiofabric: a turn failed", error)
+        self.touch()
+
+    def _turn(self) -> None:
+        self._turns += 1
+        self.breathed()
+        linger, self._hurried = self.looking.deadline and not self._hurried, False
+        moved = self._look_once(self.breath) if linger else self._drain()
+        self._crowd = self._wakes > 1
+        if self._events_due:
+            self._events_due = False
+            for companion in tuple(self.companions):
+                if companion in self.companions:  # not closed by what the one before had to say
+                    moved += companion.drain()
+        if self.watched:
+            for watched in tuple(self.watched):
+                moved += watched.look()
+        if self.parked:
+            moved += self._retry()
+        if self.closed:  # by a callback
+            return
+        if moved:
+            self._fruitless = self._vain = 0
+        if moved >= _BUDGET or self.looking.goes_on(self.breath, moved):
+            self.touch()
+        else:
+            self._rest(moved)
+
+    def _look_once(self, now: int) -> int:
+        """Drain; look for a share of the open window if there is nothing at once."""
+        assert self.queue is not None
+        share = self.looking.share(now)
+        found = self._drain(share)
+        self.looking.judge(now, share, found, self.queue.longest_gap())
+        return found
+
+    def _rest(self, moved: int) -> None:
+        """Arm and sleep; or, where that is impossible, come back later."""
+        if self._scheduled:
+            return
+        if self.waiting is Waiting.POLL:
+            # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
+            self.looking.over()
+            waited_for = self.interest or self._blind()
+            self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
+            self._fruitless += 1
+            return
+        if self._blind():
+            self._later(self._fruitless)
+            self._fruitless += 1
+        if self._quiet():
+            if self._vain >= _VAIN and self.starved is not None and self.starved():
+                self.readers.pause()
+                self._later(1)
+                return
+            self._fruitless = self._fruitless if self._blind() else 0
+            self._sleep()
+            return
+        self._events_due = True
+        self._fruitless += 1
+        if self._fruitless <= _FRUITLESS:
+            self.touch()
+            return
+        if self._vain >= _VAIN:
+            self.readers.pause()
+        else:
+            self.readers.sleep()
+        self._later(self._fruitless - _FRUITLESS)
+
+    def _sleep(self) -> None:
+        self.armed = True
+        self.looking.over()
+        self.readers.sleep()
+
+    def _quiet(self) -> bool:
+        """Whether it is safe to sleep on the descriptors."""
+        if self.queue is not None:
+            return self.queue.quiet()  # one call for the companions too
+        return all(companion.quiet() for companion in self.companions)
+
+    def _blind(self) -> bool:
+        """Whether something is waited for that no descriptor tells.
+
+        Counters have none with most providers. And the connection of an RDM peer does not wake the queue's: what
+        was refused because of it must be posted again.
+        """
+        if not self.watched and not self.parked:
+            return False
+        return bool(self.watched) or any(handle.refused for handle in self.parked)
+
+    def _later(self, step: int, delays: tuple[float, ...] = _DELAYS) -> None:
+        if self._cancel_delay is None:
+            delay = delays[min(step, len(delays) - 1)]
+            self._cancel_delay = self.driver.call_later(delay, self._delayed_turn)
+
+    @property
+    def draining(self) -> bool:
+        """Whether completions are being settled right now: the caller is a callback of one of them."""
+        return self._draining
+
+    def drain(self) -> int:
+        """Settle what has finished, outside a turn; return how many completions were read."""
+        found = self._drain()
+        if found and not self.driver.closed():
+            self.touch()  # room for what is parked, and a queue that must be armed again
+        return found
+
+    def _drain(self, window: int = 0) -> int:
+        if self._draining or self.queue is None:
+            return 0
+        self._draining = True
+        read, operations, count = self.queue.read, self.operations, 0
+        try:
+            while count < _BUDGET and not self.closed:
+                entries = read(window)
+                window = 0
+                if entries is None:
+                    if not self._drain_error():
+                        break
+                    count += 1
+                    continue
+                batch = 0
+                for entry in entries:
+                    batch += 1
+                    operation = operations.get(entry[0])
+                    if operation is None or entry[1] & _OF_THE_PEER:
+                        self._stale += 1
+                        if operation is not None and self.rx_cq_data:
+                            operation.consumed()
+                        continue
+                    try:
+                        operation.complete(entry)
+                    except Exception as error:  # a callback's; the entries behind it are others'
+                        self.driver.report("aiofabric: a completion's callback failed", error)
+                count += batch
+                if batch < 64:  # a short batch: fi_trywait proves emptiness, a further read would cost one more poll
+                    break
+        finally:
+            self._draining = False
+            self._completions += count
+        return count
+
+    def _drain_error(self) -> bool:
+        assert self.queue is not None
+        entry = self.queue.read_error()
+        if entry is None:
+            return False
+        self._errors += 1
+        operation = self.operations.get(entry.context)
+        if operation is None:
+            self._stale += 1
+            return True
+        try:
+            operation.fail(entry)
+        except Exception as error:
+            self.driver.report("aiofabric: a completion's callback failed", error)
+        return True
+
+    # -- parked operations
+
+    def park(self, handle: Any) -> None:
+        """``handle`` has operations that wait for transmit room."""
+        if not handle.in_parked:
+            handle.in_parked = True
+            self.parked.append(handle)
+
+    def _retry(self) -> int:
+        moved = 0
+        for _ in range(len(self.parked)):
+            handle = self.parked.popleft()
+            handle.in_parked = False
+            moved += handle.retry()  # parks itself again while something is left
+        return moved
+
+    # -- waiting for one operation
+
+    def woke(self) -> None:
+        """A suspended task was woken: nobody may spin while it waits for its turn."""
+        self._wakes += 1
+
+    async def checkpoint(self) -> None:
+        """Let the loop go round, and any cancellation come in; a turn on the way does not linger meanwhile."""
+        self._hurried = True
+        await self.driver.checkpoint()
+
+    def look(self) -> None:
+        """Inside an awaiting call, before it suspends: a bounded look at the queue."""
+        if self._crowd or self.waiting is Waiting.FD or self.closed:
+            return
+        now = monotonic_ns()
+        if now - self.breath > _BREATH_NS:
+            return
+        self.looking.ask(now)
+        self._wakes = 0
+        self.armed = False
+        if self._look_once(now):
+            self.streak += 1
+            self._crowd = self._wakes > 0
+            self.touch()
+
+    def prepare(self) -> None:
+        """A task is about to suspend: see to it that its completion wakes us."""
+        if self.waiting is Waiting.POLL and self._cancel_delay is not None:
+            self._cancel_delay()  # the delays begin anew, short
+            self._cancel_delay = None
+            self._fruitless = 0
+        looking = self.looking
+        if self.armed or (self._scheduled and (self._crowd or looking.deadline)):
+            return
+        looking.ask(monotonic_ns())
+        if looking.deadline or self.waiting is Waiting.POLL or not self._quiet():
+            self.touch()
+        else:
+            self._sleep()
+
+    @property
+    def breathless(self) -> bool:
+        """Whether so many awaits were answered at once that the next one should let the loop go round."""
+        self.streak += 1
+        return self.streak > STREAK
+
+    async def breathe(self) -> None:
+        """Let the loop go round once; a turn on the way does not linger meanwhile."""
+        self._hurried = True
+        await self.driver.breathe()
+        self.breathed()
+
+    def statistics(self) -> SourceStatistics:
+        """Counters; see `SourceStatistics`."""
+        return SourceStatistics(
+            waiting=self.waiting,
+            turns=self._turns,
+            completions=self._completions,
+            errors=self._errors,
+            stale=self._stale,
+            wakeups=self._wakeups,
+            empty_wakeups=self._empty,
+            in_flight=len(self.operations),
+            abandoned=self.abandoned,
+            parked=sum(len(handle.waiting) for handle in self.parked),
+            lent=self.slots.lent,
+            quarantined=self.slots.quarantined,
+            window_hits=self.looking.window.hits,
+            window_misses=self.looking.window.misses,
+            window_ns=0 if self.looking.window.skip else self.looking.window.length,
+        )

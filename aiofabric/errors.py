@@ -1,0 +1,302 @@
+"""From libfabric's codes to exceptions: the one door.
+
+A situation has a class, and the class has the builtin of that situation as its second base, so ordinary
+code (``except ConnectionResetError``, ``except TimeoutError``) catches what it expects::
+
+    FabricError (OSError)
+    ├── FabricConnectionError (ConnectionError)
+    │   ├── FabricConnectionRefusedError (ConnectionRefusedError)    .param: the rejecter's private data
+    │   ├── FabricConnectionResetError (ConnectionResetError)
+    │   ├── FabricConnectionAbortedError (ConnectionAbortedError)
+    │   ├── FabricBrokenPipeError (BrokenPipeError)
+    │   └── UnreachableError
+    ├── FabricTimeoutError (TimeoutError)                            the provider's, not the caller's
+    ├── RemoteAccessError (PermissionError)
+    ├── TruncatedMessageError                                        .size, .limit
+    ├── MessageTooLongError
+    ├── QueueOverrunError
+    ├── NotSupportedError
+    └── NoProviderError
+    LibfabricNotFound (ImportError)
+    ForkedError, WrongThreadError, InternalError (RuntimeError)
+
+FI_EAGAIN, FI_EAVAIL and FI_ECANCELED are questions that the code asking answers from its context; they
+are no situations of a user's.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+import os
+
+from ._ffi import constants, ffi, is_loaded, lib
+from ._ffi.load import LibfabricNotFound
+
+__all__ = [
+    "FabricBrokenPipeError",
+    "FabricConnectionAbortedError",
+    "FabricConnectionError",
+    "FabricConnectionRefusedError",
+    "FabricConnectionResetError",
+    "FabricError",
+    "FabricTimeoutError",
+    "ForkedError",
+    "InternalError",
+    "LibfabricNotFound",
+    "MessageTooLongError",
+    "NoProviderError",
+    "NotSupportedError",
+    "QueueOverrunError",
+    "RemoteAccessError",
+    "TruncatedMessageError",
+    "UnreachableError",
+    "WrongThreadError",
+    "check",
+    "error_name",
+    "error_text",
+    "from_errno",
+]
+
+
+class FabricError(OSError):
+    """A libfabric call or operation failed (man page: fi_errno).
+
+    Attributes: ``errno`` (positive, of fi_errno), ``strerror`` (fi_strerror's words), ``call`` (the C
+    function, or the operation in words), ``peer`` (who was talked to, or None), ``provider_errno`` and
+    ``provider_text`` (the provider's own reason; 0 and "" if it gave none), ``detail`` (more in words).
+    """
+
+    cure: str = ""
+    """What to do about it, one sentence: the class's, unless an instance knows better."""
+
+    def __init__(
+        self,
+        errno: int,
+        call: str,
+        *,
+        provider_errno: int = 0,
+        provider_text: str = "",
+        peer: object = None,
+        detail: str = "",
+    ) -> None:
+        OSError.__init__(self, errno, error_text(errno))
+        self.call = call
+        self.peer = peer
+        self.provider_errno = provider_errno
+        self.provider_text = provider_text
+        self.detail = detail
+
+    def __str__(self) -> str:
+        peer = "" if self.peer is None else f" with {self.peer}"
+        text = f"{self.call}{peer}: {self.strerror} [{error_name(self.errno or 0)}]"
+        if self.provider_errno or self.provider_text:
+            text += f", provider says {self.provider_text or self.provider_errno}"
+        cure = self.cure or _CURES.get(self.errno or 0, "")
+        return ". ".join(part.rstrip(".") for part in (text, self.detail, cure) if part)
+
+
+class FabricConnectionError(FabricError, ConnectionError):
+    """The connection failed or ended; the classes below say how."""
+
+
+class FabricConnectionRefusedError(FabricConnectionError, ConnectionRefusedError):
+    """Nobody listens at the address, or the listener rejected the request.
+
+    ``param``: the private data that the rejecter sent, at most 256 bytes; empty if nobody listens.
+    """
+
+    cure = "Check that a listener runs at that address; a rejection carries the listener's data in .param"
+    param: bytes = b""
+
+
+class FabricConnectionResetError(FabricConnectionError, ConnectionResetError):
+    """The peer is gone. libfabric never says whether it ended in order, crashed, or lost its network."""
+
+    cure = "Connect anew; to tell an orderly end from a crash, let the last message say goodbye"
+
+
+class FabricConnectionAbortedError(FabricConnectionError, ConnectionAbortedError):
+    """The connection was given up on this side."""
+
+    cure = "Connect anew"
+
+
+class FabricBrokenPipeError(FabricConnectionError, BrokenPipeError):
+    """The operation was posted to a connection that has already ended."""
+
+    cure = "Connect anew"
+
+
+class UnreachableError(FabricConnectionError):
+    """No path leads to the peer's network or host."""
+
+    cure = "Check the address, the route to it, and that both ends use the same provider and fabric"
+
+
+class FabricTimeoutError(FabricError, TimeoutError):
+    """The provider waited for the peer in vain. Deadlines of the caller's raise plain TimeoutError."""
+
+    cure = "Check that the peer is alive and that no firewall stands between"
+
+
+class RemoteAccessError(FabricError, PermissionError):
+    """The target's memory region does not allow this access, or its key is not valid (any more).
+
+    Software providers end the connection as well.
+    """
+
+    cure = (
+        "Check that the peer still has the region registered, with this key, with the access needed, "
+        "and that the range lies inside it"
+    )
+
+
+class TruncatedMessageError(FabricError):
+    """A message was longer than the buffer that received it; the rest is lost.
+
+    ``size``: length of the message in bytes, None if the provider does not tell; ``limit``: room in the
+    buffer in bytes, None if unknown. libfabric 1.17's tcp provider ends the connection as well.
+    """
+
+    cure = "Receive with a buffer of the largest message's size (recv_size=), or send smaller messages"
+    size: int | None = None
+    limit: int | None = None
+
+
+class MessageTooLongError(FabricError):
+    """The message exceeds what the provider carries in one piece (ep_attr.max_msg_size, bytes)."""
+
+    cure = "Send it in smaller pieces, or expose it as a memory region and let the peer read it"
+
+
+class QueueOverrunError(FabricError):
+    """A completion queue overflowed, and completions are lost: operations bound to it stay unanswered."""
+
+    cure = "Open the queue with a larger size, and close the endpoints that were bound to this one"
+
+
+class NotSupportedError(FabricError):
+    """The provider, or this version of libfabric, does not have what was asked for."""
+
+    cure = "aiofabric.getinfo() with the capability in its hints shows which providers have it"
+
+
+class NoProviderError(FabricError):
+    """No provider matches the hints; the text repeats them and names the one that excludes all."""
+
+
+class ForkedError(RuntimeError):
+    """A forked child used an object of its parent's; even closing it would break the parent's connection."""
+
+
+class WrongThreadError(RuntimeError):
+    """An object was used from another thread than the one whose event loop it belongs to."""
+
+
+class InternalError(RuntimeError):
+    """aiofabric made an impossible move: a bug here, not in the caller's program; please report it."""
+
+
+_C = constants
+
+_CLASSES: dict[int, type[FabricError]] = {
+    _C.FI_ECONNREFUSED: FabricConnectionRefusedError,
+    _C.FI_ECONNRESET: FabricConnectionResetError,
+    _C.FI_ECONNABORTED: FabricConnectionAbortedError,
+    _errno.EPIPE: FabricBrokenPipeError,
+    _C.FI_ESHUTDOWN: FabricBrokenPipeError,
+    _C.FI_ENOTCONN: FabricBrokenPipeError,
+    _C.FI_EHOSTUNREACH: UnreachableError,
+    _C.FI_EHOSTDOWN: UnreachableError,
+    _C.FI_ENETUNREACH: UnreachableError,
+    _C.FI_ENETDOWN: UnreachableError,
+    _C.FI_EFIREWALLADDR: UnreachableError,
+    _C.FI_ETIMEDOUT: FabricTimeoutError,
+    _C.FI_EKEYREJECTED: RemoteAccessError,
+    _C.FI_ETRUNC: TruncatedMessageError,
+    _C.FI_EMSGSIZE: MessageTooLongError,
+    _C.FI_EOVERRUN: QueueOverrunError,
+    _C.FI_ENOSYS: NotSupportedError,
+    _C.FI_EOPNOTSUPP: NotSupportedError,
+    _C.FI_ENOPROTOOPT: NotSupportedError,
+    _C.FI_EBADFLAGS: NotSupportedError,
+}
+
+# The same codes mean a local matter elsewhere: a privileged port, a key that is already taken.
+_CLASSES_RMA: dict[int, type[FabricError]] = {
+    _C.FI_EACCES: RemoteAccessError,
+    _C.FI_EPERM: RemoteAccessError,
+    _C.FI_ENOKEY: RemoteAccessError,
+}
+_RMA_CALLS = (
+    "fi_read",
+    "fi_write",
+    "fi_inject_write",
+    "fi_atomic",
+    "fi_inject_atomic",
+    "fi_fetch",
+    "fi_compare",
+)
+
+_CURES = {
+    _C.FI_EADDRINUSE: "Somebody listens there already: choose another port, or 0 for a free one",
+    _C.FI_EADDRNOTAVAIL: "The address is none of this host's; getinfo() lists those that are",
+    _C.FI_EACCES: "Ports below 1024 and some devices need privileges",
+    _C.FI_ENOMEM: "Free memory, or raise the limit on locked memory (ulimit -l) for providers that pin it",
+    _C.FI_EMFILE: "Raise the limit on open files (ulimit -n)",
+    _C.FI_ENOKEY: "Each region of a domain needs a key of its own; leave it to aiofabric to choose",
+    _C.FI_EBUSY: "Something still uses the object: close what was opened from it first",
+}
+
+_FABRIC_NAMES = (
+    "EOTHER ETOOSMALL EOPBADSTATE EAVAIL EBADFLAGS ENOEQ EDOMAIN ENOCQ ECRC ETRUNC ENOKEY ENOAV EOVERRUN "
+    "ENORX ENOMR EFIREWALLADDR"
+)
+_NAMES = {getattr(_C, f"FI_{name}"): name for name in _FABRIC_NAMES.split()}
+
+
+def error_name(errno: int) -> str:
+    """Return the symbol of an error of fi_errno, such as ``FI_ECONNREFUSED``."""
+    return f"FI_{_NAMES.get(errno) or _errno.errorcode.get(errno, errno)}"
+
+
+def error_text(errno: int) -> str:
+    """Return the words of an error: fi_strerror's, or the system's before libfabric is loaded."""
+    if is_loaded():
+        text: str = ffi.string(lib.fi_strerror(errno)).decode(errors="replace")
+        return text
+    return _NAMES.get(errno) or os.strerror(errno)
+
+
+def from_errno(
+    errno: int,
+    call: str,
+    *,
+    provider_errno: int = 0,
+    provider_text: str = "",
+    peer: object = None,
+    detail: str = "",
+) -> FabricError:
+    """Return the exception for a positive error of fi_errno that ``call`` ended with.
+
+    ``provider_errno`` and ``provider_text`` are an error entry's prov_errno and the queue's strerror.
+    """
+    kind = _CLASSES_RMA.get(errno) if call.startswith(_RMA_CALLS) else None
+    return (kind or _CLASSES.get(errno, FabricError))(
+        errno,
+        call,
+        provider_errno=provider_errno,
+        provider_text=provider_text,
+        peer=peer,
+        detail=detail,
+    )
+
+
+def check(rc: int, call: str, *, peer: object = None) -> int:
+    """Return ``rc`` if it is a success (zero or more), else raise the exception for it.
+
+    ``call`` is the name of the C function that returned it, ``peer`` whom it was about.
+    """
+    if rc >= 0:
+        return rc
+    raise from_errno(-rc, call, peer=peer)

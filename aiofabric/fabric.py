@@ -1,0 +1,46 @@
+"""Fabric: the network that domains and passive endpoints are opened on (man page: fi_fabric)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._ffi import ffi, lib
+from .errors import check
+from .resource import Handle, Resource
+
+if TYPE_CHECKING:
+    from .info import Info
+
+__all__ = ["Fabric"]
+
+
+class Fabric(Resource):
+    """An open fabric of one provider.
+
+    Args:
+        info: a result of `getinfo`; its ``fabric_attr`` says which fabric.
+
+    Raises:
+        FabricError: the provider refused (fi_fabric).
+    """
+
+    __slots__ = ("info",)
+
+    def __init__(self, info: Info) -> None:
+        out = ffi.new("struct fid_fabric **")
+        check(lib.fi_fabric(info.native.fabric_attr, out, ffi.NULL), "fi_fabric")
+        self.info = info
+        self._handle = Handle("Fabric", out[0], None)
+
+    @property
+    def name(self) -> str:
+        """The fabric's name; for tcp the network, such as ``127.0.0.1/32``."""
+        return self.info.fabric_attr.name or ""
+
+    @property
+    def provider(self) -> str:
+        """The provider's name, layers included (``tcp;ofi_rxm``)."""
+        return self.info.fabric_attr.prov_name or ""
+
+    def __repr__(self) -> str:
+        return f"<Fabric {self.provider} {self.name}{' closed' if self.closed else ''}>"

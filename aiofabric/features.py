@@ -1,0 +1,179 @@
+"""What this libfabric and a provider of it can do, and a full sentence when they cannot.
+
+Three questions, three answers. A call that libfabric gained over time: `has` and `require` with a `Feature`.
+A capability of one offer: `require` with `Caps`. How a provider strays from the manual: `quirks`, the one table
+of what is known about providers by name, so that nothing else compares names.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, Flag, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._ffi import constants
+from .errors import NoProviderError, NotSupportedError
+from .flags import Caps, EndpointType
+from .info import Hints, Version, getinfo, headers_version, library_path, library_version
+
+if TYPE_CHECKING:
+    from .info import Info
+
+__all__ = ["Feature", "Quirk", "describe", "has", "quirks", "require"]
+
+
+class Feature(Enum):
+    """What libfabric has only since a version; both the headers at build time and the library must have it."""
+
+    AV_AUTH_KEY = Version(1, 20), "authorization keys of single addresses (fi_av_insert_auth_key)"
+    """Peers with different authorization keys at one endpoint."""
+    AV_SET_USER_ID = Version(1, 20), "numbers of one's own for addresses (fi_av_set_user_id)"
+    """Completions name a source by the application's number."""
+    MR_DMABUF = Version(1, 20), "memory registration by DMA-BUF descriptor (FI_MR_DMABUF)"
+    """Device memory exported by its driver."""
+    FABRIC2 = Version(2, 0), "opening a fabric with flags (fi_fabric2)"
+    """Options of a fabric."""
+    GET_FD = Version(2, 2), "the socket of a connected endpoint (FI_GET_FD)"
+    """Socket options of a tcp connection."""
+    RESCAN = Version(2, 2), "looking for devices anew (FI_RESCAN)"
+    """getinfo that sees a device plugged in later."""
+
+    @property
+    def since(self) -> Version:
+        """The first version that has it."""
+        return self.value[0]
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return self.value[1]
+
+
+class Quirk(Flag):
+    """How a provider strays from the manual, where aiofabric has to know."""
+
+    NO_WAIT_FD = auto()
+    """A completion queue's descriptor cannot be slept on, although one may be handed out."""
+    TAGGED_MSG_CRASHES = auto()
+    """A tagged message that arrives before its receive ends the process."""
+    SILENT_CLOSE = auto()
+    """fi_close drops pending operations without completions."""
+    STALE_PROVIDER_ERRNO = auto()
+    """A failed operation's prov_errno is whatever errno happened to be."""
+    READ_SWEEPS_ENDPOINTS = auto()
+    """Reading a completion queue costs time for every endpoint that is bound to it, idle ones too."""
+    UNEXPECTED_MESSAGE_SPINS = auto()
+    """While a message waits for a receive, the descriptor may stay readable although fi_trywait says 0."""
+    OPTIONS_NEED_ENABLE = auto()
+    """fi_getopt and fi_setopt end the process before the endpoint is enabled."""
+    FETCH_ATOMIC_CRASHES = auto()
+    """Fetching and comparing atomics complete before their result is there, and then end the process."""
+    ATOMIC_READ_EMPTY = auto()
+    """FI_ATOMIC_READ completes and fetches nothing."""
+
+
+def describe() -> str:
+    """Return one line: which libfabric runs, from where, and which headers it was built with."""
+    return f"libfabric {library_version()} from {library_path()}, built with the headers of {headers_version()}"
+
+
+def has(feature: Feature) -> bool:
+    """Tell whether both the library and the headers are new enough."""
+    return min(library_version(), headers_version()) >= feature.since
+
+
+def require(what: Feature | Caps, info: Info | None = None) -> None:
+    """Raise NotSupportedError, in a full sentence, unless ``what`` can be done.
+
+    A `Feature` asks the library; ``Caps`` ask the offer ``info``, which has to have all of them.
+    """
+    if isinstance(what, Feature):
+        if not has(what):
+            _refuse(what.words, f"it came with libfabric {what.since}")
+        return
+    if info is None:
+        raise TypeError("capabilities are an offer's: pass the info")
+    if missing := Caps(int(what) & ~int(info.caps)):
+        _refuse(str(missing), f"{_offer(info)} does not have it; {_who_has(missing, info)}")
+    if Caps.TAGGED in what and Quirk.TAGGED_MSG_CRASHES in quirks(info):
+        _refuse(
+            "FI_TAGGED on connected endpoints",
+            f"{_offer(info)} crashes when a tagged message comes before its receive (xnet_progress.c); "
+            "use plain messages, or FI_EP_RDM",
+        )
+
+
+def _refuse(what: str, why: str) -> None:
+    error = NotSupportedError(constants.FI_ENOSYS, what, detail=f"{why[0].upper()}{why[1:]}")
+    error.cure = f"This is {describe()}"
+    raise error
+
+
+def _offer(info: Info) -> str:
+    return f"the provider {info.fabric_attr.prov_name} ({info.ep_attr.type}, {info.domain_attr.name})"
+
+
+def _who_has(caps: Caps, info: Info) -> str:
+    """Name the providers that answer to the capabilities, by asking them."""
+    try:
+        offers = getinfo(hints=Hints(caps=caps))
+    except NoProviderError:
+        return "no provider here has"
+    names = dict.fromkeys(f"{each.fabric_attr.prov_name} ({each.ep_attr.type})" for each in offers)
+    return f"asked for it in the hints, here {', '.join(names)} have"
+
+
+class _Rule(NamedTuple):
+    quirk: Quirk
+    provider: str
+    """A layer of the provider's name."""
+    type: EndpointType = EndpointType.UNSPEC
+    """This type of endpoint only."""
+    since: Version = Version(1, 0)
+    before: Version = Version(99, 0)
+
+
+# Seen on loopback with libfabric 1.17.0 and 2.x, or read in the file named.
+_RULES = (
+    # 1.17 prov/net: fi_trywait says 0 and resets nothing; the descriptor is readable for ever.
+    _Rule(Quirk.NO_WAIT_FD, "net"),
+    # prov/sockets: fi_trywait does nothing; a thread of the provider's writes the descriptor.
+    _Rule(Quirk.NO_WAIT_FD, "sockets"),
+    # rxd_cq.c: a queue opens with FI_WAIT_FD, then FI_GETWAIT is -FI_ENOSYS.
+    _Rule(Quirk.NO_WAIT_FD, "ofi_rxd"),
+    # lnx_cq.c: the queues beneath are opened without a wait object.
+    _Rule(Quirk.NO_WAIT_FD, "lnx"),
+    # xnet_progress.c: the receive path of a connection reads ep->peer, which only FI_EP_RDM sets.
+    _Rule(Quirk.TAGGED_MSG_CRASHES, "net", EndpointType.MSG),
+    _Rule(Quirk.TAGGED_MSG_CRASHES, "tcp", EndpointType.MSG, since=Version(1, 18)),
+    *(_Rule(Quirk.SILENT_CLOSE, name) for name in ("ofi_rxm", "ofi_rxd", "udp", "sockets", "sm2")),
+    # xnet_cq.c: prov_errno is read from errno.
+    *(_Rule(Quirk.STALE_PROVIDER_ERRNO, name) for name in ("tcp", "net")),
+    # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
+    _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
+    _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),
+    # 1.17 tcpx_cq.c, tcpx_progress: a loop over the queue's endpoints before the epoll_wait.
+    _Rule(Quirk.READ_SWEEPS_ENDPOINTS, "tcp", EndpointType.MSG, before=Version(1, 18)),
+    # 1.17 tcpx_progress.c: the header of a message without a receive is read, and what follows stays in the socket.
+    _Rule(Quirk.UNEXPECTED_MESSAGE_SPINS, "tcp", EndpointType.MSG, before=Version(1, 18)),
+    # rxd_cq.c: the receive entry goes into two lists at once; repaired in 2.5.
+    _Rule(Quirk.FETCH_ATOMIC_CRASHES, "ofi_rxd", before=Version(2, 5)),
+    # sm2_atomic.c: the request without an operand also has no length.
+    _Rule(Quirk.ATOMIC_READ_EMPTY, "sm2"),
+    # util_srx.c, util_srx_close: 1.17's shm still flushed.
+    _Rule(Quirk.SILENT_CLOSE, "shm", since=Version(1, 18)),
+)
+
+
+def quirks(info: Info) -> Quirk:
+    """Return what is known to be odd about the provider of an offer, in the library that runs."""
+    layers = info.fabric_attr.prov_name.split(";")
+    running = library_version()
+    found = Quirk(0)
+    for rule in _RULES:
+        if (
+            rule.provider in layers
+            and rule.type in (EndpointType.UNSPEC, info.ep_attr.type)
+            and rule.since <= running < rule.before
+        ):
+            found |= rule.quirk
+    return found

@@ -1,0 +1,74 @@
+"""ASGI applications over a fabric, under uvicorn (``pip install aiofabric[http]``).
+
+    FabricServer(uvicorn.Config(app, host="10.0.0.1", port=8000)).run()
+
+On the command line: ``aiofabric serve module:app``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from aiofabric.aio import create_server
+
+if TYPE_CHECKING:
+    import socket
+
+    from aiofabric.domain import Domain
+
+__all__ = ["FabricServer"]
+
+
+class FabricServer(uvicorn.Server):
+    """uvicorn's server, listening at a fabric address: the host and port of its ``Config``.
+
+    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_server`. One process serves: uvicorn's
+    ``workers`` and ``reload``, and listening on a descriptor or a path, need a kernel socket.
+    """
+
+    def __init__(self, config: uvicorn.Config, *, provider: str | None = None, domain: Domain | None = None) -> None:
+        super().__init__(config)
+        self._provider = provider
+        self._domain = domain
+        self._started = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once ``started``; the port is the chosen one if 0 was asked for."""
+        name: tuple[str, int] | None = self.servers[0].sockets[0].getsockname()
+        return name
+
+    async def wait_started(self) -> None:
+        """Wait until it listens; for ever, if :meth:`serve` fails before that."""
+        await self._started.wait()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, then listen. uvicorn calls this; ``sockets`` are ignored."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            self.should_exit = True
+            return
+        try:
+            server = await create_server(
+                self._protocol,
+                self.config.host,
+                self.config.port,
+                provider=self._provider,
+                domain=self._domain,
+                ssl=self.config.ssl,
+            )
+        except BaseException:
+            await self.lifespan.shutdown()
+            raise
+        self.servers = [server]  # type: ignore[list-item]  # uvicorn says asyncio.Server and asks what ours has
+        self.started = True
+        self._started.set()
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol_class = self.config.http_protocol_class
+        return protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )

@@ -1,0 +1,108 @@
+"""grpclib over a fabric: its client channel and its server, for the stubs that its plugin makes of .proto files.
+
+``pip install aiofabric[grpc]``. Everything but the way a connection comes about is grpclib's own, so its
+arguments, deadlines, cancellation, metadata and events are, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpclib.client
+import grpclib.server
+
+from aiofabric import aio
+
+if TYPE_CHECKING:
+    import ssl as _ssl
+    from collections.abc import Collection
+    from typing import Self
+
+    from grpclib._typing import IServable
+    from grpclib.protocol import H2Protocol
+
+    from aiofabric.domain import Domain
+
+__all__ = ["Channel", "Server"]
+
+
+class Channel(grpclib.client.Channel):
+    """grpclib's Channel to a :class:`Server` at a fabric address; connects with the first call.
+
+    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_connection`, ``options`` grpclib's.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        provider: str | None = None,
+        domain: Domain | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(host, port, **options)
+        self._provider = provider
+        self._domain = domain
+
+    async def _create_connection(self) -> H2Protocol:
+        name = self._config.ssl_target_name_override if self._ssl is not None else None
+        _, protocol = await aio.create_connection(
+            self._protocol_factory,
+            self._host,
+            self._port,
+            provider=self._provider,
+            domain=self._domain,
+            ssl=self._ssl,
+            server_hostname=name,
+        )
+        return protocol
+
+
+class Server(grpclib.server.Server):
+    """grpclib's Server at a fabric address.
+
+    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_server`, ``options`` grpclib's.
+    """
+
+    _server: aio.Server | None
+
+    def __init__(
+        self,
+        handlers: Collection[IServable],
+        *,
+        provider: str | None = None,
+        domain: Domain | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(handlers, **options)
+        self._provider = provider
+        self._domain = domain
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once started; the port is the chosen one if 0 was asked for."""
+        return self._server.sockets[0].getsockname() if self._server is not None else None
+
+    async def start(  # type: ignore[override]  # what else grpclib takes is about kernel sockets
+        self, host: str | None = None, port: int | None = None, *, ssl: _ssl.SSLContext | None = None
+    ) -> None:
+        """Listen. Raises: FabricError, NoProviderError; RuntimeError (started before)."""
+        if self._server is not None:
+            raise RuntimeError("Server is already started")
+        self._server = await aio.create_server(
+            self._protocol_factory, host, port, provider=self._provider, domain=self._domain, ssl=ssl
+        )
+        self._server_closed_fut = self._loop.create_future()
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed and its handlers have ended; then the connections are closed, too."""
+        if self._server is not None and self._server_closed_fut is not None:
+            await self._server_closed_fut
+            await asyncio.gather(*(handler.wait_closed() for handler in self._handlers))
+            self._server.close_clients()
+        await super().wait_closed()

@@ -1,0 +1,107 @@
+"""Metrics: one reading of everything that is open in this process, and the totals since it began.
+
+`read` takes the statistics of every endpoint, listener and queue, adds up, and adds what has closed meanwhile. It
+may be called from any thread: it only looks. `aiofabric.integrations.prometheus` and
+`aiofabric.integrations.opentelemetry` hand the samples on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from .cm.requests import RequestQueue
+from .cq.operation import ABANDONED
+from .observe import ended
+from .resource import live_handles
+from .transport.handle import EndpointHandle
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable, Iterator
+
+    from .cq.source import Source
+
+__all__ = ["FAMILIES", "Family", "Sample", "read"]
+
+Kind: TypeAlias = Literal["gauge", "counter"]
+
+
+class Family(NamedTuple):
+    """A metric: what it means, whether it only grows (counter), and what its one label tells apart."""
+
+    kind: Kind
+    help: str
+    label: str
+
+
+class Sample(NamedTuple):
+    """One value of one metric of `FAMILIES`."""
+
+    name: str
+    label: str
+    value: int
+
+
+FAMILIES: dict[str, Family] = {
+    "endpoints": Family("gauge", "Open endpoints.", "provider"),
+    "sends": Family("gauge", "Sends and other outgoing operations that the provider has.", "provider"),
+    "receives": Family("gauge", "Receives and other incoming operations of callers that the provider has.", "provider"),
+    "parked": Family("gauge", "Operations that wait for transmit room.", "provider"),
+    "abandoned": Family("gauge", "Operations whose caller left and whose provider has not answered.", "provider"),
+    "waiting_messages": Family("gauge", "Received messages that nobody has taken yet.", "provider"),
+    "messages": Family("counter", "Messages received into pools.", "provider"),
+    "bytes": Family("counter", "Bytes received into pools.", "provider"),
+    "listeners": Family("gauge", "Open listeners.", ""),
+    "pending": Family("gauge", "Connection requests that wait to be accepted or rejected.", ""),
+    "requests": Family("counter", "Connection requests.", ""),
+    "accepted": Family("counter", "Connection requests that were accepted.", ""),
+    "rejected": Family("counter", "Connection requests that were rejected, overflowed ones included.", ""),
+    "overflowed": Family("counter", "Connection requests that found the backlog full.", ""),
+    "turns": Family("counter", "Passes of the reactor over a queue.", "waiting"),
+    "completions": Family("counter", "Completions read from queues.", "waiting"),
+    "errors": Family("counter", "Failed operations read from queues.", "waiting"),
+    "stale": Family("counter", "Completions that belonged to no known operation.", "waiting"),
+    "wakeups": Family("counter", "Times that a queue's descriptor woke the loop.", "waiting"),
+    "empty_wakeups": Family("counter", "Wake-ups that found nothing to read.", "waiting"),
+}
+"""Every metric, by name; ``waiting`` is how the queue is waited for: adaptive, fd or poll."""
+
+
+def read() -> list[Sample]:
+    """Every metric's values now, in the order of `FAMILIES`."""
+    counts = ended.read()
+    counts.update({(name, ""): 0 for name, family in FAMILIES.items() if not family.label})
+    sources: dict[Source, None] = {}
+    for handle in live_handles():
+        if isinstance(handle, EndpointHandle):
+            sources[handle.source] = None
+            _add(counts, handle.info.fabric_attr.prov_name, _endpoint(handle))
+        elif isinstance(handle, RequestQueue):
+            sources[handle.source] = None
+            _add(counts, "", [("listeners", 1), ("pending", len(handle.pending)), *handle.counts.items()])
+    for source in sources:
+        if not source.closed:
+            found = source.statistics()
+            names = ("turns", "completions", "errors", "stale", "wakeups", "empty_wakeups")
+            _add(counts, found.waiting.value, ((name, getattr(found, name)) for name in names))
+    order = {name: place for place, name in enumerate(FAMILIES)}
+    return [Sample(*key, counts[key]) for key in sorted(counts, key=lambda key: (order[key[0]], key[1]))]
+
+
+def _endpoint(handle: EndpointHandle) -> Iterator[tuple[str, int]]:
+    routes = list(handle.routes)
+    lanes = [*routes, handle.rx]
+    yield "endpoints", 1
+    yield "sends", sum(len(route.posted) for route in routes)
+    yield "receives", len(handle.rx.posted)
+    yield "parked", sum(len(lane.waiting) for lane in lanes)
+    yield "abandoned", sum(transfer.state is ABANDONED for lane in lanes for transfer in list(lane.posted))
+    if (pool := handle.pool) is not None:
+        yield "waiting_messages", len(pool.inbox)
+        yield "messages", pool.messages
+        yield "bytes", pool.bytes
+
+
+def _add(counts: Counter[tuple[str, str]], label: str, found: Iterable[tuple[str, int]]) -> None:
+    for name, count in found:
+        counts[name, label] += count

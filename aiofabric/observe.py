@@ -1,0 +1,59 @@
+"""Observe: what a program can watch of aiofabric without taking part: its log, its spans, its totals.
+
+Nothing here runs for a transfer. Statistics are read when somebody asks; the counts of what has closed meanwhile
+are kept in `ended`, so that totals never shrink. `aiofabric.metrics` adds both up, `aiofabric.integrations` hands
+them to Prometheus and OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Totals", "ended", "span", "span_hooks"]
+
+logging.getLogger("aiofabric").addHandler(logging.NullHandler())  # quiet until the program sets up logging
+
+SpanHook: TypeAlias = "Callable[[str, Mapping[str, object]], AbstractContextManager[object]]"
+
+span_hooks: list[SpanHook] = []
+"""Called with a name and attributes for every `span`; the context manager that they return is around it."""
+
+
+def span(name: str, **attributes: object) -> AbstractContextManager[object]:
+    """Something that takes time, seldom enough to be watched: connecting, accepting. Never a transfer."""
+    if not span_hooks:
+        return nullcontext()
+    stack = ExitStack()
+    for hook in span_hooks:
+        stack.enter_context(hook(name, attributes))
+    return stack
+
+
+class Totals:
+    """Counts by (name, label); any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counter[tuple[str, str]]()
+
+    def add(self, label: str, **counts: int) -> None:
+        """Add to the counts of ``label``."""
+        with self._lock:
+            for name, count in counts.items():
+                self._counts[name, label] += count
+
+    def read(self) -> Counter[tuple[str, str]]:
+        """A copy of all counts."""
+        with self._lock:
+            return self._counts.copy()
+
+
+ended = Totals()
+"""Counts of endpoints, queues and listeners that are closed."""

@@ -1,0 +1,221 @@
+"""One native object, its parent and its children: what closes when, and who may touch it.
+
+libfabric wants children closed before parents, and a refused ``fi_close`` is destructive: 1.17's tcp provider
+frees the transfer pool of a completion queue before it answers ``-FI_EBUSY`` (tcpx_cq.c), 2.x's stops the
+progress of an event queue (xnet_eq.c). So the order is never tried out: it is read off this tree.
+
+Two classes share the work. A `Handle` is what parents, queues and the reactor hold: the fid and the tree. A
+`Resource` is what the caller holds. Nothing native points back at a `Resource`, so one that is forgotten is
+collected, warns with the place where it was opened, and its handle is still closed in order by its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import warnings
+import weakref
+from contextlib import ExitStack
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self
+
+from anyio import ClosedResourceError
+
+from ._ffi import constants, ffi, lib
+from .errors import ForkedError, WrongThreadError, check
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Handle", "Resource", "live_handles", "live_resources"]
+
+_log = logging.getLogger("aiofabric")
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+_numbers = count()
+
+
+def _opened_at() -> str:
+    """``file:line`` of the nearest caller outside this package (and outside contextlib, which enters for it)."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class Handle:
+    """A native object in the tree that the close order is read from.
+
+    ``fid`` is any cdata pointer whose struct begins with a ``struct fid``. Subclasses that must do more around
+    ``fi_close`` than close their children override `release`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "children",
+        "closed",
+        "fid",
+        "forked",
+        "needed",
+        "number",
+        "opened_at",
+        "parent",
+        "thread",
+        "what",
+    )
+
+    def __init__(self, what: str, fid: Any, parent: Handle | None) -> None:
+        self.what = what
+        self.fid = fid
+        self.parent = parent
+        self.needed: list[Handle] = []
+        self.children: dict[Handle, None] = {}
+        self.closed = False
+        self.forked = False
+        self.thread = threading.get_ident()
+        self.number = next(_numbers)
+        self.opened_at = _opened_at()
+        if parent is not None:
+            parent.children[self] = None
+        _handles.add(self)
+
+    def need(self, other: Handle) -> None:
+        """``other`` is bound to this: whichever closes first, this one is closed before it."""
+        other.check_open()
+        other.children[self] = None
+        self.needed.append(other)
+
+    def close(self) -> None:
+        """Close the children, newest first, then this. Closing twice is quiet; a forked child closes nothing."""
+        if self.closed or self.forked:
+            return
+        self.check_thread()
+        self.closed = True
+        with ExitStack() as order:  # the last callback first, and each whatever the others raise
+            order.callback(self._leave)
+            for child in self.children:
+                order.callback(child.close)
+
+    def _leave(self) -> None:
+        if self.parent is not None:
+            self.parent.children.pop(self, None)
+        for other in self.needed:
+            other.children.pop(self, None)
+        self.release()
+
+    def release(self) -> None:
+        """Give the native object back."""
+        rc = lib.fi_close(ffi.cast("struct fid *", self.fid))
+        if rc == -constants.FI_EBUSY and not self.children:
+            # Nothing of ours is left on it. rxm (1.17 to 2.6) forgets the registration of a large message that its
+            # peer never fetched, and then holds its domain to the end of the process.
+            _log.warning("%s opened at %s: the provider keeps it open (FI_EBUSY)", self.what, self.opened_at)
+            return
+        check(rc, "fi_close")
+
+    def check_open(self) -> None:
+        """Raise unless this process and this thread may use the object, and it is open."""
+        if self.forked:
+            raise ForkedError(
+                f"this {self.what} belongs to the parent process (opened at {self.opened_at}): libfabric objects "
+                "do not survive fork(); open a new one in the child, or start it with the 'spawn' method"
+            )
+        self.check_thread()
+        if self.closed:
+            raise ClosedResourceError(f"this {self.what} is closed")
+
+    def on_fork(self) -> None:
+        """We are the child now."""
+        self.forked = True
+
+    def check_thread(self) -> None:
+        if threading.get_ident() != self.thread:
+            raise WrongThreadError(
+                f"this {self.what} belongs to the thread that opened it (at {self.opened_at}); hand the work to its "
+                "event loop with loop.call_soon_threadsafe() or anyio.from_thread.run()"
+            )
+
+
+def _mark_forked() -> None:
+    # A child that closes an inherited endpoint removes the parent's socket from the shared epoll instance, and
+    # the parent never completes again. So the child may not touch anything.
+    for handle in list(_handles):
+        handle.on_fork()
+
+
+os.register_at_fork(after_in_child=_mark_forked)
+
+
+def live_handles() -> list[Handle]:
+    """What is open in this process now, oldest first. Any thread."""
+    while True:
+        try:
+            return sorted((h for h in _handles.copy() if not (h.closed or h.forked)), key=lambda h: h.number)
+        except RuntimeError:  # another thread opened or closed something meanwhile
+            continue
+
+
+def live_resources() -> list[str]:
+    """What is open in this process now, one line each: what it is and where it was opened."""
+    return [f"{h.what} opened at {h.opened_at}" for h in live_handles()]
+
+
+class Resource:
+    """Base of everything that is opened and must be closed. A context manager, ``with`` and ``async with`` alike.
+
+    Closing closes whatever was opened from it first, is quiet the second time, and always closes. An object
+    that is collected while open warns (`ResourceWarning`); the native object is then closed with its parent.
+    """
+
+    __slots__ = ("__weakref__", "_handle")
+    _handle: Handle
+
+    def close(self) -> None:
+        """Close now; everything opened from this object is closed first."""
+        self._handle.close()
+
+    async def aclose(self) -> None:
+        """Close, as `close` does; cancelling cannot leave it open."""
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object is closed."""
+        return self._handle.closed
+
+    @property
+    def native(self) -> Any:
+        """The open C object, a cffi pointer, for hints and for calls that this package does not wrap."""
+        self._handle.check_open()
+        return self._handle.fid
+
+    def __enter__(self) -> Self:
+        self._handle.check_open()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        self._handle.check_open()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)  # absent when opening failed
+        if handle is not None and not (handle.closed or handle.forked):
+            warnings.warn(
+                f"unclosed {handle.what}, opened at {handle.opened_at}",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )

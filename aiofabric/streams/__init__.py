@@ -1,0 +1,11 @@
+"""Streams over a fabric with anyio's interfaces, on asyncio, uvloop and trio."""
+
+from aiofabric.streams.attributes import FabricAttribute as FabricAttribute
+from aiofabric.streams.byte import FabricStream as FabricStream
+from aiofabric.streams.connect import FabricConnectable as FabricConnectable
+from aiofabric.streams.connect import connect_messages as connect_messages
+from aiofabric.streams.connect import connect_stream as connect_stream
+from aiofabric.streams.listener import FabricListener as FabricListener
+from aiofabric.streams.listener import listen_messages as listen_messages
+from aiofabric.streams.listener import listen_stream as listen_stream
+from aiofabric.streams.message import MessageStream as MessageStream

@@ -1,0 +1,54 @@
+"""Typed attributes of streams and listeners: what anyio's programs ask, and what only a fabric has."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+from anyio import TypedAttributeSet, typed_attribute
+from anyio.abc import SocketAttribute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aiofabric.address import Address
+    from aiofabric.info import Info
+
+__all__ = ["FabricAttribute", "address_attributes"]
+
+
+class FabricAttribute(TypedAttributeSet):
+    """What a stream or listener over a fabric answers to ``stream.extra(FabricAttribute.…)``.
+
+    It also answers anyio's `SocketAttribute`: addresses and ports, and the family where the fabric is addressed
+    by IP. ``raw_socket`` is the one that it does not have.
+    """
+
+    info: Info = typed_attribute()
+    """What it was opened from: provider, fabric, domain and their attributes."""
+    provider: str = typed_attribute()
+    """The provider's name, layers included."""
+    local_address: Address = typed_attribute()
+    """The fabric address of this end."""
+    remote_address: Address = typed_attribute()
+    """The fabric address of the other end; streams only."""
+
+
+def address_attributes(info: Info, local: Address, remote: Address | None = None) -> Mapping[Any, Callable[[], Any]]:
+    """The attributes of whatever has these addresses; anyio's ask for a host and a port."""
+    found: dict[Any, Callable[[], Any]] = {
+        FabricAttribute.info: lambda: info,
+        FabricAttribute.provider: lambda: info.fabric_attr.prov_name,
+        FabricAttribute.local_address: lambda: local,
+    }
+    if local.host is not None:
+        family = socket.AF_INET6 if ":" in local.host else socket.AF_INET
+        found[SocketAttribute.family] = lambda: family
+        found[SocketAttribute.local_address] = lambda: (local.host, local.port)
+        found[SocketAttribute.local_port] = lambda: local.port
+    if remote is not None:
+        found[FabricAttribute.remote_address] = lambda: remote
+        if remote.host is not None:
+            found[SocketAttribute.remote_address] = lambda: (remote.host, remote.port)
+            found[SocketAttribute.remote_port] = lambda: remote.port
+    return found

@@ -1,0 +1,105 @@
+"""What the streams over a byte channel have in common: how they end, and what can be asked of them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import TypedAttributeProvider
+from anyio.abc import AsyncResource
+from anyio.lowlevel import checkpoint
+
+from aiofabric.streams.attributes import address_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aiofabric.channel.base import ByteChannel
+
+__all__ = ["LINGER", "ChannelStream", "broken"]
+
+LINGER = 5.0
+"""Seconds that ``aclose`` waits for the peer to confirm the end before it lets go."""
+
+
+def broken(error: ConnectionError) -> anyio.BrokenResourceError:
+    """What ended a connection, as anyio calls it; raised from ``error``, which stays as the cause."""
+    return anyio.BrokenResourceError(str(error))
+
+
+class ChannelStream(AsyncResource, TypedAttributeProvider):
+    """One task may send and one may receive; a second gets :exc:`anyio.BusyResourceError`.
+
+    An orderly end (:meth:`send_eof`, :meth:`aclose`) shows at the peer as :exc:`anyio.EndOfStream`; a peer that
+    is killed, breaks the connection or the protocol shows as :exc:`anyio.BrokenResourceError`, whose cause says
+    more.
+    """
+
+    def __init__(self, channel: ByteChannel) -> None:
+        self._channel = channel
+        self._closed = False
+        self._eof_sent = False
+        self._sending = anyio.ResourceGuard("sending to")
+        self._receiving = anyio.ResourceGuard("receiving from")
+
+    async def wait_send_might_not_block(self) -> None:
+        """Wait until something could be sent at once.
+
+        Raises: what sending would raise now.
+        """
+        with self._sending:
+            self._check_sendable()
+            try:
+                await self._channel.wait_writable()
+            except ConnectionError as error:
+                raise broken(error) from error
+
+    async def send_eof(self) -> None:
+        """Tell the peer that nothing more will come; receiving goes on. Doing so again changes nothing.
+
+        Raises: ClosedResourceError, BusyResourceError.
+        """
+        with self._sending:
+            await checkpoint()
+            if self._closed:
+                raise anyio.ClosedResourceError
+            self._eof_sent = True
+            self._flush()
+            self._channel.shutdown_write()
+
+    async def aclose(self) -> None:
+        """Close: the peer receives what was sent and then the end of the stream.
+
+        Waits until the peer's side has heard of it, at most :data:`LINGER` seconds. Cancelled, or with a send
+        under way in another task, it closes at once and the peer may see a broken stream.
+        """
+        if self._closed:
+            await checkpoint()
+            return
+        self._closed = True
+        heard = anyio.Event()
+        try:
+            with suppress(anyio.BusyResourceError), self._sending:
+                self._flush()
+                self._channel.close(heard.set)
+                with anyio.move_on_after(LINGER):
+                    await heard.wait()
+        finally:
+            self._channel.abort()
+
+    def _flush(self) -> None:
+        """Hand over what a stream holds back for a while."""
+
+    def _check_sendable(self) -> None:
+        if self._closed or self._eof_sent:
+            raise anyio.ClosedResourceError
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        channel = self._channel
+        return address_attributes(channel.info, channel.local_address, channel.peer_address)
+
+    def statistics(self) -> Mapping[str, int]:
+        """Counters of this stream: bytes and frames each way, bytes that wait, credits on both sides."""
+        return self._channel.statistics()

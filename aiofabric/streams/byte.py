@@ -1,0 +1,79 @@
+"""FabricStream: a byte stream over a fabric, with anyio's manners."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import ByteStream
+
+from aiofabric.streams.base import ChannelStream, broken
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class FabricStream(ChannelStream, ByteStream):
+    """A half-closeable byte stream with flow control, from :func:`connect_stream` or :func:`listen_stream`."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether :meth:`receive` would return or raise at once: bytes, the end or an error are here."""
+        return self._closed or self._channel.readable
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Receive at least one byte and at most ``max_bytes``.
+
+        Cancelling loses nothing: what has arrived stays for the next call.
+
+        Raises: ValueError (``max_bytes`` below 1), EndOfStream, BrokenResourceError, ClosedResourceError,
+        BusyResourceError.
+        """
+        if index(max_bytes) < 1:
+            raise ValueError("max_bytes must be a positive integer")
+        with self._receiving:
+            try:
+                data = await self._channel.recv(max_bytes)
+            except ConnectionError as error:
+                raise broken(error) from error
+        if not data:
+            raise anyio.EndOfStream
+        return data
+
+    async def receive_into(self, buffer: Buffer) -> int:
+        """Receive into the caller's writable memory; return the number of bytes, at least one.
+
+        The buffer is not touched once this has returned or raised. Cancelling loses nothing.
+
+        Raises: as :meth:`receive`; ValueError (an empty buffer), BufferError (read-only or not contiguous).
+        """
+        view = memoryview(buffer)
+        if view.readonly or not view.c_contiguous:
+            raise BufferError("receiving needs writable, contiguous memory")
+        if not view.nbytes:
+            raise ValueError("the buffer is empty")
+        with self._receiving:
+            try:
+                count = await self._channel.recv_into(buffer)
+            except ConnectionError as error:
+                raise broken(error) from error
+        if not count:
+            raise anyio.EndOfStream
+        return count
+
+    async def send(self, item: Buffer) -> None:
+        """Send all of ``item``, any contiguous buffer; a large one goes from where it lies, without a copy.
+
+        Returns when the memory is the caller's again: the bytes are on their way, not necessarily there. A
+        slow reader holds this up. Cancelled while it waits, it has either handed everything to the provider,
+        and then all of it arrives, or it breaks the stream: both ends get BrokenResourceError.
+
+        Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError.
+        """
+        with self._sending:
+            self._check_sendable()
+            try:
+                await self._channel.send(item)
+            except ConnectionError as error:
+                raise broken(error) from error

@@ -1,0 +1,78 @@
+"""connect_stream, and the same as anyio's Connectable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anyio import ConnectionFailed
+from anyio.abc import ByteStreamConnectable
+
+from aiofabric.channel.connect import connect_channel
+from aiofabric.streams.byte import FabricStream
+from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
+
+if TYPE_CHECKING:
+    from aiofabric.domain import Domain
+
+__all__ = ["FabricConnectable", "connect_messages", "connect_stream"]
+
+
+async def connect_stream(
+    remote_host: Any,
+    remote_port: int | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+) -> FabricStream:
+    """Connect to a :func:`listen_stream` or :func:`aiofabric.aio.create_server` at a fabric address.
+
+    Args:
+        remote_host: host name, numeric address, FI_ADDR_STR text or `Address`.
+        remote_port: port number or service name.
+        provider: by name; by default the first that reaches the host.
+        domain: open the stream on this domain instead of one that the loop shares.
+
+    Cancelling closes what was begun; time limits are the caller's (`anyio.fail_after`).
+
+    Raises: FabricConnectionRefusedError and its kin, NoProviderError.
+    """
+    return FabricStream(await connect_channel(remote_host, remote_port, provider=provider, domain=domain))
+
+
+async def connect_messages(
+    remote_host: Any,
+    remote_port: int | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    packing: bool = True,
+    max_message_size: int = MAX_MESSAGE_SIZE,
+) -> MessageStream:
+    """Connect to a :func:`listen_messages`; arguments as for :func:`connect_stream`, and
+
+    Args:
+        packing: let small messages share a frame, where the listener wants it too.
+        max_message_size: bytes of the longest message that is received; the peer is told.
+
+    Raises: as :func:`connect_stream`.
+    """
+    hello = message_hello(packing=packing, max_message_size=max_message_size)
+    return MessageStream(await connect_channel(remote_host, remote_port, hello=hello, provider=provider, domain=domain))
+
+
+@dataclass
+class FabricConnectable(ByteStreamConnectable):
+    """:func:`connect_stream` with its arguments, for programs that take an anyio Connectable."""
+
+    remote_host: Any
+    remote_port: int | str | None = None
+    provider: str | None = None
+    domain: Domain | None = None
+
+    async def connect(self) -> FabricStream:
+        """Connect. Raises: anyio's ConnectionFailed, whose cause says more."""
+        try:
+            return await connect_stream(self.remote_host, self.remote_port, provider=self.provider, domain=self.domain)
+        except OSError as error:
+            raise ConnectionFailed(f"error connecting to {self.remote_host}: {error}") from error

@@ -1,0 +1,149 @@
+"""FabricListener: accepted connections as streams, in anyio's shape."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import anyio
+from anyio.abc import Listener as AnyListener
+
+from aiofabric.channel.connect import HELLO, accept_channel
+from aiofabric.streams.attributes import address_attributes
+from aiofabric.streams.byte import FabricStream
+from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
+from aiofabric.transport.connect import listen
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from aiofabric.address import Address
+    from aiofabric.channel.endpoint import EndpointChannel
+    from aiofabric.channel.frames import Hello
+    from aiofabric.cm.listener import Listener
+    from aiofabric.cm.requests import ConnectionRequest
+    from aiofabric.domain import Domain
+
+__all__ = ["FabricListener", "listen_messages", "listen_stream"]
+
+T_Stream = TypeVar("T_Stream")
+
+_log = logging.getLogger(__name__)
+
+
+class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
+    """Accepts streams. Works in anyio's MultiListener and TLSListener.
+
+    Entered from :func:`listen_stream` or :func:`listen_messages`. Closing it leaves the accepted streams alive.
+    """
+
+    def __init__(self, listener: Listener, hello: Hello, make_stream: Callable[[EndpointChannel], T_Stream]) -> None:
+        self._listener = listener
+        self._hello = hello
+        self._make_stream = make_stream
+        self._accepting = anyio.ResourceGuard("accepting connections from")
+        self._address = listener.address
+        self._info = listener.info
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; ``address.port`` is the chosen one if 0 was asked for."""
+        return self._address
+
+    async def accept(self) -> T_Stream:
+        """The next stream. A client that speaks another protocol is rejected, one that left is passed over.
+
+        Cancelling loses no request, but one whose acceptance had begun.
+
+        Raises: ClosedResourceError, BusyResourceError.
+        """
+        with self._accepting:
+            while True:
+                stream = await self._handshake(await self._listener.accept_request())
+                if stream is not None:
+                    return stream
+
+    async def serve(self, handler: Callable[[T_Stream], Any], task_group: TaskGroup | None = None) -> None:
+        """Run ``handler`` in a task of its own for each stream, until cancelled or closed.
+
+        A client that is slow to connect holds up nobody else. The handler closes its stream.
+
+        Args:
+            handler: a coroutine function, called with the stream.
+            task_group: where the tasks run; by default in one that lives as long as this call.
+        """
+
+        async def begin(request: ConnectionRequest) -> None:
+            stream = await self._handshake(request)
+            if stream is not None:
+                await handler(stream)
+
+        async with anyio.create_task_group() as own:
+            with self._accepting:
+                while True:
+                    request = await self._listener.accept_request()
+                    (task_group or own).start_soon(begin, request)
+
+    async def _handshake(self, request: ConnectionRequest) -> T_Stream | None:
+        try:
+            return self._make_stream(await accept_channel(request, hello=self._hello))
+        except ConnectionError as error:
+            _log.info("no stream with %s: %s", request.address, error)
+            return None
+
+    async def aclose(self) -> None:
+        """Stop listening; what waits to be accepted is rejected."""
+        await self._listener.aclose()
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        return address_attributes(self._info, self._address)
+
+
+@asynccontextmanager
+async def listen_stream(
+    local_host: Any = None,
+    local_port: int | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    backlog: int = 128,
+) -> AsyncIterator[FabricListener[FabricStream]]:
+    """Listen for streams: ``async with listen_stream(host, port) as listener``.
+
+    Args:
+        local_host: the local address to listen at; None for all.
+        local_port: port number or service name; 0 or None for a free port (``listener.address.port``).
+        provider: by name; by default the first that offers connections at this address.
+        domain: open the accepted streams on this domain.
+        backlog: requests that may wait to be accepted; further ones are rejected.
+
+    Raises: OSError (the address is in use, or not this machine's), NoProviderError.
+    """
+    async with listen(local_host, local_port, provider=provider, domain=domain, backlog=backlog) as listener:
+        yield FabricListener(listener, HELLO, FabricStream)
+
+
+@asynccontextmanager
+async def listen_messages(
+    local_host: Any = None,
+    local_port: int | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    backlog: int = 128,
+    packing: bool = True,
+    max_message_size: int = MAX_MESSAGE_SIZE,
+) -> AsyncIterator[FabricListener[MessageStream]]:
+    """Listen for :func:`connect_messages`; arguments as for :func:`listen_stream`, and
+
+    Args:
+        packing: let small messages share a frame, where the client wants it too.
+        max_message_size: bytes of the longest message that is received; a peer is told.
+    """
+    hello = message_hello(packing=packing, max_message_size=max_message_size)
+    async with listen(local_host, local_port, provider=provider, domain=domain, backlog=backlog) as listener:
+        yield FabricListener(listener, hello, MessageStream)

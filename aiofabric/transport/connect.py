@@ -1,0 +1,239 @@
+"""connect and listen: the same endpoints on every provider (man page: fi_cm).
+
+Where a provider has connected endpoints, these are used. Where it has none, connections run over its connectionless
+ones; that is chosen here, and nowhere else does it show.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..cm.handshake import check_param
+from ..cm.listener import Listener, PassiveHandle
+from ..cm.requests import MAX_PARAM
+from ..cm.reservation import Reservation
+from ..cq.reactor import Reactor
+from ..errors import (
+    FabricConnectionRefusedError,
+    FabricError,
+    FabricTimeoutError,
+    NoProviderError,
+    UnreachableError,
+)
+from ..flags import EndpointType
+from ..info import Hints
+from ..observe import span
+from .connected import MessageEndpoint
+from .discover import find, find_connectable, places
+from .options import EndpointOptions
+from .shared import borrow_fabric
+from .trunk import borrow_trunk
+from .virtual import VirtualListenerHandle, accept_virtual, connect_virtual
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ..address import Address
+    from ..cm.requests import ConnectionRequest
+    from ..domain import Domain
+
+__all__ = ["connect", "listen", "reserve"]
+
+
+async def connect(
+    node: str | Address | None,
+    service: str | int | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    param: Any = b"",
+    reservation: Reservation | None = None,
+    hints: Hints | None = None,
+    **options: Any,
+) -> MessageEndpoint:
+    """Connect to a listener; return the connected endpoint.
+
+    Args:
+        node: host name (its addresses are tried in turn), numeric address, ``fi_sockaddr://host:port`` (then without
+            service), or an `Address`.
+        service: port number or service name.
+        provider: by name, such as ``"tcp"`` or ``"shm"``; by default the first that reaches the node.
+        domain: open the endpoint on this domain instead of one that the loop's endpoints share.
+        param: private data for the listener, at most 256 bytes.
+        reservation: connect from this address; it is used up.
+        hints: further wishes (`Hints`).
+        options: see `EndpointOptions`: ``recv_size``, ``recv_count``, ``cancel_grace``, ``waiting``, ``busy_poll``.
+
+    Ends when the listener has accepted; `MessageEndpoint.param` is what it answered. Cancelling closes the
+    half-made connection. libfabric has no time limit of its own: use `anyio.fail_after`.
+
+    Raises:
+        FabricConnectionRefusedError: nobody listens, or the request was rejected (``param`` holds the answer).
+        UnreachableError, FabricTimeoutError: the network's word.
+        NoProviderError: nothing on this machine reaches the node with these hints.
+        ValueError: too much private data.
+
+    Man page: fi_cm (fi_connect).
+    """
+    chosen = EndpointOptions(**options)
+    data = check_param(param, MAX_PARAM)
+    domain, hints = chosen.home(domain), _at(reservation, chosen.complete(hints))
+    failure: FabricError | None = None
+    for place in [(node, service)] if reservation is not None else await places(node, service):
+        try:
+            return await _connect(*place, provider, domain, hints, chosen, data, reservation)
+        except (FabricConnectionRefusedError, UnreachableError, FabricTimeoutError, NoProviderError) as error:
+            if isinstance(error, FabricConnectionRefusedError) and error.param:  # somebody's answer
+                raise
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+async def _connect(
+    node: str | Address | None,
+    service: str | int | None,
+    provider: str | None,
+    domain: Domain | None,
+    hints: Hints | None,
+    chosen: EndpointOptions,
+    data: bytes,
+    reservation: Reservation | None,
+) -> MessageEndpoint:
+    info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints)
+    with span("connect", peer=info.dest_addr or node, provider=info.fabric_attr.prov_name):
+        if info.ep_attr.type != EndpointType.MSG:
+            chosen.check_virtual(info.fabric_attr.prov_name)
+            return await connect_virtual(info, node, service, domain, chosen, data)
+        if reservation is not None:
+            info.native.handle = reservation.native
+        endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr, "connect")
+        if reservation is not None:  # an empty shell: the endpoint has its address now
+            reservation.close()
+        await endpoint._connect(data)
+        return endpoint
+
+
+@asynccontextmanager
+async def listen(
+    node: str | Address | None = None,
+    service: str | int | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    backlog: int = 128,
+    reservation: Reservation | None = None,
+    accept: Callable[[ConnectionRequest], bool] | None = None,
+    hints: Hints | None = None,
+    **options: Any,
+) -> AsyncIterator[Listener]:
+    """Listen for connections: ``async with listen(node, service) as listener``.
+
+    Args:
+        node: the local address to listen at; None for all.
+        service: port number or service name; 0 or None for a free port (``listener.address.port``).
+        provider: by name; by default the first that offers connected endpoints at this address.
+        domain: open accepted endpoints on this domain.
+        backlog: requests that may wait to be accepted; further ones are rejected.
+        reservation: listen at this address, instead of ``node`` and ``service``; it is used up.
+        accept: sees each request (peer address, private data) before anything is opened for it; what it
+            answers with False is rejected.
+        hints: further wishes (`Hints`).
+        options: of the accepted endpoints; see `EndpointOptions`.
+
+    Leaving the block closes the listener and rejects what waits; accepted endpoints live on.
+
+    Raises:
+        OSError: the address is in use, or not this machine's.
+
+    Man page: fi_cm (fi_listen).
+    """
+    defaults = EndpointOptions(**options)
+    if backlog < 1:
+        raise ValueError("backlog is at least 1")
+
+    async def open_accepted(request: ConnectionRequest, param: bytes, overrides: dict[str, Any]) -> MessageEndpoint:
+        try:
+            chosen = EndpointOptions(**{**options, **overrides}) if overrides else defaults
+            if info.ep_attr.type != EndpointType.MSG:
+                chosen.check_virtual(info.fabric_attr.prov_name)
+                return accept_virtual(request, domain, chosen, param)
+            endpoint = MessageEndpoint(request.info, domain, chosen, request.address, "accept")
+        except BaseException:
+            request.withdraw()
+            raise
+        await endpoint._accept(param)
+        return endpoint
+
+    reactor = Reactor.current()
+    domain, hints = defaults.home(domain), _at(reservation, defaults.complete(hints))
+    if reservation is not None:
+        node, service = reservation.address, None
+    info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints, passive=True)
+    if info.ep_attr.type != EndpointType.MSG:
+        defaults.check_virtual(info.fabric_attr.prov_name)
+    with ExitStack() as borrowed:
+        handle: PassiveHandle | VirtualListenerHandle
+        if info.ep_attr.type == EndpointType.MSG:
+            fabric, give_back = borrow_fabric(reactor, info)
+            borrowed.callback(give_back)
+            handle = PassiveHandle(info, fabric, backlog, reservation)
+        else:
+            trunk, give_back = borrow_trunk(reactor, info, domain, defaults.waiting, defaults.busy_poll)
+            borrowed.callback(give_back)
+            handle = VirtualListenerHandle(trunk, backlog)
+            borrowed.callback(handle.close)
+            await handle.open(node, service)
+        borrowed.pop_all()
+    handle.on_release = give_back
+    handle.screen = accept
+    async with Listener(handle, info, open_accepted) as listener:
+        yield listener
+
+
+@asynccontextmanager
+async def reserve(
+    node: str | Address | None = None,
+    service: str | int | None = None,
+    *,
+    provider: str | None = None,
+    hints: Hints | None = None,
+) -> AsyncIterator[Reservation]:
+    """Hold a local address until it is known what it is for: ``async with reserve(node) as reservation``.
+
+    Args:
+        node: the local address; None for all.
+        service: port number or service name; 0 or None for a free port.
+        provider: by name; by default the first that offers connected endpoints at this address.
+        hints: further wishes (`Hints`).
+
+    Pass the `Reservation` to `connect` or to `listen`; leaving the block frees the address otherwise.
+
+    Raises:
+        NoProviderError: no provider here has connected endpoints of its own.
+        OSError: the address is in use, or not this machine's.
+
+    Man page: fi_endpoint (fi_passive_ep), fi_getinfo (handle).
+    """
+    info = await find(node, service, provider=provider, hints=hints, passive=True)
+    fabric, give_back = borrow_fabric(Reactor.current(), info)
+    try:
+        reservation = Reservation(info, fabric)
+    except BaseException:
+        give_back()
+        raise
+    reservation._handle.on_release = give_back
+    with reservation:
+        yield reservation
+
+
+def _at(reservation: Reservation | None, hints: Hints | None) -> Hints | None:
+    """The hints with what a reserved address already settles: provider and fabric."""
+    if reservation is None:
+        return hints
+    hints = Hints() if hints is None else hints
+    attr, own = replace(hints.fabric_attr), reservation.info.fabric_attr
+    attr.prov_name, attr.name = own.prov_name, own.name
+    return replace(hints, fabric_attr=attr)

@@ -1,0 +1,166 @@
+"""Discover: the one Info that an endpoint is opened with, chosen from what getinfo found."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from functools import partial
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from anyio import getaddrinfo, to_thread
+
+from .._ffi import is_loaded
+from ..address import Address, split_uri
+from ..errors import NoProviderError
+from ..flags import Caps, EndpointType, GetInfoFlags
+from ..info import Hints, Info, getinfo
+from ..info.discovery import check_port
+
+if TYPE_CHECKING:
+    from ..domain import Domain
+
+__all__ = ["find", "find_connectable", "places", "resolve"]
+
+# Only for those who ask for them by name: libfabric 1.17's net never lets its descriptor go quiet (59,000 empty
+# wake-ups in 100 ms were seen), and sockets blocks inside fi_connect. Both are gone or deprecated in 2.x.
+_BY_NAME_ONLY = frozenset({"net", "sockets"})
+
+
+async def find(
+    node: str | Address | None,
+    service: str | int | None,
+    *,
+    kind: EndpointType = EndpointType.MSG,
+    caps: Caps = Caps.MSG | Caps.RMA,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    hints: Hints | None = None,
+    passive: bool = False,
+) -> Info:
+    """The first suitable provider's Info for ``kind``.
+
+    Args:
+        caps: asked for where the caller's hints ask for nothing; dropped to FI_MSG where nobody has the rest.
+        passive: ``node`` and ``service`` are the local address.
+
+    Raises:
+        NoProviderError: nothing matches; the text says what was asked for.
+    """
+    wanted = _complete(hints, kind, provider, domain)
+    chosen_by_name = bool(wanted.fabric_attr.prov_name)
+    if not wanted.caps:
+        try:
+            found = await resolve(node, service, replace(wanted, caps=caps), passive=passive)
+        except NoProviderError:
+            found = await resolve(node, service, wanted, passive=passive)
+    else:
+        found = await resolve(node, service, wanted, passive=passive)
+    if not chosen_by_name:
+        found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY] or found
+    return found[0]
+
+
+async def find_connectable(
+    node: str | Address | None,
+    service: str | int | None,
+    *,
+    provider: str | None,
+    domain: Domain | None,
+    hints: Hints | None,
+    passive: bool = False,
+) -> Info:
+    """An Info that connections can be made with: FI_EP_MSG, else FI_EP_RDM with tags.
+
+    Connectionless endpoints are also taken where the hints or the domain are for them. The node then is where the
+    kernel's TCP finds the peer; it chooses the interface where the provider has IP addresses, and nothing elsewhere.
+    """
+    for_sure = (hints.ep_attr.type if hints is not None else 0) or (
+        domain.info.ep_attr.type if domain is not None else 0
+    )
+    missing: NoProviderError | None = None
+    if for_sure != EndpointType.RDM:
+        try:
+            return await find(node, service, provider=provider, domain=domain, hints=hints, passive=passive)
+        except NoProviderError as error:
+            missing = error
+    if hints is not None and hints.caps:
+        hints = replace(hints, caps=hints.caps | Caps.TAGGED)
+    search = partial(
+        find, kind=EndpointType.RDM, caps=Caps.TAGGED | Caps.RMA, provider=provider, domain=domain, hints=hints
+    )
+    try:
+        info = await search(None, None)
+    except NoProviderError as error:
+        raise missing or error from None
+    host = _host(node)
+    if host is not None and info.src_addr is not None and info.src_addr.family:
+        info = await search(host, None, passive=passive)
+    return info
+
+
+def _host(node: str | Address | None) -> str | None:
+    if isinstance(node, Address):
+        return node.host
+    if node is not None and (parts := split_uri(node)) is not None:
+        return parts[0]
+    return node
+
+
+def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, domain: Domain | None) -> Hints:
+    """The caller's hints with what the call itself says."""
+    hints = Hints() if hints is None else hints
+    hints = replace(hints, ep_attr=replace(hints.ep_attr, type=kind))
+    if provider is not None:
+        hints = replace(hints, fabric_attr=replace(hints.fabric_attr, prov_name=provider))
+    if domain is not None:
+        info = domain.info
+        fabric = replace(hints.fabric_attr, prov_name=info.fabric_attr.prov_name, name=info.fabric_attr.name)
+        hints = replace(hints, fabric_attr=fabric, domain_attr=replace(hints.domain_attr, name=info.domain_attr.name))
+    return hints
+
+
+async def resolve(
+    node: str | Address | None, service: str | int | None, hints: Hints, *, passive: bool = False
+) -> list[Info]:
+    """getinfo without blocking the loop: names are looked up, and providers first loaded, in a worker thread."""
+    flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
+    if isinstance(node, Address):
+        if service is not None:
+            raise ValueError(f"{node} is a whole address: there is no room for the service {service!r}")
+        hints = replace(hints, src_addr=node) if passive else replace(hints, dest_addr=node)
+        node = None
+        flags = GetInfoFlags(0)
+    elif passive and service is None and "://" not in (node or ""):
+        service = 0
+    call = partial(getinfo, node, service, flags=flags, hints=hints)
+    if is_loaded() and _is_numeric(node):
+        return call()
+    return await to_thread.run_sync(call)
+
+
+async def places(
+    node: str | Address | None, service: str | int | None
+) -> list[tuple[str | Address | None, str | int | None]]:
+    """Where a host's name leads, in the resolver's order; a node that is no name leads to itself.
+
+    libfabric takes the first address alone, and Debian's localhost is ::1 first.
+    """
+    check_port(service)
+    if not isinstance(node, str) or _is_numeric(node) or service is None:
+        return [(node, service)]
+    try:
+        found = await getaddrinfo(node, service, type=socket.SOCK_STREAM)
+    except socket.gaierror:  # libfabric has words for that
+        return [(node, service)]
+    return [(Address.from_ip(str(name[0]), int(name[1])), None) for *_, name in found]
+
+
+def _is_numeric(node: str | None) -> bool:
+    if node is None or "://" in node:
+        return True
+    try:
+        ip_address(node.partition("%")[0])
+    except ValueError:
+        return False
+    return True

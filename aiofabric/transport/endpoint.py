@@ -1,0 +1,109 @@
+"""Endpoint: what endpoints of every kind can be asked (man page: fi_endpoint)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from ..cq.operation import ABANDONED
+from ..resource import Resource
+from ..settings import EndpointSettings
+
+if TYPE_CHECKING:
+    from ..flags import OpFlags
+    from ..info import Info
+    from .handle import EndpointHandle
+    from .inbox import PoolStatistics
+
+__all__ = ["Endpoint", "EndpointStatistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatistics:
+    """What is under way on an endpoint now.
+
+    ``sends`` and ``receives`` are posted operations, ``parked`` wait for transmit room, ``abandoned`` belong to
+    callers that left: their buffers stay pinned until the provider answers. ``pool`` is None for direct receives.
+    """
+
+    state: str
+    sends: int
+    receives: int
+    parked: int
+    abandoned: int
+    injected: int
+    pool: PoolStatistics | None
+
+
+class Endpoint(Resource):
+    """Sizes, state and statistics. Mixed into endpoints."""
+
+    __slots__ = ()
+    _handle: EndpointHandle
+    info: Info
+
+    @property
+    def state(self) -> str:
+        """``open`` or ``closed``; connected endpoints say more."""
+        return "closed" if self.closed else "open"
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of the longest message that the provider carries."""
+        return self._handle.max_size
+
+    @property
+    def max_inject(self) -> int:
+        """Bytes of the longest message that is copied at once, without waiting."""
+        return self._handle.inject_size
+
+    @property
+    def recv_size(self) -> int | None:
+        """Bytes of each pooled receive; None for direct receives."""
+        pool = self._handle.pool
+        return None if pool is None else pool.size
+
+    @property
+    def recv_count(self) -> int:
+        """How many receives the pool keeps posted; 0 for direct receives."""
+        pool = self._handle.pool
+        return 0 if pool is None else pool.count
+
+    @property
+    def settings(self) -> EndpointSettings:
+        """Options and default flags of the endpoint (fi_getopt, fi_setopt, fi_control)."""
+        return EndpointSettings(self._handle, self.info)
+
+    def alias(self, flags: OpFlags, *, receiving: bool = False) -> Self:
+        """The same endpoint once more, whose operations have other default flags.
+
+        Receives are the endpoint's own either way: a pool is shared, and so is what arrives. Closing an alias
+        leaves the endpoint open, closing the endpoint closes its aliases first.
+
+        Args:
+            flags: of what starts through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
+            receiving: they are for receives instead.
+
+        Raises:
+            NotSupportedError: the provider has no aliases.
+
+        Man page: fi_endpoint (fi_ep_alias).
+        """
+        from .alias import open_alias
+
+        return open_alias(self, flags, receiving=receiving)
+
+    def statistics(self) -> EndpointStatistics:
+        """What is under way; see `EndpointStatistics`."""
+        handle = self._handle
+        routes = tuple(handle.routes)
+        lanes = (*routes, handle.rx)
+        return EndpointStatistics(
+            state=self.state,
+            sends=sum(len(route.posted) for route in routes),
+            receives=len(handle.rx.posted),
+            parked=sum(len(lane.waiting) for lane in lanes),
+            abandoned=sum(t.state is ABANDONED for lane in lanes for t in lane.posted),
+            injected=sum(route.untracked for route in routes),
+            pool=None if handle.pool is None else handle.pool.statistics(),
+        )

@@ -1,0 +1,240 @@
+"""EndpointHandle: what the reactor and the parents hold of an endpoint, forgotten or not."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from anyio import ClosedResourceError
+
+from .._ffi import constants, ffi, lib
+from ..cq.lane import Lane, Transfer
+from ..cq.operation import State
+from ..errors import FabricConnectionResetError, FabricError, TruncatedMessageError, from_errno
+from ..features import Quirk, quirks
+from ..flags import Mode
+from ..observe import ended
+from ..resource import Handle
+from .leftovers import where_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..address_vector import Peer
+    from ..cq.queue import ErrorEntry
+    from ..cq.source import Source
+    from ..info import Info
+    from .inbox import Inbox
+    from .leftovers import Leftover
+    from .route import Route
+
+_log = logging.getLogger(__name__)
+
+__all__ = ["EndpointHandle", "Refill"]
+
+
+class Refill(Exception):
+    """Ends a posted receive so that it takes a message that a cancelled one left behind."""
+
+
+# How an operation ends that was under way when the connection did: a receive half filled, a send half out.
+_ENDED = frozenset(
+    (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
+)
+
+
+class EndpointHandle(Handle):
+    """Lanes, pool and end of one endpoint.
+
+    ``admits`` is the thread that may post now, and 0 while nobody may: a single comparison guards every call of
+    the hot path. ``tx`` is the route of a connected endpoint; None makes the caller of a send name the peer.
+    """
+
+    __slots__ = (
+        "_native", "admits", "checkpoint", "gone", "info", "inject_size", "max_size", "on_release", "orphans", "pool",
+        "refills", "rx", "source", "tx",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        what: str,
+        fid: Any,
+        parent: Handle,
+        info: Info,
+        source: Source,
+        *,
+        cancel_grace: float,
+    ) -> None:
+        super().__init__(what, fid, parent)
+        self.info = info
+        self.source = source
+        if Mode.RX_CQ_DATA in info.mode:
+            source.rx_cq_data = True
+        self.inject_size = info.tx_attr.inject_size
+        self.max_size = info.ep_attr.max_msg_size
+        self.tx: Route | None = None
+        self.rx = Lane(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
+        self.pool: Inbox | None = None
+        self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
+        self.refills: set[Transfer] = set()
+        self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
+        self.admits = 0
+        self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
+        self.on_release: Callable[[], None] | None = None
+        self._native = True
+
+    def on_fork(self) -> None:
+        super().on_fork()
+        self.admits = 0  # the child's main thread has the parent's thread id
+
+    @property
+    def native_open(self) -> bool:
+        """Whether the provider still has the endpoint: no receive may be posted to one that it freed."""
+        return self._native
+
+    @property
+    def starved(self) -> bool:
+        """Whether a message may come for which no receive is posted."""
+        return self.admits != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
+
+    @property
+    def peer_name(self) -> object:
+        """Whom a connected endpoint talks to, for error texts."""
+        return None if self.tx is None else self.tx.name
+
+    @property
+    def routes(self) -> Iterable[Route]:
+        """Where messages can go."""
+        return () if self.tx is None else (self.tx,)
+
+    def route_to(self, peer: Peer | None) -> Route:
+        """The route that a send names with ``to=``."""
+        if peer is not None or self.tx is None:
+            raise TypeError(f"a {self.what} sends to the peer it is connected with, to={peer!r} has no place here")
+        return self.tx
+
+    def receive_from(self, peer: Peer) -> int:
+        """The fi_addr that a receive names with ``source=``."""
+        raise TypeError(f"a {self.what} receives from the peer it is connected with, source={peer!r} has no place here")
+
+    def open_for_use(self) -> None:
+        """From now on operations may be posted. Before a connection they crash the tcp provider."""
+        self.admits = self.thread
+
+    def refuse(self, call: str) -> BaseException:
+        """Why ``call`` may not be made now. Raised by the caller: ``raise handle.refuse("fi_send")``."""
+        self.check_open()
+        if self.gone is not None:
+            return self.gone()
+        return FabricError(constants.FI_EOPBADSTATE, call, detail="The endpoint is not connected yet")
+
+    def check_usable(self, call: str) -> None:
+        if self.admits != threading.get_ident():
+            raise self.refuse(call)
+
+    def lost_peer(self) -> BaseException:
+        return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
+
+    def closed_error(self) -> BaseException:
+        return ClosedResourceError(f"this {self.what} was closed while the operation was in flight")
+
+    def cancel(self, context: Any) -> None:
+        """fi_cancel: ask for the operation of this slot to end."""
+        lib.fi_cancel(self.native, context)
+
+    def flushed(self, code: int) -> bool:
+        """Whether an operation failed only because the connection ended, or because it was asked to."""
+        return code == constants.FI_ECANCELED or (self.tx is not None and code in _ENDED)
+
+    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
+        """The exception for a failed operation."""
+        if self.flushed(entry.errno):
+            if transfer.state in (State.CANCELLING, State.ABANDONED):
+                return ClosedResourceError("cancelled")  # the caller has left; nobody will see it
+            if transfer in self.refills:
+                self.refills.discard(transfer)
+                return Refill()
+            return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
+        return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
+
+    def refill(self, leftover: Leftover) -> None:
+        """A message was left behind by a cancelled receive: the oldest posted one that it fits would wait past it."""
+        for transfer in self.rx.posted:
+            if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits(where_of(transfer)):
+                self.refills.add(transfer)
+                self.cancel(transfer.slot.pointer)
+                self.source.touch()
+                return
+
+    def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:
+        """The exception for an error entry."""
+        stale = Quirk.STALE_PROVIDER_ERRNO in quirks(self.info)
+        error = from_errno(
+            entry.errno,
+            call,
+            provider_errno=0 if stale else entry.provider_errno,
+            provider_text="" if stale else entry.text,
+            peer=peer,
+        )
+        if isinstance(error, TruncatedMessageError):
+            error.limit = limit
+            error.size = entry.length + entry.overflow if entry.overflow else None
+        return error
+
+    def peer_gone(self) -> None:
+        """The connection ended: hand out what arrived, close the native endpoint, settle what is left.
+
+        The provider flushes most of it; closing here makes sure of the rest, so nothing can hang.
+        """
+        if self.gone is not None or self.closed:
+            return
+        _log.debug("%s with %s: the peer is gone", self.what, self.peer_name)
+        self.source.drain()
+        self.gone = self.lost_peer
+        self.admits = 0
+        for alias in tuple(self.children):
+            alias.close()
+        self._close_native()
+        self._end(self.lost_peer)
+
+    def release(self) -> None:
+        self.admits = 0
+        if self.pool is not None:
+            ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
+        self._close_native()
+        self._end(self.closed_error)
+        if self.on_release is not None:
+            release, self.on_release = self.on_release, None
+            release()
+
+    def _close_native(self) -> None:
+        if not self._native:
+            return
+        self._native = False
+        super().release()
+        # tcp flushes everything to the queue with FI_ECANCELED; what is read now goes home, the rest is quarantined.
+        while self._in_flight() and self.source.drain():
+            pass
+        if not self.source.driver.closed():
+            self.source.touch()
+
+    def _in_flight(self) -> bool:
+        lanes = (*self.routes, self.rx)
+        return any(lane.posted for lane in lanes) or (self.pool is not None and self.pool.posted > 0)
+
+    def _end(self, error: Callable[[], BaseException]) -> None:
+        for lane in (*self.routes, self.rx, *self.orphans):
+            lane.end(error)
+        if self.pool is not None:
+            self.pool.end(error)
+
+    @property
+    def native(self) -> Any:
+        """The ``struct fid *``."""
+        return ffi.cast("struct fid *", self.fid)
+
+    def shutdown(self) -> None:
+        """fi_shutdown: tell the peer that nothing more will come."""
+        lib.fi_shutdown(self.fid, 0)

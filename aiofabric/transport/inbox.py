@@ -1,0 +1,240 @@
+"""Inbox: the messages of one endpoint that arrived and were not taken yet, and who waits for them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .._ffi import constants
+from ..cq.source import STREAK
+from ..errors import TruncatedMessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..cq.drivers import Waiter
+    from .handle import EndpointHandle
+
+__all__ = ["Inbox", "Parcel", "PoolStatistics", "truncated"]
+
+
+def truncated(size: int, limit: int) -> TruncatedMessageError:
+    """A message of ``size`` bytes that is kept, because it does not fit the ``limit`` bytes of the caller's buffer."""
+    error = TruncatedMessageError(constants.FI_ETRUNC, "recv_into")
+    error.size, error.limit = size, limit
+    return error
+
+
+class Parcel(Protocol):
+    """A message in the receiver's memory, to be given back with `Inbox.recycle`."""
+
+    length: int
+    flags: int
+    data: int
+    tag: int
+    source: int | None
+
+    @property
+    def view(self) -> memoryview: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """Where the buffers are (counts) and what went through them (since the endpoint opened)."""
+
+    size: int
+    count: int
+    posted: int
+    filled: int
+    lent: int
+    messages: int
+    bytes: int
+
+
+class Inbox(ABC):
+    """Where messages of up to ``size`` bytes wait to be taken, ``count`` of them at most.
+
+    Who delivers calls `feed` when there is a sink, `hand_out` when somebody waits, and appends to ``inbox`` otherwise.
+    """
+
+    def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
+        self.handle = handle
+        self.size = size
+        self.count = count
+        self.ended: Callable[[], BaseException] | None = None
+        self.inbox: deque[Parcel | BaseException] = deque()
+        self.waiters: deque[Waiter] = deque()
+        self.sink: Callable[[memoryview], object] | None = None
+        self._on_end: Callable[[BaseException], object] | None = None
+        self._checkpoints = handle.source.driver.checkpoint_if_cancelled is not None
+        self.posted = 0
+        self.messages = 0
+        self.bytes = 0
+        self._lent = 0
+        self._returned = 0  # how many at the head of the inbox were handed out before, and came back
+
+    @abstractmethod
+    def recycle(self, buffer: Any) -> None:
+        """The message was taken: its memory may be filled anew."""
+
+    def hand_out(self, item: Parcel | BaseException) -> None:
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                self.handle.source.woke()
+                waiter.set_result(item)
+                return
+        self.inbox.append(item)
+
+    # -- the caller's side
+
+    def take(self, room: int | None = None) -> Parcel | None:
+        """The next message's buffer if it may be had at once; None: ask `next`."""
+        if self.inbox and not self._checkpoints and self.handle.source.streak < STREAK:
+            self.handle.source.streak += 1
+            return self.first(room)
+        return None
+
+    def first(self, room: int | None = None) -> Parcel:
+        """The message that is there; as `next` otherwise."""
+        item = self.inbox[0]
+        if room is not None and not isinstance(item, BaseException) and item.length > room:
+            raise truncated(item.length, room)
+        self.inbox.popleft()
+        if self._returned:
+            self._returned -= 1
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    async def next(self, room: int | None = None) -> Parcel:
+        """The next message's buffer, in order of arrival; give it back with `recycle` or `take_back`.
+
+        Raises:
+            TruncatedMessageError: it is longer than ``room`` bytes; it stays the next one.
+            BaseException: as the endpoint ended, once everything that arrived before was handed out.
+        """
+        source = self.handle.source
+        driver = source.driver
+        if self._checkpoints:
+            # A trio await is always a checkpoint. Taken before the message is, it costs no latency: the peer
+            # works meanwhile; and nothing can be lost to it.
+            await driver.checkpoint_if_cancelled()  # type: ignore[misc]
+            await source.breathe()
+        elif self.inbox:
+            await source.breathe()
+        if not self.inbox and self.ended is None:
+            source.look()
+        if self.inbox:
+            return self.first(room)
+        if self.ended is not None:
+            raise self.ended()
+        waiter = driver.create_waiter()
+        self.waiters.append(waiter)
+        source.interest += 1
+        try:
+            source.prepare()
+            item = await waiter
+        except BaseException:
+            self._withdraw(waiter)
+            raise
+        finally:
+            source.interest -= 1
+        if isinstance(item, BaseException):
+            raise item
+        buffer: Parcel = item
+        if room is not None and buffer.length > room:
+            self._put_back(buffer)
+            raise truncated(buffer.length, room)
+        return buffer
+
+    def _withdraw(self, waiter: Waiter) -> None:
+        """The receive was cancelled: what it was given already is the next one's again."""
+        if waiter.done() and not waiter.cancelled():
+            item = waiter.result()
+            if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
+                self._put_back(item)
+        elif waiter in self.waiters:
+            self.waiters.remove(waiter)
+
+    def _put_back(self, item: Parcel | BaseException) -> None:
+        """Handed out, and not taken: to whoever waits the longest, or into its old place in the inbox.
+
+        Several may come back in one iteration, in the order in which they were handed out.
+        """
+        while self.waiters and self.waiters[0].done():
+            self.waiters.popleft()
+        if self.waiters:
+            self.hand_out(item)
+        else:
+            self.inbox.insert(self._returned, item)
+            self._returned += 1
+
+    def lend(self, buffer: Parcel) -> memoryview:
+        """Lend the pool's memory; ended by `take_back`."""
+        self._lent += 1
+        return buffer.view
+
+    def take_back(self, buffer: Parcel) -> None:
+        self._lent -= 1
+        self.recycle(buffer)
+
+    # -- the face that wants callbacks
+
+    def set_sink(
+        self,
+        on_message: Callable[[memoryview], object] | None,
+        on_end: Callable[[BaseException], object] | None,
+    ) -> None:
+        """Hand each message to ``on_message`` from the turn that read it, and the end to ``on_end``, once."""
+        self.sink, self._on_end = on_message, on_end
+        if on_message is None:
+            return
+        self._returned = 0
+        while self.inbox and self.sink is not None:
+            item = self.inbox.popleft()
+            if not isinstance(item, BaseException):
+                self.feed(item)
+            else:
+                self.finish(item)
+        if self.ended is not None:
+            self.finish(self.ended())
+
+    def feed(self, buffer: Parcel) -> None:
+        assert self.sink is not None
+        try:
+            self.sink(buffer.view)
+        except BaseException as error:
+            self.handle.source.driver.report("aiofabric: a message sink failed", error)
+        self.recycle(buffer)
+
+    def finish(self, error: BaseException) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            try:
+                on_end(error)
+            except BaseException as failure:
+                self.handle.source.driver.report("aiofabric: a message sink failed", failure)
+
+    def end(self, error: Callable[[], BaseException]) -> None:
+        """Nothing will arrive any more, and nobody may wait for it.
+
+        What arrived before stays to be taken, unless the endpoint was closed by its owner.
+        """
+        self.ended = error
+        if self.handle.closed:
+            self.inbox.clear()
+            self._returned = 0
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done() and not self.handle.source.driver.closed():
+                waiter.set_result(error())
+        if self.sink is not None:
+            self.finish(error())
+
+    def statistics(self) -> PoolStatistics:
+        """See `PoolStatistics`."""
+        filled = sum(not isinstance(item, BaseException) for item in self.inbox)
+        return PoolStatistics(self.size, self.count, self.posted, filled, self._lent, self.messages, self.bytes)

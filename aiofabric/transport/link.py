@@ -1,0 +1,325 @@
+"""Link: one virtual connection on a trunk, its sending side, its receiving side and its end.
+
+Messages are numbered, and delivered by number. Each carries how many the receiver of the other direction has taken
+so far (modulo 256, so a lost or late one does no harm); whoever has a window of messages on the way waits for that
+to grow. Only when nothing goes the other way is it told in a message of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants, lib
+from ..cq.lane import Lane
+from ..errors import TruncatedMessageError, check
+from ..memory import pin
+from .handle import EndpointHandle
+from .inbox import Inbox
+from .route import Route
+from .wire import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, FrameKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..cm.line import Frame, Line
+    from ..cq.lane import Transfer
+    from ..cq.queue import ErrorEntry
+    from .options import EndpointOptions
+    from .trunk import Trunk, TrunkParcel
+    from .wire import Hello
+
+__all__ = ["LinkHandle"]
+
+_EAGAIN = constants.FI_EAGAIN
+_COUNT = struct.Struct("!Q")
+_WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
+_STRAGGLERS = 0.1  # seconds that messages may be behind the end of the line when nobody said how many there are
+_ANNOUNCED = 1.0  # and when the peer did say
+
+
+class LinkRoute(Route):
+    """Where a link's messages go: the peer's fi_addr, and under which tags."""
+
+    __slots__ = ("base", "link", "notices", "owes", "room", "sent", "taken", "window")
+
+    def __init__(self, link: LinkHandle, peer: int, hello: Hello, name: object) -> None:
+        super().__init__(link, peer, name)
+        self.link = link
+        self.base = hello.connection | hello.pool << POOL | (0 if hello.room else DIRECT)
+        self.notices = hello.connection | hello.pool << POOL
+        self.room = hello.room
+        self.window = min(hello.credits, _WINDOW_MOST)
+        self.sent = 0
+        self.taken = 0  # of those, by the peer's program
+        self.owes = False
+        if hello.room:
+            self.inject_size = min(self.inject_size, hello.room)
+
+    def _stamp(self) -> int:
+        link = self.link
+        link.announced = link.taken
+        return self.base | (link.taken & 255) << CREDITS | (self.sent & 255) << SEQUENCE
+
+    def _inject(self, data: Any, size: int, tag: int | None) -> bool:
+        if self.sent - self.taken >= self.window:
+            return False
+        rc = lib.fi_tinject(self.handle.fid, data, size, self.peer, self._stamp())
+        if rc == 0:
+            self.sent += 1
+            return True
+        if rc != -_EAGAIN:
+            check(rc, "fi_tinject", peer=self.name)
+        return False
+
+    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+        kind = 0
+        if self.room:
+            size = sum(len(pin(piece)) for piece in data) if type(data) in (list, tuple) else len(pin(data))
+            if size > self.room:  # the receiver is told what it would have found out
+                data, kind, remote_data = _COUNT.pack(size), KIND_TOO_LONG, None
+        return super().post(data, kind, remote_data, flags)
+
+    def _try(self, transfer: Transfer) -> bool:
+        if not transfer.what.startswith("fi_tsend"):
+            return super()._try(transfer)
+        if self.sent - self.taken >= self.window:
+            return False
+        assert transfer.post is not None
+        function, args = transfer.post
+        if transfer.what == "fi_tsendmsg":
+            args[1].tag = args[1].tag & KIND | self._stamp()
+        else:
+            transfer.post = function, (*args[:-2], args[-2] & KIND | self._stamp(), args[-1])
+        posted = super()._try(transfer)
+        self.sent += posted
+        return posted
+
+    def granted(self, count: int) -> None:
+        """The peer has taken so many messages, modulo 256."""
+        newly = (count - self.taken) & 255
+        if 0 < newly <= min(_WINDOW_MOST, self.sent - self.taken):
+            self.taken += newly
+            if self.waiting:
+                self.source.touch()
+
+    def announce(self) -> None:
+        """Tell the peer how many messages were taken, when no message is on its way that would."""
+        link = self.link
+        tag = self.notices | KIND_CREDITS | (link.taken & 255) << CREDITS
+        rc = lib.fi_tinject(self.handle.fid, b"", 0, self.peer, tag)
+        self.owes = rc == -_EAGAIN
+        if rc == 0:
+            link.announced = link.taken
+        elif self.owes:
+            self.refused = True
+            self.source.park(self)
+            self.source.touch()
+        else:
+            check(rc, "fi_tinject", peer=self.name)
+
+    def retry(self) -> int:
+        moved = super().retry()
+        if self.owes:
+            self.announce()
+            moved += not self.owes
+        return moved
+
+
+class LinkReceives(Lane):
+    """Receives into the caller's memory. Each takes one message, and gives the peer leave to send another."""
+
+    __slots__ = ()
+    owner: LinkHandle
+
+    def home(self, transfer: Transfer) -> None:
+        super().home(transfer)
+        if transfer.flags:
+            self.owner.took(transfer.tag)
+
+
+class CopiedParcel:
+    """A message that waits in memory of its own, because the shared receives have run low."""
+
+    __slots__ = ("data", "flags", "length", "source", "tag", "view")
+
+    def __init__(self, parcel: TrunkParcel) -> None:
+        self.view = memoryview(bytes(parcel.view))
+        self.length, self.flags, self.data, self.tag = parcel.length, parcel.flags, parcel.data, parcel.tag
+        self.source = parcel.source
+
+
+class LinkInbox(Inbox):
+    """Messages of one link, in the trunk's memory."""
+
+    handle: LinkHandle
+
+    def recycle(self, buffer: TrunkParcel | CopiedParcel) -> None:
+        if not isinstance(buffer, CopiedParcel):
+            buffer.pool.recycle(buffer)
+        self.handle.took()
+
+
+class LinkHandle(EndpointHandle):
+    """One virtual connection, as its trunk and its line hold it."""
+
+    __slots__ = (
+        "_cancel_wait", "_early", "_expected", "announced", "id", "last", "line", "on_gone", "peer", "pooled",
+        "received", "taken", "trunk", "window",
+    )  # fmt: skip
+
+    tx: LinkRoute | None
+
+    def __init__(self, trunk: Trunk, options: EndpointOptions) -> None:
+        super().__init__(
+            "MessageEndpoint", trunk.fid, trunk.handle, trunk.info, trunk.source, cancel_grace=options.cancel_grace
+        )
+        self.trunk = trunk
+        self.rx = LinkReceives(self.source, self, self.rx.limit, receives=True, grace=options.cancel_grace)
+        self.line: Line | None = None
+        self.peer: Any = None
+        self.window = min(options.recv_count, _WINDOW_MOST)
+        self.received = self.taken = self.announced = 0
+        self.last: int | None = None  # messages that the peer sent in all
+        self._expected = 0
+        self._early: dict[int, TrunkParcel] = {}
+        self._cancel_wait: Callable[[], None] | None = None
+        self.on_gone: Callable[[], object] | None = None
+        self.pooled = trunk.pool(options.recv_size or 64)
+        if options.recv_size is not None:
+            self.pool = LinkInbox(self, options.recv_size, self.window)
+        self.id = trunk.enter(self)
+        self.pooled.promise(self.window)
+
+    # -- receiving
+
+    def arrived(self, parcel: TrunkParcel, tag: int) -> None:
+        """A message for this connection completed."""
+        if self.tx is not None:
+            self.tx.granted(tag >> CREDITS & 255)
+        if tag & KIND == KIND_CREDITS:
+            parcel.pool.recycle(parcel)
+            return
+        sequence = tag >> SEQUENCE & 255
+        if sequence != self._expected:
+            self._early[sequence] = parcel
+            return
+        self._deliver(parcel)
+        while self._early and (following := self._early.pop(self._expected, None)) is not None:
+            self._deliver(following)
+
+    def _deliver(self, parcel: TrunkParcel) -> None:
+        self._expected = (self._expected + 1) & 255
+        self.received += 1
+        inbox = self.pool
+        if inbox is None or inbox.ended is not None:
+            parcel.pool.recycle(parcel)
+        elif parcel.tag & KIND == KIND_TOO_LONG:
+            inbox.hand_out(self._too_long(parcel))
+            parcel.pool.recycle(parcel)
+            self.took()
+        else:
+            parcel.tag = 0
+            inbox.messages += 1
+            inbox.bytes += parcel.length
+            if inbox.sink is not None:
+                inbox.feed(parcel)
+            elif inbox.waiters:
+                inbox.hand_out(parcel)
+            elif parcel.pool.scarce:
+                inbox.inbox.append(CopiedParcel(parcel))
+                parcel.pool.recycle(parcel)
+            else:
+                inbox.inbox.append(parcel)
+        if self.received == self.last:
+            self.peer_gone()
+
+    def _too_long(self, parcel: TrunkParcel) -> BaseException:
+        assert self.pool is not None
+        error = TruncatedMessageError(constants.FI_ETRUNC, "fi_recv", peer=self.peer_name)
+        error.limit = self.pool.size
+        error.size = _COUNT.unpack(parcel.view)[0] if parcel.length == _COUNT.size else None
+        return error
+
+    def took(self, tag: int | None = None) -> None:
+        """The program has one message more; of a direct receive, the message's tag comes along."""
+        if tag is not None:
+            self.received += 1
+            if self.tx is not None:
+                self.tx.granted(tag >> CREDITS & 255)
+        self.taken += 1
+        if self.taken - self.announced > self.window // 2 and self.admits and self.tx is not None:
+            self.tx.announce()
+        if tag is not None and self.received == self.last:
+            self.peer_gone()
+
+    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
+        if entry.errno == constants.FI_ETRUNC and transfer.owner is self.rx:
+            self.took(entry.tag)
+        return super().explain(transfer, entry)
+
+    # -- the line
+
+    def hold(self, line: Line) -> None:
+        """The handshake is done: from now on the line tells the end."""
+        self.line = line
+        line.on_frame = self._frame
+        line.on_end = self._line_ended
+        if line.closed:
+            self._line_ended()
+
+    def _frame(self, frame: Frame) -> None:
+        if frame.kind == FrameKind.END and len(frame.body) == _COUNT.size and self.last is None:
+            self.last = _COUNT.unpack(frame.body)[0]
+            if self.received >= self.last:
+                self.peer_gone()
+            else:
+                self._expect_stragglers(_ANNOUNCED)
+
+    def _line_ended(self) -> None:
+        if self.last is None:
+            self._expect_stragglers(_STRAGGLERS)
+
+    def _expect_stragglers(self, seconds: float) -> None:
+        """The peer has left; what it sent before may still be on its way."""
+        if self._cancel_wait is None and self.gone is None and not self.closed:
+            self.source.interest += 1
+            self._cancel_wait = self.source.driver.call_later(seconds, self.peer_gone)
+            self.source.touch()
+
+    def shutdown(self) -> None:
+        self.peer_gone()
+
+    def peer_gone(self) -> None:
+        if self.gone is None and not self.closed and self.on_gone is not None:
+            self.on_gone()
+        super().peer_gone()
+
+    # -- the end
+
+    def _close_native(self) -> None:
+        if not self._native:
+            return
+        self._native = False
+        if self._cancel_wait is not None:
+            self.source.interest -= 1
+            if not self.source.driver.closed():
+                self._cancel_wait()
+        if self.line is not None:
+            if self.tx is not None:
+                self.line.send(FrameKind.END, _COUNT.pack(self.tx.sent))
+            self.line.close()
+        self.trunk.leave(self)
+
+    def _end(self, error: Callable[[], BaseException]) -> None:
+        if self.peer is not None:
+            peer, self.peer = self.peer, None
+            attic = self.trunk.handle.route_to(peer)
+            for lane in (*self.routes, self.rx):
+                lane.forsake(error, attic)
+            self.trunk.part(peer)
+        if self.pool is not None:
+            self.pool.end(error)
+        for parcel in self._early.values():
+            parcel.pool.recycle(parcel)
+        self._early.clear()

@@ -1,0 +1,108 @@
+"""Messages: send, for every kind of endpoint (man page: fi_msg); receiving is in `receives`."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from ..resource import Resource
+from .batch import Batch
+from .receives import Message, Receives
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..address_vector import Peer
+    from ..cq.operation import Operation
+    from .handle import EndpointHandle
+
+__all__ = ["Message", "Messages", "Sends"]
+
+
+class Sends(Resource):
+    """Send. Mixed into endpoints; the buffer's owner and the moment of completion are said per call."""
+
+    __slots__ = ()
+    _handle: EndpointHandle
+
+    async def send(self, data: Any, *, to: Peer | None = None, remote_data: int | None = None) -> None:
+        """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
+
+        Returns when the buffer is the caller's again: at once for small messages, which the provider copies;
+        otherwise when the provider has taken the bytes over (for tcp: they are in the socket). That says
+        nothing of the peer. Above the transmit limit of the endpoint sends to a peer wait, in order.
+
+        Cancelling: a message that waits is not sent; one that was posted is sent all the same, and its buffer
+        stays pinned until the provider is done with it (do not change it before the endpoint says so in
+        `statistics`).
+
+        Args:
+            data: at most ``max_message_size`` bytes.
+            to: the receiver; for connectionless endpoints, and required there.
+            remote_data: up to 64 bits, delivered to the receiver as `Message.remote_data`.
+
+        Raises:
+            FabricConnectionError: the connection ended.
+            MessageTooLongError: more bytes than the provider carries.
+            ClosedResourceError: the endpoint is closed.
+
+        Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_inject).
+        """
+        handle = self._handle
+        if handle.admits != get_ident():
+            raise handle.refuse("fi_send")
+        route = handle.tx
+        if to is not None or route is None:
+            route = handle.route_to(to)
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+        if remote_data is None and route.inject(data):
+            if handle.checkpoint is not None or handle.source.breathless:
+                await handle.source.breathe()
+            return
+        await route.outcome(route.post(data, None, remote_data))
+
+    def batch(self, *, to: Peer | None = None) -> Batch:
+        """Many sends, one wait: ``async with ep.batch() as batch``; see `Batch`.
+
+        The provider is asked to report few of them if the endpoint was opened with ``selective=True``.
+        """
+        self._handle.check_usable("fi_send")
+        return Batch(self._handle, self._handle.route_to(to))
+
+    def try_send(self, data: Any, *, to: Peer | None = None) -> bool:
+        """Send a small message at once; False when it would have to wait or is larger than ``max_inject``."""
+        handle = self._handle
+        if handle.admits != get_ident():
+            raise handle.refuse("fi_send")
+        return handle.route_to(to).inject(data)
+
+    def send_nowait(
+        self, data: Any, done: Callable[[BaseException | None], object] | None = None, *, to: Peer | None = None
+    ) -> None:
+        """Post now, or wait in order; ``done(error)`` is called when the buffers are the caller's again.
+
+        For faces that live on callbacks. The buffers stay pinned until then.
+        """
+        handle = self._handle
+        if handle.admits != get_ident():
+            raise handle.refuse("fi_send")
+        route = handle.route_to(to)
+        if route.inject(data):
+            if done is not None:
+                done(None)
+            return
+        transfer = route.post(data)
+        if done is not None:
+            transfer.notify = partial(_report, done)
+
+
+class Messages(Sends, Receives):
+    """Send and receive."""
+
+    __slots__ = ()
+
+
+def _report(done: Callable[[BaseException | None], object], transfer: Operation) -> None:
+    done(transfer.error)

@@ -1,0 +1,268 @@
+"""RdmEndpoint and DatagramEndpoint: one endpoint, many peers (FI_EP_RDM, FI_EP_DGRAM; man page: fi_endpoint).
+
+Each has its own completion queue: after fi_close of an rxm endpoint fi_trywait on its queue reads freed memory,
+and its pending operations are dropped without a word. So the queue leaves the loop first, the endpoint closes,
+what was flushed is read without fi_trywait, the rest is settled here, and the queue closes last.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import ffi, lib
+from ..address_vector import AddressVector, Peer
+from ..cm.handshake import name_of
+from ..cm.queue import EventQueue
+from ..cq.queue import CompletionQueue
+from ..cq.reactor import Reactor
+from ..errors import check
+from ..features import require
+from ..flags import AvType, Caps, EndpointType
+from .atomic import Atomic
+from .collective import Collective
+from .discover import find
+from .endpoint import Endpoint
+from .handle import EndpointHandle
+from .messages import Messages
+from .names import own_name, sweep
+from .options import EndpointOptions
+from .prefix import PrefixRoute, prefix_of
+from .rma import Rma
+from .route import Route
+from .shared import borrow_domain
+from .tagged import Tagged
+from .triggered import Triggered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from ..address import Address
+    from ..domain import Domain
+    from ..info import Hints, Info
+
+__all__ = ["DatagramEndpoint", "RdmEndpoint", "open_endpoint"]
+
+_CAPS = {
+    EndpointType.RDM: Caps.MSG | Caps.TAGGED | Caps.RMA | Caps.SOURCE | Caps.DIRECTED_RECV,
+    EndpointType.DGRAM: Caps.MSG | Caps.SOURCE,
+}
+
+
+class ConnectionlessHandle(EndpointHandle):
+    """An endpoint with its address vector, and a route for each peer that was sent to."""
+
+    __slots__ = ("by_peer", "events", "groups", "leaving", "unnumbered", "vector")
+
+    def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.vector = vector
+        self.by_peer: dict[Peer, Route] = {}
+        self.events: EventQueue | None = None
+        self.groups = 0  # joined so far
+        self.leaving: list[Route] = []  # of forgotten peers, while the provider holds operations for them
+        self.unnumbered: list[int] = []  # forgotten peers whose number is still in use
+
+    @property
+    def routes(self) -> Iterable[Route]:
+        return self.by_peer.values()
+
+    def route_to(self, peer: Peer | None) -> Route:
+        route = self.by_peer.get(peer)  # type: ignore[arg-type]
+        if route is None:
+            if not isinstance(peer, Peer):
+                raise TypeError(f"say which peer, to=peer, as add_peer() and Message.source give it, not {peer!r}")
+            self.vector.check(peer)
+            kind = PrefixRoute if prefix_of(self.info) else Route
+            route = self.by_peer[peer] = kind(self, peer.native, peer.address)
+        return route
+
+    def forget(self, peer: Peer) -> None:
+        """No more transfers with ``peer``; its number goes back to the provider after the last one."""
+        self.vector.check(peer)
+        self.vector.forget(peer)
+        route = self.by_peer.pop(peer, None)
+        if route is not None:
+            route.turn_away(self.closed_error)
+            self.leaving.append(route)
+        self.unnumbered.append(peer.native)
+        self.leaving = [lane for lane in self.leaving if lane.posted]
+        busy = {lane.peer for lane in self.leaving}
+        for native in [native for native in self.unnumbered if native not in busy]:
+            self.unnumbered.remove(native)
+            self.vector.release(native)
+
+    def receive_from(self, peer: Peer) -> int:
+        require(Caps.DIRECTED_RECV, self.info)
+        self.vector.check(peer)
+        return peer.native
+
+    def _end(self, error: Callable[[], BaseException]) -> None:
+        super()._end(error)
+        for lane in self.leaving:
+            lane.end(error)
+
+    def release(self) -> None:
+        self.source.close()
+        super().release()
+
+
+class ConnectionlessEndpoint(Endpoint, Messages):
+    """An endpoint that talks to many peers. Opened by `open_endpoint`; one loop, one thread."""
+
+    __slots__ = ("domain", "info", "local_address", "vector")
+    _handle: ConnectionlessHandle
+
+    def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions, av_type: AvType) -> None:
+        self.info = info
+        self._stash = []
+        reactor = Reactor.current()
+        with ExitStack() as opened:
+            self.domain, give_back = borrow_domain(reactor, info, domain)
+            opened.callback(give_back)
+            self.vector = opened.enter_context(AddressVector(self.domain, type=av_type))
+            queue = opened.enter_context(CompletionQueue(self.domain, source=Caps.SOURCE in info.caps))
+            source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
+            opened.callback(source.close)
+            out = ffi.new("struct fid_ep **")
+            check(lib.fi_endpoint(self.domain._handle.fid, info.native, out, ffi.NULL), "fi_endpoint")
+            self._handle = handle = ConnectionlessHandle(
+                self.vector,
+                type(self).__name__,
+                out[0],
+                self.domain._handle,
+                info,
+                source,
+                cancel_grace=options.cancel_grace,
+            )
+            if Caps.COLLECTIVE in info.caps:  # joining a group without an event queue ends the process
+                handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
+                queue.watch_with(handle.events.native)
+                source.accompany(handle.events)
+            handle.on_release = opened.pop_all().close
+        try:
+            check(lib.fi_ep_bind(handle.fid, self.vector.native, 0), "fi_ep_bind")
+            options.bind_queue(handle, queue.native)
+            if handle.events is not None:
+                check(lib.fi_ep_bind(handle.fid, handle.events.native, 0), "fi_ep_bind")
+            self._take_name()
+            options.apply(handle)
+            check(lib.fi_enable(handle.fid), "fi_enable")
+            self.local_address = name_of(handle.fid, info, lib.fi_getname)
+            if Caps.MSG in info.caps:
+                options.open_inbox(handle)
+        except BaseException:
+            self.close()
+            raise
+        handle.open_for_use()
+
+    def _take_name(self) -> None:
+        name = own_name(self.info)
+        if name is not None:
+            sweep()
+            check(lib.fi_setname(self._handle.native, name.raw, len(name.raw)), "fi_setname")
+
+    async def add_peer(self, address: Address | str | bytes, service: str | int | None = None) -> Peer:
+        """Make an endpoint reachable; the peer that it already is, if it was added before.
+
+        Nothing is sent: a connection, where the provider needs one, is made by the first transfer.
+
+        Args:
+            address: its ``local_address``, the raw bytes of that, an FI_ADDR_STR text, or with ``service`` a host.
+            service: port number or service name of ``address``.
+
+        Raises:
+            ValueError: the address has another format or length than this domain's.
+            FabricError, NoProviderError: the provider refused it, or the host has no address.
+
+        Man page: fi_av (fi_av_insert).
+        """
+        self._handle.check_open()
+        if service is not None:
+            info = await find(str(address), service, kind=self.info.ep_attr.type, domain=self.domain)
+            if info.dest_addr is not None:
+                address = info.dest_addr
+        return self.vector.insert(address)
+
+    def remove_peer(self, peer: Peer) -> None:
+        """Forget a peer. What waits to be sent to it ends with ClosedResourceError.
+
+        Man page: fi_av (fi_av_remove).
+        """
+        self._handle.check_open()
+        self._handle.forget(peer)
+
+    def _source_of(self, address: int | None) -> Peer | None:
+        return self.vector.find(address)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.state} at {self.local_address}>"
+
+
+class RdmEndpoint(ConnectionlessEndpoint, Tagged, Rma, Atomic, Collective, Triggered):
+    """Reliable, connectionless: messages, tagged messages and RMA with any number of peers."""
+
+    __slots__ = ()
+    _handle: ConnectionlessHandle
+
+
+class DatagramEndpoint(ConnectionlessEndpoint):
+    """Unreliable, connectionless: datagrams of at most ``max_message_size`` bytes."""
+
+    __slots__ = ()
+
+
+@asynccontextmanager
+async def open_endpoint(
+    type: EndpointType,
+    node: str | Address | None = None,
+    service: str | int | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    caps: Caps | None = None,
+    hints: Hints | None = None,
+    av_type: AvType = AvType.UNSPEC,
+    **options: Any,
+) -> AsyncIterator[Any]:
+    """Open a connectionless endpoint: ``async with open_endpoint(EndpointType.RDM) as ep``.
+
+    Args:
+        type: ``EndpointType.RDM`` gives an `RdmEndpoint`, ``EndpointType.DGRAM`` a `DatagramEndpoint`.
+        node: the local address, where it has to be a certain one.
+        service: the local port or service name.
+        provider: by name; by default the first that has such endpoints.
+        domain: open it on this domain instead of one that the loop's endpoints share.
+        caps: what it must be capable of; by default everything that the provider has.
+        hints: further wishes (`Hints`).
+        av_type: how the address vector numbers peers.
+        options: see `EndpointOptions`. ``recv_size`` is also the room of `RdmEndpoint.recv_tagged`.
+
+    Leaving the block closes the endpoint; operations in flight end with ClosedResourceError.
+
+    Raises:
+        NoProviderError: no provider here has such endpoints, with these capabilities.
+        OSError: the local address is in use, or not this machine's.
+
+    Man page: fi_endpoint.
+    """
+    try:
+        kind = _KINDS[type]
+    except KeyError:
+        raise ValueError(f"{type} endpoints have one peer: use connect() and listen()") from None
+    chosen = EndpointOptions(**options)
+    info = await find(
+        node,
+        service,
+        kind=type,
+        caps=(_CAPS[type] if caps is None else caps) | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)),
+        provider=provider,
+        domain=domain,
+        hints=hints,
+        passive=node is not None or service is not None,
+    )
+    async with kind(info, domain, chosen, av_type) as endpoint:
+        yield endpoint
+
+
+_KINDS = {EndpointType.RDM: RdmEndpoint, EndpointType.DGRAM: DatagramEndpoint}

@@ -1,0 +1,246 @@
+"""Receives: the next message, in every form, pooled or into the caller's memory (man page: fi_msg)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Self
+
+from .._ffi import constants, ffi, lib
+from ..errors import FabricConnectionResetError
+from ..memory import pin
+from ..resource import Resource
+from .buffers import local_descriptor
+from .handle import Refill
+from .inbox import truncated
+from .leftovers import Leftover
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ..cq.operation import Operation
+    from .handle import EndpointHandle
+    from .inbox import Parcel
+
+__all__ = ["Message", "Receives"]
+
+_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+_UNSPEC = constants.FI_ADDR_UNSPEC
+
+
+class Message(bytes):
+    """A received message: `bytes` of its own, immutable, with what came along.
+
+    Attributes:
+        source: the sender, where the endpoint was opened with FI_SOURCE or is connected; else None.
+        tag: the tag of a tagged message; 0 otherwise.
+        remote_data: the sender's remote completion data; None when it sent none.
+    """
+
+    source: Any = None
+    tag: int = 0
+    remote_data: int | None = None
+
+
+class Receives(Resource):
+    """Receive. Mixed into whatever messages arrive at."""
+
+    __slots__ = ("_stash",)
+    _handle: EndpointHandle
+    _stash: list[Leftover]
+
+    async def recv(self, max_bytes: int | None = None) -> Message:
+        """Receive the next message.
+
+        Pooled (the default): takes the next message out of the pool, one copy. Cancelling is safe: nothing is
+        lost, the next call gets the message. Direct (``recv_size=None``): posts a fresh buffer of ``max_bytes``;
+        cancelling asks the provider and waits at most ``cancel_grace``; a message that arrives all the same goes
+        to the next receive.
+
+        Args:
+            max_bytes: room for the message; only for direct endpoints, and required there.
+
+        Raises:
+            FabricConnectionResetError: the peer is gone, and everything that arrived before was handed out.
+            TruncatedMessageError: the message was longer than the buffer.
+            ClosedResourceError: the endpoint is closed.
+
+        Man page: fi_msg (fi_recv).
+        """
+        pool = self._handle.pool
+        if pool is None:
+            return await self._recv_direct(max_bytes)
+        if max_bytes is not None:
+            raise TypeError("max_bytes is for endpoints opened with recv_size=None; this one has a pool")
+        self._check_receivable()
+        buffer = pool.take() or await pool.next()
+        message = self._message(buffer)
+        pool.recycle(buffer)
+        return message
+
+    def recv_nowait(self) -> Message | None:
+        """The next message if one is there; None otherwise. Pooled endpoints only."""
+        self._check_receivable()
+        pool = self._pool()
+        if not pool.inbox:
+            if pool.ended is not None:
+                raise pool.ended()
+            return None
+        item = pool.first()
+        message = self._message(item)
+        pool.recycle(item)
+        return message
+
+    async def recv_into(self, buffer: Any) -> int:
+        """Receive the next message into ``buffer``; return its length in bytes.
+
+        Direct endpoints post the caller's memory (no copy; any number outstanding); pooled ones copy once. The
+        buffer is the provider's from the call until it returns; after a cancel it is the caller's again at once,
+        unless the provider did not answer within ``cancel_grace``: then it stays pinned (`statistics`).
+
+        Raises:
+            BufferError: ``buffer`` is read-only or not contiguous.
+            TruncatedMessageError: the message was longer than ``buffer``. A pooled message is kept and may be
+                received again; of a direct one the rest is lost.
+            FabricConnectionResetError: the peer is gone.
+
+        Man page: fi_msg (fi_recv).
+        """
+        pins = pin(buffer, writable=True)
+        pool = self._handle.pool
+        if pool is None:
+            return await self._recv_into_direct(pins)
+        self._check_receivable()
+        item = pool.take(len(pins)) or await pool.next(len(pins))
+        ffi.memmove(pins, item.view, item.length)
+        pool.recycle(item)
+        return item.length
+
+    @asynccontextmanager
+    async def recv_view(self) -> AsyncIterator[memoryview]:
+        """Receive the next message without a copy: lends the pool's memory until the block is left.
+
+        The view is released at the end of the block; do not keep slices of it. One lent buffer is one receive
+        less for the provider.
+        """
+        self._check_receivable()
+        pool = self._pool()
+        buffer = pool.take() or await pool.next()
+        view = pool.lend(buffer)
+        try:
+            yield view
+        finally:
+            try:
+                view.release()  # BufferError when the caller exports it still: told, and no loss to the pool
+            finally:
+                pool.take_back(buffer)
+
+    def set_sink(
+        self,
+        on_message: Callable[[memoryview], object] | None,
+        on_end: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        """Have each message handed to ``on_message`` from the reactor's turn, and the end to ``on_end``, once.
+
+        For faces that live on callbacks. The view is valid during the call only. None takes the sink away;
+        messages then queue in the pool again.
+        """
+        self._handle.check_open()
+        self._pool().set_sink(on_message, on_end)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.recv()
+        except FabricConnectionResetError:
+            raise StopAsyncIteration from None
+
+    def _message(self, buffer: Parcel) -> Message:
+        message = Message(buffer.view)
+        if buffer.flags & _REMOTE_CQ_DATA:
+            message.remote_data = buffer.data
+        source = self._source_of(buffer.source)
+        if source is not None:
+            message.source = source
+        return message
+
+    def _source_of(self, address: int | None) -> Any:
+        return self._handle.peer_name
+
+    def _pool(self) -> Any:
+        if self._handle.pool is None:
+            raise TypeError("this endpoint was opened with recv_size=None and has no pool; use recv_into(buffer)")
+        return self._handle.pool
+
+    def _check_receivable(self) -> None:
+        handle = self._handle
+        if handle.admits != get_ident():
+            handle.check_open()
+            if handle.gone is None:
+                raise handle.refuse("fi_recv")
+
+    # -- direct receives
+
+    async def _recv_direct(self, max_bytes: int | None) -> Message:
+        if max_bytes is None:
+            raise TypeError("this endpoint has no pool (recv_size=None): say how many bytes, recv(max_bytes)")
+        buffer = bytearray(max_bytes)
+        got = await self._receive(pin(buffer, writable=True), (_UNSPEC,))
+        if isinstance(got, Message):
+            return got
+        return self._annotated(memoryview(buffer)[: got.length], got)
+
+    async def _recv_into_direct(self, pins: Any) -> int:
+        got = await self._receive(pins, (_UNSPEC,))
+        if isinstance(got, Message):
+            ffi.memmove(pins, got, len(got))
+            return len(got)
+        length: int = got.length
+        return length
+
+    async def _receive(self, pins: Any, where: tuple[int, ...]) -> Any:
+        """Receive into ``pins``: the settled transfer, or a message that an earlier, cancelled receive got.
+
+        ``where`` is the source, and for tagged messages the tag and what of it to ignore.
+        """
+        handle = self._handle
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+        while True:
+            self._check_receivable()
+            for leftover in self._stash:
+                if leftover.fits(where):
+                    if len(leftover.message) > len(pins):
+                        raise truncated(len(leftover.message), len(pins))
+                    self._stash.remove(leftover)
+                    return leftover.message
+            if handle.gone is not None:
+                raise handle.gone()
+            what, function = ("fi_recv", lib.fi_recv) if len(where) == 1 else ("fi_trecv", lib.fi_trecv)
+            args = (handle.fid, pins, len(pins), local_descriptor(handle, pins), *where)
+            transfer = handle.rx.submit(what, function, args, pins, len(pins))
+            transfer.orphaned = partial(self._keep, pins, len(where) > 1)
+            try:
+                return await handle.rx.outcome(transfer)
+            except Refill:
+                continue
+            finally:
+                handle.refills.discard(transfer)
+
+    def _keep(self, pins: Any, tagged: bool, transfer: Operation) -> None:
+        """A cancelled receive got a message all the same: keep a copy for the next one."""
+        message = self._annotated(ffi.buffer(pins, transfer.length), transfer)
+        leftover = Leftover(message, transfer.source, transfer.tag if tagged else None)
+        self._stash.append(leftover)
+        self._handle.refill(leftover)
+
+    def _annotated(self, data: Any, transfer: Operation) -> Message:
+        message = Message(data)
+        if transfer.flags & _REMOTE_CQ_DATA:
+            message.remote_data = transfer.data
+        message.tag = transfer.tag
+        message.source = self._source_of(transfer.source)
+        return message

@@ -1,0 +1,111 @@
+"""RMA: read and write a peer's registered memory (man page: fi_rma)."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from ..flags import OpFlags
+from ..memory import RemoteRegion, pin
+from ..resource import Resource
+
+if TYPE_CHECKING:
+    from ..address_vector import Peer
+    from .handle import EndpointHandle
+
+__all__ = ["Rma"]
+
+
+class Rma(Resource):
+    """Read and write of remote memory. Mixed into endpoints."""
+
+    __slots__ = ()
+    _handle: EndpointHandle
+
+    async def read(self, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)) -> bytes:
+        """Read all of ``remote``; see `read_into`."""
+        buffer = bytearray(remote.length)
+        await self.read_into(buffer, remote, to=to, flags=flags)
+        return bytes(buffer)
+
+    async def read_into(
+        self, local: Any, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)
+    ) -> int:
+        """Read ``len(local)`` bytes from the start of ``remote`` into ``local``; return how many.
+
+        Returns when the data is in ``local``. The buffer stays pinned until then; a slice of a registered
+        buffer uses its registration.
+
+        Cancelling: most providers cannot stop a read; the buffer then stays pinned until the provider answers
+        (``abandoned`` in the statistics) or the endpoint is closed.
+
+        Args:
+            local: any writable contiguous buffer, at most as long as ``remote``.
+            remote: the peer's memory; take a part with ``remote[start:stop]``.
+            to: whose memory; for connectionless endpoints, and required there.
+            flags: `OpFlags.FENCE` and the like.
+
+        Raises:
+            IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            RemoteAccessError, FabricConnectionError: the peer refused. The tcp provider ends the connection
+                then, on both sides, and does not say why.
+
+        Man page: fi_rma (fi_read, fi_readmsg).
+        """
+        pins = pin(local, writable=True)
+        return await self._transfer("fi_read", pins, remote, to, None, flags)
+
+    async def write(
+        self,
+        local: Any,
+        remote: RemoteRegion,
+        *,
+        to: Peer | None = None,
+        remote_data: int | None = None,
+        flags: OpFlags = OpFlags(0),
+    ) -> int:
+        """Write all of ``local`` to the start of ``remote``; return how many bytes.
+
+        Returns when ``local`` may be changed again. That is not yet delivery: with tcp the bytes are in the
+        socket. A read of the same memory afterwards, or an answer from the peer, proves it.
+
+        Cancelling: as for `read_into`; the write takes place all the same.
+
+        Args:
+            local: any contiguous buffer, at most as long as ``remote``.
+            remote: the peer's memory; take a part with ``remote[start:stop]``.
+            to: whose memory; for connectionless endpoints, and required there.
+            remote_data: up to 64 bits that the target sees as a completion of its own.
+            flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
+
+        Raises:
+            IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write has often been reported
+                as complete by the time the peer refuses it.
+
+        Man page: fi_rma (fi_write, fi_writedata, fi_writemsg).
+        """
+        pins = pin(local)
+        return await self._transfer("fi_write", pins, remote, to, remote_data, flags)
+
+    async def _transfer(
+        self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
+    ) -> int:
+        handle = self._handle
+        if handle.admits != get_ident():
+            raise handle.refuse(what)
+        route = handle.tx
+        if to is not None or route is None:
+            route = handle.route_to(to)
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+        size = len(pins)
+        if size > remote.length:
+            raise IndexError(f"{size} bytes do not fit a remote region of {remote.length} bytes")
+        route.check_size(size, what)
+        if remote_data is not None:
+            route.check_data(remote_data)
+        elif size == 0:
+            return 0
+        await route.outcome(route.post_rma(what, pins, remote, remote_data, flags))
+        return size

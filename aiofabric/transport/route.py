@@ -1,0 +1,193 @@
+"""Route: the lane to one peer. Every form of sending is a function here, plain and tagged (fi_msg, fi_tagged).
+
+A connected endpoint has one route; a connectionless one has a route for each peer, so that a peer which does not
+answer holds up nobody else's messages.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants, ffi, lib
+from ..cq.lane import Lane
+from ..errors import MessageTooLongError, NotSupportedError, check
+from ..memory import pin
+from .buffers import gather, local_descriptor
+
+if TYPE_CHECKING:
+    from ..cq.lane import Transfer
+    from ..cq.operation import Operation
+    from ..memory import RemoteRegion
+    from .handle import EndpointHandle
+
+__all__ = ["Route"]
+
+_EAGAIN = constants.FI_EAGAIN
+_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+_FENCE_EVERY = 64  # injected messages that are followed by one whose completion is counted
+_UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
+
+
+class Route(Lane):
+    """What is posted and parked for one peer, ``peer`` being its fi_addr."""
+
+    __slots__ = ("handle", "inject_size", "peer", "unfenced", "untracked")
+
+    def __init__(self, handle: EndpointHandle, peer: int, name: object = None) -> None:
+        super().__init__(handle.source, handle, max(1, handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
+        self.handle = handle
+        self.peer = peer
+        self.inject_size = handle.inject_size
+        self.untracked = 0  # injected, and no completion has told yet that they have left
+        self.unfenced = 0  # those of them behind the last fence
+
+    def inject(self, data: Any, tag: int | None = None) -> bool:
+        """Copy a small message into the provider; no completion, no slot. False: `post` is needed.
+
+        Man pages: fi_msg (fi_inject), fi_tagged (fi_tinject).
+        """
+        if not isinstance(data, bytes):
+            if type(data) is list or type(data) is tuple:
+                pins = [pin(piece) for piece in data]
+                if sum(map(len, pins)) > self.inject_size:
+                    return False
+                data = b"".join(map(ffi.buffer, pins))
+            else:
+                data = pin(data)
+        size = len(data)
+        return size <= self.inject_size and not self.waiting and self._inject(data, size, tag)
+
+    def _inject(self, data: Any, size: int, tag: int | None) -> bool:
+        if self.untracked >= _UNTRACKED_MOST:
+            return False
+        # Injected messages tell nobody when they have left, so one in 64 is sent with a completion: messages
+        # leave in order, so its completion is theirs as well, and what is under way stays bounded.
+        if self.unfenced == _FENCE_EVERY:
+            self._fence(data, tag)
+            return True
+        if tag is None:
+            rc = lib.fi_inject(self.handle.fid, data, size, self.peer)
+        else:
+            rc = lib.fi_tinject(self.handle.fid, data, size, self.peer, tag)
+        if rc == 0:
+            self.untracked += 1
+            self.unfenced += 1
+            return True
+        if rc != -_EAGAIN:
+            check(rc, "fi_inject" if tag is None else "fi_tinject", peer=self.name)
+        return False
+
+    def _fence(self, data: Any, tag: int | None) -> None:
+        transfer = self.post(data if isinstance(data, bytes) else bytes(ffi.buffer(data)), tag)
+        covered, self.unfenced = self.unfenced, 0
+
+        def left(_: Operation) -> None:
+            self.untracked -= covered
+
+        transfer.notify = left
+
+    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+        """Post a message, or park it in order. ``data`` is a buffer, or a list of buffers for one message.
+
+        Man pages: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg), fi_tagged (fi_tsend ...).
+        """
+        handle = self.handle
+        if remote_data is not None:
+            self.check_data(remote_data)
+        to: tuple[int, ...] = (self.peer,) if tag is None else (self.peer, tag)
+        if type(data) is list or type(data) is tuple:
+            data, iov, count = gather(data, handle.info.tx_attr.iov_limit)
+            if count > 1:
+                size = sum(map(len, data))
+                self.check_size(size, "fi_sendv")
+                if flags or remote_data is not None:
+                    return self._post_message(data, iov, count, size, tag, remote_data, flags)
+                args = (handle.fid, iov, ffi.NULL, count, *to)
+                return self.submit(*_call("sendv", tag), args, (data, iov), size)
+        pins = pin(data)
+        size = len(pins)
+        self.check_size(size, "fi_send")
+        if flags:
+            return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
+        descriptor = local_descriptor(handle, pins)
+        if remote_data is None:
+            return self.submit(*_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size)
+        args = (handle.fid, pins, size, descriptor, remote_data, *to)
+        return self.submit(*_call("senddata", tag), args, pins, size)
+
+    def _post_message(
+        self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int
+    ) -> Transfer:
+        """The form with a structure: any number of buffers, remote data and flags at once."""
+        message = ffi.new("struct fi_msg *" if tag is None else "struct fi_msg_tagged *")
+        message.msg_iov = iov
+        message.iov_count = count
+        message.addr = self.peer
+        if tag is not None:
+            message.tag = tag
+        if remote_data is not None:
+            message.data = remote_data
+            flags |= _REMOTE_CQ_DATA
+        what, function = _call("sendmsg", tag)
+        args = (self.handle.fid, message, flags)
+        return self.submit(what, partial(_with_context, function), args, (pins, iov, message), size)
+
+    def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
+        """Post a read or write of a peer's memory, or park it in order.
+
+        Man page: fi_rma (fi_read, fi_write, fi_writedata, fi_readmsg, fi_writemsg).
+        """
+        if flags:
+            return self._post_rma_message(what, pins, remote, remote_data, flags)
+        size = len(pins)
+        local = (self.handle.fid, pins, size, local_descriptor(self.handle, pins))
+        target = (self.peer, remote.address, remote.key)
+        if remote_data is None:
+            return self.submit(what, getattr(lib, what), local + target, pins, size)
+        return self.submit("fi_writedata", lib.fi_writedata, (*local, remote_data, *target), pins, size)
+
+    def _post_rma_message(
+        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int
+    ) -> Transfer:
+        size = len(pins)
+        iov, target = ffi.new("struct iovec *", (pins, size)), ffi.new("struct fi_rma_iov *")
+        target.addr, target.len, target.key = remote.address, size, remote.key
+        descriptors = ffi.new("void *[1]", [local_descriptor(self.handle, pins)])
+        message = ffi.new("struct fi_msg_rma *")
+        message.msg_iov, message.desc, message.iov_count = iov, descriptors, 1
+        message.rma_iov, message.rma_iov_count, message.addr = target, 1, self.peer
+        if remote_data is not None:
+            message.data = remote_data
+            flags |= _REMOTE_CQ_DATA
+        what = f"{what}msg"
+        args = (self.handle.fid, message, flags)
+        keep = (pins, iov, target, descriptors, message)
+        return self.submit(what, partial(_with_context, getattr(lib, what)), args, keep, size)
+
+    def check_size(self, size: int, call: str) -> None:
+        """Raise unless the provider carries that many bytes at once."""
+        if size > self.handle.max_size:
+            detail = f"The message has {size} bytes; the provider carries at most {self.handle.max_size}"
+            raise MessageTooLongError(constants.FI_EMSGSIZE, call, peer=self.name, detail=detail)
+
+    def check_data(self, data: int) -> None:
+        """Raise unless ``data`` fits the provider's remote completion data."""
+        bits = 8 * self.handle.info.domain_attr.cq_data_size
+        if not bits:
+            detail = "The provider carries no remote completion data"
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, "fi_senddata", detail=detail)
+        if not 0 <= data < 1 << bits:
+            raise ValueError(f"remote_data has at most {bits} bits with this provider")
+
+
+def _with_context(function: Any, fid: Any, message: Any, flags: int, context: Any) -> int:
+    message.context = context
+    rc: int = function(fid, message, flags)
+    return rc
+
+
+def _call(form: str, tag: int | None) -> tuple[str, Any]:
+    """Name and function of a form of sending, plain or tagged."""
+    name = f"fi_{form}" if tag is None else f"fi_t{form}"
+    return name, getattr(lib, name)

@@ -1,0 +1,132 @@
+"""What the endpoints of one loop share: a fabric, a domain on it, and pairs of queues.
+
+Connected endpoints share a completion queue and an event queue: one engine and two descriptors for many
+connections; for all of a domain where a read costs the same whatever is bound to the queue, for 64 where it does
+not. A listener shares the fabric only; its event queue is its own, because a passive endpoint and its
+queue must be closed together (a half-open client would otherwise be read from freed memory, in every version of
+the tcp provider).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..cm.queue import EventQueue
+from ..cq.queue import CompletionQueue
+from ..domain import Domain
+from ..fabric import Fabric
+from ..features import Quirk, quirks
+from ..resource import Handle
+from .handle import EndpointHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ..cq.reactor import Reactor
+    from ..cq.waiting import Waiting
+    from ..info import Info
+
+__all__ = ["DomainQueues", "borrow_domain", "borrow_fabric", "borrow_queues"]
+
+_SWEPT_ENDPOINTS = 64  # a read sweeps over all of a queue's endpoints, some 60 ns each: 4 us at most
+
+
+def _fabric_key(info: Info) -> Hashable:
+    return ("fabric", info.fabric_attr.prov_name, info.fabric_attr.name)
+
+
+def borrow_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
+    """The loop's fabric for ``info``, and the call that gives it back."""
+    key = _fabric_key(info)
+    fabric = reactor.borrow(key, lambda: Fabric(info))
+    return fabric, lambda: reactor.give_back(key, Fabric.close)
+
+
+def borrow_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[Domain, Callable[[], None]]:
+    """The loop's domain for ``info``, unless the caller brings one, and the call that gives it back."""
+    if domain is not None:
+        domain._handle.check_open()
+        return domain, lambda: None
+    key = ("domain", _fabric_key(info), info.domain_attr.name, info.ep_attr.type, info.caps)
+    shared: _SharedDomain = reactor.borrow(key, lambda: _SharedDomain(reactor, info))
+    return shared.domain, lambda: reactor.give_back(key, _SharedDomain.close)
+
+
+class _SharedDomain:
+    def __init__(self, reactor: Reactor, info: Info) -> None:
+        fabric, self._return_fabric = borrow_fabric(reactor, info)
+        try:
+            self.domain = Domain(info, fabric)
+        except BaseException:
+            self._return_fabric()
+            raise
+
+    def close(self) -> None:
+        self.domain.close()
+        self._return_fabric()
+
+
+class DomainQueues:
+    """A completion queue, an event queue, and the source that moves both."""
+
+    def __init__(self, reactor: Reactor, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
+        self.domain, self._return_domain = borrow_domain(reactor, info, domain)
+        self.queue = CompletionQueue(self.domain)
+        self.events = EventQueue(self.domain.fabric, parent=self.domain._handle)
+        self.queue.watch_with(self.events.native)
+        self.source = reactor.attach(self.queue, waiting=waiting, busy_poll=busy_poll)
+        self.source.accompany(self.events)
+        if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):
+            self.source.starved = self._starved
+        # The queues may also be closed from above, with a domain that the caller opened: leave the loop first.
+        self._detach = _Detach(self)
+
+    def _starved(self) -> bool:
+        ours = (child for child in self.domain._handle.children if isinstance(child, EndpointHandle))
+        return any(each.starved for each in ours if each.source is self.source)
+
+    def close(self) -> None:
+        """Leave the loop, then close the queues, and the domain if nobody else has it, in that order."""
+        self._detach.close()
+        self.queue.close()
+        self.events.close()
+        self._return_domain()
+
+
+class _Detach(Handle):
+    """The newest child of a domain: what closes first, before any native object, takes the source off the loop."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self, queues: DomainQueues) -> None:
+        super().__init__("DomainQueues", None, queues.domain._handle)
+        self._queues = queues
+
+    def release(self) -> None:
+        self._queues.source.close()
+
+
+def borrow_queues(
+    reactor: Reactor,
+    info: Info,
+    domain: Domain | None,
+    waiting: Waiting,
+    busy_poll: float,
+    *,
+    alone: bool = False,
+) -> tuple[DomainQueues, Any]:
+    """Queues with room for one more endpoint (on ``domain``, if the caller brings one), and how to give them back.
+
+    ``alone`` gives queues that nobody else borrows.
+    """
+    if alone:
+        queues = DomainQueues(reactor, info, domain, waiting, busy_poll)
+        return queues, queues.close
+    home: Hashable = (_fabric_key(info), info.domain_attr.name, info.caps) if domain is None else id(domain)
+    room = _SWEPT_ENDPOINTS if Quirk.READ_SWEEPS_ENDPOINTS in quirks(info) else sys.maxsize
+    shard = 0
+    while reactor.borrowers(key := ("queues", home, waiting, busy_poll, shard)) >= room:
+        shard += 1
+    queues = reactor.borrow(key, lambda: DomainQueues(reactor, info, domain, waiting, busy_poll))
+    return queues, lambda: reactor.give_back(key, DomainQueues.close)

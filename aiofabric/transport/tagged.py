@@ -1,0 +1,117 @@
+"""Tagged messages: a 64-bit tag decides which receive a message goes to (man page: fi_tagged)."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._ffi import constants, ffi
+from ..memory import pin
+from .endpoint import Endpoint
+from .messages import Message, Sends
+from .receives import Receives
+
+if TYPE_CHECKING:
+    from ..address_vector import Peer
+    from .handle import EndpointHandle
+
+__all__ = ["Envelope", "Tagged", "TaggedReceives", "TaggedSends"]
+
+_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+_UNSPEC = constants.FI_ADDR_UNSPEC
+
+
+class Envelope(NamedTuple):
+    """What came with a message: its length in bytes, its tag, its sender and the sender's completion data."""
+
+    length: int
+    tag: int
+    source: Peer | None
+    remote_data: int | None
+
+
+class TaggedSends(Endpoint, Sends):
+    """Send by tag. Mixed into endpoints."""
+
+    __slots__ = ()
+
+    async def send_tagged(self, data: Any, tag: int, *, to: Peer | None = None, remote_data: int | None = None) -> None:
+        """Send one message under ``tag``; otherwise as `send`.
+
+        Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tinject).
+        """
+        handle = self._handle
+        if handle.admits != get_ident():
+            raise handle.refuse("fi_tsend")
+        route = handle.tx
+        if to is not None or route is None:
+            route = handle.route_to(to)
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+        if remote_data is None and route.inject(data, tag):
+            if handle.checkpoint is not None or handle.source.breathless:
+                await handle.source.breathe()
+            return
+        await route.outcome(route.post(data, tag, remote_data))
+
+
+class TaggedReceives(Endpoint, Receives):
+    """Receive by tag. Mixed into endpoints.
+
+    A receive takes the first message whose tag equals its own in all bits that are not set in ``ignore``.
+    """
+
+    __slots__ = ()
+    _handle: EndpointHandle
+
+    async def recv_tagged(
+        self, tag: int, *, ignore: int = 0, source: Peer | None = None, max_bytes: int | None = None
+    ) -> Message:
+        """Receive the next message whose tag matches.
+
+        Cancelling asks the provider and waits at most ``cancel_grace``; a message that arrives all the same goes
+        to the next receive that it matches.
+
+        Args:
+            tag: the tag that is expected.
+            ignore: bits of the tag that may differ.
+            source: take messages of this peer only; needs `Caps.DIRECTED_RECV`.
+            max_bytes: room for the message; by default ``recv_size``.
+
+        Raises:
+            TruncatedMessageError: the message was longer than ``max_bytes``.
+            ClosedResourceError: the endpoint is closed.
+
+        Man page: fi_tagged (fi_trecv).
+        """
+        size = max_bytes if max_bytes is not None else self.recv_size
+        if size is None:
+            raise TypeError("this endpoint was opened with recv_size=None: say how many bytes, max_bytes=")
+        buffer = bytearray(size)
+        got = await self._receive(pin(buffer, writable=True), self._where(tag, ignore, source))
+        return got if isinstance(got, Message) else self._annotated(memoryview(buffer)[: got.length], got)
+
+    async def recv_tagged_into(self, buffer: Any, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope:
+        """Receive the next message whose tag matches into ``buffer``, without a copy; otherwise as `recv_tagged`.
+
+        The buffer is the provider's until the call returns, and stays pinned if a cancel is not answered in time.
+        """
+        pins = pin(buffer, writable=True)
+        got = await self._receive(pins, self._where(tag, ignore, source))
+        if isinstance(got, Message):
+            ffi.memmove(pins, got, len(got))
+            return Envelope(len(got), got.tag, got.source, got.remote_data)
+        data = got.data if got.flags & _REMOTE_CQ_DATA else None
+        return Envelope(got.length, got.tag, self._source_of(got.source), data)
+
+    def _where(self, tag: int, ignore: int, source: Peer | None) -> tuple[int, ...]:
+        handle = self._handle
+        if handle.admits != get_ident():
+            raise handle.refuse("fi_trecv")
+        return (_UNSPEC if source is None else handle.receive_from(source), tag, ignore)
+
+
+class Tagged(TaggedSends, TaggedReceives):
+    """Send and receive by tag."""
+
+    __slots__ = ()

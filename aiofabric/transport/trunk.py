@@ -1,0 +1,254 @@
+"""Trunk: the one connectionless endpoint that all virtual connections of a domain share, and their receives.
+
+The receives are shared: a pool of a certain size takes messages for whichever connection, and the tag tells which.
+So a connection that ends leaves nothing posted behind, a late message for it is dropped, and matching is as quick
+for a thousand connections as for one. Credits keep every sender within what its receiver has room for.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants, ffi, lib
+from ..address import Address
+from ..errors import NotSupportedError, check
+from ..flags import AvType, Caps
+from .options import EndpointOptions
+from .rdm import RdmEndpoint
+from .wire import DIRECT, ID, POOL, TAG_BITS, host_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..address_vector import Peer
+    from ..cq.queue import Entry, ErrorEntry
+    from ..cq.reactor import Reactor
+    from ..cq.waiting import Waiting
+    from ..domain import Domain
+    from ..info import Info
+    from .link import LinkHandle
+
+__all__ = ["Trunk", "TrunkParcel", "TrunkPool", "borrow_trunk"]
+
+_EAGAIN = constants.FI_EAGAIN
+_EVERY_BIT = (1 << TAG_BITS) - 1
+_POOLS_MOST = 16
+_COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
+_SPARE = 8  # receives that a pool has beyond what its connections were promised
+
+
+class TrunkParcel:
+    """One receive of a pool. Posted, or filled and with the connection that its message is for."""
+
+    __slots__ = ("args", "data", "flags", "length", "memory", "pool", "posted", "slot", "source", "tag")
+
+    def __init__(self, pool: TrunkPool, memory: memoryview, slot: Any, args: tuple[Any, ...]) -> None:
+        self.pool = pool
+        self.memory = memory
+        self.slot = slot
+        self.args = args
+        self.posted = False
+        self.length = self.flags = self.data = self.tag = 0
+        self.source: int | None = None
+
+    def complete(self, entry: Entry) -> None:
+        self.flags = entry[1]
+        self.length = entry[2]
+        self.data = entry[4]
+        self.tag = tag = entry[5]
+        self.posted = False
+        pool = self.pool
+        pool.posted -= 1
+        link = pool.links.get(tag & ID)
+        if link is None:
+            pool.recycle(self)  # for a connection that has ended
+        else:
+            link.arrived(self, tag)
+
+    def fail(self, entry: ErrorEntry) -> None:
+        if self.posted:
+            self.posted = False
+            self.pool.posted -= 1
+        # Flushed by the close, or longer than any connection was promised: nobody's message, the receive is spent.
+        if entry.errno != constants.FI_ECANCELED:
+            self.pool.recycle(self)
+
+    def consumed(self) -> None:
+        """A peer's write used the receive up (FI_RX_CQ_DATA): nothing is in it."""
+        self.posted = False
+        self.pool.posted -= 1
+        self.pool.recycle(self)
+
+    @property
+    def view(self) -> memoryview:
+        """The message, in the pool's memory."""
+        return self.memory[: self.length]
+
+
+class TrunkPool:
+    """Receives of one size, shared by the connections that asked for it. Grows with their number."""
+
+    def __init__(self, trunk: Trunk, number: int, size: int) -> None:
+        self.trunk = trunk
+        self.number = number
+        self.size = size
+        self.links = trunk.links
+        self.promised = 0  # messages that connections may hold at once
+        self.count = 0
+        self.posted = 0
+        self._free: list[TrunkParcel] = []
+        self._parcels: list[TrunkParcel] = []
+        self._most = min(_COUNT_MOST, trunk.info.rx_attr.size)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether a message that nobody waits for should give its receive back at once."""
+        return self.count < self.promised and self.posted <= self.count // 4
+
+    def promise(self, credits: int) -> None:
+        """One connection more may hold so many messages."""
+        self.promised += credits
+        wanted = min(self.promised + _SPARE, self._most)
+        if wanted > self.count:
+            self._grow(max(wanted - self.count, min(self.count, self._most - self.count)))
+
+    def _grow(self, count: int) -> None:
+        trunk = self.trunk
+        memory = mmap.mmap(-1, self.size * count)
+        view = memoryview(memory)
+        pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
+        descriptor = trunk.descriptor(pins)
+        number = self.number << POOL
+        ignore = _EVERY_BIT & ~(DIRECT | 15 << POOL)
+        for offset in range(0, self.size * count, self.size):
+            slot = trunk.source.slots.lend()
+            where = (trunk.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)
+            parcel = TrunkParcel(self, view[offset : offset + self.size], slot, (*where, number, ignore, slot.pointer))
+            self._parcels.append(parcel)
+            self._free.append(parcel)
+        self.count += count
+        self.post()
+
+    def post(self) -> None:
+        """Post every receive that is free."""
+        source = self.trunk.source
+        free, receive = self._free, lib.fi_trecv
+        while free:
+            parcel = free.pop()
+            source.operations[parcel.slot.address] = parcel
+            rc = receive(*parcel.args)
+            if rc:
+                del source.operations[parcel.slot.address]
+                free.append(parcel)
+                if rc != -_EAGAIN:
+                    check(rc, "fi_trecv")
+                break
+            parcel.posted = True
+            self.posted += 1
+        source.touch()
+
+    def recycle(self, parcel: TrunkParcel) -> None:
+        """The message was taken, or was nobody's."""
+        self._free.append(parcel)
+        if (len(self._free) >= 8 or self.posted <= self.count // 2) and not self.trunk.closed:
+            self.post()
+
+    def end(self) -> None:
+        """The endpoint is closed: what was posted will not complete."""
+        source = self.trunk.source
+        for parcel in self._parcels:
+            source.operations.pop(parcel.slot.address, None)
+        self._parcels.clear()
+        self._free.clear()
+
+
+class Trunk:
+    """The shared endpoint with its pools, its peers and its connections by id."""
+
+    def __init__(self, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
+        bits = info.ep_attr.mem_tag_format.bit_length()
+        if bits < TAG_BITS:
+            detail = f"Its tags have {bits} bits, and connections over it need {TAG_BITS}"
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, info.fabric_attr.prov_name, detail=detail)
+        options = EndpointOptions(recv_size=None, waiting=waiting, busy_poll=busy_poll)
+        self.info = info
+        self.endpoint = RdmEndpoint(info, domain, options, AvType.UNSPEC)
+        self.handle = self.endpoint._handle
+        self.fid = self.handle.fid
+        self.source = self.handle.source
+        self.links: dict[int, LinkHandle] = {}
+        self.host = 0 if Caps.REMOTE_COMM in info.caps else host_mark()
+        self._pools: dict[int, TrunkPool] = {}
+        self._users: dict[Peer, int] = {}
+        self._next = 0
+        release = self.handle.on_release
+        assert release is not None
+
+        def released() -> None:
+            for pool in self._pools.values():
+                pool.end()
+            release()
+
+        self.handle.on_release = released
+
+    @property
+    def closed(self) -> bool:
+        """Whether the endpoint is closed, and its connections with it."""
+        return self.handle.closed
+
+    def descriptor(self, pins: Any) -> Any:
+        return ffi.NULL
+
+    def pool(self, size: int) -> TrunkPool:
+        """The receives of this size; when there are many sizes already, those of the next larger one."""
+        pool = self._pools.get(size)
+        if pool is None:
+            if len(self._pools) == _POOLS_MOST:
+                fitting = [each for each in self._pools if each > size]
+                if not fitting:
+                    raise ValueError(f"connections of one domain have {_POOLS_MOST} different recv_size at most")
+                return self._pools[min(fitting)]
+            pool = self._pools[size] = TrunkPool(self, len(self._pools), size)
+        return pool
+
+    def enter(self, link: LinkHandle) -> int:
+        """Give a connection its id. Ids come round after 16 million connections, so late messages find nobody."""
+        while self._next in self.links:
+            self._next = (self._next + 1) & ID
+        number, self._next = self._next, (self._next + 1) & ID
+        self.links[number] = link
+        return number
+
+    def leave(self, link: LinkHandle) -> None:
+        """The connection has ended: messages for it are dropped."""
+        del self.links[link.id]
+        link.pooled.promised -= link.window
+
+    def meet(self, raw: bytes) -> Peer:
+        """The peer at a raw address; each meeting ends with `part`."""
+        peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
+        self._users[peer] = self._users.get(peer, 0) + 1
+        return peer
+
+    def part(self, peer: Peer) -> None:
+        """A connection with the peer has ended; with the last one its address goes."""
+        self._users[peer] -= 1
+        if not self._users[peer]:
+            del self._users[peer]
+            if not self.closed:
+                self.handle.forget(peer)
+
+    def close(self) -> None:
+        """Close the endpoint; its connections are closed first."""
+        self.endpoint.close()
+
+
+def borrow_trunk(
+    reactor: Reactor, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float
+) -> tuple[Trunk, Callable[[], None]]:
+    """The loop's trunk for ``info`` (or for the caller's ``domain``), and the call that gives it back."""
+    where = (info.fabric_attr.prov_name, info.fabric_attr.name, info.domain_attr.name, info.addr_format)
+    key = ("trunk", where, None if domain is None else id(domain), waiting, busy_poll)
+    trunk: Trunk = reactor.borrow(key, lambda: Trunk(info, domain, waiting, busy_poll))
+    return trunk, lambda: reactor.give_back(key, Trunk.close)

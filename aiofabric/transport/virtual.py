@@ -1,0 +1,246 @@
+"""VirtualEndpoint: connections where the provider has none (shm, rxm, rxd, EFA, Slingshot).
+
+The same endpoint as `MessageEndpoint`, on a connectionless one that all connections of a domain share (see trunk.py
+and link.py). Peers find each other at a port of the kernel's TCP (see cm/rendezvous.py); there they shake hands, and
+that socket stays beside the connection, because its end is how a peer's end is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._ffi import constants
+from ..address import Address, split_uri
+from ..cm.handshake import LinkState, Stage
+from ..cm.line import Line, dial
+from ..cm.rendezvous import Rendezvous
+from ..cm.requests import ConnectionRequest, RequestQueue
+from ..cq.reactor import Reactor
+from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError
+from ..flags import Caps
+from .connected import MessageEndpoint
+from .link import LinkHandle, LinkRoute
+from .trunk import borrow_trunk
+from .wire import FrameKind, Hello
+
+if TYPE_CHECKING:
+    from ..cm.line import Frame
+    from ..domain import Domain
+    from ..info import Info
+    from .options import EndpointOptions
+    from .trunk import Trunk
+
+__all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connect_virtual"]
+
+_LOOPBACK = "127.0.0.1"
+
+
+class VirtualEndpoint(MessageEndpoint):
+    """A connection over a connectionless endpoint; see `MessageEndpoint`.
+
+    ``local_address`` and ``peer_address`` are the host and port where the two found each other.
+    """
+
+    __slots__ = ()
+    _handle: LinkHandle
+
+    def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions) -> None:
+        trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+        self.info = info
+        self.domain = trunk.endpoint.domain
+        self._stash = []
+        self._stage = stage = Stage()
+        try:
+            self._handle = handle = LinkHandle(trunk, options)
+        except BaseException:
+            give_back()
+            raise
+
+        def released() -> None:
+            stage.end()
+            give_back()
+
+        handle.on_release = released
+        handle.on_gone = lambda: stage.move(LinkState.PEER_GONE)
+
+    async def _connect_over(self, line: Line, param: bytes) -> None:
+        handle = self._handle
+        try:
+            self._stage.move(LinkState.CONNECTING)
+            if not line.send(FrameKind.CONNECT, _hello(handle, param).pack()):
+                raise _aborted(line.peer_address)
+            frame = await _answer(line, handle)
+            if frame is None:
+                raise _aborted(line.peer_address)
+            if frame.kind != FrameKind.ACCEPT:
+                raise _refusal(frame, line.peer_address)
+            self._established_over(line, Hello.unpack(frame.body))
+        except BaseException as error:
+            line.close()
+            self.close()
+            if isinstance(error, ValueError):
+                raise _aborted(line.peer_address, f"It answered with {error}") from error
+            raise
+
+    def _accept_over(self, line: Line, hello: Hello, param: bytes) -> None:
+        try:
+            self._stage.move(LinkState.CONNECTING)
+            if not line.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
+                raise _aborted(line.peer_address)
+            self._established_over(line, hello._replace(param=b""))
+        except BaseException:
+            line.close()
+            self.close()
+            raise
+
+    def _established_over(self, line: Line, hello: Hello) -> None:
+        handle = self._handle
+        handle.peer = handle.trunk.meet(hello.address)
+        self.param = hello.param
+        trunk = handle.trunk
+        self.local_address = line.local_address or trunk.endpoint.local_address
+        self.peer_address = line.peer_address or handle.peer.address
+        handle.tx = LinkRoute(handle, handle.peer.native, hello, self.peer_address)
+        self._stage.move(LinkState.CONNECTED)
+        handle.open_for_use()
+        handle.hold(line)
+
+
+def _hello(handle: LinkHandle, param: bytes) -> Hello:
+    trunk, attr = handle.trunk, handle.info.ep_attr
+    return Hello(
+        protocol=attr.protocol,
+        protocol_version=attr.protocol_version,
+        host=trunk.host,
+        connection=handle.id,
+        pool=handle.pooled.number,
+        room=0 if handle.pool is None else handle.pool.size,
+        credits=handle.window,
+        address=trunk.endpoint.local_address.raw,
+        param=param,
+    )
+
+
+async def _answer(line: Line, handle: LinkHandle) -> Frame | None:
+    """The first frame from the other side; None if there is none."""
+    waiter = handle.source.driver.create_waiter()
+
+    def answer(frame: Frame | None = None) -> None:
+        line.on_frame = line.on_end = None
+        if not waiter.done():
+            waiter.set_result(frame)
+
+    line.on_frame, line.on_end = answer, answer
+    if line.closed:
+        return None
+    frame: Frame | None = await waiter
+    return frame
+
+
+def _aborted(peer: object, detail: str = "The peer went away before the connection was established") -> Exception:
+    return FabricConnectionAbortedError(constants.FI_ECONNABORTED, "connect", peer=peer, detail=detail)
+
+
+def _refusal(frame: Frame, peer: object) -> Exception:
+    mismatch = frame.kind == FrameKind.MISMATCH
+    error = FabricConnectionRefusedError(
+        constants.FI_ECONNREFUSED,
+        "connect",
+        peer=peer,
+        detail=frame.body.decode(errors="replace") if mismatch else "",
+    )
+    error.param = b"" if mismatch else frame.body
+    return error
+
+
+async def connect_virtual(
+    info: Info,
+    node: str | Address | None,
+    service: str | int | None,
+    domain: Domain | None,
+    options: EndpointOptions,
+    param: bytes,
+) -> VirtualEndpoint:
+    """Connect over the provider of ``info`` to a virtual listener at a host and port; see `connect`."""
+    line = Line(await dial(*_place(node, service)), Reactor.current().driver)
+    try:
+        endpoint = VirtualEndpoint(info, domain, options)
+    except BaseException:
+        line.close()
+        raise
+    await endpoint._connect_over(line, param)
+    return endpoint
+
+
+def accept_virtual(
+    request: ConnectionRequest, domain: Domain | None, options: EndpointOptions, param: bytes
+) -> VirtualEndpoint:
+    """Accept; the connection is there at once."""
+    assert isinstance(request, VirtualRequest)
+    endpoint = VirtualEndpoint(request.info, domain, options)
+    endpoint._accept_over(request.line, request.hello, param)
+    return endpoint
+
+
+def _place(node: str | Address | None, service: str | int | None) -> tuple[str | None, str | int | None]:
+    """Host and port, however they were written."""
+    if isinstance(node, Address):
+        return node.host, node.port
+    if node is not None and (parts := split_uri(node)) is not None:
+        return parts[0] or None, parts[1]
+    return node, service
+
+
+class VirtualRequest(ConnectionRequest):
+    """A request that came over a line."""
+
+    def __init__(self, listener: VirtualListenerHandle, info: Info, line: Line, hello: Hello) -> None:
+        super().__init__(listener, info, hello.param, line.peer_address)
+        self.line = line
+        self.hello = hello
+
+
+class VirtualListenerHandle(RequestQueue):
+    """A rendezvous, and the trunk that its connections will run on."""
+
+    __slots__ = ("rendezvous", "trunk")
+
+    def __init__(self, trunk: Trunk, backlog: int) -> None:
+        super().__init__(None, trunk.handle, trunk.source, backlog)
+        self.trunk = trunk
+        self.rendezvous: Rendezvous | None = None
+
+    async def open(self, node: str | Address | None, service: str | int | None) -> None:
+        """Listen at a host and port; by default on all interfaces if the provider reaches other hosts."""
+        node, service = _place(node, service)
+        if node is None and Caps.REMOTE_COMM not in self.trunk.info.caps:
+            node = _LOOPBACK
+        backlog = self.backlog
+        self.rendezvous = await Rendezvous.open(node, service, self.source.driver, self._request, backlog)
+
+    def address(self) -> Address:
+        assert self.rendezvous is not None
+        return self.rendezvous.address
+
+    def _request(self, line: Line, frame: Frame) -> None:
+        hello = Hello.unpack(frame.body)
+        trunk = self.trunk
+        attr = trunk.info.ep_attr
+        elsewhere = hello.host and trunk.host and hello.host != trunk.host
+        ours = (FrameKind.CONNECT, attr.protocol, attr.protocol_version)
+        if elsewhere or (frame.kind, hello.protocol, hello.protocol_version) != ours:
+            where = " of this host" if elsewhere else ""
+            text = f"the listener takes {trunk.info.fabric_attr.prov_name} connections{where} only"
+            line.send(FrameKind.MISMATCH, text.encode())
+            line.close()
+            return
+        self.arrived(VirtualRequest(self, trunk.info, line, hello))
+
+    def refuse(self, request: ConnectionRequest, data: bytes) -> None:
+        assert isinstance(request, VirtualRequest)
+        request.line.send(FrameKind.REJECT, data)
+        request.line.close()
+
+    def release_native(self) -> None:
+        if self.rendezvous is not None:
+            self.rendezvous.close()

@@ -1,0 +1,104 @@
+"""What every contender in Python implements, and what is then asked of it.
+
+A contender is a module in ``contenders/`` with two functions:
+
+``listen(serve, **options)``
+    an async context manager whose value is the address; it awaits ``serve(connection)`` for each
+    connection that comes in.
+``connect(address, **options)``
+    a coroutine that returns a `Connection`.
+
+A `Connection` needs ``send``, ``recv`` and ``aclose``. What is measured is written here once in those
+terms; a contender overrides a piece where its users would write it differently (callbacks, a window
+of posted receives, remote memory), never to skip work: an echo is a message that the server held
+whole, and a flood ends when the server says that it has everything.
+"""
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import anyio
+
+Message = bytes | bytearray | memoryview
+
+HELLO = struct.Struct("!8sQQQ")  # work, message size, width, count
+READY = b"r"
+DONE = b"d"
+SLOW = 0.001  # seconds that the slow server takes for an answer
+
+
+class Connection(ABC):
+    """One connection, in the client or in the server."""
+
+    gone: ClassVar[tuple[type[BaseException], ...]] = (EOFError, ConnectionError)
+    """What ``recv`` raises when the peer has closed."""
+
+    @abstractmethod
+    async def send(self, message: Message) -> None:
+        """Hand one message over, waiting while the transport has no room."""
+
+    @abstractmethod
+    async def recv(self, size: int) -> Message:
+        """Return the next message, which is ``size`` bytes long."""
+
+    @abstractmethod
+    async def aclose(self) -> None: ...
+
+    # The client's part
+
+    async def begin(self, work: str, size: int, width: int, count: int) -> None:
+        """Tell the server what comes next; return when it is ready. Not part of what is timed."""
+        await self.send(HELLO.pack(work.encode(), size, width, count))
+        await self.recv(len(READY))
+
+    async def ping(self, message: bytes, width: int, count: int) -> None:
+        """Make ``count`` round trips with ``width`` requests in flight."""
+        size = len(message)
+        for _ in range(width):
+            await self.send(message)
+        for _ in range(count - width):
+            await self.recv(size)
+            await self.send(message)
+        for _ in range(width):
+            await self.recv(size)
+
+    async def flood(self, message: bytes, width: int, count: int) -> None:
+        """Send ``count`` messages one way and wait until the server has them all."""
+        for _ in range(count):
+            await self.send(message)
+        await self.recv(len(DONE))
+
+    # The server's part
+
+    async def serve(self) -> None:
+        """Do what the client says until it closes."""
+        works = {b"ping": self.echo, b"slow": self.echo_slowly, b"flood": self.sink}
+        with suppress(*self.gone):
+            while True:
+                work, size, width, count = HELLO.unpack(await self.recv(HELLO.size))
+                await self.send(READY)
+                await works[work.rstrip(b"\0")](size, width, count)
+
+    async def echo(self, size: int, width: int, count: int) -> None:
+        for _ in range(count):
+            await self.send(await self.recv(size))
+
+    async def echo_slowly(self, size: int, width: int, count: int) -> None:
+        for _ in range(count):
+            message = await self.recv(size)
+            await self.pause()
+            await self.send(message)
+
+    async def pause(self) -> None:
+        await anyio.sleep(SLOW)
+
+    async def sink(self, size: int, width: int, count: int) -> None:
+        for _ in range(count):
+            await self.recv(size)
+        await self.send(DONE)
+
+
+Serve = Callable[[Connection], Coroutine[Any, Any, None]]

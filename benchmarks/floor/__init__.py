@@ -1,0 +1,33 @@
+"""The floor in C, compiled where a C compiler and libfabric's headers are."""
+
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+PROGRAM = FOLDER / "build" / "floor"
+
+
+class BuildError(Exception):
+    """Says which command failed and how."""
+
+
+def run(*command: str) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        raise BuildError(f"{command[0]} is not installed") from None
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f"{command[0]}: {error.stderr.strip()}") from None
+
+
+@cache
+def build() -> None:
+    """Bring the program up to date; raise `BuildError` where that is impossible."""
+    newest = max(source.stat().st_mtime for source in FOLDER.glob("*.[ch]"))
+    if PROGRAM.exists() and PROGRAM.stat().st_mtime > newest:
+        return
+    PROGRAM.parent.mkdir(exist_ok=True)
+    libfabric = shlex.split(run("pkg-config", "--cflags", "--libs", "libfabric"))
+    run("cc", "-O2", "-o", str(PROGRAM), str(FOLDER / "floor.c"), *libfabric)

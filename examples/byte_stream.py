@@ -1,0 +1,32 @@
+"""A byte stream with anyio's interface: both ends send, each says when it has no more, nobody counts bytes."""
+
+import hashlib
+
+import anyio
+
+from aiofabric.streams import FabricStream, connect_stream, listen_stream
+
+
+async def digest(stream: FabricStream) -> None:
+    """Answers with the SHA-256 of everything up to the client's end."""
+    async with stream:
+        sha = hashlib.sha256()
+        async for data in stream:
+            sha.update(data)
+        await stream.send(sha.hexdigest().encode())
+
+
+async def main() -> None:
+    async with listen_stream("127.0.0.1", 0) as listener, anyio.create_task_group() as tg:
+        tg.start_soon(listener.serve, digest)
+        async with await connect_stream(listener.address) as stream:
+            data = bytes(10_000_000)
+            await stream.send(data)
+            await stream.send_eof()
+            answer = b"".join([part async for part in stream]).decode()
+        print("same digest:", answer == hashlib.sha256(data).hexdigest())
+        tg.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,1 @@
+"""The tests: a mirror of aiofabric/, plus fixtures/."""

@@ -1,0 +1,99 @@
+"""The bounded look at a completion queue, on a datagram endpoint that sends to itself."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import aiofabric
+from aiofabric import AddressFormat, Caps, EndpointType, EpAttr, FabricAttr, Hints
+from aiofabric._ffi import constants as C
+from aiofabric._ffi import ffi, lib
+from aiofabric.errors import check
+
+MS = 1_000_000  # nanoseconds
+
+
+@dataclass
+class Loopback:
+    """An open udp endpoint, its queue, and its own address in its vector."""
+
+    ep: Any
+    cq: Any
+    me: int
+
+    def look(self, window: int, src: Any = None) -> tuple[int, int, list[int]]:
+        """What the look returned, the longest gap, and the contexts of the entries."""
+        gap, room = ffi.new("uint64_t *"), ffi.new("struct fi_cq_tagged_entry[4]")
+        if src is None:
+            got = lib.aiofabric_cq_look(self.cq, room, 4, window, gap)
+        else:
+            got = lib.aiofabric_cq_look_from(self.cq, room, 4, src, window, gap)
+        return got, gap[0], [int(ffi.cast("uintptr_t", room[n].op_context)) for n in range(max(got, 0))]
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    hints = Hints(
+        caps=Caps.MSG | Caps.SOURCE,
+        addr_format=AddressFormat.SOCKADDR_IN,
+        ep_attr=EpAttr(type=EndpointType.DGRAM),
+        fabric_attr=FabricAttr(prov_name="udp"),
+    )
+    info = aiofabric.getinfo("127.0.0.1", 0, flags=aiofabric.GetInfoFlags.SOURCE, hints=hints)[0].native
+    with ExitStack() as stack:
+
+        def opened(kind: str, call: str, *arguments: Any) -> Any:
+            out = ffi.new(f"struct fid_{kind} **")
+            check(getattr(lib, call)(*arguments, out, ffi.NULL), call)
+            stack.callback(lib.fi_close, ffi.cast("struct fid *", out[0]))
+            return out[0]
+
+        fabric = opened("fabric", "fi_fabric", info.fabric_attr)
+        domain = opened("domain", "fi_domain", fabric, info)
+        queue, vector = ffi.new("struct fi_cq_attr[2]"), ffi.new("struct fi_av_attr[2]")
+        queue[0].format, queue[0].wait_obj = C.FI_CQ_FORMAT_TAGGED, C.FI_WAIT_NONE
+        cq = opened("cq", "fi_cq_open", domain, queue)
+        av = opened("av", "fi_av_open", domain, vector)
+        ep = opened("ep", "fi_endpoint", domain, info)
+        check(lib.fi_ep_bind(ep, ffi.cast("struct fid *", cq), C.FI_TRANSMIT | C.FI_RECV), "fi_ep_bind")
+        check(lib.fi_ep_bind(ep, ffi.cast("struct fid *", av), 0), "fi_ep_bind")
+        check(lib.fi_enable(ep), "fi_enable")
+        name, length, me = ffi.new("char[64]"), ffi.new("size_t *", 64), ffi.new("fi_addr_t *")
+        check(lib.fi_getname(ffi.cast("struct fid *", ep), name, length), "fi_getname")
+        check(lib.fi_av_insert(av, name, 1, me, 0, ffi.NULL), "fi_av_insert")
+        yield Loopback(ep, cq, me[0])
+
+
+def test_an_empty_queue_is_watched_for_the_whole_window(loopback: Loopback) -> None:
+    got, gap, _ = loopback.look(2 * MS)
+    assert got == -C.FI_EAGAIN
+    assert 0 < gap < 2000 * MS
+
+
+def test_a_window_of_zero_is_one_look(loopback: Loopback) -> None:
+    assert loopback.look(0)[0] == -C.FI_EAGAIN
+
+
+def test_a_completion_ends_the_look(loopback: Loopback) -> None:
+    context, buffer = ffi.new("struct fi_context2 *"), ffi.new("char[]", b"hello")
+    check(lib.fi_send(loopback.ep, buffer, 5, ffi.NULL, loopback.me, context), "fi_send")
+    got, _, contexts = loopback.look(10_000 * MS)
+    assert got == 1
+    assert contexts == [int(ffi.cast("uintptr_t", context))]
+
+
+def test_looking_from_tells_the_source(loopback: Loopback) -> None:
+    contexts, room = ffi.new("struct fi_context2[2]"), ffi.new("char[64]")
+    check(lib.fi_recv(loopback.ep, room, 64, ffi.NULL, C.FI_ADDR_UNSPEC, contexts), "fi_recv")
+    check(lib.fi_send(loopback.ep, b"hello", 5, ffi.NULL, loopback.me, contexts + 1), "fi_send")
+    sources = ffi.new("fi_addr_t[4]", [C.FI_ADDR_NOTAVAIL] * 4)
+    seen: dict[int, int] = {}
+    while len(seen) < 2:
+        got, _, found = loopback.look(10_000 * MS, sources)
+        assert got > 0
+        seen |= zip(found, sources, strict=False)
+    assert seen[int(ffi.cast("uintptr_t", contexts))] == loopback.me
+    assert ffi.string(room) == b"hello"

@@ -1,0 +1,253 @@
+"""EndpointChannel against a peer that says what the test wants: credits, bad frames, ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import MessageEndpoint
+from aiofabric.channel.connect import HELLO, accept_channel
+from aiofabric.channel.endpoint import EndpointChannel
+from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, PLAIN, Hello, header
+from tests.streams.pairs import clog, over_fabric
+
+if TYPE_CHECKING:
+    from aiofabric.channel.base import ByteChannel
+
+pytestmark = pytest.mark.anyio
+
+Peers: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[EndpointChannel, MessageEndpoint]]]
+
+
+@pytest.fixture
+def peers(provider: str) -> Peers:
+    """``async with peers(hello) as (channel, raw)``: a channel, and a bare endpoint that introduced itself so."""
+
+    @asynccontextmanager
+    async def connected(hello: Hello = HELLO) -> AsyncIterator[tuple[EndpointChannel, MessageEndpoint]]:
+        accepted: list[EndpointChannel] = []
+
+        async def accept() -> None:
+            accepted.append(await accept_channel(await listener.accept_request()))
+
+        listening = aiofabric.listen("127.0.0.1", 0, provider=provider)
+        async with listening as listener, anyio.create_task_group() as tg:
+            tg.start_soon(accept)
+            raw = await aiofabric.connect(listener.address, provider=provider, param=hello.pack(), recv_size=65540)
+        async with raw:
+            yield accepted[0], raw
+        accepted[0].abort()
+
+    return connected
+
+
+async def send_for_ever(channel: ByteChannel) -> None:
+    while True:
+        await channel.send(b"x")
+
+
+async def closed(channel: ByteChannel) -> None:
+    event = anyio.Event()
+    channel.close(event.set)
+    await event.wait()
+
+
+async def test_a_small_send_is_one_message_with_its_header(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await channel.send(b"hello")
+        assert await raw.recv() == PLAIN + b"hello"
+        await raw.send(PLAIN + b"world")
+        assert await channel.recv(100) == b"world"
+
+
+async def test_frames_are_no_larger_than_the_peers_buffers(peers: Peers) -> None:
+    async with peers(Hello(recv_size=1004, window=1 << 20)) as (channel, raw):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(channel.send, bytes(5500))
+            sizes = [len(await raw.recv()) for _ in range(6)]
+        assert sizes == [1004] * 5 + [504]
+
+
+async def test_nothing_is_sent_without_credit(peers: Peers) -> None:
+    async with peers(Hello(recv_size=65540, window=1000)) as (channel, raw), anyio.create_task_group() as tg:
+        tg.start_soon(channel.send, bytes(2000))
+        first = len(await raw.recv()) - 4
+        assert first == 1000 - FRAME_COST
+        with anyio.move_on_after(0.05) as scope:
+            await raw.recv()
+        assert scope.cancelled_caught
+        await raw.send(header(GRANT, 500))
+        second = len(await raw.recv()) - 4
+        assert second == 500 - FRAME_COST
+        assert channel.unsent == 2000 - first - second
+        await raw.send(header(GRANT, 1000))
+        assert len(await raw.recv()) - 4 == 2000 - first - second
+
+
+async def test_credits_come_back_when_bytes_are_taken_and_not_before(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        cost, sent = 60_000 + FRAME_COST, 0
+        while (sent + 1) * cost <= HELLO.window:
+            await raw.send(PLAIN + bytes(60_000))
+            sent += 1
+        with anyio.move_on_after(0.05) as scope:
+            await raw.recv()
+        assert scope.cancelled_caught
+        assert channel.statistics()["receive_queued"] == sent * 60_000
+        granted = 0
+        for _ in range(sent):
+            await channel.recv(60_000)
+        while granted * 2 < sent * cost:
+            word = int.from_bytes(await raw.recv(), "little")
+            assert word & 0xFF == GRANT
+            granted += word >> 8
+        assert granted <= sent * cost
+
+
+async def test_a_part_of_a_frame_gives_a_part_of_its_credits(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        before = channel.statistics()["receive_credits"]
+        for _ in range(10):
+            await raw.send(PLAIN + bytes(60_000))
+        for _ in range(600):
+            assert len(await channel.recv(1000)) == 1000
+        assert int.from_bytes(await raw.recv(), "little") >> 8 >= HELLO.window // 2
+        assert channel.statistics()["receive_credits"] + channel._taken == before
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([b""], "frame of 0 bytes"),
+        ([b"\0\0\0"], "frame of 3 bytes"),
+        ([b"\x09\0\0\0"], "unknown kind 9"),
+        ([PLAIN], "without bytes"),
+        ([header(DATA, 1) + b"x"], "more credits"),
+        ([header(GRANT, (1 << 24) - 1)], "more credits"),
+        ([header(END, 0), PLAIN + b"x"], "after the end"),
+        ([PLAIN + bytes(65536)] * 17, "without credit"),
+    ],
+)
+async def test_a_peer_that_breaks_the_protocol_is_dropped(peers: Peers, frames: list[bytes], reason: str) -> None:
+    async with peers() as (channel, raw):
+        with anyio.move_on_after(5) as scope:
+            with pytest.raises(ConnectionError):  # noqa: PT012 (the end comes while we send or while we listen)
+                for frame in frames:
+                    await raw.send(frame)
+                while True:
+                    await raw.recv()
+        assert not scope.cancelled_caught
+        with pytest.raises(ConnectionAbortedError, match=reason):
+            await channel.recv(100)
+        with pytest.raises(ConnectionAbortedError, match=reason):
+            await channel.send(b"x")
+
+
+async def test_an_end_without_a_word_is_an_error_after_everything_that_arrived(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await raw.send(PLAIN + b"abc")
+        await raw.aclose()
+        assert await channel.recv(2) == b"ab"
+        assert await channel.recv(2) == b"c"
+        for _ in range(2):
+            with pytest.raises(ConnectionResetError):
+                await channel.recv(2)
+
+
+async def test_an_end_with_a_word_is_an_end_even_if_the_peer_is_lost_afterwards(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await raw.send(PLAIN + b"abc")
+        await raw.send(header(END, 0))
+        await raw.aclose()
+        assert [await channel.recv(10) for _ in range(3)] == [b"abc", b"", b""]
+        with pytest.raises(ConnectionResetError):
+            await send_for_ever(channel)
+
+
+async def test_a_close_is_answered_with_a_close_at_once(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await raw.send(PLAIN + b"abc")
+        await raw.send(header(CLOSE, 0))
+        assert await raw.recv() == header(CLOSE, 0)
+        with pytest.raises(BrokenPipeError):
+            await channel.send(b"x")
+        assert [await channel.recv(10) for _ in range(2)] == [b"abc", b""]
+        await closed(channel)
+
+
+async def test_closing_waits_for_the_answer(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await channel.send(b"last")
+        done = anyio.Event()
+        channel.close(done.set)
+        assert [await raw.recv() for _ in range(2)] == [PLAIN + b"last", header(CLOSE, 0)]
+        await anyio.wait_all_tasks_blocked()
+        assert not done.is_set()
+        await raw.send(PLAIN + b"too late")
+        await raw.send(header(CLOSE, 0))
+        await done.wait()
+
+
+async def test_closing_sends_what_was_posted_first(peers: Peers) -> None:
+    async with peers(Hello(recv_size=65540, window=1000)) as (channel, raw):
+        told: list[Any] = []
+        channel.post(memoryview(bytes(1500)), told.append)
+        done = anyio.Event()
+        channel.close(done.set)
+        assert len(await raw.recv()) == 1000 - FRAME_COST + 4
+        assert told == []
+        await raw.send(header(GRANT, 1000))
+        assert len(await raw.recv()) == 1500 - (1000 - FRAME_COST) + 4
+        assert await raw.recv() == header(CLOSE, 0)
+        await raw.send(header(CLOSE, 0))
+        await done.wait()
+        assert told == [None]
+
+
+async def test_closing_ends_when_the_peer_is_lost(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        done = anyio.Event()
+        channel.close(done.set)
+        await raw.recv()
+        await raw.aclose()
+        await done.wait()
+
+
+async def test_both_ends_close_at_once(provider: str) -> None:
+    one, other = await over_fabric(provider)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(closed, one)
+        tg.start_soon(closed, other)
+
+
+async def test_what_was_posted_is_told_of_an_abort(peers: Peers) -> None:
+    async with peers(Hello(recv_size=65540, window=1000)) as (channel, _):
+        told: list[Any] = []
+        clog(channel)
+        channel.post(memoryview(bytes(1500)), told.append)
+        writable = anyio.Event()
+        channel.when_writable(writable.set)
+        error = ConnectionAbortedError("enough")
+        channel.abort(error)
+        await writable.wait()
+        assert told == [error]
+        with pytest.raises(ConnectionAbortedError, match="enough"):
+            channel.try_send(memoryview(b"x"))
+
+
+async def test_small_posts_share_a_frame_when_credit_comes(peers: Peers) -> None:
+    async with peers(Hello(recv_size=65540, window=1000)) as (channel, raw):
+        assert channel.try_send(memoryview(bytes(900))) == 900
+        told: list[Any] = []
+        for letter in b"abc":
+            channel.post(memoryview(bytes([letter]) * 10), told.append)
+        assert len(await raw.recv()) == 904
+        assert told == []
+        await raw.send(header(GRANT, 500))
+        assert await raw.recv() == PLAIN + b"a" * 10 + b"b" * 10 + b"c" * 10
+        assert told == [None] * 3

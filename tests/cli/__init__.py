@@ -1,0 +1,1 @@
+"""The command line, run as its users run it: in processes of its own."""

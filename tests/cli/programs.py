@@ -1,0 +1,95 @@
+"""Programs that a test starts, talks to and outlives."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fixtures.libraries import CHOICE
+
+PATIENCE = 20.0
+AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
+# The ip providers then have the loopback interface only: no test leaves this machine.
+LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}
+OURS = ("IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE")  # set in this process by loading libfabric
+SHELL = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TERM": "xterm"}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program said, and its exit status."""
+
+    out: str
+    err: str
+    status: int
+
+
+class Program:
+    """A program under way."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            command,
+            env={name: value for name, value in os.environ.items() if name not in OURS} | LOOPBACK | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> Said:
+        """Wait for its end."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return Said(out, err, self.process.returncode)
+
+    def listens(self, port: str) -> None:
+        """Wait until somebody listens at the port; connecting would be a client's first word."""
+        wanted = f":{int(port):04X} "
+        while self.process.poll() is None:
+            for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+                with open(table) as lines:
+                    if any(wanted in line and line.split()[3] == "0A" for line in lines):
+                        return
+
+
+@contextmanager
+def started(*command: str, **environment: str) -> Iterator[Program]:
+    """A running program; it is gone when the block is left."""
+    program = Program(*command, **environment)
+    try:
+        yield program
+    finally:
+        with program.process:
+            program.process.kill()
+
+
+def aiofabric(*arguments: str, **environment: str) -> Said:
+    """Run ``aiofabric`` to its end."""
+    with started(*AIOFABRIC, *arguments, **environment) as program:
+        return program.end()
+
+
+def same_library() -> dict[str, str]:
+    """Environment in which a C program uses the libfabric under test."""
+    chosen = os.environ.get(CHOICE)
+    return {"LD_LIBRARY_PATH": str(Path(chosen).parent)} if chosen else {}
+
+
+def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str]:
+    """Lines that a terminal shows of a shell command; ``python`` is this interpreter."""
+    # COLUMNS too: script may set the size of its terminal only after the command has begun.
+    sized = f"stty cols {columns} && export COLUMNS={columns} && {command}"
+    with started("script", "-qec", sized, "/dev/null", **SHELL, **environment) as program:
+        said = program.end()
+    assert said.status == 0, said
+    return said.out.replace("\r", "").splitlines()
+
+
+def free_port() -> str:
+    """A TCP port that nobody has now."""
+    with socket.create_server(("", 0)) as taken:
+        return str(taken.getsockname()[1])

@@ -1,0 +1,79 @@
+"""bench shows a row for each loop and transport, whatever the numbers are."""
+
+import re
+import shutil
+import signal
+from importlib.util import find_spec
+
+import pytest
+
+from tests.cli.programs import AIOFABRIC, aiofabric, on_terminal, started
+
+LOOPS = [loop for loop in ("asyncio", "uvloop") if find_spec(loop)]
+QUICK = ("bench", "-t", "0.01")
+
+
+def rows(lines: list[str]) -> list[list[str]]:
+    return [re.split(r"\s{2,}", line.strip()) for line in lines]
+
+
+def test_a_row_for_each_loop_and_transport() -> None:
+    said = aiofabric(*QUICK)
+    assert (said.err, said.status) == ("", 0)
+    heading, *lines = rows(said.out.splitlines())
+    assert heading == ["LOOP", "TRANSPORT", "64 B THERE AND BACK", "64 B ONE WAY", "1 MIB ONE WAY"]
+    assert [line[:2] for line in lines] == [
+        [loop, transport] for loop in LOOPS for transport in ("asyncio sockets", "aiofabric tcp")
+    ]
+    for line in lines:
+        latency, rate, bandwidth = line[2:]
+        assert re.fullmatch(r"\d+\.\d us", latency)
+        assert re.fullmatch(r"\d+ k/s", rate)
+        assert re.fullmatch(r"\d+\.\d\d GB/s", bandwidth)
+
+
+@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
+def test_a_terminal_gets_a_bar_that_leaves_no_trace() -> None:
+    text = "\n".join(on_terminal("python -m aiofabric bench -t 0.01", columns=100))
+    steps = 6 * len(LOOPS)
+    assert re.search(rf"\033\[K█+░+ 1/{steps} asyncio sockets on asyncio", text)
+    before, _, after = text.rpartition("\033[K")
+    assert f" {steps}/{steps} aiofabric tcp on {LOOPS[-1]}" in before
+    assert after.startswith("\033[1mLOOP")
+
+
+def test_a_provider_that_does_not_connect_is_one_sentence() -> None:
+    said = aiofabric(*QUICK, "-p", "nosuch")
+    assert (said.out, said.status) == ("", 1)
+    assert said.err.startswith("aiofabric bench: fi_getinfo: No data available")
+    assert len(said.err.splitlines()) == 1
+
+
+def test_ctrl_c_is_clean() -> None:
+    with started(*AIOFABRIC, "bench", "-t", "60") as program:
+        children = f"/proc/{program.process.pid}/task/{program.process.pid}/children"
+        pids: list[str] = []
+        while len(pids) < 2:
+            with open(children) as file:
+                pids = file.read().split()
+        program.process.send_signal(signal.SIGINT)
+        said = program.end()
+    assert (said.out, said.err, said.status) == ("", "", 130)
+    while any(_runs(pid) for pid in pids):  # the test's timeout is the limit: they were killed
+        pass
+
+
+def _runs(pid: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("time", ["0", "-1", "61", "soon"])
+def test_an_impossible_time_is_status_2(time: str) -> None:
+    said = aiofabric("bench", "-t", time)
+    assert said.status == 2
+    assert "invalid number of seconds value" in said.err

@@ -1,0 +1,199 @@
+"""doctor, on this machine and on machines that were broken for it."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiofabric.cli.doctor.probe import ask
+from tests.cli.programs import AIOFABRIC, Said, aiofabric, on_terminal, started
+
+pytestmark = pytest.mark.timeout(90)
+DOCTOR = (*AIOFABRIC, "doctor")
+
+# A mount namespace of its own, where a machine can be broken without anybody else noticing.
+APART = ("unshare", "--map-root-user", "--mount")
+needs_apart = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode != 0,
+    reason="this user may not make a mount namespace (unshare --map-root-user --mount)",
+)
+ONLY_TCP = {"FI_PROVIDER": "tcp"}  # the others' echoes take time
+
+
+def findings(said: Said) -> dict[str, tuple[str, str]]:
+    """Subject: (level, everything else that was said)."""
+    found: dict[str, tuple[str, str]] = {}
+    subject = ""
+    body, _, _ = said.out.rpartition("\n\n")
+    for line in body.splitlines():
+        if opening := re.fullmatch(r"(ok|warn|FAIL) +(\S.*?)  +(\S.*)", line):
+            level, subject, text = opening.groups()
+            found[subject] = (level, text)
+        else:
+            found[subject] = (found[subject][0], f"{found[subject][1]} {line.strip()}")
+    return found
+
+
+def apart(preparation: str, **environment: str) -> dict[str, tuple[str, str]]:
+    """The findings on a machine where a shell command came first."""
+    command = f"{preparation} && exec {' '.join(DOCTOR)}"
+    with started(*APART, "sh", "-ec", command, **environment) as program:
+        said = program.end()
+    assert said.err == ""
+    return findings(said)
+
+
+def test_this_machine() -> None:
+    said = aiofabric("doctor")
+    assert (said.err, said.status) == ("", 0)
+    found = findings(said)
+    assert re.match(r"libfabric \d+\.\d+ from /.*, built with the headers of \d+\.\d+", found["library"][1])
+    assert found["signals"] == ("ok", "all left to Python")
+    assert re.fullmatch(r"waits on a descriptor; 64 bytes there and back in \d+ us", found["tcp msg"][1])
+    assert re.fullmatch(r"waits on a descriptor; 64 bytes there and back in \d+ us", found["udp dgram"][1])
+    assert found["shm rdm"][1].startswith("polled, for want of a descriptor; 64 bytes there and back in ")
+    assert re.search(r"\nno failures, \d+ warnings?\n$|\nno failures, no warnings\n$", said.out)
+
+
+def test_shared_memory_takes_signals_over() -> None:
+    level, text = findings(aiofabric("doctor", FI_PROVIDER="shm"))["shm rdm"]
+    assert level == "warn"
+    assert "takes over SIGINT SIGBUS SIGSEGV SIGTERM cure: open the first endpoint of this provider before" in text
+
+
+def test_no_library_fails() -> None:
+    said = aiofabric("doctor", AIOFABRIC_LIBFABRIC="/nowhere/libfabric.so.1")
+    assert (said.err, said.status) == ("", 1)
+    level, text = findings(said)["library"]
+    assert level == "FAIL"
+    assert "/nowhere/libfabric.so.1" in text
+    assert "cure: " in text
+    assert "tcp msg" not in findings(said)
+    assert said.out.endswith("\n1 failure, no warnings\n")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_library_that_is_none_fails(tmp_path: Path) -> None:
+    library = tmp_path / "libfabric.so.1"
+    source = "unsigned fi_version(void) { return 1 << 16 | 4; }"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libfabric.so.1", "-x", "c", "-", "-o", library],
+        input=source.encode(),
+        check=True,
+    )
+    said = aiofabric("doctor", AIOFABRIC_LIBFABRIC=str(library))
+    assert said.status == 1
+    level, text = findings(said)["library"]
+    assert level == "FAIL"
+    assert "does not fit this build of aiofabric" in text
+
+
+def test_no_provider_fails() -> None:
+    said = aiofabric("doctor", FI_PROVIDER="nosuch")
+    assert (said.err, said.status) == ("", 1)
+    found = findings(said)
+    assert found["FI_PROVIDER"][0] == "warn"
+    assert "cure: unset FI_PROVIDER" in found["FI_PROVIDER"][1]
+    assert found["providers"][0] == "FAIL"
+    assert "FI_PROVIDER=nosuch restricts the providers" in found["providers"][1]
+
+
+def test_a_slip_in_a_variables_name_is_seen() -> None:
+    level, text = findings(aiofabric("doctor", FI_TCP_IFCAE="lo", **ONLY_TCP))["FI_TCP_IFCAE"]
+    assert (level, text) == (
+        "warn",
+        "set, but nothing in this libfabric reads it cure: unset it, or did you mean FI_TCP_IFACE?",
+    )
+
+
+def test_few_open_files_and_a_provider_that_fails_for_want_of_them_are_seen() -> None:
+    with started("prlimit", "--nofile=24", *DOCTOR, **ONLY_TCP) as program:
+        said = program.end()
+    assert (said.err, said.status) == ("", 1)
+    found = findings(said)
+    level, text = found["open files"]
+    assert level == "warn"
+    assert text.startswith("at most 24: ")
+    assert "cure: ulimit -n 65536" in text
+    failures = [text for level, text in found.values() if level == "FAIL"]
+    assert any(
+        re.match(r"no echo over loopback: .*Too many open files.* cure: choose another provider", text)
+        for text in failures
+    )
+
+
+def test_a_probe_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    crash = tmp_path / "crash"
+    crash.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    crash.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(crash))
+    assert ask("signals").failure == "it was ended by SIGSEGV"
+
+
+def test_signals_taken_by_another_library_are_seen() -> None:
+    library = Path("/usr/lib/x86_64-linux-gnu/libinfinipath.so.4")
+    if not library.exists():
+        pytest.skip("libinfinipath, which takes signals over when it is loaded, is not installed")
+    level, text = findings(aiofabric("doctor", LD_PRELOAD=str(library), **ONLY_TCP))["signals"]
+    assert level == "warn"
+    assert re.match(r".*SIGSEGV.* handled by libinfinipath\.so", text)
+    assert "cure: do not load that library ahead of aiofabric" in text
+
+
+@needs_apart
+def test_little_shared_memory_is_seen() -> None:
+    found = apart("mount -t tmpfs -o size=1m tmpfs /dev/shm", **ONLY_TCP)
+    level, text = found["/dev/shm"]
+    assert level == "warn"
+    assert text.startswith("1 MiB free: ")
+    assert "cure: mount -o remount,size=1g /dev/shm" in text
+
+
+# /dev with nothing but the parts that a program needs.
+BARE = (
+    "mkdir {0} && mount -t tmpfs tmpfs {0} && for each in null zero urandom tty; do touch {0}/$each; "
+    "mount --bind /dev/$each {0}/$each; done && mount --rbind {0} /dev"
+)
+
+
+@needs_apart
+def test_no_shared_memory_is_seen(tmp_path: Path) -> None:
+    level, text = apart(BARE.format(tmp_path / "dev"), **ONLY_TCP)["/dev/shm"]
+    assert level == "warn"
+    assert text.startswith("missing (No such file or directory): the shm provider cannot work cure: mount -t tmpfs ")
+
+
+@needs_apart
+def test_rdma_devices_without_a_driver_or_memory_are_seen(tmp_path: Path) -> None:
+    device = "mkdir /dev/infiniband && touch /dev/infiniband/uverbs0 && ulimit -l 64"
+    found = apart(f"{BARE.format(tmp_path / 'dev')} && {device}", **ONLY_TCP)
+    level, text = found["/dev/infiniband"]
+    assert level == "warn"
+    assert text.startswith("uverbs0, but no provider of this libfabric drives them cure: ")
+    level, text = found["locked memory"]
+    assert level == "warn"
+    assert text.startswith("at most 64 KiB may be locked")
+    assert "cure: ulimit -l unlimited" in text
+
+
+@pytest.mark.once
+def test_ctrl_c_is_clean() -> None:
+    with started(*DOCTOR) as program:
+        assert program.process.stdout is not None
+        program.process.stdout.readline()
+        program.process.send_signal(signal.SIGINT)
+        said = program.end()
+    assert (said.err, said.status) == ("", 130)
+
+
+@pytest.mark.once
+@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
+def test_a_terminal_gets_colours_and_lines_that_fit() -> None:
+    lines = on_terminal("python -m aiofabric doctor", columns=72, **ONLY_TCP)
+    assert lines[0].startswith("\033[32mok   \033[0m  library ")
+    assert max(len(re.sub(r"\033\[\d+m", "", line)) for line in lines) <= 72

@@ -1,0 +1,185 @@
+"""pingpong against a program that nobody here wrote, libfabric's fi_pingpong, in both roles."""
+
+import shutil
+import signal
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cli.programs import AIOFABRIC, Said, aiofabric, free_port, same_library, started
+
+needs_c = pytest.mark.skipif(
+    shutil.which("fi_pingpong") is None, reason="fi_pingpong is not installed (Debian: libfabric-bin)"
+)
+OURS = (*AIOFABRIC, "pingpong")
+THEIRS = ("fi_pingpong",)
+
+ROLES = [
+    pytest.param(THEIRS, OURS, id="our-client", marks=needs_c),
+    pytest.param(OURS, THEIRS, id="our-server", marks=needs_c),
+    pytest.param(OURS, OURS, id="both-ours"),
+]
+KINDS = [("msg", "tcp"), ("rdm", "tcp"), ("rdm", "shm"), ("dgram", "udp")]
+USUAL = ["64", "256", "1k", "4k", "64k", "1m"]
+LONGEST = {"dgram": 3}  # a datagram fits an Ethernet frame: so many of the usual sizes do
+MSG = ("-e", "msg", "-p", "tcp")
+
+
+def match(
+    server: tuple[str, ...],
+    client: tuple[str, ...],
+    *flags: str,
+    host: str = "127.0.0.1",
+    theirs: dict[str, str] | None = None,
+) -> tuple[Said, Said]:
+    """Have both play; the server has to end by itself after its one client."""
+    port = free_port()
+    environment: dict[tuple[str, ...], dict[str, str]] = {THEIRS: same_library() if theirs is None else theirs}
+    with ExitStack() as stack:
+        serving = stack.enter_context(started(*server, *flags, "-B", port, **environment.get(server, {})))
+        serving.listens(port)
+        calling = stack.enter_context(started(*client, *flags, "-P", port, host, **environment.get(client, {})))
+        said = calling.end()
+        return serving.end(), said
+
+
+def rows(said: Said) -> list[list[str]]:
+    """The table below its heading."""
+    heading, *lines = said.out.splitlines()
+    assert heading.split() == ["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"]
+    return [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(("kind", "provider"), KINDS)
+@pytest.mark.parametrize(("server", "client"), ROLES)
+def test_plays_the_usual_sizes_with_its_data_checked(
+    server: tuple[str, ...], client: tuple[str, ...], kind: str, provider: str
+) -> None:
+    for said in match(server, client, "-e", kind, "-p", provider, "-c"):
+        assert (said.err, said.status) == ("", 0)
+        table = rows(said)
+        assert [row[0] for row in table] == USUAL[: LONGEST.get(kind)]
+        assert {tuple(row[1:3]) for row in table} == {("10", "=10")}
+        assert [row[3] for row in table] == ["1.2k", "5k", "20k", "80k", "1.2m", "20m"][: LONGEST.get(kind)]
+
+
+@pytest.mark.parametrize("provider", ["tcp", "shm"])
+@pytest.mark.parametrize(("server", "client"), ROLES)
+def test_plays_tagged(server: tuple[str, ...], client: tuple[str, ...], provider: str) -> None:
+    for said in match(server, client, "-e", "rdm", "-p", provider, "-m", "tagged", "-c"):
+        assert (said.err, said.status) == ("", 0)
+        assert [row[0] for row in rows(said)] == USUAL
+
+
+@needs_c
+@pytest.mark.parametrize(("kind", "provider"), [("msg", "tcp"), ("rdm", "tcp;ofi_rxm"), ("dgram", "udp")])
+@pytest.mark.parametrize(("server", "client"), ROLES[:2])
+def test_plays_with_the_systems_generation_of_libfabric(
+    server: tuple[str, ...], client: tuple[str, ...], kind: str, provider: str
+) -> None:
+    if not same_library():
+        pytest.skip("this run is on the system's libfabric: both sides have it in every other test")
+    for said in match(server, client, "-e", kind, "-p", provider, "-c", theirs={}):
+        assert (said.err, said.status) == ("", 0)
+        assert [row[2] for row in rows(said)] == ["=10"] * len(USUAL[: LONGEST.get(kind)])
+
+
+@pytest.mark.parametrize(("server", "client"), ROLES)
+def test_plays_every_size_from_nothing_on(server: tuple[str, ...], client: tuple[str, ...]) -> None:
+    for said in match(server, client, *MSG, "-c", "-S", "all", "-I", "3"):
+        assert said.status == 0, said.err
+        sizes = [row[0] for row in rows(said)]
+        assert sizes[:6] == ["0", "1", "2", "3", "4", "6"]
+        assert sizes[-2:] == ["4m", "6m"]
+
+
+@pytest.mark.parametrize(("server", "client"), ROLES)
+def test_plays_one_size_over_ipv6(server: tuple[str, ...], client: tuple[str, ...]) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 on this machine")
+    for said in match(server, client, "-6", *MSG, "-S", "1500", "-I", "100", host="::1"):
+        assert said.status == 0, said.err
+        (row,) = rows(said)
+        assert row[:3] == ["1.4k", "100", "=100"]
+
+
+@pytest.mark.parametrize("server", [pytest.param(THEIRS, id="theirs", marks=needs_c), pytest.param(OURS, id="ours")])
+def test_wrong_data_is_noticed(server: tuple[str, ...]) -> None:
+    port = free_port()
+    with started(*server, *MSG, "-B", port, **same_library()) as serving:
+        serving.listens(port)
+        said = aiofabric("pingpong", *MSG, "-c", "-P", port, "127.0.0.1")
+    assert said.status == 1
+    assert said.err == (
+        "aiofabric pingpong: message 1 of 64 bytes is not what was to come: byte 0 is b'\\x00' instead of b'0'\n"
+    )
+
+
+def test_different_sizes_are_noticed() -> None:
+    port = free_port()
+    with started(*OURS, *MSG, "-S", "64", "-B", port) as serving:
+        serving.listens(port)
+        aiofabric("pingpong", *MSG, "-S", "32", "-P", port, "127.0.0.1")
+        said = serving.end()
+    assert said.status == 1
+    assert "a message of 32 bytes came instead of one of 64: has the other side the same -S?" in said.err
+
+
+@pytest.mark.parametrize(("kind", "provider"), KINDS)
+def test_a_killed_client_ends_the_server(kind: str, provider: str) -> None:
+    port = free_port()
+    flags = ("-e", kind, "-p", provider, "-I", "10000000", "-S", "64")
+    with started(*OURS, *flags, "-B", port) as serving:
+        serving.listens(port)
+        with started(*OURS, *flags, "-P", port, "127.0.0.1") as calling:
+            assert calling.process.stdout is not None
+            calling.process.stdout.readline()  # the heading: the match is on
+        said = serving.end()
+    assert said.status == 1
+    assert len(said.err.splitlines()) == 1
+
+
+def test_ctrl_c_is_clean() -> None:
+    port = free_port()
+    with started(*OURS, *MSG, "-B", port) as serving:
+        serving.listens(port)
+        serving.process.send_signal(signal.SIGINT)
+        said = serving.end()
+    assert (said.out, said.err, said.status) == ("", "", 130)
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    port = free_port()
+    said = aiofabric("pingpong", "-P", port, "127.0.0.1")
+    assert (said.out, said.status) == ("", 1)
+    assert said.err == f"aiofabric pingpong: no server at 127.0.0.1, port {port}: Connection refused\n"
+
+
+def test_a_taken_port_is_one_sentence() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = aiofabric("pingpong", "-B", port)
+    assert (said.out, said.status) == ("", 1)
+    assert said.err == f"aiofabric pingpong: cannot listen at port {port}: Address already in use; -B chooses another\n"
+
+
+def test_a_stranger_on_the_control_port_is_one_sentence() -> None:
+    port = free_port()
+    with started(*OURS, *MSG, "-B", port) as serving:
+        serving.listens(port)
+        with socket.create_connection(("127.0.0.1", int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            stranger.shutdown(socket.SHUT_WR)
+            said = serving.end()
+    assert said.status == 1
+    assert said.err.startswith("aiofabric pingpong: ")
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("flags", [("-I", "x"), ("-S", "some"), ("-B", "65536"), ("-e", "stream"), ("-m", "loud")])
+def test_wrong_flags_are_status_2(flags: tuple[str, ...]) -> None:
+    said = aiofabric("pingpong", *flags)
+    assert said.status == 2
+    assert f"argument {flags[0]}" in said.err

@@ -1,0 +1,49 @@
+"""Connection requests are answered exactly once, by whoever may, and never left without an answer."""
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import aiofabric
+from aiofabric import ConnectionRequest, FabricConnectionRefusedError, Listener
+
+
+async def refusal(listener: Listener, provider: str) -> bytes:
+    """What a client is told."""
+    with anyio.fail_after(5), pytest.raises(FabricConnectionRefusedError) as caught:
+        await aiofabric.connect(listener.address, provider=provider)
+    return caught.value.param
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("answer", [False, True])
+async def test_accept_hook_may_reject_in_its_own_words(provider: str, answer: bool) -> None:
+    def hook(request: ConnectionRequest) -> bool:
+        request.reject(param=b"full")
+        return answer
+
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider, accept=hook) as listener:
+        assert await refusal(listener, provider) == b"full"
+        assert listener.statistics().pending == 0
+
+
+@pytest.mark.anyio
+async def test_request_belongs_to_its_listener(provider: str) -> None:
+    requests: list[ConnectionRequest] = []
+    async with anyio.create_task_group() as tasks:
+        async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+
+            async def connect(address: Any) -> None:
+                with pytest.raises(FabricConnectionRefusedError):
+                    await aiofabric.connect(address, provider=provider)
+
+            tasks.start_soon(connect, listener.address)
+            requests.append(await listener.accept_request())
+            with pytest.raises(aiofabric.WrongThreadError):
+                await anyio.to_thread.run_sync(requests[0].reject)
+        with pytest.raises(anyio.ClosedResourceError):  # closing the listener rejected it
+            requests[0].reject()
+        with pytest.raises(anyio.ClosedResourceError):
+            await requests[0].accept()

@@ -1,0 +1,14 @@
+"""The suite's fixtures and habits, one module each."""
+
+pytest_plugins = [
+    "tests.fixtures.header",
+    "tests.fixtures.crashes",
+    "tests.fixtures.once",
+    "tests.fixtures.calls",
+    "tests.fixtures.turns",
+    "tests.fixtures.loops",
+    "tests.fixtures.leaks",
+    "tests.fixtures.providers",
+    "tests.fixtures.children",
+    "tests.fixtures.certificates",
+]

@@ -1,0 +1,63 @@
+"""docs/coverage.md is in step with the names of the pages, with aiofabric and with the suite."""
+
+import ast
+import json
+from functools import cache, reduce
+from typing import Any
+
+import pytest
+
+import aiofabric
+from tests.coverage.carriers import ARTEFACTS, CARRIERS, REASONS
+from tests.coverage.names import PAGES
+from tests.coverage.page import PAGE, RECORDED, ROOT, rows, text, twin
+
+pytestmark = pytest.mark.once
+
+NAMES = {name for page in PAGES.values() for name in page}
+
+
+def test_the_page_is_what_the_generator_writes() -> None:
+    assert PAGE.read_text() == text(), "run python -m tests.coverage"
+
+
+def test_every_name_of_the_pages_is_listed_or_an_artefact() -> None:
+    listed = {name for row in rows() for name in (row.name, row.kernel)}
+    assert {name for name in NAMES if not {name, twin(name)} & (listed | set(ARTEFACTS))} == set()
+
+
+def test_every_name_has_a_test_or_a_reason() -> None:
+    assert [row.name for row in rows() if not (row.test or row.reason)] == []
+
+
+def test_every_name_of_python_resolves() -> None:
+    assert [path for row in rows() for path in row.python if not _resolves(path)] == []
+
+
+def _resolves(path: str) -> bool:
+    *parts, last = path.split(".")[1:]
+    owner: Any = reduce(getattr, parts, aiofabric)
+    return hasattr(owner, last) or last in vars(owner)  # a member that the headers at hand lack is there, unreadable
+
+
+def test_every_recorded_test_exists() -> None:
+    recorded = json.loads(RECORDED.read_text())
+    tests = {test for run in recorded.values() for test in run.values()}
+    assert {test for test in tests if not _exists(test)} == set()
+
+
+def _exists(test: str) -> bool:
+    file, *names = test.split("::")
+    return set(names) <= _definitions(file)
+
+
+@cache
+def _definitions(file: str) -> set[str]:
+    path = ROOT / file
+    nodes = ast.walk(ast.parse(path.read_text())) if path.exists() else ()
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+
+
+def test_the_tables_speak_of_names_on_the_pages() -> None:
+    known = NAMES | {twin(name) for name in NAMES}
+    assert {name for name in (*ARTEFACTS, *CARRIERS, *REASONS) if name not in known} == set()

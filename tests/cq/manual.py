@@ -1,0 +1,223 @@
+"""A loop that is stepped by hand, and an endpoint without libfabric: for tests in which order is everything."""
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any
+
+from aiofabric._ffi import ffi
+from aiofabric.cq.lane import Lane, Transfer
+from aiofabric.cq.queue import ErrorEntry
+from aiofabric.cq.source import Source
+from aiofabric.cq.waiting import Waiting
+from aiofabric.testing import ScriptedQueue
+
+
+class ManualWaiter:
+    """As `asyncio.Future`, the part that drivers promise."""
+
+    def __init__(self) -> None:
+        self.caller: Caller | None = None
+        self._done = False
+        self._result: Any = None
+
+    def done(self) -> bool:
+        return self._done
+
+    def cancelled(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        assert not self._done, "answered twice"
+        self._done, self._result = True, result
+        if self.caller is not None:
+            self.caller.wake()
+
+    def result(self) -> Any:
+        return self._result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._done:
+            yield self
+        return self._result
+
+
+class ManualDriver:
+    """Iterations happen when the test says so; delays end when the test says so."""
+
+    name = "manual"
+    checkpoint_if_cancelled: Callable[[], Awaitable[None]] | None = None
+    shielded_checkpoint: Callable[[], Awaitable[None]] | None = None
+    demand: Callable[[int], None] | None = None
+
+    def __init__(self) -> None:
+        self.key: object = self
+        self.soon: deque[Callable[[], None]] = deque()
+        self.delays: list[tuple[float, Callable[[], None]]] = []
+        self.readers: dict[int, Callable[[], None]] = {}
+        self.reports: list[BaseException] = []
+        self.is_closed = False
+
+    def create_waiter(self) -> ManualWaiter:
+        return ManualWaiter()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
+        item = (delay, callback)
+        self.delays.append(item)
+        return lambda: self.delays.remove(item) if item in self.delays else None
+
+    def add_reader(self, fd: int, callback: Callable[[], None], *, on_demand: bool = False) -> None:
+        self.readers[fd] = callback
+
+    def remove_reader(self, fd: int) -> None:
+        self.readers.pop(fd, None)
+
+    def closed(self) -> bool:
+        return self.is_closed
+
+    def report(self, message: str, error: BaseException) -> None:
+        self.reports.append(error)
+
+    async def breathe(self) -> None:
+        waiter = self.create_waiter()
+        self.call_soon(lambda: waiter.set_result(None))
+        await waiter
+
+    checkpoint = breathe
+
+    # -- what the test does
+
+    def iterate(self) -> bool:
+        """One iteration: what is readable, then what was asked for before it began. False: it would sleep."""
+        batch = list(self.soon)
+        self.soon.clear()
+        readable = select.select(list(self.readers), [], [], 0)[0]
+        batch += [self.readers[fd] for fd in readable]
+        for callback in batch:
+            callback()
+        return bool(batch)
+
+    def settle_down(self, most: int = 200) -> int:
+        """Iterate until the loop would sleep; return after how many iterations."""
+        for count in range(most):
+            if not self.iterate():
+                return count
+        raise AssertionError(f"still not asleep after {most} iterations")
+
+    def pass_time(self) -> float:
+        """Let the next delay end; return how long it was."""
+        delay, callback = self.delays.pop(0)
+        callback()
+        return delay
+
+
+class Caller:
+    """A task: a coroutine that runs when what it awaits is answered, and can be cancelled once."""
+
+    def __init__(self, driver: ManualDriver, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._driver = driver
+        self._coroutine = coroutine
+        self._cancelled = False
+        self._woken = False
+        self._waiting_for: ManualWaiter | None = None
+        self.done = False
+        self.outcome: Any = None
+        self._step()
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._driver.call_soon(self._step)
+
+    def cancel(self) -> None:
+        """As `asyncio.Task.cancel`: thrown in the next iteration, even if the answer has come meanwhile."""
+        self._cancelled = True
+        self.wake()
+
+    def collect(self) -> None:
+        """What the garbage collector does to a coroutine that never ended."""
+        self._coroutine.close()
+
+    def _step(self) -> None:
+        self._woken = False
+        if self._waiting_for is not None:
+            self._waiting_for.caller = None
+        try:
+            if self._cancelled:
+                self._cancelled = False
+                waiter = self._coroutine.throw(asyncio.CancelledError())
+            else:
+                waiter = self._coroutine.send(None)
+        except StopIteration as stop:
+            self.done, self.outcome = True, stop.value
+        except BaseException as error:
+            self.done, self.outcome = True, error
+        else:
+            self._waiting_for = waiter
+            waiter.caller = self
+
+
+class Endpoint:
+    """One lane of an endpoint whose provider is the test: answers to posts, cancels that may complete."""
+
+    fid = None
+
+    def __init__(
+        self,
+        *,
+        limit: int = 4,
+        receives: bool = True,
+        waiting: Waiting = Waiting.FD,
+        descriptor: bool = True,
+        source: Source | None = None,
+    ) -> None:
+        if source is None:
+            self.driver = ManualDriver()
+            self.queue = ScriptedQueue(descriptor=descriptor)
+            source = Source(self.driver, self.queue, waiting=waiting)
+        else:
+            assert isinstance(source.driver, ManualDriver)
+            assert isinstance(source.queue, ScriptedQueue)
+            self.driver, self.queue = source.driver, source.queue
+        self.source = source
+        self.lane = Lane(source, self, limit, receives=receives, grace=0.0)
+        self.answers: deque[int] = deque()  # of the next posts; afterwards all succeed
+        self.posted: list[int] = []  # addresses, in order of posting
+        self.labels: list[Any] = []  # first argument of each successful post
+        self.asked: list[int] = []  # addresses that fi_cancel was called for
+        self.on_cancel: Callable[[int], None] | None = None
+
+    def post(self, label: Any, pointer: Any) -> int:
+        address = int(ffi.cast("uintptr_t", pointer))
+        assert address in self.source.operations, "posted before it was registered"
+        rc = self.answers.popleft() if self.answers else 0
+        if rc == 0:
+            self.posted.append(address)
+            self.labels.append(label)
+        return rc
+
+    def cancel(self, pointer: Any) -> None:
+        address = int(ffi.cast("uintptr_t", pointer))
+        self.asked.append(address)
+        if self.on_cancel is not None:
+            self.on_cancel(address)
+
+    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
+        return OSError(entry.errno, "scripted")
+
+    # -- what the test does
+
+    def submit(self, label: Any = None, *, pins: Any = None, length: int = 0) -> Transfer:
+        return self.lane.submit("fi_test", self.post, (label,), pins, length)
+
+    def await_(self, transfer: Transfer) -> Caller:
+        return Caller(self.driver, self.lane.outcome(transfer))
+
+    def close(self) -> None:
+        self.lane.end(lambda: ConnectionResetError("ended"))
+        self.source.close()
+        self.queue.close()

@@ -1,0 +1,185 @@
+"""Hazard: a caller leaves, at every moment at which one can. Nothing is lost and nothing is answered twice."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aiofabric._ffi import constants
+from aiofabric.cq.lane import Transfer
+from aiofabric.cq.operation import Operation, State
+from tests.cq.manual import Caller, Endpoint
+
+pytestmark = pytest.mark.once
+
+CANCELED = constants.FI_ECANCELED
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    it = Endpoint()
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def kept() -> list[int]:
+    """Lengths of messages that came for callers who had left."""
+    return []
+
+
+@pytest.fixture
+def receive(endpoint: Endpoint, kept: list[int]) -> Callable[[], tuple[Transfer, Caller]]:
+    def keep(transfer: Operation) -> None:
+        kept.append(transfer.length)
+
+    def start() -> tuple[Transfer, Caller]:
+        transfer = endpoint.submit(pins=object())
+        transfer.orphaned = keep
+        return transfer, endpoint.await_(transfer)
+
+    return start
+
+
+Receive = Callable[[], tuple[Transfer, Caller]]
+
+
+def test_provider_answers_the_cancel(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
+    transfer, caller = receive()
+    endpoint.on_cancel = lambda address: endpoint.queue.fail(address, CANCELED)
+    caller.cancel()
+    endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, asyncio.CancelledError)
+    assert endpoint.asked == [transfer.slot.address]
+    assert (transfer.state, kept) == (State.SETTLED, [])
+    assert endpoint.source.statistics().abandoned == 0
+
+
+def test_completion_wins_the_race_against_the_cancel(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
+    """Asked to cancel, the provider answers with the message."""
+    _, caller = receive()
+    endpoint.on_cancel = lambda address: endpoint.queue.complete(address, length=7)
+    caller.cancel()
+    endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, asyncio.CancelledError)
+    assert kept == [7]
+
+
+def test_cancel_comes_after_the_answer_and_before_the_caller_runs(
+    endpoint: Endpoint, receive: Receive, kept: list[int]
+) -> None:
+    transfer, caller = receive()
+    endpoint.queue.complete(transfer.slot.address, length=9)
+    endpoint.source.turn()
+    assert transfer.state is State.SETTLED
+    caller.cancel()
+    endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, asyncio.CancelledError)
+    assert kept == [9]
+    assert endpoint.asked == []
+
+
+def test_cancel_while_an_answer_at_once_lets_the_loop_go_round(
+    endpoint: Endpoint, receive: Receive, kept: list[int]
+) -> None:
+    """Answered inside the call, then suspended for fairness: what was received is in nobody's hands yet."""
+    for length in range(200):
+        transfer = endpoint.submit(pins=object())
+        transfer.orphaned = lambda t: kept.append(t.length)
+        endpoint.queue.complete(transfer.slot.address, length=length)
+        endpoint.source.drain()
+        caller = endpoint.await_(transfer)
+        if not caller.done:
+            caller.cancel()
+            endpoint.driver.settle_down()
+            assert isinstance(caller.outcome, asyncio.CancelledError)
+            assert kept == [length]
+            return
+    raise AssertionError("200 answers in a row without a loop iteration")
+
+
+def test_silent_provider_keeps_the_operation_until_it_answers(
+    endpoint: Endpoint, receive: Receive, kept: list[int]
+) -> None:
+    transfer, caller = receive()
+    caller.cancel()
+    endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, asyncio.CancelledError)
+    assert transfer.state is State.ABANDONED
+    assert transfer.pins is not None
+    statistics = endpoint.source.statistics()
+    assert (statistics.abandoned, statistics.lent) == (1, 1)
+    endpoint.queue.complete(transfer.slot.address, length=3)
+    endpoint.driver.settle_down()
+    statistics = endpoint.source.statistics()
+    assert (statistics.abandoned, statistics.lent, kept) == (0, 0, [3])
+    assert transfer.pins is None
+
+
+def test_silent_provider_and_close(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
+    transfer, caller = receive()
+    caller.cancel()
+    endpoint.driver.settle_down()
+    endpoint.lane.end(lambda: ConnectionResetError())
+    assert transfer.state is State.SETTLED
+    assert endpoint.source.statistics().abandoned == 0
+    endpoint.queue.complete(transfer.slot.address, length=3)  # the last echo
+    endpoint.driver.settle_down()
+    statistics = endpoint.source.statistics()
+    assert (statistics.stale, statistics.quarantined, kept) == (1, 1, [])
+
+
+def test_cancelled_while_parked_it_is_never_posted(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(6)]
+    callers = [endpoint.await_(t) for t in transfers]
+    callers[4].cancel()
+    endpoint.driver.settle_down()
+    assert isinstance(callers[4].outcome, asyncio.CancelledError)
+    assert transfers[4].state is State.SETTLED
+    for transfer in transfers[:4]:
+        endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down()
+    assert endpoint.labels == [0, 1, 2, 3, 5]
+    assert endpoint.asked == []
+
+
+def test_cancelled_while_the_provider_refuses_it(endpoint: Endpoint) -> None:
+    endpoint.answers.extend([-constants.FI_EAGAIN] * 3)
+    transfer = endpoint.submit("refused")
+    caller = endpoint.await_(transfer)
+    endpoint.driver.settle_down()
+    caller.cancel()
+    endpoint.driver.settle_down()
+    while endpoint.driver.delays:
+        endpoint.driver.pass_time()
+        endpoint.driver.settle_down()
+    assert endpoint.labels == []
+    assert endpoint.source.statistics().lent == 0
+    endpoint.answers.clear()
+    endpoint.submit("next")
+    assert endpoint.labels == ["next"]
+
+
+def test_everybody_leaves_at_once(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
+    """Answers and cancels of one iteration, crossed in every way."""
+    pairs = [receive() for _ in range(4)]
+    endpoint.on_cancel = lambda address: endpoint.queue.complete(address, length=address)
+    endpoint.queue.complete(pairs[1][0].slot.address, length=pairs[1][0].slot.address)
+    for _, caller in pairs:
+        caller.cancel()
+    endpoint.driver.settle_down()
+    assert sorted(kept) == sorted(t.slot.address for t, _ in pairs)
+    assert endpoint.source.statistics().lent == 0
+
+
+def test_task_that_the_collector_finds_makes_no_native_call(
+    endpoint: Endpoint, receive: Receive, kept: list[int]
+) -> None:
+    transfer, caller = receive()
+    caller.collect()
+    assert endpoint.asked == []
+    assert transfer.state is State.ABANDONED
+    endpoint.source.touch()
+    endpoint.queue.complete(transfer.slot.address, length=5)
+    endpoint.driver.settle_down()
+    assert kept == [5]

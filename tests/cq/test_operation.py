@@ -1,0 +1,65 @@
+"""The life of an operation is a table, and the table is the truth."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from aiofabric.cq.operation import MOVES, Operation, State
+from aiofabric.cq.slots import Slot
+from aiofabric.errors import InternalError
+
+pytestmark = pytest.mark.once
+
+
+def operation(pins: Any = None) -> Operation:
+    return Operation("fi_test", None, Slot(None, 0), pins, 0)
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(State, State)))
+def test_moves_are_those_of_the_table(old: State, new: State) -> None:
+    it = operation()
+    it.state = old
+    if new in MOVES[old]:
+        it.move(new)
+        assert it.state is new
+    else:
+        with pytest.raises(InternalError, match=f"fi_test.*{old.value}.*{new.value}"):
+            it.move(new)
+
+
+def test_every_life_ends_settled() -> None:
+    for state in State:
+        seen, ahead = set(), {state}
+        while ahead:
+            seen |= ahead
+            ahead = {after for s in ahead for after in MOVES[s]} - seen
+        assert State.SETTLED in seen
+    assert MOVES[State.SETTLED] == frozenset()
+
+
+def test_settling_drops_the_pins_and_tells_once() -> None:
+    told: list[Operation] = []
+    it = operation(pins=object())
+    it.notify = told.append
+    it.settle()
+    assert it.pins is None
+    assert told == [it]
+    with pytest.raises(InternalError):
+        it.settle()
+    assert told == [it]
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_who_left_leaves_an_orphan(state: State) -> None:
+    """What arrives for a caller that is gone is kept; an error is not."""
+    for error in (None, OSError()):
+        it = operation(pins="pins")
+        kept: list[Any] = []
+        it.orphaned = lambda _, it=it, kept=kept: kept.append(it.pins)
+        it.state = state
+        if state is State.SETTLED:
+            continue
+        it.settle(error)
+        left = state in (State.CANCELLING, State.ABANDONED) and error is None
+        assert kept == (["pins"] if left else [])

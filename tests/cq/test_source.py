@@ -1,0 +1,368 @@
+"""Turns: what they settle, in which order, when they sleep and when they come back. Nothing is transferred."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiofabric._ffi import constants
+from aiofabric.cq.operation import State
+from aiofabric.cq.waiting import Waiting
+from tests.cq.manual import Endpoint
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    it = Endpoint(limit=1000)
+    yield it
+    it.close()
+
+
+def test_completions_out_of_order_reach_their_own_callers(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(10)]
+    callers = [endpoint.await_(t) for t in transfers]
+    for n in (7, 2, 9, 0, 1, 8, 3, 6, 5, 4):
+        endpoint.queue.complete(transfers[n].slot.address, length=100 + n)
+    endpoint.driver.settle_down()
+    assert [c.outcome.length for c in callers] == [100 + n for n in range(10)]
+    assert endpoint.source.statistics().in_flight == 0
+
+
+def test_reads_that_find_nothing_lose_nothing(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit() for _ in range(5)]
+    callers = [endpoint.await_(t) for t in transfers]
+    for transfer in transfers:
+        endpoint.queue.again(3)
+        endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down()
+    while endpoint.driver.delays:  # fi_trywait refused again and again without anything to read: come back later
+        endpoint.driver.pass_time()
+        endpoint.driver.settle_down()
+    assert all(c.done for c in callers)
+
+
+def test_failures_between_successes_reach_their_own_callers(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(9)]
+    callers = [endpoint.await_(t) for t in transfers]
+    for n, transfer in enumerate(transfers):
+        if n % 3 == 1:
+            endpoint.queue.fail(transfer.slot.address, 100 + n)
+        else:
+            endpoint.queue.complete(transfer.slot.address, length=n)
+    endpoint.driver.settle_down()
+    for n, caller in enumerate(callers):
+        if n % 3 == 1:
+            assert caller.outcome.errno == 100 + n
+        else:
+            assert caller.outcome.length == n
+    assert endpoint.source.statistics().errors == 3
+
+
+def test_completion_that_comes_twice_settles_once(endpoint: Endpoint) -> None:
+    first = endpoint.submit()
+    caller = endpoint.await_(first)
+    endpoint.queue.complete(first.slot.address, length=1)
+    endpoint.queue.complete(first.slot.address, length=2)
+    endpoint.queue.fail(first.slot.address, 5)
+    endpoint.driver.settle_down()
+    assert caller.outcome.length == 1
+    assert endpoint.source.statistics().stale == 2
+
+
+def test_unknown_addresses_are_counted_and_change_nothing(endpoint: Endpoint) -> None:
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    for address in (0, 1, transfer.slot.address + 1, 2**64 - 1):
+        endpoint.queue.complete(address)
+        endpoint.queue.fail(address, 5)
+    endpoint.driver.settle_down()
+    assert not caller.done
+    assert endpoint.source.statistics().stale == 8
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down()
+    assert caller.outcome is transfer
+
+
+@pytest.mark.parametrize("flag", ["FI_REMOTE_WRITE", "FI_REMOTE_READ"])
+def test_what_a_peer_did_to_our_memory_is_no_answer_to_us(endpoint: Endpoint, flag: str) -> None:
+    """The context of such an entry is not ours: tcp leaves what the transfer before had there."""
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    flags = getattr(constants, flag) | constants.FI_RMA | constants.FI_REMOTE_CQ_DATA
+    endpoint.queue.complete(transfer.slot.address, flags=flags)
+    endpoint.driver.settle_down()
+    assert not caller.done
+    assert transfer.state is State.POSTED
+
+
+def test_a_turn_leaves_room_for_others(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit() for _ in range(1000)]
+    endpoint.driver.settle_down()
+    for transfer in transfers:
+        endpoint.queue.complete(transfer.slot.address)
+    between = []
+    while endpoint.source.statistics().in_flight:
+        endpoint.driver.iterate()
+        between.append(1000 - endpoint.source.statistics().in_flight)
+    assert 2 < len(between) < 20, between
+
+
+def test_callback_that_raises_costs_nobody_else_an_answer(endpoint: Endpoint) -> None:
+    def stumble(_: object) -> None:
+        raise ValueError("the callback's own")
+
+    transfers = [endpoint.submit() for _ in range(4)]
+    transfers[1].notify = stumble
+    callers = [endpoint.await_(t) for t in transfers if t.notify is None]
+    for transfer in transfers[:2]:
+        endpoint.queue.complete(transfer.slot.address)
+    endpoint.queue.fail(transfers[2].slot.address, 5)
+    endpoint.queue.complete(transfers[3].slot.address)
+    endpoint.driver.settle_down()
+    assert all(c.done for c in callers)
+    assert [str(e) for e in endpoint.driver.reports] == ["the callback's own"]
+    assert endpoint.source.statistics().in_flight == 0
+
+
+def test_queue_that_promises_a_failure_and_has_none_does_not_hold_the_loop(endpoint: Endpoint) -> None:
+    class Liar:
+        """-FI_EAVAIL from fi_cq_read, nothing from fi_cq_readerr."""
+
+        reads = 0
+
+        def read(self, window: int = 0) -> None:
+            self.reads += 1
+            assert self.reads < 100, "asked for ever"
+
+        def read_error(self) -> None:
+            return None
+
+        def longest_gap(self) -> int:
+            return 1
+
+        def quiet(self) -> bool:
+            return True
+
+        def fileno(self) -> None:
+            return None
+
+    endpoint.source.queue = Liar()
+    assert endpoint.source.drain() == 0
+
+
+# -- sleeping and waking
+
+
+def test_post_is_followed_by_a_turn_that_arms(endpoint: Endpoint) -> None:
+    """1.17's tcp matches a message that came first only inside a read after the post."""
+    endpoint.source.touch()
+    endpoint.driver.settle_down()
+    assert endpoint.queue.armed
+    reads = endpoint.queue.reads
+    transfer = endpoint.submit()
+    endpoint.queue.armed = False  # as a post may do that signals the queue
+    endpoint.driver.settle_down()
+    assert endpoint.queue.reads > reads
+    assert endpoint.queue.armed
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down()
+    assert transfer.state is State.SETTLED
+
+
+def test_one_turn_serves_all_posts_of_an_iteration(endpoint: Endpoint) -> None:
+    endpoint.driver.settle_down()
+    before = endpoint.source.statistics().turns
+    for _ in range(50):
+        endpoint.submit()
+    endpoint.driver.settle_down()
+    assert endpoint.source.statistics().turns == before + 1
+
+
+@pytest.mark.parametrize("waiting", [Waiting.FD, Waiting.ADAPTIVE])
+def test_asleep_it_costs_nothing_and_still_wakes(waiting: Waiting) -> None:
+    endpoint = Endpoint(waiting=waiting)
+    transfers = [endpoint.submit() for _ in range(3)]
+    callers = [endpoint.await_(t) for t in transfers]
+    for transfer, caller in zip(transfers, callers, strict=True):
+        endpoint.driver.settle_down(10_000)
+        turns = endpoint.source.statistics().turns
+        assert not endpoint.driver.delays
+        for _ in range(10):
+            assert not endpoint.driver.iterate()
+        assert endpoint.source.statistics().turns == turns
+        endpoint.queue.complete(transfer.slot.address)
+        assert endpoint.driver.iterate()
+        endpoint.driver.settle_down(10_000)
+        assert caller.done
+    endpoint.close()
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_restless_queue_is_asked_with_growing_delays(endpoint: Endpoint, stuck: bool) -> None:
+    """1.17's tcp refuses fi_trywait while a message waits for a receive; its descriptor may stay readable."""
+    transfer = endpoint.submit()
+    endpoint.queue.restless(60)
+    endpoint.queue.stuck(stuck)
+    delays = []
+    endpoint.driver.settle_down(50)
+    while endpoint.driver.delays:
+        assert (endpoint.driver.readers == {}) is stuck, "others' messages wake, a stuck descriptor would spin"
+        delays.append(endpoint.driver.pass_time())
+        endpoint.driver.settle_down(50)
+        if len(delays) == 10:
+            endpoint.queue.stuck(False)
+            endpoint.queue.restless(0)
+    assert delays == sorted(delays)
+    assert len(delays) > 5
+    assert endpoint.driver.readers != {}
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down(10)
+    assert transfer.state is State.SETTLED
+
+
+def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoint: Endpoint) -> None:
+    """1.17's tcp, the other way: fi_trywait says 0."""
+    starved = True
+    endpoint.source.starved = lambda: starved
+    endpoint.queue.stuck(True)
+    endpoint.driver.settle_down(50)
+    for _ in range(10):
+        assert endpoint.driver.readers == {}
+        assert endpoint.driver.pass_time() == 0.001
+        endpoint.driver.settle_down(50)
+    starved = False
+    endpoint.queue.stuck(False)
+    endpoint.driver.pass_time()
+    endpoint.driver.settle_down(50)
+    assert endpoint.driver.readers != {}
+    assert not endpoint.driver.delays
+
+
+def test_descriptor_that_wakes_for_a_peers_sake_is_served(endpoint: Endpoint) -> None:
+    """RMA of a peer moves in our reads and completes nothing here."""
+    endpoint.source.starved = lambda: False
+    endpoint.queue.stuck(True)
+    before = endpoint.source.statistics().wakeups
+    for _ in range(500):
+        assert endpoint.driver.iterate()
+    assert endpoint.source.statistics().wakeups - before == 500
+
+
+def test_post_ends_the_delay_of_a_restless_queue(endpoint: Endpoint) -> None:
+    endpoint.submit()
+    endpoint.queue.restless(50)
+    endpoint.driver.settle_down(10)
+    assert endpoint.driver.delays
+    transfer = endpoint.submit()
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down(10)  # no time passed
+    assert transfer.state is State.SETTLED
+
+
+def test_queue_without_descriptor_is_looked_at_while_somebody_waits() -> None:
+    endpoint = Endpoint(descriptor=False)
+    assert endpoint.source.statistics().waiting is Waiting.POLL
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    delays = []
+    for _ in range(8):
+        endpoint.driver.settle_down(10_000)  # looks within its window, in turns
+        delays.append(endpoint.driver.pass_time())
+    assert delays == sorted(delays)
+    assert delays[-1] == 0.005
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down(10_000)
+    endpoint.driver.pass_time()
+    endpoint.driver.settle_down(10_000)
+    assert caller.done
+    endpoint.close()
+
+
+def test_queue_without_descriptor_is_looked_at_rarely_while_nobody_waits() -> None:
+    """A peer that writes into our memory needs our looks, though no task of ours waits for anything."""
+    endpoint = Endpoint(descriptor=False)
+    for _ in range(3):
+        endpoint.driver.settle_down(10_000)
+        assert endpoint.driver.pass_time() == 0.005
+    transfer = endpoint.submit()
+    endpoint.await_(transfer)
+    endpoint.driver.settle_down(10_000)
+    assert endpoint.driver.pass_time() == 0.0005, "somebody waits: the long delay is over"
+    endpoint.close()
+
+
+def test_companions_are_drained_in_turns_they_wake(endpoint: Endpoint) -> None:
+    class Events:
+        waiting = 0
+        drained = 0
+
+        def drain(self) -> int:
+            self.drained += 1
+            found, self.waiting = self.waiting, 0
+            return found
+
+        def quiet(self) -> bool:
+            return not self.waiting
+
+        def fileno(self) -> None:
+            return None
+
+    events = Events()
+    endpoint.source.accompany(events)
+    endpoint.driver.settle_down()
+    before = events.drained
+    events.waiting = 3
+    endpoint.source.touch_events()
+    endpoint.driver.settle_down()
+    assert events.waiting == 0
+    endpoint.source.part(events)
+    endpoint.source.touch_events()
+    endpoint.driver.settle_down()
+    assert events.drained == before + 1
+
+
+def test_closed_source_leaves_the_loop_and_has_no_turns(endpoint: Endpoint) -> None:
+    endpoint.submit()
+    endpoint.queue.restless(50)
+    endpoint.driver.settle_down(10)
+    endpoint.submit()
+    endpoint.source.close()
+    endpoint.queue.close()
+    assert endpoint.driver.readers == {}
+    assert endpoint.driver.delays == []
+    endpoint.driver.settle_down(10)  # the scheduled turn finds it closed: the queue says if it is read
+    endpoint.source.close()
+    endpoint.source.touch()
+    assert not endpoint.driver.soon
+
+
+def test_closing_from_inside_a_turn_ends_that_turn(endpoint: Endpoint) -> None:
+    """What a callback closes may be the last endpoint of the queue: nobody may read it any more."""
+
+    def close(_: object) -> None:
+        endpoint.source.close()
+        endpoint.queue.close()
+
+    transfers = [endpoint.submit() for _ in range(100)]
+    transfers[0].notify = close
+    for transfer in transfers:
+        endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down(10)
+    assert endpoint.driver.reports == []
+    assert endpoint.source.closed
+
+
+def test_woken_for_nothing_while_a_turn_is_on_its_way_it_asks_to_be_woken_again(endpoint: Endpoint) -> None:
+    """trio waits for a descriptor once for each time it is asked to: the turn may not take that for granted."""
+    asked: list[int] = []
+    endpoint.driver.demand = asked.append
+    endpoint.submit()  # a turn is on its way
+    endpoint.source.prepare()  # ... and the queue is armed meanwhile
+    assert endpoint.source.armed
+    assert len(asked) == 1
+    (woken,) = endpoint.driver.readers.values()
+    woken()  # part of a message, say: nothing has finished
+    endpoint.driver.settle_down()
+    assert endpoint.source.armed
+    assert len(asked) == 2

@@ -1,0 +1,61 @@
+"""What a window learns: quick answers make it long, slow ones make it cost nothing."""
+
+import pytest
+
+from aiofabric.cq.waiting import Window
+
+pytestmark = pytest.mark.once
+
+LIMIT = 60_000
+
+
+def cost(window: Window, waits: int, *, quick: bool) -> int:
+    """Nanoseconds looked for in ``waits`` waits whose answer comes at once, or after every window."""
+    spent = 0
+    for _ in range(waits):
+        if length := window.open():
+            if quick:
+                window.hit()
+            else:
+                spent += length
+                window.miss()
+    return spent
+
+
+def test_quick_answers_keep_it_whole() -> None:
+    window = Window(LIMIT)
+    cost(window, 100, quick=True)
+    assert window.open() == LIMIT
+    assert (window.hits, window.misses) == (100, 0)
+
+
+def test_slow_answers_end_in_next_to_nothing() -> None:
+    window = Window(LIMIT)
+    cost(window, 1000, quick=False)
+    assert cost(window, 1000, quick=False) / 1000 < LIMIT / 50
+
+
+def test_pattern_that_turns_quick_is_found_again() -> None:
+    window = Window(LIMIT)
+    cost(window, 1000, quick=False)
+    cost(window, 200, quick=True)
+    assert window.open() == LIMIT
+
+
+def test_single_miss_leaves_no_wait_out() -> None:
+    window = Window(LIMIT)
+    window.miss()
+    assert window.open() > 0
+
+
+def test_length_stays_between_its_bounds() -> None:
+    window = Window(LIMIT)
+    for n in range(1000):
+        (window.hit if n % 7 == 0 else window.miss)()
+        length = window.open()
+        assert length == 0 or 4_000 <= length <= LIMIT
+
+
+def test_without_a_limit_it_never_looks() -> None:
+    window = Window(0)
+    assert cost(window, 100, quick=False) == 0

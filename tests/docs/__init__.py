@@ -1,0 +1,1 @@
+"""The documentation: every block of code in it runs, and the site builds."""

@@ -1,0 +1,26 @@
+"""Every block of code in the documentation runs, in the order of the page."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Page, blocks
+
+pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: one run at a time
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_CODE = [path for path in PAGES if next(blocks(path), None)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False})], ids=["asyncio"])
+@pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: str(path.relative_to(ROOT)))
+async def test_page(path: Path, tmp_path: Path) -> None:
+    await Page(path, tmp_path).run()
+
+
+@pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_of_a_page_is_run_by_it(path: Path) -> None:
+    files = {block.kind for block in blocks(path) if block.kind.endswith(".py")}
+    sessions = "\n".join(block.text for block in blocks(path) if block.kind == "console")
+    assert {name for name in files if name not in sessions} == set()

@@ -1,0 +1,77 @@
+"""Every face as a child process that sends without end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+
+from aiofabric import aio
+from aiofabric.streams import connect_messages, connect_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.fixtures.children import Parent
+
+ITEM = bytes(100_000)
+
+
+async def _send_on(parent: Parent, send: Callable[[bytes], Awaitable[object]]) -> None:
+    """Send without end; tell the parent, when it asks, how much was sent and by how much our memory grew."""
+    process, sent = psutil.Process(), 0
+    before = process.memory_info().rss
+
+    async def answer() -> None:
+        while True:
+            await parent.ahear()
+            parent.tell((sent, process.memory_info().rss - before))
+
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(answer)
+        while True:
+            await send(ITEM)
+            sent += len(ITEM)
+
+
+async def byte_stream(parent: Parent, port: int, provider: str) -> None:
+    async with await connect_stream("127.0.0.1", port, provider=provider) as stream:
+        await _send_on(parent, stream.send)
+
+
+async def message_stream(parent: Parent, port: int, provider: str) -> None:
+    async with await connect_messages("127.0.0.1", port, provider=provider) as stream:
+        await _send_on(parent, stream.send)
+
+
+async def asyncio_streams(parent: Parent, port: int, provider: str) -> None:
+    _, writer = await aio.open_connection("127.0.0.1", port, provider=provider)
+
+    async def send(item: bytes) -> None:
+        writer.write(item)
+        await writer.drain()
+
+    await _send_on(parent, send)
+
+
+async def asyncio_protocol(parent: Parent, port: int, provider: str) -> None:
+    class Sender(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.may_write = asyncio.Event()
+            self.may_write.set()
+
+        def pause_writing(self) -> None:
+            self.may_write.clear()
+
+        def resume_writing(self) -> None:
+            self.may_write.set()
+
+    transport, protocol = await aio.create_connection(Sender, "127.0.0.1", port, provider=provider)
+
+    async def send(item: bytes) -> None:
+        transport.write(item)
+        await protocol.may_write.wait()
+
+    await _send_on(parent, send)

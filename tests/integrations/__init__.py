@@ -1,0 +1,1 @@
+"""aiofabric under other libraries."""

@@ -1,0 +1,155 @@
+"""grpclib's client against its server over a fabric, with stubs that its plugin makes of echo.proto."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpclib.exceptions import GRPCError
+
+from aiofabric.integrations.grpclib import Channel, Server
+
+pytestmark = pytest.mark.asyncio
+
+LARGE = 3 * 1024 * 1024 + 1  # below grpclib's 4 MiB
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The compiled modules: messages, and grpclib's service."""
+    made = tmp_path_factory.mktemp("stubs")
+    plugin = Path(sys.executable).parent / "protoc-gen-grpclib_python"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "grpc_tools.protoc", f"-I{Path(__file__).parent}"),
+            *(f"--plugin=protoc-gen-grpclib_python={plugin}", f"--python_out={made}", f"--grpclib_python_out={made}"),
+            "echo.proto",
+        ],
+        check=True,
+        timeout=30,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(made)
+        yield import_module("echo_grpc")
+
+
+class Service:
+    """What `Echo` does; ``cancelled`` is set when the server's side of Never ends."""
+
+    def __init__(self, stubs: Any) -> None:
+        self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
+        self.Data = stubs.echo_pb2.Data
+
+        class Echo(stubs.EchoBase):  # type: ignore[misc]
+            async def Unary(_, stream: Any) -> None:
+                await stream.send_message(await stream.recv_message())
+
+            async def Repeat(_, stream: Any) -> None:
+                data = await stream.recv_message()
+                for number in range(data.count):
+                    await stream.send_message(self.Data(content=data.content, count=number))
+
+            async def Join(_, stream: Any) -> None:
+                parts = [data.content async for data in stream]
+                await stream.send_message(self.Data(content=b"".join(parts), count=len(parts)))
+
+            async def Chat(_, stream: Any) -> None:
+                async for data in stream:
+                    await stream.send_message(data)
+
+            async def Never(_, stream: Any) -> None:
+                await stream.recv_message()
+                self.begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self.cancelled.set()
+
+        self.echo = Echo()
+
+
+@asynccontextmanager
+async def serving(stubs: Any) -> AsyncIterator[tuple[Service, Any, Any]]:
+    """The service, a stub of it, and the class of messages."""
+    service = Service(stubs)
+    async with Server([service.echo], provider="tcp") as server:
+        await server.start("127.0.0.1", 0)
+        assert server.address is not None
+        async with Channel(*server.address, provider="tcp") as channel:
+            yield service, stubs.EchoStub(channel), service.Data
+
+
+async def test_unary_calls_share_one_connection(stubs: Any) -> None:
+    async with serving(stubs) as (_, stub, data):
+        await stub.Unary(data(count=0))
+        first = stub.Unary.channel._protocol
+        for number in range(10):
+            assert (await stub.Unary(data(count=number))).count == number
+        assert stub.Unary.channel._protocol is first
+
+
+async def test_the_server_streams(stubs: Any) -> None:
+    async with serving(stubs) as (_, stub, data):
+        assert [each.count for each in await stub.Repeat(data(count=100))] == list(range(100))
+
+
+async def test_the_client_streams(stubs: Any) -> None:
+    async with serving(stubs) as (_, stub, data):
+        joined = await stub.Join([data(content=b"%d" % number) for number in range(10)])
+    assert (joined.content, joined.count) == (b"0123456789", 10)
+
+
+async def test_both_stream_in_turns(stubs: Any) -> None:
+    async with serving(stubs) as (_, stub, data), stub.Chat.open() as chat:
+        for number in range(20):
+            await chat.send_message(data(count=number))
+            assert (await chat.recv_message()).count == number
+        await chat.end()
+        assert await chat.recv_message() is None
+
+
+async def test_large_messages_both_ways(stubs: Any) -> None:
+    content = bytes(range(256)) * (LARGE // 256) + b"!"
+    async with serving(stubs) as (_, stub, data):
+        assert (await stub.Unary(data(content=content))).content == content
+
+
+async def test_a_hundred_concurrent_calls(stubs: Any) -> None:
+    async with serving(stubs) as (_, stub, data):
+        answers = await asyncio.gather(*(stub.Unary(data(count=number)) for number in range(100)))
+    assert [answer.count for answer in answers] == list(range(100))
+
+
+async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any) -> None:
+    async with serving(stubs) as (service, stub, data):
+        with pytest.raises((asyncio.TimeoutError, GRPCError)):
+            await stub.Never(data(), timeout=0.2)
+        await asyncio.wait_for(service.cancelled.wait(), 5)
+        assert (await stub.Unary(data(count=1))).count == 1
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any) -> None:
+    async with serving(stubs) as (service, stub, data):
+        call = asyncio.create_task(stub.Never(data()))
+        await asyncio.wait_for(service.begun.wait(), 5)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.wait_for(service.cancelled.wait(), 5)
+        assert (await stub.Unary(data(count=1))).count == 1
+
+
+async def test_a_closed_server_closes_the_connections_of_its_clients(stubs: Any) -> None:
+    service = Service(stubs)
+    server = Server([service.echo], provider="tcp")
+    await server.start("127.0.0.1", 0)
+    assert server.address is not None
+    async with Channel(*server.address, provider="tcp") as channel:
+        assert (await stubs.EchoStub(channel).Unary(service.Data(count=1))).count == 1
+        server.close()
+        await asyncio.wait_for(server.wait_closed(), 10)

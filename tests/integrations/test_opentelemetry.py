@@ -1,0 +1,62 @@
+"""Metrics and spans as OpenTelemetry's own in-memory exporters receive them."""
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import aiofabric
+from aiofabric.integrations.opentelemetry import instrument
+from tests.fixtures.providers import Pair
+
+
+def values(reader: InMemoryMetricReader) -> dict[tuple[str, str], float]:
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    return {
+        (metric.name, str(next(iter((point.attributes or {}).values()), ""))): point.value
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+        if isinstance(point, NumberDataPoint)
+    }
+
+
+@pytest.mark.anyio
+async def test_metrics_and_spans_while_instrumented(pair: Pair) -> None:
+    reader, exporter = InMemoryMetricReader(), InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    with instrument(meter_provider=MeterProvider([reader]), tracer_provider=tracers):
+        async with pair():
+            found = values(reader)
+            assert found["aiofabric.endpoints", "tcp"] == 2
+            assert found["aiofabric.listeners", ""] == 0
+            assert found["aiofabric.accepted", ""] >= 1
+        spans = {span.name: span for span in exporter.get_finished_spans()}
+        assert set(spans) == {"aiofabric.connect", "aiofabric.accept"}
+        connect = spans["aiofabric.connect"].attributes or {}
+        assert connect["aiofabric.provider"] == "tcp"
+        assert str(connect["aiofabric.peer"]).startswith("fi_sockaddr_in://127.0.0.1:")
+    exporter.clear()
+    async with pair():
+        assert values(reader) == {}
+    assert exporter.get_finished_spans() == ()
+
+
+@pytest.mark.anyio
+async def test_a_refused_connection_is_a_span_with_its_error() -> None:
+    exporter = InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
+        nobody = listener.address
+    with instrument(meter_provider=MeterProvider(), tracer_provider=tracers), pytest.raises(ConnectionRefusedError):
+        await aiofabric.connect(nobody, provider="tcp")
+    (span,) = exporter.get_finished_spans()
+    assert not span.status.is_ok
+    assert span.events[0].name == "exception"

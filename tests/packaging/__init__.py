@@ -1,0 +1,1 @@
+"""Built, installed and run as a stranger does it."""

@@ -1,0 +1,152 @@
+"""Cancelling: a receive loses nothing, a send is whole or breaks the stream."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from aiofabric.streams import FabricStream, MessageStream
+from tests.streams.pairs import over_fabric, over_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+Stream: TypeAlias = FabricStream | MessageStream
+
+CANCELS = {"tcp": 10_000}
+ELSEWHERE = 2_000
+
+
+async def interrupt(
+    attempt: Callable[[], Awaitable[None]], chance: random.Random, *, cancels: int, attempts: float = math.inf
+) -> None:
+    """Begin ``attempt`` again and again, each time with a cancel a few iterations of the loop later."""
+
+    async def cancel(scope: anyio.CancelScope) -> None:
+        for _ in range(chance.randrange(5)):
+            await checkpoint()
+        scope.cancel()
+
+    async with anyio.create_task_group() as tg:
+        while cancels and attempts:
+            with anyio.CancelScope() as scope:
+                tg.start_soon(cancel, scope)
+                await attempt()
+            cancels -= scope.cancelled_caught
+            attempts -= 1
+
+
+async def until_the_end(receive: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await receive()
+
+
+async def test_cancelled_receives_lose_no_byte(provider: str) -> None:
+    chance = random.Random(1)
+    one, other = map(FabricStream, await over_fabric(provider))
+    sent, received, buffer, enough = hashlib.sha256(), hashlib.sha256(), bytearray(5000), False
+
+    async def send() -> None:
+        while not enough:
+            item = chance.randbytes(chance.choice([1, 10, 1000, 20_000, 100_000]))
+            sent.update(item)
+            await one.send(item)
+            for _ in range(chance.randrange(8)):
+                await checkpoint()
+        await one.send_eof()
+
+    async def receive() -> None:
+        if chance.random() < 0.5:
+            count = await other.receive_into(buffer)
+            received.update(memoryview(buffer)[:count])
+        else:
+            received.update(await other.receive(5000))
+
+    async with one, other, anyio.create_task_group() as tg:
+        tg.start_soon(send)
+        await interrupt(receive, chance, cancels=CANCELS.get(provider, ELSEWHERE))
+        enough = True
+        with pytest.raises(anyio.EndOfStream):
+            await until_the_end(receive)
+    assert received.digest() == sent.digest()
+
+
+async def test_cancelled_receives_lose_no_message(provider: str) -> None:
+    chance = random.Random(2)
+    one, other = await over_messages(provider)
+    received, sent, enough = 0, 0, False
+
+    async def send() -> None:
+        nonlocal sent
+        while not enough:
+            await one.send(b"%d" % sent + bytes(chance.choice([0, 10, 9000, 100_000])))
+            sent += 1
+            for _ in range(chance.randrange(8)):
+                await checkpoint()
+        await one.send_eof()
+
+    async def receive() -> None:
+        nonlocal received
+        message = await other.receive()
+        assert int(message.rstrip(b"\0")) == received
+        received += 1
+
+    async with one, other, anyio.create_task_group() as tg:
+        tg.start_soon(send)
+        await interrupt(receive, chance, cancels=ELSEWHERE)
+        enough = True
+        with pytest.raises(anyio.EndOfStream):
+            await until_the_end(receive)
+    assert received == sent
+
+
+async def over_bytes(provider: str) -> tuple[Stream, Stream]:
+    one, other = await over_fabric(provider)
+    return FabricStream(one), FabricStream(other)
+
+
+@pytest.mark.parametrize("make", [over_bytes, over_messages], ids=["bytes", "messages"])
+@pytest.mark.parametrize("size", [400, 30_000], ids=["small", "large"])
+async def test_a_cancelled_send_is_whole_or_breaks_the_stream(
+    provider: str, make: Callable[[str], Awaitable[tuple[Stream, Stream]]], size: int
+) -> None:
+    chance = random.Random(size)
+    for _ in range(20):
+        one, other = await make(provider)
+        await _cancel_sends(one, other, size, chance)
+
+
+async def _cancel_sends(one: Stream, other: Stream, size: int, chance: random.Random) -> None:
+    """The items are numbered: a hole or a half would show."""
+    begun, received, broken = bytearray(), bytearray(), False
+
+    async def drain() -> None:
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                received.extend(await other.receive())
+                for _ in range(chance.randrange(3)):
+                    await checkpoint()
+
+    async def send() -> None:
+        item = (len(begun) // size).to_bytes(4, "big") * (size // 4)
+        begun.extend(item)
+        await one.send(item)
+
+    async with one, other, anyio.create_task_group() as tg:
+        tg.start_soon(drain)
+        try:
+            await interrupt(send, chance, cancels=50, attempts=200)
+        except* anyio.BrokenResourceError:
+            broken = True
+        await one.aclose()
+    assert begun.startswith(received)
+    assert broken or received == begun

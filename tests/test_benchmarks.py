@@ -1,0 +1,43 @@
+"""The benchmark runs and tells the truth about what it could not run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks import roster
+from benchmarks.__main__ import run
+from benchmarks.measures import COLUMNS
+from benchmarks.results import Results
+from benchmarks.targets import TARGETS
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_benchmark_measures_pairs_of_processes(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--measure", "ping", "--json", str(report)]
+    rows = ["aiofabric on asyncio", "asyncio streams"]
+    only = [argument for row in rows for argument in ("--only", row)]
+    output = subprocess.run([*command, *only], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    found = json.loads(report.read_text())
+    assert found["failed"] == found["absent"] == {}
+    assert all(found["medians"][row]["round trip"] > 0 for row in rows)
+    assert all(row in output for row in rows)
+
+
+def test_benchmark_names_what_is_absent() -> None:
+    row = roster.python("a peer", "streams", "asyncio", ("ping",), needs="a_package_that_nobody_has")
+    assert row.absent() == "a_package_that_nobody_has not installed"
+
+
+def test_benchmark_says_why_a_contender_failed() -> None:
+    row = roster.python("a peer", "no_such_contender", "asyncio", ("ping",))
+    results = Results(rounds=1)
+    run(row, ["ping"], 0.01, results)
+    assert "no_such_contender" in results.failed["a peer"]
+
+
+def test_benchmark_targets_name_columns_that_exist() -> None:
+    for target in TARGETS:
+        assert {column for _, column in filter(None, (target.cell, target.to))} <= COLUMNS.keys()

@@ -1,0 +1,116 @@
+"""Codes become exceptions that ordinary code catches, and whose text helps."""
+
+import errno
+import pickle
+
+import pytest
+
+import aiofabric
+from aiofabric import errors
+from aiofabric._ffi import constants as C
+from aiofabric.errors import check, error_name, from_errno
+from tests.fixtures.children import run_in_child
+
+SITUATIONS = [
+    (C.FI_ECONNREFUSED, aiofabric.FabricConnectionRefusedError, ConnectionRefusedError),
+    (C.FI_ECONNRESET, aiofabric.FabricConnectionResetError, ConnectionResetError),
+    (C.FI_ECONNABORTED, aiofabric.FabricConnectionAbortedError, ConnectionAbortedError),
+    (errno.EPIPE, aiofabric.FabricBrokenPipeError, BrokenPipeError),
+    (C.FI_ESHUTDOWN, aiofabric.FabricBrokenPipeError, BrokenPipeError),
+    (C.FI_ENOTCONN, aiofabric.FabricBrokenPipeError, ConnectionError),
+    (C.FI_EHOSTUNREACH, aiofabric.UnreachableError, ConnectionError),
+    (C.FI_ENETUNREACH, aiofabric.UnreachableError, OSError),
+    (C.FI_ETIMEDOUT, aiofabric.FabricTimeoutError, TimeoutError),
+    (C.FI_EKEYREJECTED, aiofabric.RemoteAccessError, PermissionError),
+    (C.FI_ETRUNC, aiofabric.TruncatedMessageError, OSError),
+    (C.FI_EMSGSIZE, aiofabric.MessageTooLongError, OSError),
+    (C.FI_EOVERRUN, aiofabric.QueueOverrunError, OSError),
+    (C.FI_ENOSYS, aiofabric.NotSupportedError, OSError),
+    (C.FI_EOPNOTSUPP, aiofabric.NotSupportedError, OSError),
+    (C.FI_ENOPROTOOPT, aiofabric.NotSupportedError, OSError),
+    (C.FI_EBADFLAGS, aiofabric.NotSupportedError, OSError),
+    (C.FI_EINVAL, aiofabric.FabricError, OSError),
+]
+
+
+@pytest.mark.parametrize(("code", "situation", "builtin"), SITUATIONS)
+def test_a_code_becomes_its_situation(code: int, situation: type[OSError], builtin: type[OSError]) -> None:
+    with pytest.raises(builtin) as caught:
+        check(-code, "fi_something")
+    assert type(caught.value) is situation
+    assert caught.value.errno == code
+    assert isinstance(caught.value, aiofabric.FabricError)
+
+
+@pytest.mark.parametrize("rc", [0, 1, 88])
+def test_a_success_is_returned(rc: int) -> None:
+    assert check(rc, "fi_cq_read") == rc
+
+
+@pytest.mark.parametrize("code", [C.FI_EACCES, C.FI_EPERM, C.FI_ENOKEY])
+@pytest.mark.parametrize("call", ["fi_read", "fi_writemsg", "fi_inject_write", "fi_fetch_atomic", "fi_atomicv"])
+def test_access_denied_is_remote_for_rma_and_local_elsewhere(code: int, call: str) -> None:
+    assert type(from_errno(code, call)) is aiofabric.RemoteAccessError
+    assert type(from_errno(code, "fi_mr_reg")) is aiofabric.FabricError
+
+
+def test_the_text_says_what_happened_with_whom_and_what_to_do() -> None:
+    error = from_errno(
+        C.FI_ECONNREFUSED,
+        "fi_connect",
+        peer="127.0.0.1:7471",
+        provider_errno=-7,
+        provider_text="no such port",
+        detail="The listener closed.",
+    )
+    assert str(error) == (
+        "fi_connect with 127.0.0.1:7471: Connection refused [FI_ECONNREFUSED], provider says no such port. "
+        f"The listener closed. {error.cure}"
+    )
+    assert (error.call, error.peer, error.provider_errno) == ("fi_connect", "127.0.0.1:7471", -7)
+
+
+@pytest.mark.parametrize("code", sorted({code for code, _, _ in SITUATIONS} - {C.FI_EINVAL}))
+def test_every_situation_has_a_cure(code: int) -> None:
+    assert from_errno(code, "call").cure
+
+
+@pytest.mark.parametrize("code", [C.FI_EADDRINUSE, C.FI_ENOMEM, C.FI_EBUSY, C.FI_ENOKEY])
+def test_common_codes_without_a_class_have_one_too(code: int) -> None:
+    assert errors._CURES[code] in str(from_errno(code, "fi_listen"))
+
+
+def test_extra_facts_have_a_resting_value() -> None:
+    assert aiofabric.FabricConnectionRefusedError(C.FI_ECONNREFUSED, "fi_connect").param == b""
+    truncated = aiofabric.TruncatedMessageError(C.FI_ETRUNC, "fi_recv")
+    assert (truncated.size, truncated.limit) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(C.FI_ETRUNC, "FI_ETRUNC"), (errno.ECONNRESET, "FI_ECONNRESET"), (31337, "FI_31337")],
+)
+def test_a_code_has_its_name(code: int, name: str) -> None:
+    assert error_name(code) == name
+
+
+def test_an_error_crosses_processes() -> None:
+    error = aiofabric.FabricConnectionRefusedError(C.FI_ECONNREFUSED, "fi_connect", peer="somebody")
+    error.param = b"go away"
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), again.param, again.errno) == (str(error), b"go away", error.errno)
+
+
+def test_words_are_libfabrics() -> None:
+    assert from_errno(C.FI_ETRUNC, "fi_recv").strerror == "Truncation error"
+
+
+def test_words_come_without_a_library_too() -> None:
+    child = run_in_child("""
+        from aiofabric import _ffi, errors
+        assert str(errors.from_errno(111, "fi_connect")).startswith("fi_connect: Connection refused [FI_ECONN")
+        assert str(errors.from_errno(265, "fi_recv")).startswith("fi_recv: ETRUNC [FI_ETRUNC]")
+        assert not _ffi.is_loaded()
+        """)
+    assert child.status == 0, child.err

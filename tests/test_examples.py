@@ -1,0 +1,131 @@
+"""Every example runs as a user would run it, and the demo notices a byte that differs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SMALL = [path for path in sorted(EXAMPLES.glob("*.py")) if path.name != "demo.py"]
+PATIENCE = 30
+
+SAYS = {
+    "message_echo.py": ["Ada says one", "Grace says three"],
+    "anyio_timeout.py": ["no answer within 0.1 s", "the answer to everything", "in time"],
+    "byte_stream.py": ["same digest: True"],
+    "rpc_service.py": ["0.01 squared is 0.0001", "60 takes longer than 0.1 s", "gives up 60", "0.02 squared is 0.0004"],
+    "pipeline.py": ["the source was held up: True", "the sink's total: 159600"],
+    "grpc_over_fabric.py": ["hello, fabric", "g-R-P-C"],
+    "http_over_fabric.py": ["200 hello, request 0", "200 hello, request 9", "1 connection"],
+    "rma_numpy.py": ["row 3: [12. 13. 14. 15.]", "row 3: [120. 130. 140. 150.]"],
+}
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
+def test_example_runs(path: Path) -> None:
+    ended = run(path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    for words in SAYS[path.name]:
+        assert words in ended.stdout
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
+def test_example_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Not a multiple of any piece the demo moves."""
+    path = tmp_path / "a file.bin"
+    path.write_bytes(os.urandom(3_000_001))
+    return path
+
+
+def test_demo_moves_a_file_between_two_processes(file: Path) -> None:
+    ended = run(EXAMPLES / "demo.py", file)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    pids = set(re.findall(r"^(?:server|client): pid (\d+)", ended.stdout, re.MULTILINE))
+    assert len(pids) == 2
+    for words in (
+        "3,000,001 bytes",
+        "messages",
+        "remote read",
+        "remote write",
+        "MB/s",
+        "median",
+        "Every byte",
+    ):
+        assert words in ended.stdout
+
+
+def test_demo_moves_a_single_byte(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"1")
+    assert run(EXAMPLES / "demo.py", tmp_path / "one").returncode == 0
+
+
+# One byte changes on its way: the demo itself is untouched, the transfer under it lies.
+LIE = """
+import runpy, sys
+import aiofabric
+
+async def lie(self, local, remote, *, honest=aiofabric.MessageEndpoint.{verb}):
+    {body}
+
+aiofabric.MessageEndpoint.{verb} = lie
+sys.argv = sys.argv[1:]
+sys.path.insert(0, {examples!r})
+import demo
+demo.main()
+"""
+LIES = {
+    "read_into": "count = await honest(self, local, remote); local[-1] ^= 1; return count",
+    "write": "changed = bytearray(local); changed[-1] ^= 1; return await honest(self, changed, remote)",
+}
+
+
+@pytest.mark.parametrize("verb", LIES)
+def test_demo_fails_when_one_byte_differs(verb: str, file: Path) -> None:
+    source = LIE.format(verb=verb, body=LIES[verb], examples=str(EXAMPLES))
+    ended = run("-c", source, EXAMPLES / "demo.py", file)
+    assert ended.returncode != 0
+    assert "differs" in ended.stderr
+
+
+def test_demo_ends_when_its_server_is_killed(file: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, EXAMPLES / "demo.py", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        server = re.match(r"server: pid (\d+)", demo.stdout.readline())
+        assert server is not None
+        os.kill(int(server[1]), signal.SIGKILL)
+        _, stderr = demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == 1
+    assert re.fullmatch("demo: .*\n", stderr)
+
+
+@pytest.mark.parametrize("name", ["absent", "empty", "."])
+def test_demo_refuses_what_it_cannot_move(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    ended = run(EXAMPLES / "demo.py", tmp_path / name)
+    assert ended.returncode == 2
+    assert "not a file with something in it" in ended.stderr

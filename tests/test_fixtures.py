@@ -1,0 +1,164 @@
+"""The suite's own tools: helpers that bring the truth from other processes, and checks that can fail."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sniffio
+
+from tests.fixtures.children import Child, ChildFailed, Parent, run_in_child
+from tests.fixtures.providers import Pair
+
+ROOT = Path(__file__).parent.parent
+
+
+def stumble(parent: Parent) -> None:
+    raise ValueError("the reason")
+
+
+def crash(parent: Parent) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def wait_for_ever(parent: Parent) -> None:
+    parent.tell("waiting")
+    parent.hear()
+
+
+async def add(parent: Parent, first: int) -> int:
+    parent.tell((os.getpid(), sniffio.current_async_library()))
+    second: int = await parent.ahear()
+    return first + second
+
+
+@pytest.mark.anyio
+async def test_child_runs_on_the_loop_of_the_test(child: Callable[..., Child]) -> None:
+    peer = child(add, 3)
+    assert await peer.ahear() == (peer.pid, sniffio.current_async_library())
+    peer.tell(4)
+    assert await peer.aresult() == 7
+
+
+def test_traceback_comes_back_from_the_child(child: Callable[..., Child]) -> None:
+    with pytest.raises(ChildFailed, match=r"in stumble\n(.*\n)*ValueError: the reason"):
+        child(stumble).result()
+
+
+def test_signal_of_a_crashed_child_is_named(child: Callable[..., Child]) -> None:
+    with pytest.raises(ChildFailed, match="SIGSEGV"):
+        child(crash).hear()
+
+
+def test_silent_child_is_not_waited_for_in_vain(child: Callable[..., Child]) -> None:
+    peer = child(wait_for_ever)
+    assert peer.hear() == "waiting"
+    with pytest.raises(ChildFailed, match="nothing from process"):
+        peer.hear(patience=0.01)
+
+
+def test_crash_in_a_cage_is_a_result() -> None:
+    ended = run_in_child("import os; print('before', flush=True); os.abort()")
+    assert (ended.signal, ended.out) == (signal.SIGABRT, "before\n")
+
+
+@pytest.mark.anyio
+async def test_pair_is_connected(pair: Pair) -> None:
+    async with pair(recv_count=4) as (active, passive):
+        await active.send(b"from the active side")
+        assert await passive.recv() == b"from the active side"
+        await passive.send(b"from the passive side")
+        assert await active.recv() == b"from the passive side"
+        assert active.recv_count == passive.recv_count == 4
+
+
+def run_suite(directory: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A session of its own over one file, with this suite's fixtures."""
+    (directory / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (directory / "test_it.py").write_text(source)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(directory),
+    ]
+    return subprocess.run(
+        [*command, *arguments, str(directory)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+LEAKS = {
+    "descriptor": "import os\ndef test_it():\n    os.dup(1)",
+    "reader": """
+import asyncio, os
+def test_it():
+    async def forget():
+        r, w = os.pipe()
+        asyncio.get_running_loop().add_reader(r, print)
+        os.close(r), os.close(w)
+    asyncio.run(forget())
+""",
+    "resource": """
+import aiofabric
+def test_it():
+    global fabric
+    tcp = aiofabric.Hints(fabric_attr=aiofabric.FabricAttr(prov_name="tcp"))
+    fabric = aiofabric.Fabric(aiofabric.getinfo(hints=tcp)[0])
+""",
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("what", LEAKS)
+def test_what_a_test_leaves_behind_fails_it(what: str, tmp_path: Path) -> None:
+    ended = run_suite(tmp_path, LEAKS[what])
+    assert "1 passed, 1 error" in ended.stdout, ended.stdout
+
+
+@pytest.mark.once
+def test_crash_of_the_previous_run_is_told(tmp_path: Path) -> None:
+    run_suite(tmp_path, "import os\ndef test_it():\n    os.abort()")
+    ended = run_suite(tmp_path, "def test_it(): pass")
+    assert "a previous run crashed or was killed (main, in test_it.py::test_it)" in ended.stdout
+
+
+TURNS = """
+import os, pathlib, time, pytest
+others = pathlib.Path({marks!r})
+mine = others / str(os.getpid())
+
+@pytest.fixture
+def inside():
+    mine.touch()
+    yield
+    mine.unlink()
+
+@pytest.mark.parametrize("n", range(30))
+def test_together(n, inside): time.sleep(0.002)
+
+@pytest.mark.alone
+@pytest.mark.parametrize("n", range(3))
+def test_alone(n, inside):
+    time.sleep(0.02)
+    assert list(others.iterdir()) == [mine]
+"""
+
+
+@pytest.mark.once
+def test_alone_means_nobody_else_of_the_run(tmp_path: Path) -> None:
+    marks, suite = tmp_path / "marks", tmp_path / "suite"
+    marks.mkdir()
+    suite.mkdir()
+    ended = run_suite(suite, TURNS.format(marks=str(marks)), "--dist=each", "--tx=2*popen")
+    assert "66 passed" in ended.stdout, ended.stdout

@@ -1,0 +1,60 @@
+"""One reading of everything: gauges follow what is open, counters never shrink."""
+
+import threading
+from itertools import pairwise
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from aiofabric.metrics import FAMILIES, read
+from tests.fixtures.providers import Pair
+
+
+def values() -> dict[tuple[str, str], int]:
+    return {(sample.name, sample.label): sample.value for sample in read()}
+
+
+@pytest.mark.anyio
+async def test_counters_never_shrink_over_a_connections_life(pair: Pair) -> None:
+    readings = [values()]
+    async with pair() as (active, passive):
+        readings.append(values())
+        for _ in range(10):
+            await active.send(b"to")
+            await passive.recv()
+        readings.append(values())
+    readings.append(values())
+    counters = {name for name, family in FAMILIES.items() if family.kind == "counter"}
+    for before, after in pairwise(readings):
+        for key, count in before.items():
+            if key[0] in counters:
+                assert after[key] >= count, key
+    last, first = readings[-1], readings[0]
+    assert last["messages", "tcp"] - first.get(("messages", "tcp"), 0) == 10
+    assert last["bytes", "tcp"] - first.get(("bytes", "tcp"), 0) == 20
+    assert ("endpoints", "tcp") not in last
+
+
+@pytest.mark.anyio
+async def test_readings_of_another_thread_disturb_nothing(pair: Pair) -> None:
+    done = threading.Event()
+    readings: list[int] = []
+
+    def keep_reading() -> None:
+        while not done.is_set():
+            readings.append(len(read()))
+
+    async with pair() as (active, passive), anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, keep_reading)
+        for _ in range(500):
+            async with anyio.create_task_group() as both:
+                both.start_soon(active.send, bytes(5000))
+                both.start_soon(passive.recv)
+        done.set()
+    assert readings
+
+
+def test_the_order_is_that_of_the_families() -> None:
+    places = [list(FAMILIES).index(sample.name) for sample in read()]
+    assert places == sorted(places)

@@ -1,0 +1,100 @@
+"""Aliases of endpoints: other default flags, the same endpoint."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric import Caps, FabricConnectionResetError, MessageEndpoint, NotSupportedError, OpFlags
+from tests.fixtures.peers import peers
+from tests.fixtures.providers import Pair
+
+pytestmark = pytest.mark.anyio
+
+BIG = bytes(5000)
+
+
+@asynccontextmanager
+async def sockets_pair() -> AsyncIterator[tuple[MessageEndpoint, MessageEndpoint]]:
+    """The one provider here that has aliases."""
+    accepted = []
+
+    async def accept(listener: aiofabric.Listener) -> None:
+        accepted.append(await (await listener.accept_request()).accept())
+
+    async with aiofabric.listen("127.0.0.1", provider="sockets") as listener, anyio.create_task_group() as tg:
+        tg.start_soon(accept, listener)
+        active = await aiofabric.connect(listener.address, provider="sockets")
+    async with active, accepted[0] as passive:
+        yield active, passive
+
+
+async def test_an_alias_has_flags_of_its_own() -> None:
+    async with sockets_pair() as (active, passive):
+        async with active.alias(OpFlags.DELIVERY_COMPLETE) as alias:
+            assert alias.settings.tx_flags == OpFlags.DELIVERY_COMPLETE
+            assert active.settings.tx_flags == OpFlags.TRANSMIT_COMPLETE
+            await alias.send(BIG)
+            await active.send(b"after")
+            assert await passive.recv() == BIG
+            assert await passive.recv() == b"after"
+            await passive.send(b"to both")
+            assert await alias.recv() == b"to both"
+        assert not active.closed
+        await active.send(b"still there")
+        assert await passive.recv() == b"still there"
+
+
+async def test_closing_the_endpoint_closes_its_aliases_first() -> None:
+    async with sockets_pair() as (active, _):
+        alias = active.alias(OpFlags.COMPLETION)
+        active.close()
+        assert alias.closed
+        with pytest.raises(ClosedResourceError):
+            await alias.send(BIG)
+
+
+async def test_what_was_posted_through_a_closed_alias_goes_on() -> None:
+    async with sockets_pair() as (active, passive):
+        alias = active.alias(OpFlags.TRANSMIT_COMPLETE)
+        answered: list[BaseException | None] = []
+        for _ in range(8):
+            alias.send_nowait(bytes(60_000), answered.append)
+        alias.close()
+        for _ in range(8):
+            assert len(await passive.recv()) == 60_000
+        with anyio.fail_after(5):
+            while len(answered) < 8:
+                await active._handle.source.driver.breathe()
+        assert answered == [None] * 8
+
+
+async def test_the_loss_of_the_peer_is_the_alias_s_too() -> None:
+    async with sockets_pair() as (active, passive):
+        alias = active.alias(OpFlags.COMPLETION)
+        passive.close()
+        with pytest.raises(FabricConnectionResetError):
+            await active.recv()
+        with pytest.raises(FabricConnectionResetError):
+            await alias.send(BIG)
+        assert alias.closed
+
+
+async def test_aliases_of_connectionless_endpoints() -> None:
+    async with peers("sockets", Caps.MSG) as (one, other, peer, back):
+        async with one.alias(OpFlags.DELIVERY_COMPLETE) as alias:
+            await alias.send(BIG, to=peer)
+            assert await other.recv() == BIG
+            await other.send(b"back", to=back)
+            assert await alias.recv() == b"back"
+        await one.send(b"on", to=peer)
+        assert await other.recv() == b"on"
+
+
+async def test_tcp_has_none(pair: Pair) -> None:
+    async with pair() as (active, _):
+        with pytest.raises(NotSupportedError, match=r"fi_ep_alias: .*FI_ENOSYS"):
+            active.alias(OpFlags.COMPLETION)

@@ -1,0 +1,92 @@
+"""Where connect and listen go, and what they refuse before they go anywhere."""
+
+import mmap
+import socket
+from typing import Any
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import Address, FabricConnectionResetError
+from tests.fixtures.providers import Pair
+
+
+async def connected(listener: aiofabric.Listener, *where: Any, **options: Any) -> None:
+    """Connect and part."""
+    async with anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            (await (await listener.accept_request()).accept()).close()
+
+        tasks.start_soon(accept)
+        with anyio.fail_after(5):
+            async with await aiofabric.connect(*where, **options) as endpoint:
+                with pytest.raises(FabricConnectionResetError):  # who leaves first might leave too early
+                    await endpoint.recv()
+
+
+@pytest.mark.anyio
+async def test_listens_at_a_whole_address(provider: str) -> None:
+    async with aiofabric.listen("fi_sockaddr://127.0.0.1:0", provider=provider) as listener:
+        assert listener.address.port
+        await connected(listener, f"fi_sockaddr://127.0.0.1:{listener.address.port}", provider=provider)
+        await connected(listener, str(listener.address), provider=provider)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("node", [Address.from_ip("127.0.0.1", 7471), "fi_sockaddr://127.0.0.1:7471"])
+async def test_a_whole_address_leaves_no_room_for_a_service(provider: str, node: Any) -> None:
+    with pytest.raises(ValueError, match="no room for the service"):
+        await aiofabric.connect(node, 7471, provider=provider)
+    with pytest.raises(ValueError, match="no room for the service"):
+        async with aiofabric.listen(node, 7471, provider=provider):
+            pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("port", [-1, 1 << 16])
+async def test_no_such_port(provider: str, port: int) -> None:
+    with pytest.raises(ValueError, match="a port is 0 to 65535"):
+        await aiofabric.connect("127.0.0.1", port, provider=provider)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("param", [5, "text", [1, 2]])
+async def test_private_data_is_a_buffer(provider: str, param: Any) -> None:
+    with pytest.raises(TypeError):
+        await aiofabric.connect("127.0.0.1", 9, provider=provider, param=param)
+
+
+@pytest.mark.anyio
+async def test_waiting_is_one_of_its_kinds(provider: str) -> None:
+    with pytest.raises(TypeError, match="waiting"):
+        await aiofabric.connect("127.0.0.1", 9, provider=provider, waiting="fd")
+
+
+@pytest.mark.anyio
+async def test_what_is_gone_is_no_buffer(pair: Pair) -> None:
+    released = memoryview(bytearray(4))
+    released.release()
+    closed = mmap.mmap(-1, 4096)
+    closed.close()
+    async with pair() as (active, passive):
+        for buffer, words in ((released, "released"), (closed, "closed")):
+            with pytest.raises(BufferError, match=words):
+                await active.send(buffer)
+            with pytest.raises(BufferError, match=words):
+                await passive.recv_into(buffer)
+
+
+@pytest.mark.anyio
+async def test_every_address_of_a_name_is_tried(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = socket.getaddrinfo
+
+    def debians(host: Any, *rest: Any, **options: Any) -> list[Any]:  # its /etc/hosts has localhost twice
+        names = ["::1", "127.0.0.1"] if host in ("localhost", b"localhost") else [host]
+        return [found for name in names for found in system(name, *rest, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", debians)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        await connected(listener, "localhost", listener.address.port, provider=provider)
+        await connected(listener, "localhost", str(listener.address.port), provider=provider)

@@ -1,0 +1,217 @@
+"""Remote memory over a connection: read, write, their bounds, and what a peer's access never does to us."""
+
+import mmap
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aiofabric
+from aiofabric import Access, RemoteRegion
+from tests.fixtures.providers import Pair
+
+MIB = 1 << 20
+BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
+
+MEMORY: dict[str, Callable[[int], Any]] = {
+    "bytearray": bytearray,
+    "mmap": lambda size: mmap.mmap(-1, size),
+    "numpy": lambda size: np.zeros(size // 8),
+    "memoryview": lambda size: memoryview(bytearray(size + 2))[1:-1],
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", MEMORY)
+async def test_write_and_read_back(pair: Pair, kind: str) -> None:
+    data = random.Random(1).randbytes(8192)
+    memory, back = MEMORY[kind](8192), MEMORY[kind](8192)
+    async with pair() as (active, passive), passive.domain.register(memory, access=BOTH) as region:
+        await passive.send(region.remote.pack())
+        remote = RemoteRegion.unpack(await active.recv())
+        assert remote == region.remote
+        assert await active.write(data, remote) == 8192
+        assert await active.read_into(back, remote) == 8192
+        assert await active.read(remote) == data
+    for each in (memory, back):
+        assert bytes(memoryview(each).cast("B")) == data
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [1, 128, 129, 65536, MIB + 1, 64 * MIB])
+async def test_sizes_both_ways(pair: Pair, size: int) -> None:
+    data = np.random.default_rng(size).integers(0, 255, size, dtype=np.uint8)
+    memory = np.zeros(size, dtype=np.uint8)
+    async with pair() as (active, passive), active.domain.register(memory, access=BOTH) as region:
+        assert await passive.write(data, region.remote) == size
+        assert np.array_equal(np.frombuffer(await passive.read(region.remote), dtype=np.uint8), data)
+        assert np.array_equal(memory, data)
+
+
+@pytest.mark.anyio
+async def test_parts_are_taken_by_byte_range(pair: Pair) -> None:
+    memory = bytearray(range(256))
+    async with pair() as (active, passive), passive.domain.register(memory, access=BOTH) as region:
+        remote = region.remote
+        assert await active.read(remote[10:20]) == bytes(range(10, 20))
+        assert await active.read(remote[100:][5:7]) == bytes([105, 106])
+        await active.write(b"###", remote[1:4])
+        assert await active.read(remote[:5]) == b"\x00###\x04"
+        assert await active.read(remote[7:7]) == b""
+    assert memory[:5] == b"\x00###\x04"
+
+
+@pytest.mark.anyio
+async def test_range_outside_is_refused_before_posting(pair: Pair) -> None:
+    async with pair() as (active, passive), passive.domain.register(bytearray(100), access=BOTH) as region:
+        remote = region.remote
+        for wrong in (slice(0, 101), slice(-1, 5), slice(60, 50), slice(101, None)):
+            with pytest.raises(IndexError):
+                remote[wrong]
+        with pytest.raises(IndexError):
+            await active.write(bytes(101), remote)
+        with pytest.raises(IndexError):
+            await active.read_into(bytearray(11), remote[90:])
+        with pytest.raises(BufferError):
+            await active.read_into(b"read-only", remote)
+        assert active.statistics().sends == 0
+        assert await active.read(remote[:1]) == b"\x00"  # the connection never noticed
+
+
+@pytest.mark.anyio
+async def test_lying_about_the_range_ends_the_connection_and_nothing_else(pair: Pair) -> None:
+    """The target's provider checks key, bounds and access; tcp then drops the connection."""
+    memory = bytearray(100)
+    guard = bytes(memory)
+    async with pair() as (active, passive), passive.domain.register(memory, access=Access.REMOTE_READ) as region:
+        true = region.remote
+        lie = RemoteRegion(true.address, true.key, 1 << 20)
+        with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError):
+            await active.read(lie)
+        with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError):
+            await passive.recv()
+    assert memory == guard
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", ["key", "access", "closed region"])
+async def test_access_that_was_not_granted_is_refused(pair: Pair, what: str) -> None:
+    memory = bytearray(100)
+    async with pair() as (active, passive):
+        access = Access.REMOTE_READ if what == "access" else BOTH
+        with passive.domain.register(memory, access=access) as region:
+            remote = region.remote
+            if what == "key":
+                remote = RemoteRegion(remote.address, remote.key ^ 1, remote.length)
+            if what != "closed region":
+                with suppress(aiofabric.FabricConnectionError):
+                    await active.write(b"x" * 100, remote)  # complete for tcp when it is in the socket
+                with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError):
+                    await active.recv()
+        if what == "closed region":
+            with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError):
+                await active.read(remote)
+    assert memory == bytes(100)
+
+
+@pytest.mark.anyio
+async def test_write_with_remote_data_is_no_message(pair: Pair) -> None:
+    """The completion that it causes at the target is about nobody's operation there."""
+    async with pair() as (active, passive), passive.domain.register(bytearray(64), access=BOTH) as region:
+        for n in range(300):  # every transfer entry of the provider has been somebody's
+            await active.send(b"%d" % n)
+            assert await passive.recv() == b"%d" % n
+        for n in range(300):
+            await active.write(b"%064d" % n, region.remote, remote_data=n)
+            if n % 3 == 0:
+                await active.send(b"%d" % n)
+                assert await passive.recv() == b"%d" % n
+        assert await active.read(region.remote) == b"%064d" % 299
+        assert passive.recv_nowait() is None
+        pool = passive.statistics().pool
+        assert pool is not None
+        assert pool.messages == 400
+
+
+@pytest.mark.anyio
+async def test_memory_is_held_while_registered_and_free_afterwards(pair: Pair) -> None:
+    async with pair() as (_, passive):
+        memory = bytearray(100)
+        with passive.domain.register(memory, access=BOTH) as region, pytest.raises(BufferError):
+            memory.append(1)
+        memory.append(1)
+        assert region.closed
+        region.close()
+
+
+@pytest.mark.anyio
+async def test_memory_that_would_be_written_must_be_writable(pair: Pair) -> None:
+    async with pair() as (_, passive):
+        with pytest.raises(BufferError):
+            passive.domain.register(b"read-only", access=Access.REMOTE_WRITE)
+        with passive.domain.register(b"read-only", access=Access.REMOTE_READ):
+            pass
+        with pytest.raises(BufferError):
+            passive.domain.register(np.zeros((8, 8))[:, ::2], access=BOTH)
+        with pytest.raises(ValueError, match="empty"):
+            passive.domain.register(bytearray(), access=BOTH)
+
+
+@pytest.mark.anyio
+async def test_regions_of_a_domain_have_keys_of_their_own(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        memory = bytearray(b"abc")
+        regions = [passive.domain.register(memory, access=Access.REMOTE_READ) for _ in range(50)]
+        assert len({r.key for r in regions}) == 50
+        with passive.domain.register(memory, access=Access.REMOTE_READ, key=7):
+            with pytest.raises(aiofabric.FabricError):
+                passive.domain.register(memory, access=Access.REMOTE_READ, key=7)
+            assert await active.read(RemoteRegion(0, 7, 3)) == b"abc"
+        for region in regions:
+            region.close()
+
+
+@pytest.mark.anyio
+async def test_many_at_once_and_in_any_order(pair: Pair) -> None:
+    """More than the transmit limit, reads and writes mixed; each ends with its own answer."""
+    size, count = 512, 600
+    memory = bytearray(size * count)
+    async with pair() as (active, passive), passive.domain.register(memory, access=BOTH) as region:
+
+        async def there_and_back(n: int) -> None:
+            part = region.remote[n * size : (n + 1) * size]
+            data = n.to_bytes(4, "big") * (size // 4)
+            await active.write(data, part)
+            assert await active.read(part) == data
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(count):
+                tasks.start_soon(there_and_back, n)
+        assert active.statistics().sends == 0
+    assert memory == b"".join(n.to_bytes(4, "big") * (size // 4) for n in range(count))
+
+
+@pytest.mark.anyio
+async def test_target_needs_no_receive_and_no_awaiting_task(pair: Pair) -> None:
+    memory = bytearray(MIB)
+    async with pair(recv_size=None) as (active, passive), passive.domain.register(memory, access=BOTH) as region:
+        for _ in range(20):
+            await active.write(bytes(MIB), region.remote)
+            await active.read(region.remote)
+
+
+def test_remote_region_packs_to_what_it_was() -> None:
+    region = RemoteRegion(2**64 - 1, 2**63, 5)
+    assert RemoteRegion.unpack(region.pack()) == region
+    assert RemoteRegion.unpack(memoryview(bytearray(region.pack()))) == region
+    for wrong in (b"", region.pack()[:-1], region.pack() + b"x"):
+        with pytest.raises(ValueError, match="24 bytes"):
+            RemoteRegion.unpack(wrong)
+    with pytest.raises(TypeError):
+        region[3]  # type: ignore[index]
+    with pytest.raises(ValueError, match="step"):
+        region[::2]

@@ -1,0 +1,167 @@
+"""What providers may ask of the application (mode bits), shown against doubles: none here asks for it."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+import aiofabric
+from aiofabric import Caps, EndpointType, Info, MessageTooLongError, Mode, NotSupportedError
+from aiofabric._ffi import constants, ffi, lib
+from aiofabric.cq.operation import State
+from aiofabric.cq.queue import CompletionQueue
+from aiofabric.transport import discover, rdm
+from aiofabric.transport.pool import PoolBuffer
+from tests.cq.manual import Endpoint
+from tests.fixtures.peers import peers
+
+PREFIX = 40  # bytes, as verbs and efa datagrams have
+
+
+class Prefixed:
+    """udp as a provider that puts 40 bytes of its own before each message, and checks that they are there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        send, recv, read, find = lib.fi_send, lib.fi_recv, CompletionQueue.read, discover.find
+
+        def prefixed_send(ep: Any, buf: Any, length: int, desc: Any, *rest: Any) -> int:
+            assert length >= PREFIX, "no room for the provider's header"
+            assert bytes(ffi.buffer(buf, PREFIX)) == bytes(PREFIX)
+            return send(ep, buf + PREFIX, length - PREFIX, desc, *rest)
+
+        def prefixed_recv(ep: Any, buf: Any, length: int, desc: Any, *rest: Any) -> int:
+            assert length >= PREFIX, "no room for the provider's header"
+            ffi.memmove(buf, b"\xee" * PREFIX, PREFIX)
+            return recv(ep, buf + PREFIX, length - PREFIX, desc, *rest)
+
+        def prefixed_read(queue: CompletionQueue, window: int = 0) -> Any:
+            entries = read(queue, window)
+            if entries is None:
+                return None
+            received = constants.FI_RECV
+            return [(*e[:2], e[2] + PREFIX, *e[3:]) if e[1] & received else e for e in entries]
+
+        async def prefixed_find(*args: Any, **options: Any) -> Info:
+            info = await find(*args, **options)
+            attr = replace(info.ep_attr, msg_prefix_size=PREFIX)
+            object.__setattr__(info, "ep_attr", attr)
+            object.__setattr__(info, "mode", info.mode | Mode.MSG_PREFIX)
+            return info
+
+        def no_inject(*_: Any) -> int:
+            raise AssertionError("an injected message would have no prefix")
+
+        monkeypatch.setattr(lib, "fi_send", prefixed_send)
+        monkeypatch.setattr(lib, "fi_recv", prefixed_recv)
+        monkeypatch.setattr(lib, "fi_inject", no_inject)
+        monkeypatch.setattr(CompletionQueue, "read", prefixed_read)
+        monkeypatch.setattr(rdm, "find", prefixed_find)
+
+
+@pytest.fixture
+def prefixed(monkeypatch: pytest.MonkeyPatch) -> Prefixed:
+    return Prefixed(monkeypatch)
+
+
+@pytest.mark.anyio
+async def test_messages_behind_a_prefix(prefixed: Prefixed) -> None:
+    async with (
+        aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp", recv_size=1000) as one,
+        aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp", recv_size=1000) as other,
+    ):
+        peer = await one.add_peer(other.local_address)
+        assert other.recv_size == 1000
+        await one.send(b"short", to=peer)
+        assert await other.recv() == b"short"
+        await one.send([b"in ", b"pieces ", bytes(500)], to=peer)
+        assert await other.recv() == b"in pieces " + bytes(500)
+        await one.send(bytes(1000), to=peer)
+        async with other.recv_view() as view:
+            assert bytes(view) == bytes(1000)
+        await one.send(b"", to=peer)
+        room = bytearray(10)
+        assert await other.recv_into(room) == 0
+        assert one.try_send(b"x", to=peer) is False
+        with pytest.raises(MessageTooLongError):
+            await one.send(bytes(one.max_message_size + 1), to=peer)
+
+
+@pytest.mark.anyio
+async def test_direct_receives_have_no_room_for_a_prefix(prefixed: Prefixed) -> None:
+    with pytest.raises(NotSupportedError, match="its own bytes before each message"):
+        async with aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp", recv_size=None):
+            pass
+
+
+def test_a_peer_s_write_that_used_a_receive_up_has_it_posted_again() -> None:
+    """FI_RX_CQ_DATA: the write's data comes as the completion of a receive in which there is nothing."""
+    endpoint = Endpoint()
+    endpoint.source.rx_cq_data = True
+    transfer = endpoint.submit("receive")
+    address = transfer.slot.address
+    endpoint.queue.complete(address, flags=constants.FI_REMOTE_WRITE | constants.FI_REMOTE_CQ_DATA, data=7)
+    endpoint.driver.settle_down()
+    assert transfer.state is State.POSTED
+    assert endpoint.posted == [address, address]
+    endpoint.queue.complete(address, flags=constants.FI_RECV, length=3)
+    endpoint.driver.settle_down()
+    assert (transfer.state, transfer.length) == (State.SETTLED, 3)
+    endpoint.close()
+
+
+def test_a_receive_that_cannot_be_posted_again_fails() -> None:
+    endpoint = Endpoint()
+    endpoint.source.rx_cq_data = True
+    transfer = endpoint.submit("receive")
+    endpoint.answers.append(-constants.FI_EINVAL)
+    endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
+    endpoint.driver.settle_down()
+    assert transfer.state is State.SETTLED
+    assert isinstance(transfer.error, aiofabric.FabricError)
+    endpoint.close()
+
+
+def test_without_the_mode_a_peer_s_write_touches_no_receive() -> None:
+    """tcp leaves an earlier transfer's context in such a completion."""
+    endpoint = Endpoint()
+    transfer = endpoint.submit("receive")
+    endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
+    endpoint.driver.settle_down()
+    assert transfer.state is State.POSTED
+    assert len(endpoint.posted) == 1
+    endpoint.close()
+
+
+def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
+    class Pool:
+        posted = 1
+        recycled: ClassVar[list[Any]] = []
+        recycle = recycled.append
+
+    buffer = PoolBuffer(Pool(), 0, None, ())  # type: ignore[arg-type]
+    buffer.posted = True
+    buffer.consumed()
+    assert (buffer.posted, buffer.pool.posted, Pool.recycled) == (False, 0, [buffer])
+
+
+@pytest.mark.anyio
+async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FI_ASYNC_IOV: the provider may read the array when it gets to it, so it has to be there still."""
+    seen: list[Any] = []
+    sendv = lib.fi_sendv
+
+    def late_reader(ep: Any, iov: Any, *rest: Any) -> int:
+        seen.append(ffi.cast("uintptr_t", iov))
+        return sendv(ep, iov, *rest)
+
+    monkeypatch.setattr(lib, "fi_sendv", late_reader)
+    async with peers("tcp;ofi_rxm", Caps.MSG, recv_size=1 << 20) as (one, other, peer, _):
+        await one.send(b"connect", to=peer)
+        await other.recv()
+        route = one._handle.route_to(peer)
+        transfer = route.post([bytes(100_000), bytes(100_000)])
+        pins, iov = transfer.pins
+        assert ffi.cast("uintptr_t", iov) == seen[0]
+        assert (iov[0].iov_base, iov[1].iov_len) == (pins[0], 100_000)
+        assert len(await other.recv()) == 200_000
+        await route.drained()

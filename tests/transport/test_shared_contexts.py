@@ -1,0 +1,176 @@
+"""Shared receive and transmit contexts: one pool, one queue, many connections."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric import (
+    Domain,
+    EndpointType,
+    EpAttr,
+    FabricAttr,
+    Hints,
+    MessageEndpoint,
+    NotSupportedError,
+    SharedReceive,
+    SharedTransmit,
+)
+from aiofabric.info import SHARED_CONTEXT
+
+pytestmark = pytest.mark.anyio
+
+
+def open_domain(provider: str, **attr: int) -> Domain:
+    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=EndpointType.MSG, **attr))  # type: ignore[arg-type]
+    return Domain(aiofabric.getinfo("127.0.0.1", hints=hints)[0])
+
+
+@pytest.fixture(params=["tcp", "sockets"])
+def with_srx(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@asynccontextmanager
+async def connections(
+    provider: str, count: int, **accepting: Any
+) -> AsyncIterator[tuple[list[MessageEndpoint], list[MessageEndpoint]]]:
+    """That many connections: the connecting ends, and the accepted ones in the same order."""
+    accepted: list[MessageEndpoint] = []
+    async with AsyncExitStack() as stack:
+        listener = await stack.enter_async_context(aiofabric.listen("127.0.0.1", provider=provider, **accepting))
+
+        async def accept() -> None:
+            accepted.append(await (await listener.accept_request()).accept())
+
+        connected = []
+        for _ in range(count):
+            async with anyio.create_task_group() as tg:
+                tg.start_soon(accept)
+                connected.append(
+                    await stack.enter_async_context(await aiofabric.connect(listener.address, provider=provider))
+                )
+            await stack.enter_async_context(accepted[-1])
+        yield connected, accepted
+
+
+async def test_one_pool_takes_the_messages_of_all(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain, recv_count=8) as shared:
+        async with connections(with_srx, 3, shared_receive=shared) as (senders, receivers):
+            for number, sender in enumerate(senders):
+                await sender.send(f"from {number}".encode(), remote_data=number)
+            got = [await shared.recv() for _ in senders]
+            assert sorted(got) == [b"from 0", b"from 1", b"from 2"]
+            assert all(message == f"from {message.remote_data}".encode() for message in got)
+            assert {message.source for message in got} == {None}
+            await receivers[1].send(b"back")  # sending is each endpoint's own business
+            assert await senders[1].recv() == b"back"
+            assert shared.statistics().messages == 3
+            assert repr(shared) == "<SharedReceive 3 endpoints>"
+
+
+async def test_more_messages_than_buffers(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain, recv_count=4) as shared:
+        async with connections(with_srx, 2, shared_receive=shared) as (senders, _), anyio.create_task_group() as tg:
+
+            async def send(sender: MessageEndpoint) -> None:
+                for _ in range(50):
+                    await sender.send(bytes(1000))
+
+            for sender in senders:
+                tg.start_soon(send, sender)
+            for _ in range(100):
+                assert len(await shared.recv()) == 1000
+
+
+async def test_the_loss_of_one_connection_is_no_matter_to_the_others(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain, recv_count=4) as shared:
+        async with connections(with_srx, 3, shared_receive=shared) as (senders, receivers):
+            receivers[0].close()
+            await senders[1].send(b"one")
+            assert await shared.recv() == b"one"
+            senders[1].close()
+            await senders[2].send(b"two")
+            assert await shared.recv() == b"two"
+
+
+async def test_an_endpoint_itself_cannot_receive(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
+        async with connections(with_srx, 1, shared_receive=shared) as (_, (receiver,)):
+            for receive in (receiver.recv, lambda: receiver.recv_into(bytearray(1))):
+                with pytest.raises(TypeError, match="arrives at its SharedReceive: receive there"):
+                    await receive()
+            with pytest.raises(TypeError, match="receive there"):
+                receiver.recv_nowait()
+            assert receiver.recv_size == 65536
+
+
+async def test_cancelling_a_receive_loses_nothing(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
+        async with connections(with_srx, 1, shared_receive=shared) as ((sender,), _):
+            with anyio.move_on_after(0.01):
+                await shared.recv()
+            await sender.send(b"late")
+            assert await shared.recv() == b"late"
+
+
+async def test_closing_closes_the_endpoints_first(with_srx: str) -> None:
+    async def wait(shared: SharedReceive) -> None:
+        with pytest.raises(ClosedResourceError):
+            await shared.recv()
+
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain:
+        shared = SharedReceive(domain)
+        async with connections(with_srx, 2, shared_receive=shared) as (_, receivers), anyio.create_task_group() as tg:
+            tg.start_soon(wait, shared)
+            await anyio.wait_all_tasks_blocked()
+            shared.close()
+            assert all(receiver.closed for receiver in receivers)
+
+
+async def test_connecting_ends_can_share_as_well(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
+        async with aiofabric.listen("127.0.0.1", provider=with_srx) as listener:
+
+            async def greet() -> None:
+                async with await (await listener.accept_request()).accept() as ep:
+                    await ep.send(b"hello")
+                    async for _ in ep:
+                        raise AssertionError("nobody sends here")
+
+            async with anyio.create_task_group() as tg:
+                for _ in range(2):
+                    tg.start_soon(greet)
+                async with AsyncExitStack() as stack:
+                    for _ in range(2):
+                        ep = await aiofabric.connect(listener.address, shared_receive=shared)
+                        await stack.enter_async_context(ep)
+                    assert [await shared.recv(), await shared.recv()] == [b"hello", b"hello"]
+
+
+async def test_a_shared_transmit_queue() -> None:
+    with open_domain("sockets", tx_ctx_cnt=SHARED_CONTEXT) as domain, SharedTransmit(domain) as shared:
+        async with connections("sockets", 2, shared_transmit=shared) as (connected, accepted):
+            for ep in accepted:
+                await ep.send(bytes(5000))
+            for ep in connected:
+                assert len(await ep.recv()) == 5000
+            assert repr(shared) == "<SharedTransmit 2 endpoints>"
+            shared.close()
+            assert all(ep.closed for ep in accepted)
+
+
+async def test_tcp_has_no_shared_transmit_queue() -> None:
+    with open_domain("tcp") as domain, pytest.raises(NotSupportedError, match=r"fi_stx_context: .*FI_ENOSYS"):
+        SharedTransmit(domain)
+
+
+async def test_connections_without_native_endpoints_share_nothing() -> None:
+    with pytest.raises(NotSupportedError, match="shm has no connected endpoints of its own"):
+        async with aiofabric.listen(provider="shm", prepare=print):
+            pass
