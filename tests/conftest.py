@@ -3,6 +3,7 @@
 pytest_plugins = [
     "tests.fixtures.header",
     "tests.fixtures.crashes",
+    "tests.fixtures.deadline",
     "tests.fixtures.once",
     "tests.fixtures.calls",
     "tests.fixtures.turns",

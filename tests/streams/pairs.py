@@ -31,11 +31,13 @@ async def over_fabric(provider: str) -> Channels:
     return channel, accepted[0]
 
 
-def clog(channel: ByteChannel) -> None:
-    """Send until not a single byte more goes out at once."""
+def clog(channel: ByteChannel) -> int:
+    """Send until not a single byte more goes out at once; return how many did."""
+    sent = 0
     for size in (1000, 1):
         while channel.try_send(memoryview(bytes(size))):
-            pass
+            sent += size
+    return sent
 
 
 async def over_messages(provider: str) -> tuple[MessageStream, MessageStream]:
