@@ -87,6 +87,7 @@ class Lane:
     """
 
     __slots__ = (
+        "_unparked",
         "grace",
         "idle",
         "in_parked",
@@ -112,6 +113,7 @@ class Lane:
         self.posted: dict[Transfer, None] = {}
         self.waiting = _NOBODY
         self.idle: list[Waiter] = []  # who waits for the lane to be empty
+        self._unparked: list[Waiter] = []  # and who waits for nothing to be parked
         self.in_parked = False
         self.refused = False  # the provider said -FI_EAGAIN to the oldest parked operation
 
@@ -175,7 +177,7 @@ class Lane:
         if self.waiting:
             self.source.park(self)
         else:
-            self._wake_idle()
+            self._tell()
         return moved
 
     def home(self, transfer: Transfer) -> None:
@@ -188,15 +190,28 @@ class Lane:
             source.abandoned -= 1
         self.posted.pop(transfer, None)
         if self.idle:
-            self._wake_idle()
+            self._tell()
 
-    def _wake_idle(self) -> None:
-        if self.posted or self.waiting:
+    def _tell(self) -> None:
+        """Something has left the lane: wake who waited for that."""
+        if self.waiting:
             return
-        idle, self.idle = self.idle, []
-        for waiter in idle:
+        told, self._unparked = self._unparked, []
+        if not self.posted:
+            told, self.idle = told + self.idle, []
+        for waiter in told:
             if not waiter.done():
+                self.source.woke()
                 waiter.set_result(None)
+
+    async def unparked(self) -> None:
+        """Wait until nothing is parked on this lane. Cancelling changes nothing."""
+        source = self.source
+        while self.waiting:
+            waiter = source.driver.create_waiter()
+            self._unparked.append(waiter)
+            source.prepare()
+            await waiter
 
     async def drained(self) -> None:
         """Wait until nothing is posted or parked on this lane. Cancelling changes nothing."""
@@ -249,7 +264,7 @@ class Lane:
             self.waiting.remove(transfer)
             self.source.slots.take_back(transfer.slot)
             transfer.settle()
-            self._wake_idle()
+            self._tell()
             return True
         return False
 
@@ -286,6 +301,7 @@ class Lane:
         for transfer in left:
             self.source.slots.take_back(transfer.slot)
             self._settle(transfer, error())
+        self._tell()
 
     def forsake(self, error: Callable[[], BaseException], attic: Lane) -> None:
         """The peer is gone but the endpoint stays: answer who waits; what is posted stays pinned, in ``attic``."""
@@ -302,7 +318,7 @@ class Lane:
                 self._abandon(transfer)
             if notify is not None:
                 notify(transfer)
-        self._wake_idle()
+        self._tell()
 
     def end(self, error: Callable[[], BaseException]) -> None:
         """After fi_close: no completion will come any more; settle what is left."""
@@ -324,7 +340,7 @@ class Lane:
                 transfer.notify = None
             self._settle(transfer, error())
         if not nobody:
-            self._wake_idle()
+            self._tell()
 
     def _settle(self, transfer: Transfer, error: BaseException) -> None:
         try:

@@ -105,8 +105,11 @@ class Batch:
         route.check_size(sum(map(len, pins)), "fi_send")
         if remote_data is not None:
             route.check_data(remote_data)
-        while route.waiting:
-            await self._next_answer()
+        if route.waiting:  # not until an answer: of those under way, perhaps none has one to give
+            await route.unparked()
+            if self._error is not None:
+                raise self._error
+            handle.check_usable("fi_send")
         self._post_held(last=False)
         self._held = (data, tag, remote_data, pins)
         if not self._silently:

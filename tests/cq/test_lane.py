@@ -181,7 +181,9 @@ def test_whoever_waits_for_the_lane_to_be_empty_learns_of_it(endpoint: Endpoint,
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)
     empty = Caller(endpoint.driver, endpoint.lane.drained())
+    room = Caller(endpoint.driver, endpoint.lane.unparked())
     assert not empty.done
+    assert not room.done
     if way == "cancel":
         endpoint.answers.extend([AGAIN] * 2)
         endpoint.driver.iterate()
@@ -192,7 +194,10 @@ def test_whoever_waits_for_the_lane_to_be_empty_learns_of_it(endpoint: Endpoint,
         endpoint.lane.end(lambda: ConnectionResetError())
     else:
         endpoint.driver.settle_down()
+        assert room.done
+        assert not empty.done
         finish(endpoint, transfer.slot.address)
     endpoint.driver.settle_down()
     assert empty.done
+    assert room.done
     assert caller.done

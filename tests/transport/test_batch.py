@@ -1,10 +1,14 @@
 """Batches: many sends, one wait, and few completions where the endpoint was opened for it."""
 
+import itertools
+
 import anyio
 import pytest
 from anyio import ClosedResourceError
 
 from aiofabric import Access, Caps, FabricConnectionError, MessageEndpoint, MessageTooLongError, OpFlags
+from aiofabric.cq.lane import Transfer
+from aiofabric.transport.batch import SelectiveRoute
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 
@@ -32,6 +36,24 @@ async def test_everything_arrives_in_order(pair: Pair, selective: bool) -> None:
                 await batch.send([number.to_bytes(4, "big"), BIG])
         assert active.statistics().sends == 0
         assert active._handle.source.statistics().abandoned == 0
+
+
+async def test_waiting_for_room_needs_no_answer_from_those_under_way(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider may have no room for one when all that are under way will not be reported."""
+    post, tries = SelectiveRoute._try, itertools.count(1)
+
+    def refuse_some(route: SelectiveRoute, transfer: Transfer) -> bool:
+        route.refused = next(tries) % 7 == 0
+        return False if route.refused else post(route, transfer)
+
+    monkeypatch.setattr(SelectiveRoute, "_try", refuse_some)
+    async with pair(selective=True) as (active, passive), anyio.create_task_group() as tg:
+        tg.start_soon(receive, passive, 30)
+        async with active.batch() as batch:
+            for number in range(30):
+                await batch.send([number.to_bytes(4, "big"), BIG])
 
 
 async def test_selective_completion_reports_few(pair: Pair) -> None:
