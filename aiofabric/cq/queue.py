@@ -55,8 +55,6 @@ class CompletionQueue(Resource):
 
     __slots__ = (
         "_buffer",
-        "_companions",
-        "_count",
         "_cq",
         "_fabric",
         "_fd",
@@ -77,8 +75,7 @@ class CompletionQueue(Resource):
         self._gap = ffi.new("uint64_t *")
         self._sources = ffi.new("fi_addr_t[]", [_NO_ADDRESS] * _BATCH) if source else None
         self._fabric = domain.fabric._handle.fid
-        self._companions: tuple[Any, ...] = ()
-        self.watch_with()
+        self._fids = ffi.new("struct fid *[1]", [self.native])
 
     def _open(self, size: int) -> tuple[Any, int | None]:
         out = ffi.new("struct fid_cq **")
@@ -106,12 +103,6 @@ class CompletionQueue(Resource):
     def native(self) -> Any:
         """The ``struct fid *``, for binding."""
         return ffi.addressof(self._cq.fid)
-
-    def watch_with(self, *fids: Any) -> None:
-        """Let `quiet` cover these further queues (``struct fid *``): one fi_trywait call for all."""
-        self._companions = fids
-        self._count = 1 + len(fids)
-        self._fids = ffi.new("struct fid *[]", [ffi.addressof(self._cq.fid), *fids])
 
     def fileno(self) -> int | None:
         """The wait descriptor; None where the provider has none."""
@@ -173,8 +164,8 @@ class CompletionQueue(Resource):
         )
 
     def quiet(self) -> bool:
-        """fi_trywait: whether it is safe to sleep on the descriptors, of this and of what it is watched with."""
-        return bool(lib.fi_trywait(self._fabric, self._fids, self._count) == 0)
+        """fi_trywait: whether it is safe to sleep on the descriptor."""
+        return bool(lib.fi_trywait(self._fabric, self._fids, 1) == 0)
 
     def __repr__(self) -> str:
         return f"<CompletionQueue of {self.domain!r} fd={self._fd}{' closed' if self.closed else ''}>"

@@ -87,6 +87,7 @@ class Source:
         self._draining = False
         self._hurried = False  # a task that could go on waits for the turn to pass
         self._events_due = False
+        self._unsettled = True  # whether the companions are to be asked, too, before sleeping
         self._fruitless = 0
         self._vain = 0  # wake-ups in a row without a completion
         self.starved: Callable[[], bool] | None = None  # whether a message may wait for a receive; None: no matter
@@ -104,6 +105,7 @@ class Source:
     def accompany(self, companion: Companion) -> None:
         """Drain ``companion`` in this source's turns, and wake up for it."""
         self.companions.append(companion)
+        self._unsettled = True
         self.readers.add(companion.fileno(), self._events_readable)
 
     def part(self, companion: Companion) -> None:
@@ -220,6 +222,7 @@ class Source:
         self._crowd = self._wakes > 1
         if self._events_due:
             self._events_due = False
+            self._unsettled = True
             for companion in tuple(self.companions):
                 if companion in self.companions:  # not closed by what the one before had to say
                     moved += companion.drain()
@@ -284,10 +287,16 @@ class Source:
         self.readers.sleep()
 
     def _quiet(self) -> bool:
-        """Whether it is safe to sleep on the descriptors."""
-        if self.queue is not None:
-            return self.queue.quiet()  # one call for the companions too
-        return all(companion.quiet() for companion in self.companions)
+        """Whether it is safe to sleep on the descriptors.
+
+        An event queue's stays readable until it is drained: found quiet once, it need not be asked again before
+        that (0.6 us of the kernel's each time).
+        """
+        if self.queue is not None and not self.queue.quiet():
+            return False
+        if self._unsettled:
+            self._unsettled = not all(companion.quiet() for companion in self.companions)
+        return not self._unsettled
 
     def _blind(self) -> bool:
         """Whether something is waited for that no descriptor tells.

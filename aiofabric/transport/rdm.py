@@ -137,7 +137,6 @@ class ConnectionlessEndpoint(Endpoint, Messages):
             )
             if Caps.COLLECTIVE in info.caps:  # joining a group without an event queue ends the process
                 handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
-                queue.watch_with(handle.events.native)
                 source.accompany(handle.events)
             handle.on_release = opened.pop_all().close
         try:

@@ -74,7 +74,6 @@ class DomainQueues:
         self.domain, self._return_domain = borrow_domain(reactor, info, domain)
         self.queue = CompletionQueue(self.domain)
         self.events = EventQueue(self.domain.fabric, parent=self.domain._handle)
-        self.queue.watch_with(self.events.native)
         self.source = reactor.attach(self.queue, waiting=waiting, busy_poll=busy_poll)
         self.source.accompany(self.events)
         if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):

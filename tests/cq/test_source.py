@@ -296,6 +296,7 @@ def test_companions_are_drained_in_turns_they_wake(endpoint: Endpoint) -> None:
     class Events:
         waiting = 0
         drained = 0
+        asked = 0
 
         def drain(self) -> int:
             self.drained += 1
@@ -303,6 +304,7 @@ def test_companions_are_drained_in_turns_they_wake(endpoint: Endpoint) -> None:
             return found
 
         def quiet(self) -> bool:
+            self.asked += 1
             return not self.waiting
 
         def fileno(self) -> None:
@@ -310,12 +312,18 @@ def test_companions_are_drained_in_turns_they_wake(endpoint: Endpoint) -> None:
 
     events = Events()
     endpoint.source.accompany(events)
+    endpoint.source.touch()
     endpoint.driver.settle_down()
+    assert events.asked == 1
+    endpoint.source.touch()
+    endpoint.driver.settle_down()
+    assert events.asked == 1  # found quiet, and nobody has drained it since
     before = events.drained
     events.waiting = 3
     endpoint.source.touch_events()
     endpoint.driver.settle_down()
     assert events.waiting == 0
+    assert events.asked > 1
     endpoint.source.part(events)
     endpoint.source.touch_events()
     endpoint.driver.settle_down()
