@@ -242,6 +242,8 @@ class Lane:
                     await waiter
                 finally:
                     source.interest -= 1
+                if source.overdue:
+                    await source.checkpoint()
             elif source.breathless:
                 await source.breathe()
         except BaseException as reason:

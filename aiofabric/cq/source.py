@@ -85,6 +85,7 @@ class Source:
         self._crowd = False
         self._scheduled = False
         self._draining = False
+        self._woken = 0  # awaits that waited, since the last of them looked whether it was cancelled
         self._hurried = False  # a task that could go on waits for the turn to pass
         self._events_due = False
         self._unsettled = True  # whether the companions are to be asked, too, before sleeping
@@ -438,6 +439,16 @@ class Source:
         """Whether so many awaits were answered at once that the next one should let the loop go round."""
         self.streak += 1
         return self.streak > STREAK
+
+    @property
+    def overdue(self) -> bool:
+        """Whether so many awaits waited and were woken that this one should take a checkpoint.
+
+        anyio cancels a task of asyncio's only while nothing has woken it, and tries once in each iteration. uvloop
+        calls readers before that: a task whose every answer is there by then would never be cancelled.
+        """
+        self._woken = (self._woken + 1) % STREAK
+        return not self._woken
 
     async def breathe(self) -> None:
         """Let the loop go round once; a turn on the way does not linger meanwhile."""

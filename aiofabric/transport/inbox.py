@@ -79,6 +79,9 @@ class Inbox(ABC):
     def recycle(self, buffer: Any) -> None:
         """The message was taken: its memory may be filled anew."""
 
+    def told(self) -> None:  # noqa: B027  (most inboxes have nothing to count)
+        """A message that cannot be taken was told of instead: its error was raised."""
+
     def hand_out(self, item: Parcel | BaseException) -> None:
         while self.waiters:
             waiter = self.waiters.popleft()
@@ -106,6 +109,7 @@ class Inbox(ABC):
         if self._returned:
             self._returned -= 1
         if isinstance(item, BaseException):
+            self.told()
             raise item
         return item
 
@@ -125,6 +129,8 @@ class Inbox(ABC):
             await source.breathe()
         elif self.inbox:
             await source.breathe()
+        elif source.overdue:
+            await source.checkpoint()
         if not self.inbox and self.ended is None:
             source.look()
         if self.inbox:
@@ -143,6 +149,7 @@ class Inbox(ABC):
         finally:
             source.interest -= 1
         if isinstance(item, BaseException):
+            self.told()
             raise item
         buffer: Parcel = item
         if room is not None and buffer.length > room:

@@ -159,6 +159,9 @@ class LinkInbox(Inbox):
             buffer.pool.recycle(buffer)
         self.handle.took()
 
+    def told(self) -> None:
+        self.handle.took()
+
 
 class LinkHandle(EndpointHandle):
     """One virtual connection, as its trunk and its line hold it."""
@@ -215,9 +218,12 @@ class LinkHandle(EndpointHandle):
         if inbox is None or inbox.ended is not None:
             parcel.pool.recycle(parcel)
         elif parcel.tag & KIND == KIND_TOO_LONG:
-            inbox.hand_out(self._too_long(parcel))
+            error = self._too_long(parcel)
             parcel.pool.recycle(parcel)
-            self.took()
+            if inbox.sink is None:
+                inbox.hand_out(error)  # it counts as taken when it was raised: the window bounds them too
+            else:
+                inbox.finish(error)
         else:
             parcel.tag = 0
             inbox.messages += 1

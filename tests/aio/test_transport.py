@@ -43,13 +43,28 @@ def connected(provider: str) -> Connected:
             _, ours = await aio.create_connection(active, host, port, provider=provider)
             theirs = await made
             await theirs.made
-            yield ours, theirs
+            try:
+                yield ours, theirs
+            except BaseException:  # the server waits for its connections, so a test that fails would wait for ever
+                for protocol in (ours, theirs):
+                    protocol.transport.abort()
+                raise
             for protocol in (ours, theirs):
                 protocol.transport.close()
             await asyncio.gather(ours.lost, theirs.lost)
         await server.wait_closed()
 
     return connect
+
+
+async def test_a_block_that_fails_leaves_at_once(connected: Connected) -> None:
+    async def fail() -> None:
+        async with connected() as (active, _):
+            active.transport.write(BIG)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
 
 
 async def test_echo_of_any_size(connected: Connected) -> None:

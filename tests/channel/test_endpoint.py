@@ -39,9 +39,11 @@ def peers(provider: str) -> Peers:
         async with listening as listener, anyio.create_task_group() as tg:
             tg.start_soon(accept)
             raw = await aiofabric.connect(listener.address, provider=provider, param=hello.pack(), recv_size=65540)
-        async with raw:
-            yield accepted[0], raw
-        accepted[0].abort()
+        try:
+            async with raw:
+                yield accepted[0], raw
+        finally:
+            accepted[0].abort()
 
     return connected
 

@@ -1,0 +1,65 @@
+"""Hazard: every await of a task is answered before anyio, which tries once in each iteration, finds it waiting.
+
+anyio passes over a task that has been woken; uvloop calls readers before what the last iteration asked for.
+Such a task was never cancelled, and whoever waited for it, a test's own time limit included, hung.
+"""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from aiofabric._ffi import ffi
+from aiofabric.cq.drivers import current_driver
+from aiofabric.cq.lane import Lane, Transfer
+from aiofabric.cq.queue import ErrorEntry
+from aiofabric.cq.source import Source
+from aiofabric.cq.waiting import Waiting
+from aiofabric.testing import ScriptedQueue
+
+pytestmark = [pytest.mark.anyio, pytest.mark.once]
+
+ENOUGH = 1000  # awaits that may still be answered after the cancel
+
+
+class QuickQueue(ScriptedQueue):
+    """Completes what was posted as soon as the loop may sleep, so that the answer is there when it looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted: list[int] = []
+
+    def quiet(self) -> bool:
+        answer = super().quiet()
+        if answer and self.posted:
+            self.complete(self.posted.pop())
+        return answer
+
+    def post(self, pointer: Any) -> int:
+        self.posted.append(int(ffi.cast("uintptr_t", pointer)))
+        return 0
+
+
+class Owner:
+    """Of a lane on which nothing fails, and nothing can be cancelled."""
+
+    def cancel(self, context: Any) -> None: ...
+
+    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
+        raise AssertionError("nothing fails here")
+
+
+async def test_cancel_reaches_a_task_that_is_always_answered() -> None:
+    with QuickQueue() as queue:
+        source = Source(current_driver(), queue, waiting=Waiting.FD)
+        lane = Lane(source, Owner(), 4, receives=False, grace=0.0)
+        answered = 0
+        try:
+            with anyio.CancelScope() as scope:
+                while answered < ENOUGH:
+                    await lane.outcome(lane.submit("fi_test", queue.post, (), None, 0))
+                    scope.cancel()
+                    answered += 1
+            assert scope.cancelled_caught
+        finally:
+            source.close()
