@@ -1,5 +1,7 @@
 """Messages that the receiver has no room for use up the window of a virtual connection as others do."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -17,7 +19,7 @@ LONG = bytes(4096)
 async def test_messages_too_long_do_not_pile_up(provider: str) -> None:
     """Each is told of by an error that waits to be raised; nobody receives, so the sender has to stop."""
     require(provider)
-    small = {"recv_size": 64, "recv_count": COUNT}
+    small: dict[str, Any] = {"recv_size": 64, "recv_count": COUNT}
     accepted: list[MessageEndpoint] = []
     sent = 0
 
