@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from aiofabric.integrations.asgi import FabricServer
 from aiofabric.integrations.httpcore import FabricHTTPTransport
+from aiofabric.integrations.uvicorn import FabricServer
 
 clients: set[tuple[str, int]] = set()  # host and port of everyone who asked
 

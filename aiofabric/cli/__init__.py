@@ -25,7 +25,7 @@ COMMANDS = {
     "bench": "a quick look at speed, beside plain asyncio sockets",
     "doctor": "what is wrong with this machine, and how to mend it",
     "pingpong": "latency and bandwidth between two hosts, with fi_pingpong's protocol",
-    "serve": "an ASGI application over a fabric, under uvicorn",
+    "serve": "an ASGI application over a fabric, under uvicorn or Hypercorn",
 }
 INTERRUPTED = 130  # 128 + SIGINT, as a shell would report it
 

@@ -1,9 +1,13 @@
-"""Serve an ASGI application over a fabric, under uvicorn (the extra ``http``). Ctrl-C ends it in good order."""
+"""Serve an ASGI application over a fabric (the extra ``http``). Ctrl-C and SIGTERM end it in good order."""
 
 from __future__ import annotations
 
+import pkgutil
+import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from aiofabric.cli.loop import run as run_loop
 
@@ -17,34 +21,74 @@ def configure(parser: ArgumentParser) -> None:
     """Describe the arguments."""
     ask = parser.add_argument
     ask("app", metavar="module:app", help="the application, looked for from the working directory, too")
+    ask("--server", choices=SERVERS, default="uvicorn", help="what speaks HTTP (%(default)s); hypercorn has HTTP/2")
     ask("-p", "--provider", metavar="NAME", help="provider, such as tcp; by default the first that has the address")
     ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="where to listen (%(default)s)")
     ask("-P", "--port", metavar="PORT", type=int, default=8000, help="0 lets the provider choose (%(default)s)")
     ask("--factory", action="store_true", help="module:app is a function that returns the application")
-    ask("--log-level", metavar="LEVEL", default="info", help="uvicorn's (%(default)s)")
+    ask("--log-level", metavar="LEVEL", default="info", help="the server's (%(default)s)")
 
 
 def run(options: Namespace) -> int:
     """Serve until told to stop."""
+    serve = SERVERS[options.server]
+    sys.path.insert(0, "")
+    app = _load(options.app)
+    return serve(app() if options.factory else app, options)
+
+
+def _load(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(f"{name!r} is not of the form module:app")
+    try:
+        return pkgutil.resolve_name(name)
+    except AttributeError as error:
+        raise ImportError(f"no {attribute!r} in {module!r}") from error
+
+
+def _uvicorn(app: Any, options: Namespace) -> int:
     try:
         import uvicorn
 
-        from aiofabric.integrations.asgi import FabricServer
+        from aiofabric.integrations.uvicorn import FabricServer
     except ImportError as error:
-        raise ImportError(f"{error}; serving needs: pip install aiofabric[http]") from error
+        raise _missing(error) from error
 
-    sys.path.insert(0, "")
-    config = uvicorn.Config(
-        options.app,
-        host=options.src_addr,
-        port=options.port,
-        factory=options.factory,
-        log_level=options.log_level,
-    )
-    try:
-        config.load()
-    except SystemExit:  # uvicorn has said that there is no such application
-        return 1
+    config = uvicorn.Config(app, host=options.src_addr, port=options.port, log_level=options.log_level)
     server = FabricServer(config, provider=options.provider)
     run_loop(server.serve)
     return 0 if server.started else 1
+
+
+def _hypercorn(app: Any, options: Namespace) -> int:
+    try:
+        import hypercorn
+
+        from aiofabric.integrations.hypercorn import FabricServer
+    except ImportError as error:
+        raise _missing(error) from error
+
+    host = f"[{options.src_addr}]" if ":" in options.src_addr else options.src_addr
+    config = hypercorn.Config.from_mapping(bind=f"{host}:{options.port}", loglevel=options.log_level)
+    told: list[signal.Signals] = []
+
+    async def serve() -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+
+            async def told_to_stop() -> None:
+                told.append(await anext(signals))
+
+            await FabricServer(app, config, provider=options.provider).serve(shutdown_trigger=told_to_stop)
+
+    run_loop(serve)
+    for number in told:  # as uvicorn does: whoever waits for this process learns what ended it
+        signal.raise_signal(number)
+    return 0
+
+
+SERVERS = {"uvicorn": _uvicorn, "hypercorn": _hypercorn}
+
+
+def _missing(error: ImportError) -> ImportError:
+    return ImportError(f"{error}; serving needs: pip install aiofabric[http]")

@@ -2,12 +2,14 @@
 
     FabricServer(uvicorn.Config(app, host="10.0.0.1", port=8000)).run()
 
-On the command line: ``aiofabric serve module:app``.
+On the command line: ``aiofabric serve module:app``. :mod:`aiofabric.integrations.hypercorn` is the same under
+Hypercorn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -33,7 +35,7 @@ class FabricServer(uvicorn.Server):
         super().__init__(config)
         self._provider = provider
         self._domain = domain
-        self._started = asyncio.Event()
+        self._decided = asyncio.Event()  # it listens, or never will
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -42,11 +44,23 @@ class FabricServer(uvicorn.Server):
         return name
 
     async def wait_started(self) -> None:
-        """Wait until it listens; for ever, if :meth:`serve` fails before that."""
-        await self._started.wait()
+        """Wait until it listens. Raises: RuntimeError, if :meth:`serve` ended before that; it has the reason."""
+        await self._decided.wait()
+        if not self.started:
+            raise RuntimeError("the server ended before it listened")
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until ``should_exit``, SIGINT or SIGTERM, then end in good order. ``sockets`` are ignored.
+
+        Raises: FabricError, NoProviderError.
+        """
+        try:
+            await super().serve(sockets)
+        finally:
+            self._decided.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, then listen. uvicorn calls this; ``sockets`` are ignored."""
+        """Start the application, then listen. uvicorn calls this."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             self.should_exit = True
@@ -65,7 +79,8 @@ class FabricServer(uvicorn.Server):
             raise
         self.servers = [server]  # type: ignore[list-item]  # uvicorn says asyncio.Server and asks what ours has
         self.started = True
-        self._started.set()
+        self._decided.set()
+        logging.getLogger("uvicorn.error").info("Listening at %s:%s over a fabric", *self.address or (None, None))
 
     def _protocol(self) -> asyncio.Protocol:
         protocol_class = self.config.http_protocol_class

@@ -1,0 +1,11 @@
+"""What the integrations that carry bytes are tried over."""
+
+import pytest
+
+from tests.fixtures.providers import FACES, require
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest) -> str:
+    """The name of a provider that streams and transports run on; a test skips where it is missing."""
+    return require(request.param)
