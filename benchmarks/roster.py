@@ -101,6 +101,7 @@ ROWS = (
     ours("FabricStream on asyncio", "fabric_stream", "asyncio", ONE),
     ours("FabricStream on uvloop", "fabric_stream", "uvloop", FEW, pictured=True),
     ours("FabricStream on trio", "fabric_stream", "trio", ONE),
+    ours("MessageStream, packed", "message_stream", "uvloop", ONE),
     ours("aiofabric transport", "protocol", "uvloop", FEW, over="fabric"),
     ours("aiofabric.aio streams", "streams", "uvloop", ONE, over="fabric"),
     python("blocking sockets", "blocking", "asyncio", ONE),
