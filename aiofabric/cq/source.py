@@ -67,7 +67,8 @@ class Source:
         self.queue = queue
         self.companions: list[Companion] = []
         self.watched: dict[Watched, None] = {}
-        if queue is not None and queue.fileno() is None:
+        self._deaf = queue is not None and queue.fileno() is None  # nothing wakes us: polled to the end
+        if self._deaf:
             waiting = Waiting.POLL
         self.waiting = waiting
         self.operations: dict[int, Settled] = {}
@@ -256,10 +257,11 @@ class Source:
         if self.waiting is Waiting.POLL:
             # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
             self.looking.over()
-            waited_for = self.interest or self._blind()
-            self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
-            self._fruitless += 1
-            return
+            if self._deaf or self._fruitless < len(_POLL_DELAYS):
+                waited_for = self.interest or self._blind()
+                self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
+                self._fruitless += 1
+                return
         if self._blind():
             self._later(self._fruitless)
             self._fruitless += 1

@@ -29,7 +29,7 @@ class Waiting(Enum):
     FD = "fd"
     """Sleep on the descriptor at once."""
     POLL = "poll"
-    """The provider has no descriptor: look, with a growing delay, while somebody waits."""
+    """Look, with a growing delay; then sleep on the descriptor where there is one. The providers without have this."""
 
 
 class Window:

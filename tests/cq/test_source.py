@@ -279,6 +279,22 @@ def test_queue_without_descriptor_is_looked_at_while_somebody_waits() -> None:
     endpoint.close()
 
 
+def test_polling_by_choice_ends_on_the_descriptor() -> None:
+    endpoint = Endpoint(waiting=Waiting.POLL)
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    for _ in range(4):
+        endpoint.driver.settle_down(10_000)
+        endpoint.driver.pass_time()
+    endpoint.driver.settle_down(10_000)
+    assert not endpoint.driver.delays
+    assert endpoint.queue.armed
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down(10_000)
+    assert caller.done
+    endpoint.close()
+
+
 def test_queue_without_descriptor_is_looked_at_rarely_while_nobody_waits() -> None:
     """A peer that writes into our memory needs our looks, though no task of ours waits for anything."""
     endpoint = Endpoint(descriptor=False)

@@ -37,7 +37,7 @@ async def idle_server(parent: Parent, waiting: Waiting) -> None:
             await endpoint.aclose()
 
 
-@pytest.mark.parametrize("waiting", [Waiting.ADAPTIVE, Waiting.FD], ids=lambda waiting: waiting.value)
+@pytest.mark.parametrize("waiting", Waiting, ids=lambda waiting: waiting.value)
 async def test_idle_connections(child, waiting: Waiting) -> None:  # type: ignore[no-untyped-def]
     server = child(idle_server, waiting)
     port = await server.ahear()
