@@ -67,6 +67,8 @@ class Quirk(Flag):
     """fi_getopt and fi_setopt end the process before the endpoint is enabled."""
     FETCH_ATOMIC_CRASHES = auto()
     """Fetching and comparing atomics complete before their result is there, and then end the process."""
+    TAGGED_STRAYS = auto()
+    """A tagged message that came before its receive may go to another endpoint of the same domain."""
     ATOMIC_READ_EMPTY = auto()
     """FI_ATOMIC_READ completes and fetches nothing."""
 
@@ -157,6 +159,8 @@ _RULES = (
     _Rule(Quirk.UNEXPECTED_MESSAGE_SPINS, "tcp", EndpointType.MSG, before=Version(1, 18)),
     # rxd_cq.c: the receive entry goes into two lists at once; repaired in 2.5.
     _Rule(Quirk.FETCH_ATOMIC_CRASHES, "ofi_rxd", before=Version(2, 5)),
+    # Seen with 2.5 on loopback: two endpoints of a domain, and the sender's own receive gets what it sent.
+    _Rule(Quirk.TAGGED_STRAYS, "tcp", EndpointType.RDM, since=Version(1, 18)),
     # sm2_atomic.c: the request without an operand also has no length.
     _Rule(Quirk.ATOMIC_READ_EMPTY, "sm2"),
     # util_srx.c, util_srx_close: 1.17's shm still flushed.

@@ -21,6 +21,7 @@ SAYS = {
     "pipeline.py": ["the source was held up: True", "the sink's total: 159600"],
     "grpc_over_fabric.py": ["hello, fabric", "g-R-P-C"],
     "http_over_fabric.py": ["200 hello, request 0", "200 hello, request 9", "1 connection"],
+    "tagged_fan_out.py": ["sum of the squares: 204", "worker 0 did 3 jobs", "worker 2 did 3 jobs"],
     "rma_numpy.py": ["row 3: [12. 13. 14. 15.]", "row 3: [120. 130. 140. 150.]"],
 }
 

@@ -12,11 +12,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .._ffi import constants
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
 from ..domain import Domain
+from ..errors import NotSupportedError
 from ..fabric import Fabric
 from ..features import Quirk, quirks
+from ..flags import Caps
 from ..resource import Handle
 from .handle import EndpointHandle
 
@@ -44,11 +47,23 @@ def borrow_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
 
 
 def borrow_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[Domain, Callable[[], None]]:
-    """The loop's domain for ``info``, unless the caller brings one, and the call that gives it back."""
+    """The loop's domain for ``info``, unless the caller brings one, and the call that gives it back.
+
+    Where tagged messages stray between the endpoints of a domain, each endpoint has a domain of its own.
+    """
+    apart = Quirk.TAGGED_STRAYS in quirks(info) and Caps.TAGGED in info.caps
     if domain is not None:
         domain._handle.check_open()
+        if apart and any(isinstance(child, EndpointHandle) for child in domain._handle.children):
+            detail = (
+                f"The provider {info.fabric_attr.prov_name} mixes up the tagged messages of a domain's endpoints, and "
+                "this domain has one: open the other on a domain of its own, or with caps that leave FI_TAGGED out"
+            )
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, "fi_endpoint", detail=detail)
         return domain, lambda: None
-    key = ("domain", _fabric_key(info), info.domain_attr.name, info.ep_attr.type, info.caps)
+    key: Hashable = ("domain", _fabric_key(info), info.domain_attr.name, info.ep_attr.type, info.caps)
+    if apart:
+        key = (key, object())
     shared: _SharedDomain = reactor.borrow(key, lambda: _SharedDomain(reactor, info))
     return shared.domain, lambda: reactor.give_back(key, _SharedDomain.close)
 
