@@ -21,6 +21,7 @@ async def main() -> None:
         tg.start_soon(listener.serve, digest)
         async with await connect_stream(listener.address) as stream:
             data = bytes(10_000_000)
+            print(f"sending {len(data):,} bytes")
             await stream.send(data)
             await stream.send_eof()
             answer = b"".join([part async for part in stream]).decode()

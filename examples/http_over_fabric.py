@@ -1,19 +1,24 @@
-"""httpx talks to a web application under uvicorn, with a fabric where the TCP sockets would be."""
+"""httpx talks to a web application under Hypercorn, with a fabric where the TCP sockets would be.
+
+Under uvicorn, or either of them on the command line: aiofabric.integrations.uvicorn, and ``aiofabric serve``.
+"""
 
 import asyncio
 from typing import Any
 
 import httpx
-import uvicorn
+from hypercorn import Config
 
 from aiofabric.integrations.httpcore import FabricHTTPTransport
-from aiofabric.integrations.uvicorn import FabricServer
+from aiofabric.integrations.hypercorn import FabricServer
 
 clients: set[tuple[str, int]] = set()  # host and port of everyone who asked
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Any ASGI application would do: FastAPI, Starlette, Django."""
+    if scope["type"] == "lifespan":
+        return
     clients.add(tuple(scope["client"]))
     name = scope["path"].removeprefix("/").replace("-", " ")
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
@@ -21,18 +26,18 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 async def main() -> None:
-    server = FabricServer(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
-    serving = asyncio.create_task(server.serve())
-    await server.wait_started()
-    assert server.address is not None
-    host, port = server.address
-    async with httpx.AsyncClient(transport=FabricHTTPTransport()) as client:
-        for number in range(10):
-            response = await client.get(f"http://{host}:{port}/request-{number}")
-            print(response.status_code, response.text)
-    print(f"{len(clients)} connection")
-    server.should_exit = True
-    await serving
+    server = FabricServer(app, Config.from_mapping(bind="127.0.0.1:0", loglevel="WARNING"))
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(server.serve())
+        await server.wait_started()
+        assert server.address is not None
+        host, port = server.address
+        async with httpx.AsyncClient(transport=FabricHTTPTransport()) as client:
+            for number in range(10):
+                response = await client.get(f"http://{host}:{port}/request-{number}")
+                print(response.status_code, response.text)
+        print(f"{len(clients)} connection")
+        serving.cancel()  # ends it in good order
 
 
 if __name__ == "__main__":

@@ -1,60 +1,60 @@
-"""Three processes in a row: a source, a stage that doubles, and a slow sink. The sink's pace holds up the source.
-
-Nothing here counts or waits: streams over a fabric have flow control, so ``send`` waits for the reader.
-"""
+"""Three processes in a row: a source, a stage that doubles, and a slow sink. Flow control keeps them together."""
 
 import multiprocessing
-from multiprocessing.connection import Connection
+import signal
+from typing import Any
 
 import anyio
 
-from aiofabric.streams import MessageStream, connect_messages, listen_messages
+from aiofabric.streams import connect_messages, listen_messages
 
-ITEMS = 400
-ITEM = 64 * 1024  # bytes: all of them would be 25 MiB
+ITEMS, ITEM = 400, 64 * 1024  # bytes: all of them would be 25 MiB
+processes = multiprocessing.get_context("spawn")
 
 
-async def source(port: int) -> None:
+async def source(port: int, taken: Any) -> None:
+    ahead = 0
     async with await connect_messages("127.0.0.1", port) as out:
-        start = anyio.current_time()
         for number in range(ITEMS):
-            await out.send(number.to_bytes(4, "big") + bytes(ITEM))
-    print("the source was held up:", anyio.current_time() - start > 0.2)
+            await out.send(number.to_bytes(4, "big") + bytes(ITEM))  # waits, if the next stage lags
+            ahead = max(ahead, number + 1 - taken.value)
+    print(f"of {ITEMS} items, at most {ahead} were under way")
 
 
-async def double(parent: Connection, port: int) -> None:
-    async def stage(stream: MessageStream) -> None:
-        async with stream, await connect_messages("127.0.0.1", port) as out:
+async def double(parent: Any, port: int) -> None:
+    async with listen_messages("127.0.0.1", 0) as listener, await connect_messages("127.0.0.1", port) as out:
+        parent.send(listener.address.port)
+        async with await listener.accept() as stream:
             async for item in stream:
                 await out.send((2 * int.from_bytes(item[:4], "big")).to_bytes(4, "big") + item[4:])
 
+
+async def sink(parent: Any, taken: Any) -> None:
+    total = 0
     async with listen_messages("127.0.0.1", 0) as listener:
         parent.send(listener.address.port)
-        await stage(await listener.accept())
-
-
-async def sink(parent: Connection) -> None:
-    async with listen_messages("127.0.0.1", 0) as listener:
-        parent.send(listener.address.port)
-        total = 0
         async with await listener.accept() as stream:
             async for item in stream:
+                taken.value += 1
                 total += int.from_bytes(item[:4], "big")
                 await anyio.sleep(0.001)
-        print("the sink's total:", total)
+    parent.send(total)
 
 
-def main() -> None:
-    processes = multiprocessing.get_context("spawn")
+def start(stage: Any, argument: Any) -> tuple[Any, int]:
     ours, theirs = processes.Pipe()
-    last = processes.Process(target=anyio.run, args=(sink, theirs))
-    last.start()
-    middle = processes.Process(target=anyio.run, args=(double, theirs, ours.recv()))
-    middle.start()
-    anyio.run(source, ours.recv())
-    middle.join()
-    last.join()
+    process = processes.Process(target=anyio.run, args=(stage, theirs, argument), daemon=True)
+    process.start()
+    theirs.close()  # so that a stage that fails is an EOFError here
+    print(f"process {process.pid} listens at port {(port := ours.recv())}", flush=True)
+    return ours, port
 
 
 if __name__ == "__main__":
-    main()
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C ends us, and we the others
+    taken = processes.Value("i", 0)
+    at_sink, port = start(sink, taken)
+    _, port = start(double, port)
+    signal.signal(signal.SIGINT, interrupt)
+    anyio.run(source, port, taken)
+    print("the sink's total:", at_sink.recv())

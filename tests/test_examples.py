@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ PATIENCE = 30
 SAYS = {
     "message_echo.py": ["Ada says one", "Grace says three"],
     "anyio_timeout.py": ["no answer within 0.1 s", "the answer to everything", "in time"],
-    "byte_stream.py": ["same digest: True"],
+    "byte_stream.py": ["10,000,000 bytes", "same digest: True"],
     "rpc_service.py": ["0.01 squared is 0.0001", "60 takes longer than 0.1 s", "gives up 60", "0.02 squared is 0.0004"],
-    "pipeline.py": ["the source was held up: True", "the sink's total: 159600"],
+    "pipeline.py": ["the sink's total: 159600"],
     "grpc_over_fabric.py": ["hello, fabric", "g-R-P-C"],
     "http_over_fabric.py": ["200 hello, request 0", "200 hello, request 9", "1 connection"],
     "tagged_fan_out.py": ["sum of the squares: 204", "worker 0 did 3 jobs", "worker 2 did 3 jobs"],
@@ -26,9 +27,10 @@ SAYS = {
 }
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", *command],
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -44,6 +46,63 @@ def test_example_runs(path: Path) -> None:
     assert ended.stderr == ""
     for words in SAYS[path.name]:
         assert words in ended.stdout
+
+
+TRIO = """
+import runpy, sys
+import anyio
+anyio.run.__kwdefaults__["backend"] = "trio"
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+ON_ANYIO = [path for path in SMALL if "anyio.run" in path.read_text()]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", ON_ANYIO, ids=lambda path: path.name)
+def test_example_runs_on_trio(path: Path) -> None:
+    ended = run("-c", TRIO, path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for words in SAYS[path.name]:
+        assert words in ended.stdout
+
+
+def test_the_pipeline_s_sink_holds_back_its_source() -> None:
+    ended = run(EXAMPLES / "pipeline.py")
+    under_way = re.search(r"of 400 items, at most (\d+) were under way", ended.stdout)
+    assert under_way is not None, ended
+    # A window of 1 MiB, 16 items, on each of two connections, and what each process has in hand.
+    assert 2 <= int(under_way[1]) <= 40
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_example_that_cannot_start_ends_and_says_why(path: Path) -> None:
+    ended = run(path, FI_PROVIDER="none-of-these")
+    assert ended.returncode == 1
+    assert "FI_PROVIDER=none-of-these restricts the providers of this process" in ended.stderr
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_example_ends_with_ctrl_c(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-u", path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as example:
+        assert example.stdout is not None
+        example.stdout.readline()
+        os.killpg(example.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+        try:
+            _, stderr = example.communicate(timeout=PATIENCE)  # until all of them have let go of the pipes
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(example.pid, signal.SIGKILL)
+    assert example.returncode in (0, 130, -signal.SIGINT)  # 0: it was at its end
+    assert stderr == "" or "KeyboardInterrupt" in stderr
 
 
 @pytest.mark.once

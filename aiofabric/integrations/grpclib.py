@@ -79,14 +79,19 @@ class Server(grpclib.server.Server):
         super().__init__(handlers, **options)
         self._provider = provider
         self._domain = domain
+        self._address: tuple[str, int] | None = None
 
     async def __aenter__(self) -> Self:
         return self
 
+    async def __aexit__(self, *error: Any) -> None:
+        if self._server is not None:  # else grpclib would complain of that instead of what kept it from starting
+            await super().__aexit__(*error)
+
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens, once started; the port is the chosen one if 0 was asked for."""
-        return self._server.sockets[0].getsockname() if self._server is not None else None
+        return self._address
 
     async def start(  # type: ignore[override]  # what else grpclib takes is about kernel sockets
         self, host: str | None = None, port: int | None = None, *, ssl: _ssl.SSLContext | None = None
@@ -97,6 +102,7 @@ class Server(grpclib.server.Server):
         self._server = await aio.create_server(
             self._protocol_factory, host, port, provider=self._provider, domain=self._domain, ssl=ssl
         )
+        self._address = self._server.sockets[0].getsockname()
         self._server_closed_fut = self._loop.create_future()
 
     async def wait_closed(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from random import randint
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from hypercorn.asyncio.lifespan import Lifespan
@@ -48,9 +48,9 @@ class FabricServer:
     """
 
     def __init__(
-        self, app: Framework, config: Config, *, provider: str | None = None, domain: Domain | None = None
+        self, app: Callable[..., Any], config: Config, *, provider: str | None = None, domain: Domain | None = None
     ) -> None:
-        self._app = wrap_app(app, config.wsgi_max_body_size, None)
+        self._app = wrap_app(cast("Framework", app), config.wsgi_max_body_size, None)
         self._config = config
         self._host, self._port = _host_and_port(config)
         self._provider = provider
@@ -58,6 +58,7 @@ class FabricServer:
         self._server: Server | None = None
         self._address: tuple[str, int] | None = None
         self._decided = asyncio.Event()  # it listens, or never will
+        self._failure: BaseException | None = None
 
     @property
     def started(self) -> bool:
@@ -70,10 +71,10 @@ class FabricServer:
         return self._address
 
     async def wait_started(self) -> None:
-        """Wait until it listens. Raises: RuntimeError, if :meth:`serve` ended before that; it has the reason."""
+        """Wait until it listens. Raises: RuntimeError, from its reason, if :meth:`serve` ended before that."""
         await self._decided.wait()
         if not self.started:
-            raise RuntimeError("the server ended before it listened")
+            raise RuntimeError("the server ended before it listened") from self._failure
 
     async def serve(self, *, shutdown_trigger: Callable[[], Awaitable[object]] | None = None) -> None:
         """Start the application and serve until ``shutdown_trigger`` returns or this is cancelled.
@@ -83,6 +84,15 @@ class FabricServer:
 
         Raises: FabricError, NoProviderError; Hypercorn's LifespanFailureError and LifespanTimeoutError.
         """
+        try:
+            await self._live(shutdown_trigger)
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._decided.set()
+
+    async def _live(self, shutdown_trigger: Callable[[], Awaitable[object]] | None) -> None:
         state: dict[str, Any] = {}
         lifespan = Lifespan(self._app, self._config, asyncio.get_running_loop(), state)
         application = asyncio.create_task(lifespan.handle_lifespan())
@@ -96,7 +106,6 @@ class FabricServer:
                 with anyio.CancelScope(shield=True):
                     await lifespan.wait_for_shutdown()
         finally:
-            self._decided.set()
             application.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([application])

@@ -35,19 +35,20 @@ class FabricServer(uvicorn.Server):
         super().__init__(config)
         self._provider = provider
         self._domain = domain
+        self._address: tuple[str, int] | None = None
         self._decided = asyncio.Event()  # it listens, or never will
+        self._failure: BaseException | None = None
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens, once ``started``; the port is the chosen one if 0 was asked for."""
-        name: tuple[str, int] | None = self.servers[0].sockets[0].getsockname()
-        return name
+        return self._address
 
     async def wait_started(self) -> None:
-        """Wait until it listens. Raises: RuntimeError, if :meth:`serve` ended before that; it has the reason."""
+        """Wait until it listens. Raises: RuntimeError, from its reason, if :meth:`serve` ended before that."""
         await self._decided.wait()
         if not self.started:
-            raise RuntimeError("the server ended before it listened")
+            raise RuntimeError("the server ended before it listened") from self._failure
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until ``should_exit``, SIGINT or SIGTERM, then end in good order. ``sockets`` are ignored.
@@ -56,6 +57,9 @@ class FabricServer(uvicorn.Server):
         """
         try:
             await super().serve(sockets)
+        except BaseException as error:
+            self._failure = error
+            raise
         finally:
             self._decided.set()
 
@@ -78,9 +82,10 @@ class FabricServer(uvicorn.Server):
             await self.lifespan.shutdown()
             raise
         self.servers = [server]  # type: ignore[list-item]  # uvicorn says asyncio.Server and asks what ours has
+        self._address = server.sockets[0].getsockname()
         self.started = True
         self._decided.set()
-        logging.getLogger("uvicorn.error").info("Listening at %s:%s over a fabric", *self.address or (None, None))
+        logging.getLogger("uvicorn.error").info("Listening at %s:%s over a fabric", *self._address or (None, None))
 
     def _protocol(self) -> asyncio.Protocol:
         protocol_class = self.config.http_protocol_class

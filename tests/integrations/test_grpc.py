@@ -74,18 +74,18 @@ class Service:
 
 
 @asynccontextmanager
-async def serving(stubs: Any) -> AsyncIterator[tuple[Service, Any, Any]]:
+async def serving(stubs: Any, provider: str) -> AsyncIterator[tuple[Service, Any, Any]]:
     """The service, a stub of it, and the class of messages."""
     service = Service(stubs)
-    async with Server([service.echo], provider="tcp") as server:
+    async with Server([service.echo], provider=provider) as server:
         await server.start("127.0.0.1", 0)
         assert server.address is not None
-        async with Channel(*server.address, provider="tcp") as channel:
+        async with Channel(*server.address, provider=provider) as channel:
             yield service, stubs.EchoStub(channel), service.Data
 
 
-async def test_unary_calls_share_one_connection(stubs: Any) -> None:
-    async with serving(stubs) as (_, stub, data):
+async def test_unary_calls_share_one_connection(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (_, stub, data):
         await stub.Unary(data(count=0))
         first = stub.Unary.channel._protocol
         for number in range(10):
@@ -93,19 +93,19 @@ async def test_unary_calls_share_one_connection(stubs: Any) -> None:
         assert stub.Unary.channel._protocol is first
 
 
-async def test_the_server_streams(stubs: Any) -> None:
-    async with serving(stubs) as (_, stub, data):
+async def test_the_server_streams(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (_, stub, data):
         assert [each.count for each in await stub.Repeat(data(count=100))] == list(range(100))
 
 
-async def test_the_client_streams(stubs: Any) -> None:
-    async with serving(stubs) as (_, stub, data):
+async def test_the_client_streams(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (_, stub, data):
         joined = await stub.Join([data(content=b"%d" % number) for number in range(10)])
     assert (joined.content, joined.count) == (b"0123456789", 10)
 
 
-async def test_both_stream_in_turns(stubs: Any) -> None:
-    async with serving(stubs) as (_, stub, data), stub.Chat.open() as chat:
+async def test_both_stream_in_turns(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (_, stub, data), stub.Chat.open() as chat:
         for number in range(20):
             await chat.send_message(data(count=number))
             assert (await chat.recv_message()).count == number
@@ -113,28 +113,28 @@ async def test_both_stream_in_turns(stubs: Any) -> None:
         assert await chat.recv_message() is None
 
 
-async def test_large_messages_both_ways(stubs: Any) -> None:
+async def test_large_messages_both_ways(stubs: Any, face: str) -> None:
     content = bytes(range(256)) * (LARGE // 256) + b"!"
-    async with serving(stubs) as (_, stub, data):
+    async with serving(stubs, face) as (_, stub, data):
         assert (await stub.Unary(data(content=content))).content == content
 
 
-async def test_a_hundred_concurrent_calls(stubs: Any) -> None:
-    async with serving(stubs) as (_, stub, data):
+async def test_a_hundred_concurrent_calls(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (_, stub, data):
         answers = await asyncio.gather(*(stub.Unary(data(count=number)) for number in range(100)))
     assert [answer.count for answer in answers] == list(range(100))
 
 
-async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any) -> None:
-    async with serving(stubs) as (service, stub, data):
+async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (service, stub, data):
         with pytest.raises((asyncio.TimeoutError, GRPCError)):
             await stub.Never(data(), timeout=0.2)
         await asyncio.wait_for(service.cancelled.wait(), 5)
         assert (await stub.Unary(data(count=1))).count == 1
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any) -> None:
-    async with serving(stubs) as (service, stub, data):
+async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any, face: str) -> None:
+    async with serving(stubs, face) as (service, stub, data):
         call = asyncio.create_task(stub.Never(data()))
         await asyncio.wait_for(service.begun.wait(), 5)
         call.cancel()
@@ -144,12 +144,12 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any) -> None:
         assert (await stub.Unary(data(count=1))).count == 1
 
 
-async def test_a_closed_server_closes_the_connections_of_its_clients(stubs: Any) -> None:
+async def test_a_closed_server_closes_the_connections_of_its_clients(stubs: Any, face: str) -> None:
     service = Service(stubs)
-    server = Server([service.echo], provider="tcp")
+    server = Server([service.echo], provider=face)
     await server.start("127.0.0.1", 0)
     assert server.address is not None
-    async with Channel(*server.address, provider="tcp") as channel:
+    async with Channel(*server.address, provider=face) as channel:
         assert (await stubs.EchoStub(channel).Unary(service.Data(count=1))).count == 1
         server.close()
         await asyncio.wait_for(server.wait_closed(), 10)
