@@ -20,6 +20,7 @@ class App:
     """Echoes bodies; remembers how many requests each connection brought, and its lifespan.
 
     ``/never`` does not answer and ends with its client; ``/late`` answers when ``answer`` is set.
+    ``left`` is set when a client has gone before its answer.
     """
 
     def __init__(self, *, refuses_to_start: bool = False) -> None:
@@ -38,6 +39,7 @@ class App:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
+                self.left.set()
                 return
             body += message["body"]
             more = message["more_body"]
