@@ -49,6 +49,7 @@ _FRUITLESS = 2  # turns with nothing to read though fi_trywait promised somethin
 _VAIN = 32  # wake-ups in a row that brought nothing
 _DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
 _POLL_DELAYS = _DELAYS[:4]
+_DROWSY = 16  # turns without anything, 70 ms, after which a queue without a descriptor may be left alone
 
 
 class Source:
@@ -93,6 +94,7 @@ class Source:
         self._fruitless = 0
         self._vain = 0  # wake-ups in a row without a completion
         self.starved: Callable[[], bool] | None = None  # whether a message may wait for a receive; None: no matter
+        self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
         self._on_close = on_close
         self._turns = self._completions = self._errors = self._stale = self._wakeups = self._empty = 0
@@ -257,6 +259,8 @@ class Source:
         if self.waiting is Waiting.POLL:
             # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
             self.looking.over()
+            if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
+                return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
@@ -423,10 +427,8 @@ class Source:
 
     def prepare(self) -> None:
         """A task is about to suspend: see to it that its completion wakes us."""
-        if self.waiting is Waiting.POLL and self._cancel_delay is not None:
-            self._cancel_delay()  # the delays begin anew, short
-            self._cancel_delay = None
-            self._fruitless = 0
+        if self.waiting is Waiting.POLL:
+            self._begin_anew()
         looking = self.looking
         if self.armed or (self._scheduled and (self._crowd or looking.deadline)):
             return
@@ -435,6 +437,20 @@ class Source:
             self.touch()
         else:
             self._sleep()
+
+    def wake(self) -> None:
+        """Somebody says that there is something to look for, though no descriptor does."""
+        self._begin_anew()
+        self.looking.over()
+        self.looking.ask(monotonic_ns())
+        self.touch()
+
+    def _begin_anew(self) -> None:
+        """The delays of polling are short again."""
+        self._fruitless = 0
+        if self._cancel_delay is not None:
+            self._cancel_delay()
+            self._cancel_delay = None
 
     @property
     def breathless(self) -> bool:

@@ -14,6 +14,7 @@ from .._ffi import constants, lib
 from ..cq.lane import Lane
 from ..errors import TruncatedMessageError, check
 from ..memory import pin
+from .bell import Bell
 from .handle import EndpointHandle
 from .inbox import Inbox
 from .route import Route
@@ -67,6 +68,8 @@ class LinkRoute(Route):
         rc = lib.fi_tinject(self.handle.fid, data, size, self.peer, self._stamp())
         if rc == 0:
             self.sent += 1
+            if self.link.bell.peer_sleeps:
+                self.link.bell.ring()
             return True
         if rc != -_EAGAIN:
             check(rc, "fi_tinject", peer=self.name)
@@ -82,7 +85,10 @@ class LinkRoute(Route):
 
     def _try(self, transfer: Transfer) -> bool:
         if not transfer.what.startswith("fi_tsend"):
-            return super()._try(transfer)
+            posted = super()._try(transfer)
+            if self.link.bell.peer_sleeps:
+                self.link.bell.ring()
+            return posted
         if self.sent - self.taken >= self.window:
             return False
         assert transfer.post is not None
@@ -93,6 +99,8 @@ class LinkRoute(Route):
             transfer.post = function, (*args[:-2], args[-2] & KIND | self._stamp(), args[-1])
         posted = super()._try(transfer)
         self.sent += posted
+        if self.link.bell.peer_sleeps:
+            self.link.bell.ring()
         return posted
 
     def granted(self, count: int) -> None:
@@ -167,7 +175,7 @@ class LinkHandle(EndpointHandle):
     """One virtual connection, as its trunk and its line hold it."""
 
     __slots__ = (
-        "_cancel_wait", "_early", "_expected", "announced", "id", "last", "line", "on_gone", "peer", "pooled",
+        "_cancel_wait", "_early", "_expected", "announced", "bell", "id", "last", "line", "on_gone", "peer", "pooled",
         "received", "taken", "trunk", "window",
     )  # fmt: skip
 
@@ -180,6 +188,7 @@ class LinkHandle(EndpointHandle):
         self.trunk = trunk
         self.rx = LinkReceives(self.source, self, self.rx.limit, receives=True, grace=options.cancel_grace)
         self.line: Line | None = None
+        self.bell = Bell(self)
         self.peer: Any = None
         self.window = min(options.recv_count, _WINDOW_MOST)
         self.received = self.taken = self.announced = 0
@@ -281,6 +290,13 @@ class LinkHandle(EndpointHandle):
                 self.peer_gone()
             else:
                 self._expect_stragglers(_ANNOUNCED)
+        elif frame.kind in (FrameKind.ASLEEP, FrameKind.RING):
+            self.bell.heard(frame.kind, frame.body)
+
+    @property
+    def dormant(self) -> bool:
+        """Whether nothing of this connection needs the queue to be looked at, but what the peer may send."""
+        return self._cancel_wait is None and (self.tx is None or not (self.tx.waiting or self.tx.owes))
 
     def _line_ended(self) -> None:
         if self.last is None:

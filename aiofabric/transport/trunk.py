@@ -14,6 +14,7 @@ from .._ffi import constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError, check
 from ..flags import AvType, Caps
+from .bell import fall_asleep
 from .options import EndpointOptions
 from .rdm import RdmEndpoint
 from .wire import DIRECT, ID, POOL, TAG_BITS, host_mark
@@ -180,6 +181,8 @@ class Trunk:
         self.links: dict[int, LinkHandle] = {}
         self.host = 0 if Caps.REMOTE_COMM in info.caps else host_mark()
         self._pools: dict[int, TrunkPool] = {}
+        if self.host:
+            self.source.doze = lambda: fall_asleep(self)
         self._users: dict[Peer, int] = {}
         self._next = 0
         release = self.handle.on_release

@@ -60,6 +60,10 @@ class FrameKind(IntEnum):
     """A text: we have no common language, and why."""
     END = 5
     """How many messages were sent in all: after them comes nothing."""
+    ASLEEP = 6
+    """How many messages have come: for the next one, ring (see bell.py)."""
+    RING = 7
+    """There is something to look for."""
 
 
 class Hello(NamedTuple):

@@ -1,0 +1,94 @@
+"""Virtual connections over shm sleep, although the provider wakes nobody: the peer rings when it sends."""
+
+import time
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import Access
+from tests.fixtures.children import Parent
+from tests.fixtures.providers import require
+
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+
+CONNECTIONS = 20
+
+
+@pytest.fixture(autouse=True)
+def _shm() -> None:
+    require("shm")
+
+
+async def asleep(endpoint: aiofabric.MessageEndpoint) -> None:
+    """Wait until the endpoint's side has stopped looking."""
+    source = endpoint._handle.source
+    while True:
+        turns = source.statistics().turns
+        await anyio.sleep(0.05)
+        if source.statistics().turns == turns:
+            return
+
+
+async def echo_server(parent: Parent) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider="shm") as listener, anyio.create_task_group() as tg:
+        parent.tell(listener.address.port)
+        endpoints = []
+
+        async def echo(endpoint: aiofabric.MessageEndpoint) -> None:
+            async with endpoint:
+                async for message in endpoint:
+                    await endpoint.send(message)
+
+        for _ in range(CONNECTIONS):
+            endpoints.append(await (await listener.accept_request()).accept())
+            tg.start_soon(echo, endpoints[-1])
+        await asleep(endpoints[0])
+        source = endpoints[0]._handle.source
+        turns, before = source.statistics().turns, time.process_time()
+        await anyio.sleep(1)  # the span that is measured
+        parent.tell((time.process_time() - before, source.statistics().turns - turns))
+
+
+async def test_idle_sides_sleep_and_wake_for_a_message(child) -> None:  # type: ignore[no-untyped-def]
+    server = child(echo_server)
+    port = await server.ahear()
+    endpoints = [await aiofabric.connect("127.0.0.1", port, provider="shm") for _ in range(CONNECTIONS)]
+    spent, turns = await server.ahear()
+    assert spent < 0.005
+    assert turns == 0
+    for size in (0, 100, 60_000):
+        for endpoint in endpoints:
+            await endpoint.send(bytes(size))
+            assert await endpoint.recv() == bytes(size)
+    for _ in range(5):
+        await asleep(endpoints[0])
+        await endpoints[0].send(b"one more")
+        assert await endpoints[0].recv() == b"one more"
+    for endpoint in endpoints:
+        await endpoint.aclose()
+
+
+async def remember(parent: Parent) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider="shm") as listener:
+        parent.tell(listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            memory = bytearray(1 << 20)
+            with endpoint.domain.register(memory, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
+                await endpoint.send(region.remote.pack())
+                await asleep(endpoint)
+                parent.tell("asleep")
+                await endpoint.recv()
+                parent.tell(bytes(memory[:5]))
+
+
+async def test_remote_memory_access_wakes_its_target(child) -> None:  # type: ignore[no-untyped-def]
+    server = child(remember)
+    async with await aiofabric.connect("127.0.0.1", await server.ahear(), provider="shm") as endpoint:
+        remote = aiofabric.RemoteRegion.unpack(await endpoint.recv())
+        assert await server.ahear() == "asleep"
+        with anyio.fail_after(5):
+            await endpoint.write(b"hello" + bytes(100_000), remote[:100_005])
+            assert (await endpoint.read(remote[:5])) == b"hello"
+        await endpoint.send(b"done")
+        assert await server.ahear() == b"hello"
