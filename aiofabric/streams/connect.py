@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from anyio import ConnectionFailed
@@ -63,16 +63,24 @@ async def connect_messages(
 
 @dataclass
 class FabricConnectable(ByteStreamConnectable):
-    """:func:`connect_stream` with its arguments, for programs that take an anyio Connectable."""
+    """:func:`connect_stream` as a value, for programs that take an anyio connectable, such as TLSConnectable.
 
-    remote_host: Any
-    remote_port: int | str | None = None
+    Args:
+        host: host name, numeric address, FI_ADDR_STR text or `Address`.
+        port: port number or service name.
+        provider: as for :func:`connect_stream`.
+        domain: as for :func:`connect_stream`.
+    """
+
+    host: Any
+    port: int | str | None = None
+    _: KW_ONLY
     provider: str | None = None
     domain: Domain | None = None
 
     async def connect(self) -> FabricStream:
         """Connect. Raises: anyio's ConnectionFailed, whose cause says more."""
         try:
-            return await connect_stream(self.remote_host, self.remote_port, provider=self.provider, domain=self.domain)
+            return await connect_stream(self.host, self.port, provider=self.provider, domain=self.domain)
         except OSError as error:
-            raise ConnectionFailed(f"error connecting to {self.remote_host}: {error}") from error
+            raise ConnectionFailed(f"error connecting to {self.host}:{self.port}: {error}") from error

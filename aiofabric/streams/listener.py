@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
@@ -74,6 +74,8 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
         Args:
             handler: a coroutine function, called with the stream.
             task_group: where the tasks run; by default in one that lives as long as this call.
+
+        Raises: ClosedResourceError, BusyResourceError; in an ExceptionGroup, as anyio's do, without ``task_group``.
         """
 
         async def begin(request: ConnectionRequest) -> None:
@@ -81,11 +83,12 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
             if stream is not None:
                 await handler(stream)
 
-        async with anyio.create_task_group() as own:
+        async with AsyncExitStack() as stack:
+            if task_group is None:
+                task_group = await stack.enter_async_context(anyio.create_task_group())
             with self._accepting:
                 while True:
-                    request = await self._listener.accept_request()
-                    (task_group or own).start_soon(begin, request)
+                    task_group.start_soon(begin, await self._listener.accept_request())
 
     async def _handshake(self, request: ConnectionRequest) -> T_Stream | None:
         try:

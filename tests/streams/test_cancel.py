@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute
 from anyio.lowlevel import checkpoint
 
-from aiofabric.streams import FabricStream, MessageStream
+from aiofabric.streams import FabricStream, MessageStream, open_datagrams
+from tests.streams.cancels import interrupt
 from tests.streams.pairs import over_fabric, over_messages
 
 if TYPE_CHECKING:
@@ -22,27 +23,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 Stream: TypeAlias = FabricStream | MessageStream
 
-CANCELS = {"tcp": 10_000}
-ELSEWHERE = 2_000
-
-
-async def interrupt(
-    attempt: Callable[[], Awaitable[None]], chance: random.Random, *, cancels: int, attempts: float = math.inf
-) -> None:
-    """Begin ``attempt`` again and again, each time with a cancel a few iterations of the loop later."""
-
-    async def cancel(scope: anyio.CancelScope) -> None:
-        for _ in range(chance.randrange(5)):
-            await checkpoint()
-        scope.cancel()
-
-    async with anyio.create_task_group() as tg:
-        while cancels and attempts:
-            with anyio.CancelScope() as scope:
-                tg.start_soon(cancel, scope)
-                await attempt()
-            cancels -= scope.cancelled_caught
-            attempts -= 1
+CANCELS = 10_000
+SOME = 1_000  # receives that were not cancelled: each face has far more
 
 
 async def until_the_end(receive: Callable[[], Awaitable[None]]) -> None:
@@ -53,7 +35,7 @@ async def until_the_end(receive: Callable[[], Awaitable[None]]) -> None:
 async def test_cancelled_receives_lose_no_byte(provider: str) -> None:
     chance = random.Random(1)
     one, other = map(FabricStream, await over_fabric(provider))
-    sent, received, buffer, enough = hashlib.sha256(), hashlib.sha256(), bytearray(5000), False
+    sent, received, buffer, pieces, enough = hashlib.sha256(), hashlib.sha256(), bytearray(5000), 0, False
 
     async def send() -> None:
         while not enough:
@@ -65,19 +47,22 @@ async def test_cancelled_receives_lose_no_byte(provider: str) -> None:
         await one.send_eof()
 
     async def receive() -> None:
+        nonlocal pieces
         if chance.random() < 0.5:
             count = await other.receive_into(buffer)
             received.update(memoryview(buffer)[:count])
         else:
             received.update(await other.receive(5000))
+        pieces += 1
 
     async with one, other, anyio.create_task_group() as tg:
         tg.start_soon(send)
-        await interrupt(receive, chance, cancels=CANCELS.get(provider, ELSEWHERE))
+        await interrupt(receive, chance, cancels=CANCELS)
         enough = True
         with pytest.raises(anyio.EndOfStream):
             await until_the_end(receive)
     assert received.digest() == sent.digest()
+    assert pieces > SOME
 
 
 async def test_cancelled_receives_lose_no_message(provider: str) -> None:
@@ -102,11 +87,37 @@ async def test_cancelled_receives_lose_no_message(provider: str) -> None:
 
     async with one, other, anyio.create_task_group() as tg:
         tg.start_soon(send)
-        await interrupt(receive, chance, cancels=ELSEWHERE)
+        await interrupt(receive, chance, cancels=CANCELS)
         enough = True
         with pytest.raises(anyio.EndOfStream):
             await until_the_end(receive)
-    assert received == sent
+    assert received == sent > SOME
+
+
+async def test_cancelled_receives_lose_no_datagram() -> None:
+    chance = random.Random(3)
+    one, other = [await open_datagrams("127.0.0.1", 0, provider="udp") for _ in range(2)]
+    place, received, sent = other.extra(SocketAttribute.local_address), 0, 0
+
+    async def send() -> None:
+        nonlocal sent
+        while True:
+            if sent - received < 32:  # so many wait for their receiver without loss
+                await one.send((b"%d" % sent, place))
+                sent += 1
+            for _ in range(chance.randrange(8)):
+                await checkpoint()
+
+    async def receive() -> None:
+        nonlocal received
+        assert int((await other.receive())[0]) == received
+        received += 1
+
+    async with one, other, anyio.create_task_group() as tg:
+        tg.start_soon(send)
+        await interrupt(receive, chance, cancels=CANCELS)
+        tg.cancel_scope.cancel()
+    assert received > SOME
 
 
 async def over_bytes(provider: str) -> tuple[Stream, Stream]:
