@@ -103,9 +103,14 @@ class Line:
             self._end()
             return
         self._received += data
-        while (frame := self._cut()) is not None:
-            if self.on_frame is not None:
-                self.on_frame(frame)
+        self.hand_out()
+        if len(self._received) > _ROOM:  # nobody listens yet, and that is more than a peer has to say meanwhile
+            self._end()
+
+    def hand_out(self) -> None:
+        """Give ``on_frame`` what has arrived; whoever sets it calls this. Without it, frames wait."""
+        while self.on_frame is not None and (frame := self._cut()) is not None:
+            self.on_frame(frame)
 
     def _cut(self) -> Frame | None:
         received = self._received

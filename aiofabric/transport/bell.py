@@ -56,7 +56,7 @@ class Bell:
             self.link.source.wake()
         elif len(body) == _COUNT.size and tx is not None:
             self.peer_sleeps = True
-            if tx.sent > _COUNT.unpack(body)[0] or tx.posted:
+            if tx.sent > _COUNT.unpack(body)[0] or tx.posted or tx.waiting:
                 self.ring()
 
 

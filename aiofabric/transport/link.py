@@ -280,6 +280,8 @@ class LinkHandle(EndpointHandle):
         self.line = line
         line.on_frame = self._frame
         line.on_end = self._line_ended
+        self.source.wake()  # the peer may have sent before it heard of us
+        line.hand_out()
         if line.closed:
             self._line_ended()
 
