@@ -95,6 +95,7 @@ from aiofabric.info import library_path as library_path
 from aiofabric.info import library_version as library_version
 from aiofabric.info import parameters as parameters
 from aiofabric.info import tostr as tostr
+from aiofabric.library import LibraryObject as LibraryObject
 from aiofabric.memory import MemoryRegion as MemoryRegion
 from aiofabric.memory import RemoteRegion as RemoteRegion
 from aiofabric.settings import EndpointSettings as EndpointSettings

@@ -2,13 +2,18 @@
 
 import errno
 import pickle
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 
 import aiofabric
 from aiofabric import errors
 from aiofabric._ffi import constants as C
+from aiofabric._ffi import ffi, lib
 from aiofabric.errors import check, error_name, from_errno
+from aiofabric.resource import Handle
 from tests.fixtures.children import run_in_child
 
 SITUATIONS = [
@@ -114,3 +119,59 @@ def test_words_come_without_a_library_too() -> None:
         assert not _ffi.is_loaded()
         """)
     assert child.status == 0, child.err
+
+
+# -- errors of fi_endpoint's and fi_getinfo's pages
+
+
+@pytest.fixture
+def domain() -> Iterator[aiofabric.Domain]:
+    hints = aiofabric.Hints(
+        fabric_attr=aiofabric.FabricAttr(prov_name="udp"), ep_attr=aiofabric.EpAttr(type=aiofabric.EndpointType.DGRAM)
+    )
+    info = aiofabric.getinfo("127.0.0.1", 0, flags=aiofabric.GetInfoFlags.SOURCE, hints=hints)[0]
+    with aiofabric.Domain(info) as domain:
+        yield domain
+
+
+@pytest.fixture
+def native(domain: aiofabric.Domain) -> Iterator[Any]:
+    """An endpoint that nothing is bound to, as aiofabric never leaves one."""
+    out = ffi.new("struct fid_ep **")
+    check(lib.fi_endpoint(domain.native, domain.info.native, out, ffi.NULL), "fi_endpoint")
+    with closing(Handle("endpoint", out[0], domain._handle)):
+        yield out[0]
+
+
+def test_an_endpoint_without_queues_is_not_enabled(native: Any, domain: aiofabric.Domain) -> None:
+    with pytest.raises(aiofabric.FabricError, match=r"FI_ENOCQ|FI_EOPBADSTATE"):
+        check(lib.fi_enable(native), "fi_enable")
+    with aiofabric.AddressVector(domain) as vector:
+        check(lib.fi_ep_bind(native, vector.native, 0), "fi_ep_bind")
+        with pytest.raises(aiofabric.FabricError, match="FI_ENOCQ"):
+            check(lib.fi_enable(native), "fi_enable")
+
+
+def test_a_queue_is_not_bound_for_what_no_queue_reports(native: Any, domain: aiofabric.Domain) -> None:
+    with (
+        aiofabric.CompletionQueue(domain) as queue,
+        pytest.raises(aiofabric.NotSupportedError, match="FI_EBADFLAGS"),
+    ):
+        check(lib.fi_ep_bind(native, queue.native, C.FI_MULTICAST), "fi_ep_bind")
+
+
+def test_what_is_in_use_is_not_closed(domain: aiofabric.Domain, caplog: pytest.LogCaptureFixture) -> None:
+    Handle("fabric", domain.fabric.native, None).close()
+    assert "the provider keeps it open (FI_EBUSY)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["EDOMAIN", "ENOMEM", "EOPBADSTATE", "EMSGSIZE", "EBUSY", "ENOCQ", "ECANCELED"])
+def test_an_error_has_libfabric_s_words_and_its_name(name: str) -> None:
+    """Those of the manual that no provider here is bound to return."""
+    code = getattr(C, f"FI_{name}")
+    words = ffi.string(lib.fi_strerror(code)).decode()
+    with pytest.raises(aiofabric.FabricError) as caught:
+        check(-code, "fi_something")
+    assert (caught.value.errno, caught.value.strerror) == (code, words)
+    assert f"{words} [FI_{name}]" in str(caught.value)
+    assert "Unknown" not in words

@@ -21,7 +21,19 @@ FLOORS = {
     **dict.fromkeys(("integrations", "cli", "__main__"), TOP),
 }
 NOUN_MODULES = {
-    *("errors", "flags", "info", "features", "resource", "fabric", "domain", "memory", "address", "address_vector"),
+    *(
+        "errors",
+        "flags",
+        "info",
+        "features",
+        "resource",
+        "fabric",
+        "library",
+        "domain",
+        "memory",
+        "address",
+        "address_vector",
+    ),
     *("settings", "device_memory", "observe"),
 }
 FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)

@@ -34,6 +34,7 @@ from aiofabric import (
     tostr,
 )
 from aiofabric._ffi import constants, ffi, lib
+from aiofabric.info.tostr import _TYPES
 
 HERE = "127.0.0.1"
 
@@ -372,8 +373,10 @@ def test_other_errors_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
-def test_tostr_agrees_with_libfabric(value: object, text: str) -> None:
+def test_tostr_agrees_with_libfabric(value: int, text: str) -> None:
     assert tostr(value) == text
+    # The call that shares one buffer among all threads, which is why aiofabric uses the other one.
+    assert ffi.string(lib.fi_tostr(ffi.new("uint64_t *", value), _TYPES[type(value)])).decode() == text
 
 
 @pytest.mark.parametrize("kind", [TostrType.VERSION, TostrType.LOG_LEVEL, TostrType.LOG_SUBSYS])
@@ -426,6 +429,9 @@ def test_attributes_can_be_pickled(offer: Info) -> None:
     assert pickle.loads(pickle.dumps(offer.tx_attr)) == offer.tx_attr
 
 
+@pytest.mark.exercises(
+    "FI_BUFFERED_RECV", "FI_NOTIFY_FLAGS_ONLY", "FI_RESTRICTED_COMP", "FI_LOCAL_MR", "FI_VARIABLE_MSG"
+)
 @pytest.mark.parametrize("name", ["BUFFERED_RECV", "NOTIFY_FLAGS_ONLY", "RESTRICTED_COMP", "LOCAL_MR", "VARIABLE_MSG"])
 def test_what_aiofabric_cannot_live_up_to_is_never_asked_for(name: str) -> None:
     family = Caps if name == "VARIABLE_MSG" else Mode

@@ -132,6 +132,17 @@ async def test_tcp_does_not_count_what_is_left(pair: Pair) -> None:
                 getattr(active.settings, call)
 
 
+@pytest.mark.parametrize("choice", HmemP2P)
+async def test_transfers_past_the_host_are_chosen_or_the_provider_says_no(pair: Pair, choice: HmemP2P) -> None:
+    async with pair() as (active, _):
+        refusal = ""
+        try:
+            active.settings.hmem_p2p = choice
+        except NotSupportedError as error:
+            refusal = str(error)
+        assert "does not have FI_OPT_FI_HMEM_P2P" in refusal or active.settings.hmem_p2p == choice
+
+
 async def test_no_provider_here_is_triggered_by_a_device(pair: Pair) -> None:
     async with pair() as (active, _):
         with pytest.raises(NotSupportedError, match="FI_OPT_XPU_TRIGGER"):

@@ -10,7 +10,7 @@ from ..memory import pin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["gather", "local_descriptor"]
+__all__ = ["Pieces", "contents", "fill", "gather", "local_descriptor"]
 
 
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
@@ -31,6 +31,38 @@ def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
 
 def _join(buffers: Sequence[Any]) -> bytes:
     return b"".join(ffi.buffer(pin(buffer)) for buffer in buffers)
+
+
+class Pieces:
+    """Several writable buffers that one message is received into, one after the other."""
+
+    __slots__ = ("_size", "iov", "pins")
+
+    def __init__(self, buffers: Sequence[Any], limit: int) -> None:
+        if not 1 <= len(buffers) <= max(1, limit):
+            raise ValueError(f"this provider receives into 1 to {max(1, limit)} buffers at once, not {len(buffers)}")
+        self.pins = [pin(buffer, writable=True) for buffer in buffers]
+        self.iov = ffi.new("struct iovec[]", [(p, len(p)) for p in self.pins])
+        self._size = sum(map(len, self.pins))
+
+    def __len__(self) -> int:
+        return self._size
+
+
+def fill(room: Any, message: Any, length: int) -> None:
+    """Copy a message of ``length`` bytes to where it should have been received."""
+    if not isinstance(room, Pieces):
+        ffi.memmove(room, message, length)
+        return
+    rest = memoryview(message)[:length]
+    for piece in room.pins:
+        ffi.memmove(piece, rest[: len(piece)], min(len(piece), len(rest)))
+        rest = rest[len(piece) :]
+
+
+def contents(room: Any, length: int) -> Any:
+    """The message of ``length`` bytes that was received there, to be copied."""
+    return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
 def local_descriptor(endpoint: Any, pins: Any) -> Any:

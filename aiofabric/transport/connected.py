@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .._ffi import constants, ffi, lib
+from .._ffi import constants, lib
 from ..cm.handshake import Handshake, Stage, name_of
 from ..cq.reactor import Reactor
 from ..errors import FabricConnectionError, check
@@ -49,12 +49,10 @@ class MessageEndpoint(Endpoint, Messages, Rma, Atomic, Triggered):
         else:
             queues, give_back = borrow_queues(reactor, info, domain, options.waiting, options.busy_poll)
         try:
-            out = ffi.new("struct fid_ep **")
-            check(lib.fi_endpoint(queues.domain._handle.fid, info.native, out, ffi.NULL), "fi_endpoint")
+            ep = options.open_native(queues.domain, info)
         except BaseException:
             give_back()
             raise
-        ep = out[0]
         self.info = info
         self.domain: Domain = queues.domain
         self._stash = []

@@ -58,7 +58,19 @@ async def find(
         found = await resolve(node, service, wanted, passive=passive)
     if not chosen_by_name:
         found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY] or found
+    _classify(found[0], wanted)
     return found[0]
+
+
+def _classify(info: Info, wanted: Hints) -> None:
+    """Give an offer the traffic class that was asked for: tcp obeys it, but leaves it out of what getinfo answers."""
+    domain = wanted.domain_attr.tclass
+    transmit = wanted.tx_attr.tclass or domain
+    if transmit:
+        native = info.native
+        native.domain_attr.tclass = native.domain_attr.tclass or domain
+        native.tx_attr.tclass = native.tx_attr.tclass or transmit
+        info.trim()
 
 
 async def find_connectable(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import constants, ffi, lib
 from ..cq.waiting import Waiting
 from ..errors import NotSupportedError, check
+from ..flags import OpFlags
 from ..info import SHARED_CONTEXT, Hints
 from ..settings import EndpointSettings
 from .multi_pool import MultiPool
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from ..cq.counter import Counter
     from ..domain import Domain
     from ..flags import Bind
+    from ..info import Info
     from .handle import EndpointHandle
     from .shared_contexts import SharedReceive, SharedTransmit
 
 __all__ = ["EndpointOptions"]
 
-_NATIVE = ("multi_recv", "selective", "counters", "shared_receive", "shared_transmit", "prepare")
+_NATIVE = ("multi_recv", "selective", "counters", "shared_receive", "shared_transmit", "open_flags", "prepare")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class EndpointOptions:
         selective: of a connected endpoint: have the provider report only what asks for it; for `MessageEndpoint.batch`.
         shared_receive: where messages of the peer's go; then this endpoint itself cannot receive.
         shared_transmit: the transmit queue to send through.
+        open_flags: of fi_endpoint2, such as `OpFlags.PEER_TRANSFER`; only some providers have it.
         prepare: called with the endpoint's `EndpointSettings` before it is enabled, when every option can still be set.
     """
 
@@ -58,6 +61,7 @@ class EndpointOptions:
     counters: Mapping[Counter, Bind] = field(default_factory=dict)
     shared_receive: SharedReceive | None = None
     shared_transmit: SharedTransmit | None = None
+    open_flags: OpFlags = OpFlags(0)
     prepare: Callable[[EndpointSettings], object] | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +101,19 @@ class EndpointOptions:
         if native:
             detail = f"The provider {provider} has no connected endpoints of its own to which that could be bound"
             raise NotSupportedError(constants.FI_ENOSYS, ", ".join(native), detail=detail)
+
+    def open_native(self, domain: Domain, info: Info) -> Any:
+        """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2)."""
+        out, fid = ffi.new("struct fid_ep **"), domain._handle.fid
+        if not self.open_flags:
+            check(lib.fi_endpoint(fid, info.native, out, ffi.NULL), "fi_endpoint")
+            return out[0]
+        try:
+            check(lib.fi_endpoint2(fid, info.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
+        except NotSupportedError as error:
+            error.detail = f"The provider {info.fabric_attr.prov_name} opens no endpoints with {self.open_flags}"
+            raise
+        return out[0]
 
     def bind_queue(self, handle: EndpointHandle, queue: Any) -> None:
         """Have ``queue`` report what the endpoint does (fi_ep_bind)."""

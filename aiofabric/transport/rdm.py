@@ -8,15 +8,15 @@ what was flushed is read without fi_trywait, the rest is settled here, and the q
 from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._ffi import ffi, lib
+from .._ffi import constants, lib
 from ..address_vector import AddressVector, Peer
 from ..cm.handshake import name_of
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
 from ..cq.reactor import Reactor
-from ..errors import check
+from ..errors import NoProviderError, NotSupportedError, check
 from ..features import require
 from ..flags import AvType, Caps, EndpointType
 from .atomic import Atomic
@@ -124,12 +124,11 @@ class ConnectionlessEndpoint(Endpoint, Messages):
             queue = opened.enter_context(CompletionQueue(self.domain, source=Caps.SOURCE in info.caps))
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
-            out = ffi.new("struct fid_ep **")
-            check(lib.fi_endpoint(self.domain._handle.fid, info.native, out, ffi.NULL), "fi_endpoint")
+            ep = options.open_native(self.domain, info)
             self._handle = handle = ConnectionlessHandle(
                 self.vector,
                 type(self).__name__,
-                out[0],
+                ep,
                 self.domain._handle,
                 info,
                 source,
@@ -241,6 +240,7 @@ async def open_endpoint(
 
     Raises:
         NoProviderError: no provider here has such endpoints, with these capabilities.
+        NotSupportedError: they are of a kind that nobody has (FI_EP_SOCK_STREAM, FI_EP_SOCK_DGRAM).
         OSError: the local address is in use, or not this machine's.
 
     Man page: fi_endpoint.
@@ -248,7 +248,9 @@ async def open_endpoint(
     try:
         kind = _KINDS[type]
     except KeyError:
-        raise ValueError(f"{type} endpoints have one peer: use connect() and listen()") from None
+        if type in (EndpointType.MSG, EndpointType.UNSPEC):
+            raise ValueError(f"{type} endpoints have one peer: use connect() and listen()") from None
+        await _refuse(type, provider, hints)
     chosen = EndpointOptions(**options)
     info = await find(
         node,
@@ -262,6 +264,16 @@ async def open_endpoint(
     )
     async with kind(info, domain, chosen, av_type) as endpoint:
         yield endpoint
+
+
+async def _refuse(type: EndpointType, provider: str | None, hints: Hints | None) -> NoReturn:
+    """Endpoints of another kind: the providers' own answer, which was no whenever it was heard."""
+    try:
+        info = await find(None, None, kind=type, caps=Caps.MSG, provider=provider, hints=hints)
+        detail = f"The provider {info.fabric_attr.prov_name} offers {type}, which aiofabric has no use for"
+    except NoProviderError as error:
+        detail = error.detail
+    raise NotSupportedError(constants.FI_ENODATA, "fi_getinfo", detail=detail)
 
 
 _KINDS = {EndpointType.RDM: RdmEndpoint, EndpointType.DGRAM: DatagramEndpoint}

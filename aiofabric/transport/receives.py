@@ -11,7 +11,7 @@ from .._ffi import constants, ffi, lib
 from ..errors import FabricConnectionResetError
 from ..memory import pin
 from ..resource import Resource
-from .buffers import local_descriptor
+from .buffers import Pieces, contents, fill, local_descriptor
 from .handle import Refill
 from .inbox import truncated
 from .leftovers import Leftover
@@ -93,7 +93,7 @@ class Receives(Resource):
         return message
 
     async def recv_into(self, buffer: Any) -> int:
-        """Receive the next message into ``buffer``; return its length in bytes.
+        """Receive the next message into ``buffer``, or into a list of buffers in turn; return its length in bytes.
 
         Direct endpoints post the caller's memory (no copy; any number outstanding); pooled ones copy once. The
         buffer is the provider's from the call until it returns; after a cancel it is the caller's again at once,
@@ -101,19 +101,20 @@ class Receives(Resource):
 
         Raises:
             BufferError: ``buffer`` is read-only or not contiguous.
+            ValueError: more buffers than ``rx_attr.iov_limit``.
             TruncatedMessageError: the message was longer than ``buffer``. A pooled message is kept and may be
                 received again; of a direct one the rest is lost.
             FabricConnectionResetError: the peer is gone.
 
-        Man page: fi_msg (fi_recv).
+        Man page: fi_msg (fi_recv, fi_recvv).
         """
-        pins = pin(buffer, writable=True)
+        pins = self._room(buffer)
         pool = self._handle.pool
         if pool is None:
             return await self._recv_into_direct(pins)
         self._check_receivable()
         item = pool.take(len(pins)) or await pool.next(len(pins))
-        ffi.memmove(pins, item.view, item.length)
+        fill(pins, item.view, item.length)
         pool.recycle(item)
         return item.length
 
@@ -196,7 +197,7 @@ class Receives(Resource):
     async def _recv_into_direct(self, pins: Any) -> int:
         got = await self._receive(pins, (_UNSPEC,))
         if isinstance(got, Message):
-            ffi.memmove(pins, got, len(got))
+            fill(pins, got, len(got))
             return len(got)
         length: int = got.length
         return length
@@ -219,8 +220,13 @@ class Receives(Resource):
                     return leftover.message
             if handle.gone is not None:
                 raise handle.gone()
-            what, function = ("fi_recv", lib.fi_recv) if len(where) == 1 else ("fi_trecv", lib.fi_trecv)
-            args = (handle.fid, pins, len(pins), local_descriptor(handle, pins), *where)
+            what = "fi_recv" if len(where) == 1 else "fi_trecv"
+            if isinstance(pins, Pieces):
+                what += "v"
+                args = (handle.fid, pins.iov, ffi.NULL, len(pins.pins), *where)
+            else:
+                args = (handle.fid, pins, len(pins), local_descriptor(handle, pins), *where)
+            function = getattr(lib, what)
             transfer = handle.rx.submit(what, function, args, pins, len(pins))
             transfer.orphaned = partial(self._keep, pins, len(where) > 1)
             try:
@@ -230,9 +236,15 @@ class Receives(Resource):
             finally:
                 handle.refills.discard(transfer)
 
+    def _room(self, buffer: Any) -> Any:
+        """Where a message is to go, pinned."""
+        if type(buffer) is list or type(buffer) is tuple:
+            return Pieces(buffer, self._handle.info.rx_attr.iov_limit)
+        return pin(buffer, writable=True)
+
     def _keep(self, pins: Any, tagged: bool, transfer: Operation) -> None:
         """A cancelled receive got a message all the same: keep a copy for the next one."""
-        message = self._annotated(ffi.buffer(pins, transfer.length), transfer)
+        message = self._annotated(contents(pins, transfer.length), transfer)
         leftover = Leftover(message, transfer.source, transfer.tag if tagged else None)
         self._stash.append(leftover)
         self._handle.refill(leftover)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._ffi import constants, ffi
+from .._ffi import constants
 from ..memory import pin
+from .buffers import fill
 from .endpoint import Endpoint
 from .messages import Message, Sends
 from .receives import Receives
@@ -94,12 +95,15 @@ class TaggedReceives(Endpoint, Receives):
     async def recv_tagged_into(self, buffer: Any, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope:
         """Receive the next message whose tag matches into ``buffer``, without a copy; otherwise as `recv_tagged`.
 
-        The buffer is the provider's until the call returns, and stays pinned if a cancel is not answered in time.
+        ``buffer`` may be a list, whose members are filled in turn. It is the provider's until the call returns, and
+        stays pinned if a cancel is not answered in time.
+
+        Man page: fi_tagged (fi_trecv, fi_trecvv).
         """
-        pins = pin(buffer, writable=True)
+        pins = self._room(buffer)
         got = await self._receive(pins, self._where(tag, ignore, source))
         if isinstance(got, Message):
-            ffi.memmove(pins, got, len(got))
+            fill(pins, got, len(got))
             return Envelope(len(got), got.tag, got.source, got.remote_data)
         data = got.data if got.flags & _REMOTE_CQ_DATA else None
         return Envelope(got.length, got.tag, self._source_of(got.source), data)

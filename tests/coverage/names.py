@@ -10,6 +10,8 @@ from aiofabric.flags.family import Choice, Flags
 
 HERE = Path(__file__).parent
 PAGES: dict[str, list[str]] = json.loads((HERE / "names.json").read_text())
+HOW = ("called", "had", "error", "refused", "ours", "worded")
+"""How a test exercises a name, the strongest first; docs/coverage.md explains."""
 
 
 def spelled(family: type[Flags] | type[Choice], name: str) -> str:

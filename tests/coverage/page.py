@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiofabric._ffi import constants
 from tests.coverage.carriers import ARTEFACTS, CARRIERS, GAPS, KFI_MACROS, NOT_YET, REASONS, UNRECORDED
-from tests.coverage.names import HERE, PAGES, members
+from tests.coverage.names import HERE, HOW, PAGES, members
 
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "coverage.md"
@@ -19,19 +19,38 @@ _HEAD = """\
 <!-- Written by python -m tests.coverage: change that, not this. -->
 
 Every name on the manual pages fi_getinfo(3), fi_endpoint(3), fi_fabric(3) and kfi_getinfo(3), what carries it in
-Python, and a test that exercises it. The tests are recorded while the suite runs, on libfabric {generations}: of a
-function, that it was called; of a constant, that it was an argument of a call that succeeded, that hints asked for it
-and the answer of fi_getinfo has it, or that a call returned it as its error. What happens in a test's child processes
-is not seen, and a flag inside a structure mostly is not either, so a constant without a recorded test may still be in
-use. A name that several tests exercise is listed with the one that calls least besides.
+Python, and a test that exercises it. The tests are recorded while the suite runs, on libfabric {generations}; importing
+a name is no exercise. How a test exercises it:
+
+- called: the test called the function.
+- had: the constant was an argument of a call that succeeded, or hints asked for it and the answer of fi_getinfo has it.
+- error: a call returned it, or a completion queue or an event queue reported it.
+- refused: no provider here has it. The same question without it was answered, or it was the very option that the
+  provider said no to; aiofabric raises that as an error which names it.
+- ours: the effect is on aiofabric's side of the line. A double of a provider asked for it, or aiofabric refuses it with
+  a reason before libfabric hears of it.
+- worded: no call of these providers returns it; it was raised, with the words that libfabric has for it.
+
+What happens in a test's child processes is not seen. Of several tests the one with the strongest effect that uses least
+besides is listed.
 
 {counts}
 
-The kernel's kfi_getinfo is the same call with another first letter, and aiofabric runs in user space: the column `kfi`
-tells which names have a twin there. The kernel's page adds one rule, that at least one of node, service and hints is
-given (and hints with an address, if node and service are not), where fi_getinfo then lists everything; and one bit,
-KFI_CANCEL. Of its four errors KFI_EBADFLAGS, KFI_ENODATA and KFI_ENOMEM mean what they mean here; KFI_ENOSYS says that
-no provider was found, where FI_ENOSYS says that the version asked for is newer than the library.
+## The kernel's flavour
+
+kfi_getinfo is the same call with another first letter, for kernel modules; aiofabric runs in user space. The column
+`kfi` names the twin, and what is said of a name holds for it as well. The differences are these:
+
+- One rule more: at least one of node, service and hints has to be given, and hints with src_addr or dest_addr if node
+  and service are not. fi_getinfo may be given none of them, and then lists everything.
+- One bit more, KFI_CANCEL. In user space fi_cancel may always be called.
+- KFI_EBADFLAGS: a capability of the endpoint or the domain, or an operation flag, is not valid; as in user space.
+- KFI_ENOMEM: there was not enough memory; as in user space.
+- KFI_ENODATA: no provider supports what was asked for; as in user space, where it becomes
+  `aiofabric.NoProviderError`, which names the hint to blame.
+- KFI_ENOSYS: there is no provider at all. In user space FI_ENOSYS says that the version asked for is newer than the
+  library.
+- The page prints KKFI_VERSION once where it means KFI_VERSION, the twin of FI_VERSION.
 
 """
 
@@ -44,8 +63,14 @@ class Row:
     kind: str
     python: tuple[str, ...]
     test: str | None
+    how: str
     kernel: str | None
     reason: str
+
+
+def count_names() -> int:
+    """How many different names the pages have; a misprint is none."""
+    return len({name for page in PAGES.values() for name in page} - set(ARTEFACTS) - set(KFI_MACROS))
 
 
 def twin(name: str) -> str:
@@ -57,17 +82,19 @@ def rows() -> list[Row]:
     """All names that are not artefacts of the pages' text."""
     names = {name for page in PAGES.values() for name in page} - set(ARTEFACTS)
     kernel = {twin(name): name for name in names if name.lower().startswith("k")}
-    recorded: dict[str, dict[str, str]] = json.loads(RECORDED.read_text())
-    tests = {name: test for run in recorded.values() for name, test in run.items()}
+    recorded: dict[str, dict[str, tuple[str, str]]] = json.loads(RECORDED.read_text())
     listed = {name if name in REASONS else twin(name) for name in names}
-    return [_row(name, tests.get(name), kernel.get(name)) for name in sorted(listed)]
+    return [
+        _row(name, [run[name] for run in recorded.values() if name in run], kernel.get(name)) for name in sorted(listed)
+    ]
 
 
-def _row(name: str, test: str | None, kernel: str | None) -> Row:
+def _row(name: str, tests: list[tuple[str, str]], kernel: str | None) -> Row:
+    how, test = min(tests, key=lambda each: HOW.index(each[0]), default=("", None))
     if not name.startswith(("fi_", "kfi_")):
         kind = "error" if _is_error(name) else "constant"
     else:
-        kind = "other" if name in REASONS and name != "fi_tostr" else "function"
+        kind = "other" if name in REASONS else "function"
     if name in CARRIERS:
         python: tuple[str, ...] = (CARRIERS[name],)
     elif kind == "error":
@@ -75,8 +102,10 @@ def _row(name: str, test: str | None, kernel: str | None) -> Row:
     else:
         python = tuple(path.replace("aiofabric.flags.attributes", "aiofabric") for path in members().get(name, ()))
         python = tuple(f"aiofabric.{'.'.join(path.split('.')[-2:])}" for path in python)
+    if name in REASONS:
+        how, test = "", None  # a function of that name may have been called, but the page speaks of something else
     reason = REASONS.get(name) or ("" if test else NOT_YET if not python else UNRECORDED)
-    return Row(name, kind, python, test, kernel, reason)
+    return Row(name, kind, python, test, how, kernel, reason)
 
 
 def _is_error(name: str) -> bool:
@@ -88,17 +117,20 @@ def text() -> str:
     found = rows()
     count = Counter("test" if row.test else "gap" if row.reason in GAPS else "reason" for row in found)
     generations = " and ".join(json.loads(RECORDED.read_text()))
+    how = Counter(row.how for row in found if row.test)
     counts = (
-        f"{len(found)} names: {count['test']} exercised by a recorded test, {count['reason']} with a reason why not, "
-        f"{count['gap']} open (not yet carried, or no recorded test)."
+        f"{count_names()} names stand on the pages. The kernel's twins share the rows of the others, which makes "
+        f"{len(found)} rows:\n{count['test']} exercised by a recorded test "
+        f"({', '.join(f'{how[word]} {word}' for word in HOW)}), {count['reason']} with a reason why not"
+        f"{', and ' + str(count['gap']) + ' open' if count['gap'] else ''}."
     )
     lines = [_HEAD.format(generations=generations, counts=counts)]
     for kind, title in (("function", "Functions"), ("constant", "Constants"), ("error", "Errors"), ("other", "Others")):
-        lines.append(f"## {title}\n\n| name | Python | test or reason | kfi |\n|---|---|---|---|\n")
+        lines.append(f"## {title}\n\n| name | Python | how | test or reason | kfi |\n|---|---|---|---|---|\n")
         for row in (row for row in found if row.kind == kind):
             python = ", ".join(f"`{path}`" for path in row.python)
             shown = f"`{row.test}`" if row.test else row.reason
-            lines.append(f"| {row.name} | {python} | {shown} | {row.kernel or ''} |\n")
+            lines.append(f"| {row.name} | {python} | {row.how} | {shown} | {row.kernel or ''} |\n")
         lines.append("\n")
     lines.append("## Not names\n\nWhat the pages' text makes look like one:\n\n| word | what it is |\n|---|---|\n")
     lines += [f"| {word} | {reason} |\n" for word, reason in sorted(ARTEFACTS.items())]
@@ -106,10 +138,10 @@ def text() -> str:
 
 
 def merge(runs: list[Path]) -> None:
-    """Keep what recorded runs saw, of the names on the pages, one run of each generation."""
+    """Take over what recorded runs saw of the names on the pages, one run of each generation and part of the suite."""
     wanted = {twin(name) for page in PAGES.values() for name in page}
-    kept = {}
+    kept: dict[str, dict[str, list[str]]] = json.loads(RECORDED.read_text())
     for run in runs:
-        seen = json.loads(run.read_text())
-        kept[run.stem] = {name: test for name, test in sorted(seen.items()) if name in wanted}
+        seen = {name: found for name, found in json.loads(run.read_text()).items() if name in wanted}
+        kept[run.stem] = dict(sorted({**kept.get(run.stem, {}), **seen}.items()))
     RECORDED.write_text(json.dumps(kept, indent=1) + "\n")

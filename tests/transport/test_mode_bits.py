@@ -63,6 +63,7 @@ def prefixed(monkeypatch: pytest.MonkeyPatch) -> Prefixed:
     return Prefixed(monkeypatch)
 
 
+@pytest.mark.exercises("FI_MSG_PREFIX")
 @pytest.mark.anyio
 async def test_messages_behind_a_prefix(prefixed: Prefixed) -> None:
     async with (
@@ -93,6 +94,7 @@ async def test_direct_receives_have_no_room_for_a_prefix(prefixed: Prefixed) -> 
             pass
 
 
+@pytest.mark.exercises("FI_RX_CQ_DATA")
 def test_a_peer_s_write_that_used_a_receive_up_has_it_posted_again() -> None:
     """FI_RX_CQ_DATA: the write's data comes as the completion of a receive in which there is nothing."""
     endpoint = Endpoint()
@@ -144,6 +146,7 @@ def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
     assert (buffer.posted, buffer.pool.posted, Pool.recycled) == (False, 0, [buffer])
 
 
+@pytest.mark.exercises("FI_ASYNC_IOV")
 @pytest.mark.anyio
 async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """FI_ASYNC_IOV: the provider may read the array when it gets to it, so it has to be there still."""
@@ -165,3 +168,24 @@ async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytes
         assert (iov[0].iov_base, iov[1].iov_len) == (pins[0], 100_000)
         assert len(await other.recv()) == 200_000
         await route.drained()
+
+
+@pytest.mark.exercises("FI_CONTEXT", "FI_CONTEXT2")
+@pytest.mark.anyio
+async def test_the_context_of_an_operation_is_the_provider_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a struct fi_context2 may be written over from the posting of an operation to its end."""
+
+    def scribbling(call: Any) -> Any:
+        def post(*arguments: Any) -> int:
+            rc: int = call(*arguments)
+            ffi.memmove(arguments[-1], b"\xa5" * ffi.sizeof("struct fi_context2"), ffi.sizeof("struct fi_context2"))
+            return rc
+
+        return post
+
+    for name in ("fi_send", "fi_recv"):
+        monkeypatch.setattr(lib, name, scribbling(getattr(lib, name)))
+    async with peers("tcp;ofi_rxm", Caps.MSG, recv_size=1 << 20, recv_count=2) as (one, other, peer, _):
+        for number in range(8):
+            await one.send(bytes([number]) * 100_000, to=peer)
+            assert await other.recv() == bytes([number]) * 100_000

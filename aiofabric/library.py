@@ -1,0 +1,42 @@
+"""LibraryObject: what libfabric itself, rather than a provider, opens by name (man page: fi_open)."""
+
+from __future__ import annotations
+
+from ._ffi import ffi, lib
+from .errors import NotSupportedError, check
+from .features import describe
+from .info import api_version
+from .resource import Handle, Resource
+
+__all__ = ["LibraryObject"]
+
+
+class LibraryObject(Resource):
+    """An object of the library's own, such as ``"mr_cache"``, or ``"logging"`` where log messages can be taken over.
+
+    ``native`` is its C pointer, for calls that this package does not wrap (man pages: fi_mr, fi_provider).
+
+    Args:
+        name: what to open.
+        flags: the object's own.
+
+    Raises:
+        NotSupportedError: this libfabric has nothing of that name.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str, flags: int = 0) -> None:
+        out = ffi.new("struct fid **")
+        rc = lib.fi_open(api_version().native, name.encode(), ffi.NULL, 0, flags, out, ffi.NULL)
+        try:
+            check(rc, "fi_open")
+        except NotSupportedError as error:
+            error.detail = f"The library opens nothing that is called {name!r}"
+            error.cure = f"This is {describe()}"
+            raise
+        self.name = name
+        self._handle = Handle("LibraryObject", out[0], None)
+
+    def __repr__(self) -> str:
+        return f"<LibraryObject {self.name}{' closed' if self.closed else ''}>"

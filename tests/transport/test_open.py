@@ -1,0 +1,88 @@
+"""How endpoints are opened: flags, traffic classes, kinds that nobody has."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import (
+    EndpointType,
+    Hints,
+    MessageEndpoint,
+    NotSupportedError,
+    OpFlags,
+    TrafficClass,
+)
+from tests.fixtures.peers import skip_without
+from tests.fixtures.providers import Pair
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("provider", ["tcp;ofi_rxm", "udp;ofi_rxd", "sockets"])
+async def test_a_provider_without_flags_of_opening_says_so(provider: str) -> None:
+    skip_without(provider, aiofabric.Caps.MSG)
+    opening = aiofabric.open_endpoint(
+        EndpointType.RDM, "127.0.0.1", provider=provider, open_flags=OpFlags.PEER_TRANSFER
+    )
+    with pytest.raises(NotSupportedError, match=f"The provider {provider} opens no endpoints with FI_PEER_TRANSFER"):
+        await opening.__aenter__()
+
+
+async def test_a_connection_is_opened_without_flags_or_not_at_all(pair: Pair) -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with pair(open_flags=OpFlags.PEER_TRANSFER):
+            pass
+    assert caught.group_contains(NotSupportedError, match="fi_endpoint2.*tcp opens no endpoints with FI_PEER_TRANSFER")
+
+
+@pytest.mark.parametrize("kind", [EndpointType.SOCK_STREAM, EndpointType.SOCK_DGRAM], ids=str)
+async def test_socket_endpoints_are_refused_by_the_providers(kind: EndpointType) -> None:
+    with pytest.raises(NotSupportedError, match=f"No provider has .*type={kind}.*would match without ep_attr.type"):
+        await aiofabric.open_endpoint(kind).__aenter__()
+
+
+def _sockets() -> Iterator[socket.socket]:
+    """Every connected TCP socket of this process, the provider's included."""
+    for name in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{name}"
+        if os.path.exists(path) and os.readlink(path).startswith("socket:"):
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                if found.family == socket.AF_INET and found.type == socket.SOCK_STREAM:
+                    yield found
+
+
+def _nodelay(endpoint: MessageEndpoint) -> list[bool]:
+    """Whether the socket under an endpoint sends small segments at once."""
+    address = endpoint.local_address
+    assert address is not None
+    return [
+        bool(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        for each in _sockets()
+        if each.getsockname() == (address.host, address.port)
+    ]
+
+
+@pytest.mark.parametrize("tclass", [*TrafficClass, TrafficClass.from_dscp(46)], ids=str)
+@pytest.mark.parametrize("level", ["tx_attr", "domain_attr"])
+async def test_the_provider_obeys_a_traffic_class(provider: str, tclass: TrafficClass, level: str) -> None:
+    """tcp leaves Nagle's algorithm on for bulk data, and off for everything else."""
+    hints = Hints()
+    getattr(hints, level).tclass = tclass
+    async with aiofabric.listen("127.0.0.1", provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def answer() -> None:
+            async with await (await listener.accept_request()).accept() as accepted:
+                await accepted.send(await accepted.recv())
+                await accepted.recv()
+
+        tasks.start_soon(answer)
+        async with await aiofabric.connect(listener.address, provider=provider, hints=hints) as endpoint:
+            assert endpoint.info.tx_attr.tclass == tclass
+            assert _nodelay(endpoint) == [tclass != TrafficClass.BULK_DATA]
+            await endpoint.send(b"there and back")
+            assert await endpoint.recv() == b"there and back"
+            await endpoint.send(b"bye")
