@@ -71,6 +71,8 @@ class Quirk(Flag):
     """A tagged message that came before its receive may go to another endpoint of the same domain."""
     ATOMIC_READ_EMPTY = auto()
     """FI_ATOMIC_READ completes and fetches nothing."""
+    NAMES_NO_SOURCE = auto()
+    """FI_SOURCE is granted, but completions carry the number of some other peer."""
 
 
 def describe() -> str:
@@ -163,6 +165,8 @@ _RULES = (
     _Rule(Quirk.TAGGED_STRAYS, "tcp", EndpointType.RDM, since=Version(1, 18)),
     # sm2_atomic.c: the request without an operand also has no length.
     _Rule(Quirk.ATOMIC_READ_EMPTY, "sm2"),
+    # rxd_cq.c writes completions without a source; what fi_cq_readfrom gives then is whatever was there before.
+    _Rule(Quirk.NAMES_NO_SOURCE, "ofi_rxd"),
     # util_srx.c, util_srx_close: 1.17's shm still flushed.
     _Rule(Quirk.SILENT_CLOSE, "shm", since=Version(1, 18)),
 )

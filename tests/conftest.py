@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.fixtures.loops",
     "tests.fixtures.leaks",
     "tests.fixtures.providers",
+    "tests.fixtures.peers",
     "tests.fixtures.children",
     "tests.fixtures.certificates",
 ]

@@ -17,7 +17,7 @@ from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
 from ..cq.reactor import Reactor
 from ..errors import NoProviderError, NotSupportedError, check
-from ..features import require
+from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
 from .atomic import Atomic
 from .collective import Collective
@@ -121,7 +121,8 @@ class ConnectionlessEndpoint(Endpoint, Messages):
             self.domain, give_back = borrow_domain(reactor, info, domain)
             opened.callback(give_back)
             self.vector = opened.enter_context(AddressVector(self.domain, type=av_type))
-            queue = opened.enter_context(CompletionQueue(self.domain, source=Caps.SOURCE in info.caps))
+            named = Caps.SOURCE in info.caps and Quirk.NAMES_NO_SOURCE not in quirks(info)
+            queue = opened.enter_context(CompletionQueue(self.domain, source=named))
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
             ep = options.open_native(self.domain, info)
