@@ -121,9 +121,10 @@ class MultiPool(Inbox):
 
     def renew(self, slab: _Slab) -> None:
         """Post a buffer that the provider has given back and whose messages were all taken."""
-        if slab.posted or slab.taken or self.ended is not None:
-            return
         handle = self.handle
+        # What the provider flushed is read after fi_close: a buffer that comes back then has nowhere to go.
+        if slab.posted or slab.taken or self.ended is not None or not handle.native_open:
+            return
         operations = handle.source.operations
         operations[slab.slot.address] = slab
         rc = lib.fi_recvmsg(handle.fid, slab.message, _MULTI_RECV)

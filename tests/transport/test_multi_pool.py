@@ -15,6 +15,7 @@ from aiofabric import (
     NotSupportedError,
     SharedReceive,
 )
+from aiofabric._ffi import constants, lib
 from aiofabric.info import SHARED_CONTEXT
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -114,3 +115,17 @@ async def test_sizes_are_checked() -> None:
     with pytest.raises(ValueError, match="a multi-receive buffer of 1024 bytes is too small"):
         async with aiofabric.open_endpoint(EndpointType.RDM, multi_recv=1024, recv_size=1000, provider="shm"):
             pass
+
+
+async def test_what_closing_flushes_is_not_posted_to_what_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tcp of 2.x flushes a shared context's buffers; posting one again then writes to freed memory."""
+    attr = EpAttr(type=EndpointType.MSG, rx_ctx_cnt=SHARED_CONTEXT)
+    hints = Hints(caps=CAPS, fabric_attr=FabricAttr(prov_name="tcp"), ep_attr=attr)
+    try:
+        info = aiofabric.getinfo("127.0.0.1", hints=hints)[0]
+    except NoProviderError as error:
+        pytest.skip(str(error))
+    posted: list[int] = []
+    with Domain(info) as domain, SharedReceive(domain, recv_size=4096, recv_count=2, multi_recv=65536):
+        monkeypatch.setattr(lib, "fi_recvmsg", lambda *_: posted.append(1) or -constants.FI_EAGAIN)
+    assert posted == []
