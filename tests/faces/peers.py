@@ -1,9 +1,9 @@
-"""Every face as a child process that sends without end."""
+"""Every face as a child process: one that sends without end, one that reads nothing, one that sends and leaves."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import psutil
@@ -75,3 +75,26 @@ async def asyncio_protocol(parent: Parent, port: int, provider: str) -> None:
         await protocol.may_write.wait()
 
     await _send_on(parent, send)
+
+
+CONNECT: dict[str, Any] = {"bytes": connect_stream, "messages": connect_messages}
+
+
+async def reads_nothing(parent: Parent, port: int, provider: str, kind: str) -> None:
+    async with await CONNECT[kind]("127.0.0.1", port, provider=provider) as stream:
+        await stream.send(b"hello")
+        await anyio.sleep_forever()
+
+
+async def sends_and_leaves(parent: Parent, port: int, provider: str, kind: str, count: int) -> None:
+    async with await CONNECT[kind]("127.0.0.1", port, provider=provider) as stream:
+        for _ in range(count):
+            await stream.send(ITEM)
+
+
+async def writes_and_leaves(parent: Parent, port: int, provider: str, count: int) -> None:
+    _, writer = await aio.open_connection("127.0.0.1", port, provider=provider)
+    for _ in range(count):
+        writer.write(ITEM)
+    writer.close()
+    await writer.wait_closed()
