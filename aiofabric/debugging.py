@@ -97,4 +97,4 @@ def _source(source: Source) -> Iterator[str]:
 
 
 def _words(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())

@@ -73,6 +73,8 @@ class Quirk(Flag):
     """FI_ATOMIC_READ completes and fetches nothing."""
     NAMES_NO_SOURCE = auto()
     """FI_SOURCE is granted, but completions carry the number of some other peer."""
+    BLOCKING_HANDSHAKE = auto()
+    """Half a request stops the whole process that listens, and who sends nothing is waited for without a limit."""
 
 
 def describe() -> str:
@@ -152,6 +154,8 @@ _RULES = (
     *(_Rule(Quirk.SILENT_CLOSE, name) for name in ("ofi_rxm", "ofi_rxd", "udp", "sockets", "sm2")),
     # xnet_cq.c: prov_errno is read from errno.
     *(_Rule(Quirk.STALE_PROVIDER_ERRNO, name) for name in ("tcp", "net")),
+    # tcpx_conn_mgr.c, xnet_cm.c: rx_cm_data on a socket that blocks, and no timer.
+    *(_Rule(Quirk.BLOCKING_HANDSHAKE, name, EndpointType.MSG) for name in ("tcp", "net")),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),

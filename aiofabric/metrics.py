@@ -57,6 +57,7 @@ FAMILIES: dict[str, Family] = {
     "accepted": Family("counter", "Connection requests that were accepted.", ""),
     "rejected": Family("counter", "Connection requests that were rejected, overflowed ones included.", ""),
     "overflowed": Family("counter", "Connection requests that found the backlog full.", ""),
+    "cut_off": Family("counter", "Connections that were cut off because they said nothing.", ""),
     "turns": Family("counter", "Passes of the reactor over a queue.", "waiting"),
     "completions": Family("counter", "Completions read from queues.", "waiting"),
     "errors": Family("counter", "Failed operations read from queues.", "waiting"),

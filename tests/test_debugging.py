@@ -62,7 +62,7 @@ async def test_tells_of_listeners_and_their_opener() -> None:
     async with aiofabric.listen("127.0.0.1", 0, provider="tcp"):
         said = text()
     assert re.search(rf"^ +Listener, opened at {HERE}:\d+$", said, re.MULTILINE)
-    assert "- 0 requests wait; 0 requests, 0 accepted, 0 rejected, 0 overflowed" in said
+    assert "- 0 requests wait; 0 requests, 0 accepted, 0 rejected, 0 overflowed, 0 cut off" in said
 
 
 def test_asks_for_no_library() -> None:

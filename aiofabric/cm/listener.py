@@ -9,12 +9,13 @@ from anyio import ClosedResourceError
 from .._ffi import ffi, lib
 from ..cq.reactor import Reactor
 from ..errors import check
+from ..features import Quirk, quirks
 from ..info import Info
 from ..resource import Handle, Resource
 from ..settings import EndpointSettings
+from .door import Door, GuardedQueue, hurry, out_of_descriptors
 from .events import CONNREQ, Event, EventError
 from .handshake import name_of
-from .queue import EventQueue
 from .requests import ConnectionRequest, ListenerStatistics, RequestQueue
 from .reservation import Reservation
 
@@ -35,16 +36,21 @@ class PassiveHandle(RequestQueue):
     def __init__(self, info: Info, fabric: Fabric, backlog: int, reservation: Reservation | None = None) -> None:
         reservation = Reservation(info, fabric) if reservation is None else reservation
         self.info = info
-        self.events = EventQueue(fabric)
+        self.events = GuardedQueue(fabric)
         super().__init__(reservation.surrender(), fabric._handle, Reactor.current().attach(None), backlog)
         try:
             check(lib.fi_pep_bind(self.fid, self.events.native, 0), "fi_pep_bind")
+            if Quirk.BLOCKING_HANDSHAKE in quirks(info):
+                address = self.address()
+                hurry(address)  # the socket is there, and nobody is accepted yet
+                self.events.door = Door(address.port, self.source.driver, self.cut_off)
             check(lib.fi_listen(self.fid), "fi_listen")
         except BaseException:
             self.close()
             raise
         self.events.handle_events_of(self.fid, self)
         self.source.accompany(self.events)
+        self.source.starved = out_of_descriptors
         self.source.touch_events()
 
     def address(self) -> Address:
@@ -67,6 +73,9 @@ class PassiveHandle(RequestQueue):
 
     def release(self) -> None:
         self.source.close()
+        if self.events.door is not None:
+            self.events.door.close()
+            self.events.door = None
         super().release()
 
     def release_native(self) -> None:

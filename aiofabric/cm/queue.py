@@ -82,11 +82,15 @@ class EventQueue(Resource):
         """fi_trywait: whether it is safe to sleep on the descriptor."""
         return bool(lib.fi_trywait(self._fabric, self._fids, 1) == 0)
 
+    def read(self) -> int:
+        """fi_eq_read: the next event's size, or the provider's word why there is none."""
+        return int(lib.fi_eq_read(self._eq, self._event, self._buffer, _ROOM, 0))
+
     def drain(self) -> int:
         """Hand out what is there, at most 64 events; return how many there were."""
         count = 0
         while count < _BURST and not self.closed:
-            n = lib.fi_eq_read(self._eq, self._event, self._buffer, _ROOM, 0)
+            n = self.read()
             if n == -_EAVAIL:
                 self._read_error()
             elif n <= 0:

@@ -10,6 +10,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from ..errors import from_errno
+from .door import PATIENCE, SILENT_MOST
 from .line import Frame, Line, address_of, resolve
 
 if TYPE_CHECKING:
@@ -20,19 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Rendezvous"]
 
-_PATIENCE = 5.0  # seconds for the first frame
-_SILENT_MOST = 256  # lines that have not said anything yet
+_QUEUE = 4096  # finished by the kernel and not accepted yet, as libfabric's own; the kernel has a limit of its own
 _BURST = 16  # accepted in one go, then others get their chance
 _RELIEF = 0.1  # seconds until the next try when descriptors have run out
 
 
 class Rendezvous:
-    """A listening socket under the reactor; ``on_request(line, frame)`` is called with each line's first frame."""
+    """A listening socket under the reactor; ``on_request(line, frame)`` is called with each line's first frame.
 
-    def __init__(self, sock: socket.socket, driver: Driver, on_request: Callable[[Line, Frame], object]) -> None:
+    ``on_cut`` is called for each that is cut off for saying nothing.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        driver: Driver,
+        on_request: Callable[[Line, Frame], object],
+        on_cut: Callable[[], object],
+    ) -> None:
         self._socket = sock
         self._driver = driver
         self._on_request = on_request
+        self._on_cut = on_cut
         self._silent: dict[Line, Callable[[], None]] = {}
         self._resume: Callable[[], None] | None = None
         self.closed = False
@@ -45,7 +55,7 @@ class Rendezvous:
         service: str | int | None,
         driver: Driver,
         on_request: Callable[[Line, Frame], object],
-        backlog: int,
+        on_cut: Callable[[], object],
     ) -> Rendezvous:
         """Listen at a host and port.
 
@@ -58,11 +68,11 @@ class Rendezvous:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(name)
-            sock.listen(backlog)
+            sock.listen(_QUEUE)
         except OSError as error:
             sock.close()
             raise from_errno(error.errno or 0, "bind", peer=address_of(name)) from error
-        return cls(sock, driver, on_request)
+        return cls(sock, driver, on_request, on_cut)
 
     @property
     def address(self) -> Address:
@@ -90,9 +100,9 @@ class Rendezvous:
             self._greet(Line(sock, self._driver))
 
     def _greet(self, line: Line) -> None:
-        if len(self._silent) >= _SILENT_MOST:
+        if len(self._silent) >= SILENT_MOST:
             self._dismiss(next(iter(self._silent)))
-        self._silent[line] = self._driver.call_later(_PATIENCE, lambda: self._dismiss(line))
+        self._silent[line] = self._driver.call_later(PATIENCE, lambda: self._dismiss(line))
         line.on_end = lambda: self._forget(line)
         line.on_frame = lambda frame: self._first(line, frame)
 
@@ -107,6 +117,7 @@ class Rendezvous:
     def _dismiss(self, line: Line) -> None:
         self._forget(line)
         line.close()
+        self._on_cut()
 
     def _forget(self, line: Line) -> None:
         cancel = self._silent.pop(line, None)
@@ -124,4 +135,5 @@ class Rendezvous:
             self._resume()
         self._socket.close()
         for line in list(self._silent):
-            self._dismiss(line)
+            self._forget(line)
+            line.close()

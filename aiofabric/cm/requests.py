@@ -33,7 +33,8 @@ MAX_PARAM = 256  # CM data of the tcp providers; they assert it, or overflow
 class ListenerStatistics:
     """``pending`` requests wait to be accepted or rejected; the others are counts since the listener opened.
 
-    ``overflowed`` requests were rejected because ``backlog`` others waited already.
+    ``overflowed`` requests were rejected because ``backlog`` others waited already. ``cut_off`` counts connections
+    that did not become a request, because they said nothing for too long, or too many others did.
     """
 
     pending: int
@@ -41,6 +42,7 @@ class ListenerStatistics:
     accepted: int
     rejected: int
     overflowed: int
+    cut_off: int
 
 
 class RequestQueue(Handle, ABC):
@@ -55,7 +57,7 @@ class RequestQueue(Handle, ABC):
         self.pending: deque[ConnectionRequest] = deque()
         self.unanswered: dict[ConnectionRequest, None] = {}
         self.waiters: deque[Waiter] = deque()
-        self.counts = {"requests": 0, "accepted": 0, "rejected": 0, "overflowed": 0}
+        self.counts = {"requests": 0, "accepted": 0, "rejected": 0, "overflowed": 0, "cut_off": 0}
         self.screen: Callable[[ConnectionRequest], bool] | None = None
         self.on_release: Callable[[], None] | None = None
 
@@ -85,6 +87,10 @@ class RequestQueue(Handle, ABC):
                 self.dismiss(request)
             else:
                 self.pending.append(request)
+
+    def cut_off(self) -> None:
+        """Somebody connected and said nothing."""
+        self.counts["cut_off"] += 1
 
     def put_back(self, request: ConnectionRequest) -> None:
         """Who was given the request has left: to the next one, unless it was answered meanwhile, by closing."""

@@ -93,7 +93,7 @@ class Source:
         self._unsettled = True  # whether the companions are to be asked, too, before sleeping
         self._fruitless = 0
         self._vain = 0  # wake-ups in a row without a completion
-        self.starved: Callable[[], bool] | None = None  # whether a message may wait for a receive; None: no matter
+        self.starved: Callable[[], bool] | None = None  # whether what wakes us may be there to stay; None: never
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
         self._on_close = on_close

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ffi import constants, lib
 from ..address_vector import AddressVector, Peer
+from ..cm.door import hurry
 from ..cm.handshake import name_of
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
@@ -148,6 +149,7 @@ class ConnectionlessEndpoint(Endpoint, Messages):
             options.apply(handle)
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
+            hurry(self.local_address)  # rxm and tcp accept connections below
             if Caps.MSG in info.caps:
                 options.open_inbox(handle)
         except BaseException:

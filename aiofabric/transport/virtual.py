@@ -88,9 +88,11 @@ class VirtualEndpoint(MessageEndpoint):
             if not line.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
                 raise _aborted(line.peer_address)
             self._established_over(line, hello._replace(param=b""))
-        except BaseException:
+        except BaseException as error:
             line.close()
             self.close()
+            if isinstance(error, ValueError):  # an address that is none: the peer's fault, not the caller's
+                raise _aborted(line.peer_address, f"It asked with {error}") from error
             raise
 
     def _established_over(self, line: Line, hello: Hello) -> None:
@@ -215,8 +217,7 @@ class VirtualListenerHandle(RequestQueue):
         node, service = _place(node, service)
         if node is None and Caps.REMOTE_COMM not in self.trunk.info.caps:
             node = _LOOPBACK
-        backlog = self.backlog
-        self.rendezvous = await Rendezvous.open(node, service, self.source.driver, self._request, backlog)
+        self.rendezvous = await Rendezvous.open(node, service, self.source.driver, self._request, self.cut_off)
 
     def address(self) -> Address:
         assert self.rendezvous is not None
