@@ -254,7 +254,7 @@ class AddressVector(Resource):
     def _add(self, inserted: int, address: Address, native: int, call: str) -> Peer:
         if not inserted or native == constants.FI_ADDR_NOTAVAIL:
             raise FabricError(constants.FI_EADDRNOTAVAIL, call, peer=address)
-        peer = self._peers.get(address)
+        peer = self._peers.get(address) or self._natives.get(native)  # the provider may see one where bytes differ
         if peer is None:
             peer = self._peers[address] = self._natives[native] = Peer(address, native, self)
         return peer
