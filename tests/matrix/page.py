@@ -1,0 +1,118 @@
+"""Writes docs/providers.md from what the providers answered."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aiofabric import EndpointType
+from aiofabric._ffi import constants
+from tests.matrix.checks import CHECKS
+from tests.matrix.loops import LOOPS
+from tests.matrix.record import RECORDED
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "providers.md"
+MODES = (
+    "LOCAL",
+    "RAW",
+    "VIRT_ADDR",
+    "ALLOCATED",
+    "PROV_KEY",
+    "MMU_NOTIFY",
+    "RMA_EVENT",
+    "ENDPOINT",
+    "HMEM",
+    "COLLECTIVE",
+)
+UNRUN = "unrun: no provider here asks for it"
+ABSENT = "not in this libfabric"
+NOT_ASKED = "not asked yet"
+
+_HEAD = """\
+# What each provider does
+
+<!-- Written by python -m tests.matrix: change that, not this. -->
+
+The same checks, asked of the providers of one machine: libfabric {versions}, on {loops}, over loopback and shared
+memory. Each check of each provider ran in a process of its own, so what would have ended or hung a program stands
+here as an answer. Where the loops differ, the cell says how.
+
+*works* and sentences like it are what was seen. *not offered* means that fi_getinfo has no such offer, or answered with
+another provider or type of endpoint, which is then named: what that one does is in its own table. *refused* gives the
+refusal: a call and libfabric's words for its code come from the provider, a plain sentence from aiofabric, which asked
+what the provider offers before it made the call. *no answer* means that the check waited for {patience:.0f} seconds in
+vain. How far a send has come when its cancel arrives is a matter of moments, so the row *cancelled send* may differ
+from run to run; a difference between loops there says nothing about them. What was seen on one machine over
+loopback is no promise of a network's.
+
+"""
+
+_MODES = """\
+## Registration modes
+
+What fi_getinfo's answers asked of registered memory. Of a mode that nobody here asks for, nothing on this page was run.
+
+"""
+
+
+def _cell(run: dict[str, Any], offer: str, check: str) -> str:
+    """One text when all loops agree; otherwise who said what."""
+    if offer not in run["cells"]:
+        return NOT_ASKED if offer in run["modes"] else ABSENT
+    answers: dict[str, str] = run["cells"][offer][check]
+    said: dict[str, list[str]] = {}
+    for loop in LOOPS:
+        said.setdefault(answers[loop], []).append(loop)
+    if len(said) == 1:
+        return _escaped(next(iter(said)))
+    return "; ".join(f"{', '.join(loops)}: {_escaped(text)}" for text, loops in said.items())
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _asked(recorded: dict[str, Any], bit: int) -> str:
+    """Who asks for a registration mode."""
+    found = {
+        offer: None
+        for run in recorded.values()
+        for offer, modes in run["modes"].items()
+        if any(mode & bit for mode in modes)
+    }
+    return ", ".join(_title(offer) for offer in found) or UNRUN
+
+
+def _title(offer: str) -> str:
+    name, kind = offer.split()
+    return f"{name} ({EndpointType[kind]})"
+
+
+def text() -> str:
+    """The page."""
+    from tests.matrix.checks import PATIENCE
+
+    recorded: dict[str, Any] = json.loads(RECORDED.read_text())
+    versions, loops = list(recorded), list(LOOPS)
+    head = _HEAD.format(
+        versions=" and ".join(versions), loops=f"{', '.join(loops[:-1])} and {loops[-1]}", patience=PATIENCE
+    )
+    lines = [head]
+    for offer in sorted({offer for run in recorded.values() for offer in run["cells"]}):
+        lines.append(f"## {_title(offer)}\n\n| | {' | '.join(versions)} |\n|---{'|---' * len(versions)}|\n")
+        for check, (_, kinds) in CHECKS.items():
+            if EndpointType[offer.split()[1]] in kinds:
+                cells = (_cell(run, offer, check) for run in recorded.values())
+                lines.append(f"| {check} | {' | '.join(cells)} |\n")
+        lines.append("\n")
+    left = sorted(
+        f"{_title(offer)} of {version}"
+        for version, run in recorded.items()
+        for offer in run["modes"]
+        if offer not in run["cells"]
+    )
+    if left:
+        lines.append(f"## Not asked yet\n\nHere too, and nothing is known of them: {', '.join(left)}.\n\n")
+    lines.append(f"{_MODES}| mode | who asks for it |\n|---|---|\n")
+    lines += [f"| FI_MR_{name} | {_asked(recorded, getattr(constants, f'FI_MR_{name}'))} |\n" for name in MODES]
+    return "".join(lines)
