@@ -111,6 +111,7 @@ from aiofabric.transport.rdm import DatagramEndpoint as DatagramEndpoint
 from aiofabric.transport.rdm import RdmEndpoint as RdmEndpoint
 from aiofabric.transport.rdm import open_endpoint as open_endpoint
 from aiofabric.transport.receives import Message as Message
+from aiofabric.transport.remote_writes import RemoteWrite as RemoteWrite
 from aiofabric.transport.scalable import ReceiveContext as ReceiveContext
 from aiofabric.transport.scalable import ScalableEndpoint as ScalableEndpoint
 from aiofabric.transport.scalable import TransmitContext as TransmitContext

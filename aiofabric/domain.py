@@ -7,14 +7,26 @@ from typing import TYPE_CHECKING, Any
 from ._ffi import ffi, lib
 from .errors import check
 from .fabric import Fabric
-from .memory import MemoryRegion, RegionTable
-from .resource import Handle, Resource
+from .memory import MemoryRegion
+from .regions import MemoryHome, RegionTable
+from .resource import Resource
 
 if TYPE_CHECKING:
     from .flags import Access
     from .info import Info
+    from .resource import Handle
 
 __all__ = ["Domain"]
+
+
+class DomainHandle(MemoryHome):
+    """An open domain, with the table of what is registered with it."""
+
+    __slots__ = ()
+
+    def __init__(self, fid: Any, fabric: Handle, info: Info) -> None:
+        super().__init__("Domain", fid, fabric)
+        self.regions = RegionTable(self, info)
 
 
 class Domain(Resource):
@@ -28,7 +40,8 @@ class Domain(Resource):
         FabricError: the provider refused (fi_domain).
     """
 
-    __slots__ = ("_owned_fabric", "_regions", "fabric", "info")
+    __slots__ = ("_owned_fabric", "fabric", "info")
+    _handle: DomainHandle
 
     def __init__(self, info: Info, fabric: Fabric | None = None) -> None:
         self.fabric = Fabric(info) if fabric is None else fabric
@@ -42,8 +55,7 @@ class Domain(Resource):
             if self._owned_fabric:
                 self.fabric.close()
             raise
-        self._handle = Handle("Domain", out[0], self.fabric._handle)
-        self._regions = RegionTable(info)
+        self._handle = DomainHandle(out[0], self.fabric._handle, info)
 
     @property
     def name(self) -> str:
@@ -55,7 +67,14 @@ class Domain(Resource):
         """The provider's name, layers included."""
         return self.fabric.provider
 
-    def register(self, buffer: Any, *, access: Access | None = None, key: int | None = None) -> MemoryRegion:
+    def register(
+        self,
+        buffer: Any,
+        *,
+        access: Access | None = None,
+        key: int | None = None,
+        endpoint: Resource | None = None,
+    ) -> MemoryRegion:
         """Register ``buffer`` with the domain; a context manager.
 
         Any contiguous buffer, or memory of a device: whatever has DLPack or CUDA's array interface, where the
@@ -67,19 +86,22 @@ class Domain(Resource):
 
         Args:
             buffer: must be writable when ``access`` lets somebody write into it.
-            access: what the memory may be used for (fi_mr).
+            access: what the memory may be used for (fi_mr). Its owner may send from it in any case, and use it in
+                every way if it is writable.
             key: the remote key, where the application chooses it; by default an unpredictable one.
+            endpoint: by which endpoint peers reach it, where the provider wants to know (FI_MR_ENDPOINT); by default
+                the only one of the domain. Closing the endpoint closes the region first.
 
         Raises:
-            TypeError: no buffer.
+            TypeError: no buffer, or the domain has several endpoints and the provider wants one named.
             BufferError: not contiguous, or read-only where it would be written.
             ValueError: an empty buffer.
             FabricError: the provider refused, for example a key that another region has (fi_mr_regattr).
             ClosedResourceError: the domain is closed.
 
-        Man page: fi_mr (fi_mr_regattr).
+        Man page: fi_mr (fi_mr_regattr, fi_mr_bind).
         """
-        return MemoryRegion(self, buffer, access=access, key=key)
+        return MemoryRegion(self, buffer, access=access, key=key, endpoint=endpoint)
 
     def close(self) -> None:
         """Close the domain after everything opened on it, and the fabric when it is the domain's own."""

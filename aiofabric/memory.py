@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
 import struct
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ._ffi import constants, ffi, lib
+from ._ffi import ffi
 from .device_memory import DeviceMemory, device_memory
-from .errors import NotSupportedError, check
+from .errors import NotSupportedError
 from .features import describe, require
-from .flags import Access, Caps, HmemIface, MrMode
-from .resource import Handle, Resource
+from .flags import Access, Caps, HmemIface
+from .regions import LOCAL_USE
+from .resource import Resource
 
 if TYPE_CHECKING:
     from .domain import Domain
-    from .info import Info
 
-__all__ = ["MemoryRegion", "RegionTable", "RemoteRegion", "pin"]
+__all__ = ["MemoryRegion", "RemoteRegion", "pin"]
 
-_LOCAL_USE = Access.SEND | Access.RECV | Access.READ | Access.WRITE
+_RAW_BASE = 8  # bytes of the base address before a raw key
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
 
 
@@ -59,30 +57,34 @@ def _objection(buffer: Any, writable: bool) -> str:
 class RemoteRegion:
     """Memory of a peer that was registered for remote access: where, under which key, how many bytes.
 
-    ``region[4096:8192]`` is a part of it, by byte range. `pack` and `unpack` carry it through a message.
+    ``region[4096:8192]`` is a part of it, by byte range. `pack` and `unpack` carry it through a message. ``raw`` is
+    empty but with providers whose keys are longer than 64 bits (FI_MR_RAW).
     """
 
     address: int
     key: int
     length: int
+    raw: bytes = b""
 
     _PACKED = struct.Struct("!QQQ")
 
     def pack(self) -> bytes:
-        """24 bytes to send to the peer that shall use the region."""
-        return self._PACKED.pack(self.address, self.key, self.length)
+        """24 bytes to send to the peer that shall use the region; more where it has a ``raw`` key."""
+        return self._PACKED.pack(self.address, self.key, self.length) + self.raw
 
     @classmethod
     def unpack(cls, packed: bytes | bytearray | memoryview) -> Self:
         """The region that `pack` described.
 
         Raises:
-            ValueError: not 24 bytes.
+            ValueError: not 24 bytes, and not those of a longer key either.
         """
-        try:
-            return cls(*cls._PACKED.unpack(packed))
-        except struct.error:
-            raise ValueError(f"a packed RemoteRegion has {cls._PACKED.size} bytes, not {len(packed)}") from None
+        size = cls._PACKED.size
+        raw = bytes(packed[size:])
+        if len(packed) < size or 0 < len(raw) <= _RAW_BASE:
+            raise ValueError(f"a packed RemoteRegion has {size} bytes, not {len(packed)}")
+        address, key, length = cls._PACKED.unpack(packed[:size])
+        return cls(address, key, length, raw)
 
     def __len__(self) -> int:
         return self.length
@@ -97,43 +99,10 @@ class RemoteRegion:
         stop = self.length if index.stop is None else index.stop
         if not 0 <= start <= stop <= self.length:
             raise IndexError(f"bytes {start}:{stop} are outside a remote region of {self.length} bytes")
-        return RemoteRegion(self.address + start, self.key, stop - start)
+        return RemoteRegion(self.address + start, self.key, stop - start, self.raw)
 
 
 # A dataclass with slots makes a class attribute without annotation no field, which is what _PACKED relies on.
-
-
-class RegionHandle(Handle):
-    """A registration, kept until the last operation that uses it is settled."""
-
-    __slots__ = ("descriptor", "pins", "table", "users")
-
-    def __init__(self, domain: Domain, mr: Any, pins: Any, table: RegionTable) -> None:
-        super().__init__("MemoryRegion", mr, domain._handle)
-        self.pins = pins
-        self.users = 0
-        self.descriptor = lib.fi_mr_desc(mr)
-        self.table = table
-        table.add(self)
-
-    def release(self) -> None:
-        self.table.remove(self)
-        if not self.users:
-            self._deregister()
-
-    def use(self) -> None:
-        """One more operation uses the registration."""
-        self.users += 1
-
-    def unuse(self) -> None:
-        """One operation less; a region that was closed meanwhile goes with its last one."""
-        self.users -= 1
-        if self.closed and not self.users:
-            self._deregister()
-
-    def _deregister(self) -> None:
-        super().release()
-        self.pins = None
 
 
 def _has_buffer(value: Any) -> bool:
@@ -142,6 +111,13 @@ def _has_buffer(value: Any) -> bool:
     except (TypeError, BufferError):
         return not hasattr(value, "__dlpack__") and not hasattr(value, "__cuda_array_interface__")
     return True
+
+
+def _is_readonly(buffer: Any, device: DeviceMemory | None) -> bool:
+    if device is not None:
+        return device.readonly
+    with memoryview(buffer) as view:
+        return view.readonly
 
 
 def _pin_device(device: DeviceMemory, domain: Domain, *, writable: bool) -> Any:
@@ -153,55 +129,6 @@ def _pin_device(device: DeviceMemory, domain: Domain, *, writable: bool) -> Any:
     return device.pin()
 
 
-class RegionTable:
-    """The registrations of a domain: unused keys, and the region that a local buffer lies in."""
-
-    def __init__(self, info: Info) -> None:
-        mode = MrMode(info.domain_attr.mr_mode)
-        self.virtual_addresses = bool(mode & MrMode.VIRT_ADDR)
-        self.provider_keys = bool(mode & MrMode.PROV_KEY)
-        self.local_required = bool(mode & MrMode.LOCAL)
-        self.bound_to_endpoint = bool(mode & MrMode.ENDPOINT)
-        self._key_bits = 8 * min(max(info.domain_attr.mr_key_size, 1), 8)
-        self._starts: list[int] = []
-        self._regions: list[tuple[int, int, RegionHandle]] = []  # start, stop, region; by start
-        self._keys: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._regions)
-
-    def choose_key(self) -> int:
-        """A key that nobody can guess and that no region of the domain has."""
-        while (key := secrets.randbits(self._key_bits)) in self._keys:
-            pass
-        self._keys.add(key)
-        return key
-
-    def add(self, region: RegionHandle) -> None:
-        start = int(ffi.cast("uintptr_t", region.pins))
-        at = bisect_right(self._starts, start)
-        self._starts.insert(at, start)
-        self._regions.insert(at, (start, start + len(region.pins), region))
-
-    def remove(self, region: RegionHandle) -> None:
-        for at, (_, _, other) in enumerate(self._regions):
-            if other is region:
-                del self._regions[at], self._starts[at]
-                return
-
-    def free_key(self, key: int) -> None:
-        self._keys.discard(key)
-
-    def find(self, pointer: Any, length: int) -> RegionHandle | None:
-        """The region that holds all of these bytes, or None. Overlapping regions: the one that starts last."""
-        start = int(ffi.cast("uintptr_t", pointer))
-        for at in range(bisect_right(self._starts, start) - 1, -1, -1):
-            _, stop, region = self._regions[at]
-            if start + length <= stop:
-                return region
-        return None
-
-
 class MemoryRegion(Resource):
     """Registered memory; made by `Domain.register`. ``with`` and ``async with`` alike.
 
@@ -210,48 +137,45 @@ class MemoryRegion(Resource):
 
     __slots__ = ("access", "buffer", "domain", "key", "remote")
 
-    def __init__(self, domain: Domain, buffer: Any, *, access: Access | None = None, key: int | None = None) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        buffer: Any,
+        *,
+        access: Access | None = None,
+        key: int | None = None,
+        endpoint: Resource | None = None,
+    ) -> None:
         domain._handle.check_open()
-        access = _LOCAL_USE if access is None else Access(access)
-        writable = bool(access & _WRITES) and access != _LOCAL_USE
+        if endpoint is not None:
+            endpoint._handle.check_open()
+        asked = LOCAL_USE if access is None else Access(access)
+        writable = bool(asked & _WRITES) and asked != LOCAL_USE
         device = None if _has_buffer(buffer) else device_memory(buffer)
         pins = pin(buffer, writable=writable) if device is None else _pin_device(device, domain, writable=writable)
         if not len(pins):
             raise ValueError("cannot register an empty buffer")
-        table = domain._regions
-        chosen = 0 if table.provider_keys else (table.choose_key() if key is None else key)
-        iov = ffi.new("struct iovec *", {"iov_base": pins, "iov_len": len(pins)})
-        attr = ffi.new("struct fi_mr_attr[2]")  # 2.x may copy a longer layout than the headers know
-        attr[0].mr_iov = iov
-        attr[0].iov_count = 1
-        attr[0].access = int(access)
-        attr[0].requested_key = chosen
-        if device is not None:
-            attr[0].iface, attr[0].device.cuda = device.iface, device.device
-        out = ffi.new("struct fid_mr **")
+        # Its owner may use it in any case, so that no operation here has to register it a second time.
+        access = asked | (Access.SEND if _is_readonly(buffer, device) else LOCAL_USE)
+        table = domain._handle.regions
+        of = None if endpoint is None else endpoint._handle
         try:
-            check(lib.fi_mr_regattr(domain._handle.fid, attr, 0, out), "fi_mr_regattr")
-        except BaseException as error:
-            table.free_key(chosen)
-            if isinstance(error, NotSupportedError) and device is not None:
+            self._handle = handle = table.register(pins, access, key=key, device=device, endpoint=of)
+        except NotSupportedError as error:
+            if device is not None:
                 error.detail = f"{describe()} was built without support for the memory of {device.iface}"
             raise
         self.domain = domain
         self.buffer = buffer
         self.access = access
-        self._handle = RegionHandle(domain, out[0], pins, table)
-        key = lib.fi_mr_key(out[0])
-        self.key = chosen if key == constants.FI_KEY_NOTAVAIL else key
-        address = int(ffi.cast("uintptr_t", pins)) if table.virtual_addresses else 0
-        self.remote = RemoteRegion(address, self.key, len(pins))
+        self.key = handle.key
+        self.remote = RemoteRegion(handle.start if table.virtual_addresses else 0, handle.key, len(pins), handle.raw)
 
     def __len__(self) -> int:
         return self.remote.length
 
     def close(self) -> None:
         """Forbid new use at once; deregister when the last operation that uses the region is settled."""
-        if not self.closed:
-            self.domain._regions.free_key(self.key)
         super().close()
 
     def __repr__(self) -> str:

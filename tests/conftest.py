@@ -9,8 +9,10 @@ pytest_plugins = [
     "tests.fixtures.turns",
     "tests.fixtures.loops",
     "tests.fixtures.leaks",
+    "tests.fixtures.registrations",
     "tests.fixtures.providers",
     "tests.fixtures.peers",
     "tests.fixtures.children",
     "tests.fixtures.certificates",
+    "tests.fixtures.sides",
 ]

@@ -87,7 +87,7 @@ def test_a_provider_without_device_memory_refuses_it(provider: str) -> None:
     with open_domain(provider, Caps.MSG | Caps.RMA, EndpointType.MSG) as domain:
         with pytest.raises(NotSupportedError, match=rf"FI_HMEM.*{provider}.*does not have it"):
             domain.register(CudaArray(), access=Access.REMOTE_READ)
-        assert len(domain._regions) == 0
+        assert len(domain._handle.regions) == 0
 
 
 def test_a_library_without_cuda_refuses_it() -> None:

@@ -34,7 +34,7 @@ NOUN_MODULES = {
         "address",
         "address_vector",
     ),
-    *("settings", "device_memory", "observe"),
+    *("settings", "device_memory", "observe", "regions"),
 }
 FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 

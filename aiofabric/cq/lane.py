@@ -18,8 +18,9 @@ from ..errors import check, from_errno
 from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ..regions import Held
     from .drivers import Waiter
     from .queue import Entry, ErrorEntry
     from .source import Source
@@ -118,15 +119,21 @@ class Lane:
         self.refused = False  # the provider said -FI_EAGAIN to the oldest parked operation
 
     def submit(
-        self, what: str, function: Callable[..., int], args: tuple[Any, ...], pins: Any, length: int
+        self,
+        what: str,
+        function: Callable[..., int],
+        args: tuple[Any, ...],
+        pins: Any,
+        length: int,
+        held: Sequence[Held] = (),
     ) -> Transfer:
         """Post ``function(*args, slot)`` now, or park it behind those that wait already.
 
         Raises:
-            FabricError: the provider refused the call; nothing was posted and nothing stays pinned.
+            FabricError: the provider refused the call; nothing was posted and nothing stays pinned or held.
         """
         slot = self.source.slots.lend()
-        transfer = Transfer(what, self, slot, pins, length)
+        transfer = Transfer(what, self, slot, pins, length, held)
         transfer.post = (function, (*args, slot.pointer))
         if self.waiting or len(self.posted) >= self.limit or not self._try(transfer):
             transfer.move(PARKED)
@@ -158,6 +165,7 @@ class Lane:
             return False
         source.slots.take_back(transfer.slot)
         transfer.pins = None
+        transfer.let_go()
         check(rc, transfer.what, peer=self.name)
         return True
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ..regions import Held
     from .slots import Slot
 
 __all__ = ["MOVES", "Operation", "State"]
@@ -52,18 +53,22 @@ MOVES: dict[State, frozenset[State]] = {
 
 
 class Operation:
-    """One transfer. ``pins`` keeps buffers exported; ``notify`` is called once, when it is settled."""
+    """One transfer. ``notify`` is called once, when it is settled.
+
+    ``pins`` keeps buffers exported until then, ``held`` the registrations that its descriptors and keys are of.
+    """
 
     __slots__ = (
-        "data", "error", "flags", "length", "notify", "orphaned", "owner", "pins", "post", "slot", "source", "state",
-        "tag", "what",
+        "data", "error", "flags", "held", "length", "notify", "orphaned", "owner", "pins", "post", "slot", "source",
+        "state", "tag", "what",
     )  # fmt: skip
 
-    def __init__(self, what: str, owner: Any, slot: Slot, pins: Any, length: int) -> None:
+    def __init__(self, what: str, owner: Any, slot: Slot, pins: Any, length: int, held: Sequence[Held] = ()) -> None:
         self.what = what
         self.owner = owner
         self.slot = slot
         self.pins = pins
+        self.held = held
         self.length = length  # of a send the caller's, of a receive the provider's: tcp reports 0 for sends
         self.state = NEW
         self.error: BaseException | None = None
@@ -88,10 +93,18 @@ class Operation:
         if left and error is None and self.orphaned is not None:
             self.orphaned(self)
         self.pins = None
+        if self.held:
+            self.let_go()
         notify = self.notify
         if notify is not None:
             self.notify = None
             notify(self)
+
+    def let_go(self) -> None:
+        """The provider has nothing of the operation any more: give back what it held."""
+        held, self.held = self.held, ()
+        for each in held:
+            each.unuse()
 
     def result(self) -> Operation:
         """The settled operation itself, or its error raised."""

@@ -20,6 +20,7 @@ the descriptor wakes it again and again for nothing: then it is left alone.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,15 @@ if TYPE_CHECKING:
 
     from .drivers import Driver
     from .interfaces import Companion, Queue, Settled, Watched
+    from .queue import Entry
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["STREAK", "Source"]
 
 # What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
 _OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
+_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 _BUDGET = 256  # completions of one turn, then other callbacks get their chance
 _BREATH_NS = 500_000  # longest time without a loop iteration after which an awaiting call may still look
 STREAK = 64  # most awaits in a row that may be answered so
@@ -78,6 +83,8 @@ class Source:
         self.looking = Looking(Waiting.FD if queue is None else waiting, busy_poll)
         self.closed = False
         self.interest = 0  # tasks and operations that need turns although no descriptor can wake us (POLL)
+        self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
+        self._told = False  # that nobody was
         self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
         self.abandoned = 0
         self.armed = False
@@ -351,9 +358,7 @@ class Source:
                     batch += 1
                     operation = operations.get(entry[0])
                     if operation is None or entry[1] & _OF_THE_PEER:
-                        self._stale += 1
-                        if operation is not None and self.rx_cq_data:
-                            operation.consumed()
+                        self._unasked(operation, entry)
                         continue
                     try:
                         operation.complete(entry)
@@ -366,6 +371,21 @@ class Source:
             self._draining = False
             self._completions += count
         return count
+
+    def _unasked(self, operation: Settled | None, entry: Entry) -> None:
+        """A completion that ends no operation of ours."""
+        if entry[1] & _OF_THE_PEER:
+            if operation is not None and self.rx_cq_data:
+                operation.consumed()
+            if self.peer_wrote is not None:
+                self.peer_wrote(entry)
+                return
+            if entry[1] & _REMOTE_CQ_DATA and not self._told:
+                self._told = True
+                _log.warning(
+                    "a peer's write carried data that nobody here hears of: open the endpoint with remote_writes="
+                )
+        self._stale += 1
 
     def _drain_error(self) -> bool:
         assert self.queue is not None

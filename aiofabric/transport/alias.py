@@ -63,7 +63,7 @@ def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
         mine = _AliasHandle(what, out[0], handle, endpoint.info, handle.source, **options)
         assert handle.tx is not None
         mine.tx = Route(mine, handle.tx.peer, handle.tx.name)
-    mine.pool = handle.pool
+    mine.pool, mine.remote_writes = handle.pool, handle.remote_writes
     mine.open_for_use()
     alias = copy(endpoint)
     alias._handle = mine

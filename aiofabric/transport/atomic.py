@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import constants, ffi, lib
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, quirks, require
-from ..flags import AtomicForm, AtomicOp, Caps, Datatype, OpFlags
+from ..flags import Access, AtomicForm, AtomicOp, Caps, Datatype, OpFlags
 from ..resource import Resource
-from .buffers import local_descriptor
+from .buffers import descriptors, lend, lend_rma
 from .operands import Operand, element_size, operand, result_like
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..address_vector import Peer
     from ..info import Info
     from ..memory import RemoteRegion
+    from ..regions import Held
     from .handle import EndpointHandle
     from .operands import Result
     from .route import Route
@@ -103,7 +106,7 @@ class Atomic(Resource):
         route = handle.route_to(to)
         given = operand(value, datatype)
         self._check(AtomicForm.BASE, op, given, remote, route)
-        if len(given.pins) > handle.inject_size or route.waiting:
+        if len(given.pins) > handle.inject_size or route.waiting or remote.raw:
             return False
         args = (given.pins, given.count, route.peer, remote.address, remote.key, given.datatype, op)
         rc = lib.fi_inject_atomic(handle.fid, *args)
@@ -212,24 +215,28 @@ class Atomic(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         self._check(form, op, given, remote, route)
-        elements, descriptors = _elements(handle, given.pins, given.count)
-        target = ffi.new("struct fi_rma_ioc *", (remote.address, given.count, remote.key))
+        route.check_flags(flags)
+        parts = [(given.pins, Access.WRITE)]
+        if against is not None:
+            parts.append((against.pins, Access.WRITE))
+        if before is not None:
+            parts.append((before.pins, Access.READ))
+        key, found, held = _lend_parts(handle, parts, remote)
+        # Each part is a list of one: elements, its descriptor, 1.
+        lists = [
+            (ffi.new("struct fi_ioc *", (pins, given.count)), descriptors([descriptor]), 1)
+            for (pins, _), descriptor in zip(parts, found, strict=True)
+        ]
+        target = ffi.new("struct fi_rma_ioc *", (remote.address, given.count, key))
         message = ffi.new("struct fi_msg_atomic *")
-        message.msg_iov, message.desc, message.iov_count = elements, descriptors, 1
+        message.msg_iov, message.desc, message.iov_count = lists[0]
         message.rma_iov, message.rma_iov_count = target, 1
         message.addr, message.datatype, message.op = route.peer, given.datatype, op
-        keep = [given.pins, elements, descriptors, target, message]
-        more: list[Any] = []
-        for part in (against, before):
-            if part is not None:
-                elements, descriptors = _elements(handle, part.pins, given.count)
-                more += [elements, descriptors, 1]
-                keep += [part.pins, elements, descriptors]
+        more = [argument for each in lists[1:] for argument in each]
         post = partial(_with_context, getattr(lib, _NAMES[form]), message)
+        args = (handle.fid, *more, flags | OpFlags.COMPLETION)
         size = given.count * element_size(given.datatype)
-        await route.outcome(
-            route.submit(_NAMES[form], post, (handle.fid, *more, flags | OpFlags.COMPLETION), keep, size)
-        )
+        await route.outcome(route.submit(_NAMES[form], post, args, (parts, lists, target, message), size, held))
 
 
 def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:
@@ -242,8 +249,23 @@ def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:
     return ""
 
 
-def _elements(handle: EndpointHandle, pins: Any, count: int) -> tuple[Any, Any]:
-    return ffi.new("struct fi_ioc *", (pins, count)), ffi.new("void *[1]", [local_descriptor(handle, pins)])
+def _lend_parts(
+    handle: EndpointHandle, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
+) -> tuple[int, list[Any], list[Held]]:
+    """The peer's key, the descriptor of each part, and what the operation holds for all of that."""
+    (pins, access), *others = parts
+    descriptor, key, first = lend_rma(handle, pins, access, remote)
+    found, held = [descriptor], list(first)
+    try:
+        for pins, access in others:
+            descriptor, regions = lend(handle, pins, access)
+            found.append(descriptor)
+            held += regions
+    except BaseException:
+        for each in held:
+            each.unuse()
+        raise
+    return key, found, held
 
 
 def _with_context(function: Any, message: Any, fid: Any, *rest: Any) -> int:

@@ -1,4 +1,4 @@
-"""Buffers on their way to the provider: scatter-gather lists and local descriptors."""
+"""Buffers on their way to the provider: scatter-gather lists, and the registrations that they lie in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from ..memory import pin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Pieces", "contents", "fill", "gather", "local_descriptor"]
+    from ..flags import Access
+    from ..memory import RemoteRegion
+    from ..regions import Held, RegionHandle
+    from .handle import EndpointHandle
+
+__all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_all", "lend_rma"]
+
+_NULL = ffi.NULL
 
 
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
@@ -65,6 +72,49 @@ def contents(room: Any, length: int) -> Any:
     return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
-def local_descriptor(endpoint: Any, pins: Any) -> Any:
-    """The registration that local memory needs where the provider says FI_MR_LOCAL; NULL elsewhere."""
-    return ffi.NULL
+def lend(handle: EndpointHandle, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
+    """The descriptor of local memory, NULL where it needs and has none, and what the operation holds for it.
+
+    Asked only if ``handle.regions.busy``: otherwise there is neither.
+    """
+    region = handle.regions.lend(handle, pins, access)
+    return (_NULL, ()) if region is None else (region.descriptor, (region,))
+
+
+def lend_all(handle: EndpointHandle, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
+    """As `lend`, for the pieces of a scatter-gather list: an array of descriptors, NULL if there is none."""
+    held: list[RegionHandle] = []
+    found: list[Any] = []
+    if handle.regions.busy:
+        try:
+            for each in pins:
+                descriptor, regions = lend(handle, each, access)
+                found.append(descriptor)
+                held.extend(regions)
+        except BaseException:
+            for region in held:
+                region.unuse()
+            raise
+    return (descriptors(found) if held else _NULL), held
+
+
+def lend_rma(
+    handle: EndpointHandle, pins: Any, access: Access, remote: RemoteRegion
+) -> tuple[Any, int, Sequence[Held]]:
+    """As `lend`, for an operation on a peer's memory: the descriptor, the key, and what is held for both."""
+    regions = handle.regions
+    if not (regions.busy or remote.raw):
+        return _NULL, remote.key, ()
+    descriptor, held = lend(handle, pins, access)
+    try:
+        key, more = regions.lend_key(remote)
+    except BaseException:
+        for region in held:
+            region.unuse()
+        raise
+    return descriptor, key, (*held, *more)
+
+
+def descriptors(found: Sequence[Any]) -> Any:
+    """What the calls with a structure want: ``void **desc``."""
+    return ffi.new("void *[]", found)

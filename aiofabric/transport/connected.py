@@ -15,6 +15,7 @@ from .batch import SelectiveRoute
 from .endpoint import Endpoint
 from .handle import EndpointHandle
 from .messages import Messages
+from .remote_writes import RemoteWrites
 from .rma import Rma
 from .route import Route
 from .shared import borrow_queues
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 __all__ = ["MessageEndpoint"]
 
 
-class MessageEndpoint(Endpoint, Messages, Rma, Atomic, Triggered):
+class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
     """A connected endpoint: reliable, ordered messages and RMA. Made by `connect` and by accepting a request.
 
     One loop, one thread. Use it as ``async with``; closing settles everything that is in flight.
@@ -47,7 +48,9 @@ class MessageEndpoint(Endpoint, Messages, Rma, Atomic, Triggered):
         if options.shared_receive is not None:
             queues, give_back = options.shared_receive.queues, _keep
         else:
-            queues, give_back = borrow_queues(reactor, info, domain, options.waiting, options.busy_poll)
+            queues, give_back = borrow_queues(
+                reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
+            )
         try:
             ep = options.open_native(queues.domain, info)
         except BaseException:
@@ -79,6 +82,7 @@ class MessageEndpoint(Endpoint, Messages, Rma, Atomic, Triggered):
             check(lib.fi_ep_bind(ep, queues.events.native, 0), "fi_ep_bind")
             options.apply(handle)
             check(lib.fi_enable(ep), "fi_enable")
+            options.hear_of_writes(handle)
             options.open_inbox(handle)  # before the connection exists: no message can come before its receive
         except BaseException:
             self.close()

@@ -14,9 +14,10 @@ from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError, FabricError, TruncatedMessageError, from_errno
 from ..features import Quirk, quirks
-from ..flags import Mode
+from ..flags import Access, Mode
 from ..observe import ended
-from ..resource import Handle
+from ..regions import MemoryHome
+from .buffers import lend
 from .leftovers import where_of
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from ..cq.queue import ErrorEntry
     from ..cq.source import Source
     from ..info import Info
+    from ..regions import RegionHandle
     from .inbox import Inbox
     from .leftovers import Leftover
+    from .remote_writes import RemoteWriteQueue
     from .route import Route
 
 _log = logging.getLogger(__name__)
@@ -45,7 +48,7 @@ _ENDED = frozenset(
 )
 
 
-class EndpointHandle(Handle):
+class EndpointHandle(MemoryHome):
     """Lanes, pool and end of one endpoint.
 
     ``admits`` is the thread that may post now, and 0 while nobody may: a single comparison guards every call of
@@ -53,15 +56,17 @@ class EndpointHandle(Handle):
     """
 
     __slots__ = (
-        "_native", "admits", "checkpoint", "gone", "info", "inject_size", "max_size", "on_release", "orphans", "pool",
-        "refills", "rx", "source", "tx",
+        "_native", "admits", "checkpoint", "gone", "info", "inject_size", "max_size", "on_release", "orphans", "own",
+        "pool", "refills", "remote_writes", "rx", "source", "tx",
     )  # fmt: skip
+
+    serves_memory = True
 
     def __init__(
         self,
         what: str,
         fid: Any,
-        parent: Handle,
+        parent: MemoryHome,
         info: Info,
         source: Source,
         *,
@@ -69,6 +74,7 @@ class EndpointHandle(Handle):
     ) -> None:
         super().__init__(what, fid, parent)
         self.info = info
+        self.regions = parent.regions
         self.source = source
         if Mode.RX_CQ_DATA in info.mode:
             source.rx_cq_data = True
@@ -77,9 +83,11 @@ class EndpointHandle(Handle):
         self.tx: Route | None = None
         self.rx = Lane(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
         self.pool: Inbox | None = None
+        self.remote_writes: RemoteWriteQueue | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
         self.refills: set[Transfer] = set()
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
+        self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.admits = 0
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None
@@ -115,6 +123,11 @@ class EndpointHandle(Handle):
             raise TypeError(f"a {self.what} sends to the peer it is connected with, to={peer!r} has no place here")
         return self.tx
 
+    @property
+    def any_message(self) -> tuple[int, ...]:
+        """What a receive names that takes the next message, whoever sent it: a source, or a source and a tag."""
+        return (constants.FI_ADDR_UNSPEC,)
+
     def receive_from(self, peer: Peer) -> int:
         """The fi_addr that a receive names with ``source=``."""
         raise TypeError(f"a {self.what} receives from the peer it is connected with, source={peer!r} has no place here")
@@ -122,6 +135,12 @@ class EndpointHandle(Handle):
     def open_for_use(self) -> None:
         """From now on operations may be posted. Before a connection they crash the tcp provider."""
         self.admits = self.thread
+
+    def register_own(self, pins: Any) -> Any:
+        """The descriptor of memory in which receives stay posted; registered once, until the endpoint is closed."""
+        descriptor, held = lend(self, pins, Access.RECV)
+        self.own += held
+        return descriptor
 
     def refuse(self, call: str) -> BaseException:
         """Why ``call`` may not be made now. Raised by the caller: ``raise handle.refuse("fi_send")``."""
@@ -229,6 +248,11 @@ class EndpointHandle(Handle):
             lane.end(error)
         if self.pool is not None:
             self.pool.end(error)
+        if self.remote_writes is not None:
+            self.remote_writes.end(error)
+        own, self.own = self.own, []
+        for region in own:
+            region.unuse()
 
     @property
     def native(self) -> Any:

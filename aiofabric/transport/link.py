@@ -18,7 +18,7 @@ from .bell import Bell
 from .handle import EndpointHandle
 from .inbox import Inbox
 from .route import Route
-from .wire import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, FrameKind
+from .wire import CREDITS, DIRECT, ID, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, TAG_BITS, FrameKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["LinkHandle"]
 
 _EAGAIN = constants.FI_EAGAIN
+_EVERY_BIT = (1 << TAG_BITS) - 1
 _COUNT = struct.Struct("!Q")
 _WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
 _STRAGGLERS = 0.1  # seconds that messages may be behind the end of the line when nobody said how many there are
@@ -200,10 +201,15 @@ class LinkHandle(EndpointHandle):
         self.pooled = trunk.pool(options.recv_size or 64)
         if options.recv_size is not None:
             self.pool = LinkInbox(self, options.recv_size, self.window)
+        options.hear_of_writes(self)
         self.id = trunk.enter(self)
         self.pooled.promise(self.window)
 
     # -- receiving
+
+    @property
+    def any_message(self) -> tuple[int, ...]:
+        return constants.FI_ADDR_UNSPEC, self.id | DIRECT, _EVERY_BIT & ~(ID | DIRECT)
 
     def arrived(self, parcel: TrunkParcel, tag: int) -> None:
         """A message for this connection completed."""
@@ -298,6 +304,8 @@ class LinkHandle(EndpointHandle):
     @property
     def dormant(self) -> bool:
         """Whether nothing of this connection needs the queue to be looked at, but what the peer may send."""
+        if self.remote_writes is not None:  # the peer's writes are not counted: one might come before it hears of it
+            return False
         return self._cancel_wait is None and (self.tx is None or not (self.tx.waiting or self.tx.owes))
 
     def _line_ended(self) -> None:
@@ -344,6 +352,8 @@ class LinkHandle(EndpointHandle):
             self.trunk.part(peer)
         if self.pool is not None:
             self.pool.end(error)
+        if self.remote_writes is not None:
+            self.remote_writes.end(error)
         for parcel in self._early.values():
             parcel.pool.recycle(parcel)
         self._early.clear()

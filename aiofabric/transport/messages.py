@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ..resource import Resource
 from .batch import Batch
 from .receives import Message, Receives
+from .route import NO_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..address_vector import Peer
     from ..cq.operation import Operation
+    from ..flags import OpFlags
     from .handle import EndpointHandle
 
 __all__ = ["Message", "Messages", "Sends"]
@@ -26,7 +28,9 @@ class Sends(Resource):
     __slots__ = ()
     _handle: EndpointHandle
 
-    async def send(self, data: Any, *, to: Peer | None = None, remote_data: int | None = None) -> None:
+    async def send(
+        self, data: Any, *, to: Peer | None = None, remote_data: int | None = None, flags: OpFlags = NO_FLAGS
+    ) -> None:
         """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
 
         Returns when the buffer is the caller's again: at once for small messages, which the provider copies;
@@ -41,13 +45,14 @@ class Sends(Resource):
             data: at most ``max_message_size`` bytes.
             to: the receiver; for connectionless endpoints, and required there.
             remote_data: up to 64 bits, delivered to the receiver as `Message.remote_data`.
+            flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
 
         Raises:
             FabricConnectionError: the connection ended.
             MessageTooLongError: more bytes than the provider carries.
             ClosedResourceError: the endpoint is closed.
 
-        Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_inject).
+        Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg, fi_inject).
         """
         handle = self._handle
         if handle.admits != get_ident():
@@ -57,11 +62,11 @@ class Sends(Resource):
             route = handle.route_to(to)
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        if remote_data is None and route.inject(data):
+        if remote_data is None and flags is NO_FLAGS and route.inject(data):
             if handle.checkpoint is not None or handle.source.breathless:
                 await handle.source.breathe()
             return
-        await route.outcome(route.post(data, None, remote_data))
+        await route.outcome(route.post(data, None, remote_data, int(flags)))
 
     def batch(self, *, to: Peer | None = None) -> Batch:
         """Many sends, one wait: ``async with ep.batch() as batch``; see `Batch`.

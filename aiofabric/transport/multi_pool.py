@@ -17,6 +17,7 @@ from ..errors import FabricError, NotSupportedError, check
 from ..features import require
 from ..flags import Caps
 from ..settings import EndpointSettings
+from .buffers import descriptors
 from .inbox import Inbox
 
 if TYPE_CHECKING:
@@ -55,16 +56,17 @@ class _Slab:
 
     __slots__ = ("keep", "message", "pool", "posted", "slot", "taken")
 
-    def __init__(self, pool: MultiPool, pins: Any, length: int, slot: Slot) -> None:
+    def __init__(self, pool: MultiPool, pins: Any, length: int, slot: Slot, descriptor: Any) -> None:
         self.pool = pool
         self.slot = slot
         self.posted = False
         self.taken = 0  # messages in it that were not given back yet
         iov = ffi.new("struct iovec *", (pins, length))
         self.message = ffi.new("struct fi_msg *")
-        self.message.msg_iov, self.message.iov_count = iov, 1
+        found = descriptors([descriptor])
+        self.message.msg_iov, self.message.desc, self.message.iov_count = iov, found, 1
         self.message.addr, self.message.context = constants.FI_ADDR_UNSPEC, slot.pointer
-        self.keep = iov
+        self.keep = iov, found
 
     def complete(self, entry: Entry) -> None:
         pool = self.pool
@@ -103,8 +105,9 @@ class MultiPool(Inbox):
         self.view = memoryview(memory)
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
         self.address = int(ffi.cast("uintptr_t", self._pins))
+        descriptor = handle.register_own(self._pins)
         slots = handle.source.slots
-        self._slabs = [_Slab(self, self._pins + at * room, room, slots.lend()) for at in range(count)]
+        self._slabs = [_Slab(self, self._pins + at * room, room, slots.lend(), descriptor) for at in range(count)]
         for slab in self._slabs:
             self.renew(slab)
 

@@ -14,6 +14,7 @@ from ..settings import EndpointSettings
 from .multi_pool import MultiPool
 from .pool import Pool
 from .prefix import PrefixPool, prefix_of
+from .remote_writes import RemoteWriteQueue
 from .shared_contexts import Elsewhere
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class EndpointOptions:
         busy_poll: the longest time, in microseconds, that adaptive waiting looks before it sleeps.
         counters: counters of the same domain, each with the operations that it counts.
         selective: of a connected endpoint: have the provider report only what asks for it; for `MessageEndpoint.batch`.
+        remote_writes: how many writes of a peer that carry ``remote_data`` may wait to be taken by
+            `MessageEndpoint.remote_write`; 0: they are not heard of. With it a connection has a completion queue to
+            itself.
         shared_receive: where messages of the peer's go; then this endpoint itself cannot receive.
         shared_transmit: the transmit queue to send through.
         open_flags: of fi_endpoint2, such as `OpFlags.PEER_TRANSFER`; only some providers have it.
@@ -58,6 +62,7 @@ class EndpointOptions:
     waiting: Waiting = Waiting.ADAPTIVE
     busy_poll: float = 100.0
     selective: bool = False
+    remote_writes: int = 0
     counters: Mapping[Counter, Bind] = field(default_factory=dict)
     shared_receive: SharedReceive | None = None
     shared_transmit: SharedTransmit | None = None
@@ -69,6 +74,10 @@ class EndpointOptions:
             raise ValueError("recv_size is at least 1 byte, or None for direct receives")
         if self.multi_recv is not None and self.recv_size is None:
             raise ValueError("multi_recv needs recv_size, the length of the longest message")
+        if isinstance(self.remote_writes, bool) or self.remote_writes < 0:
+            raise ValueError("remote_writes is how many may wait to be taken, and 0 for none")
+        if self.remote_writes and self.shared_receive is not None:
+            raise ValueError("remote_writes needs a queue of the endpoint's own; shared_receive has one for all")
         if self.recv_count < 1:
             raise ValueError("recv_count is at least 1")
         if not isinstance(self.waiting, Waiting):
@@ -135,6 +144,11 @@ class EndpointOptions:
             counter.bind(handle, handle.source, flags)
         if self.prepare is not None:
             self.prepare(EndpointSettings(handle, handle.info, enabled=False))
+
+    def hear_of_writes(self, handle: EndpointHandle) -> None:
+        """Have peers' writes with data reported, if that was asked for; the endpoint's queue is nobody else's then."""
+        if self.remote_writes:
+            handle.remote_writes = RemoteWriteQueue(handle, self.remote_writes)
 
     def open_inbox(self, handle: EndpointHandle) -> None:
         """Post the first receives of an enabled endpoint."""

@@ -100,9 +100,7 @@ class Pool(Inbox):
 
     buffer_type = PoolBuffer
 
-    def __init__(
-        self, handle: EndpointHandle, size: int, count: int, descriptor: Any = None, *, prefix: int = 0
-    ) -> None:
+    def __init__(self, handle: EndpointHandle, size: int, count: int, *, prefix: int = 0) -> None:
         super().__init__(handle, size, count)
         self.prefix = prefix
         # Anonymous pages: untouched ones take no memory, and a closed pool gives all back at once.
@@ -113,7 +111,7 @@ class Pool(Inbox):
         # Not of the view: a memoryview with an export crashes the collector when both are in one cycle
         # (CPython gh-77894, in Debian's 3.11.2).
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
-        self._descriptor = ffi.NULL if descriptor is None else descriptor
+        self._descriptor = handle.register_own(self._pins)
         self._buffers: list[PoolBuffer] = []
         self._free: list[PoolBuffer] = []
         self._extend(min(count, _FIRST))

@@ -29,6 +29,7 @@ from .messages import Messages
 from .names import own_name, sweep
 from .options import EndpointOptions
 from .prefix import PrefixRoute, prefix_of
+from .remote_writes import RemoteWrites
 from .rma import Rma
 from .route import Route
 from .shared import borrow_domain
@@ -78,15 +79,16 @@ class ConnectionlessHandle(EndpointHandle):
             route = self.by_peer[peer] = kind(self, peer.native, peer.address)
         return route
 
-    def forget(self, peer: Peer) -> None:
-        """No more transfers with ``peer``; its number goes back to the provider after the last one."""
+    def forget(self, peer: Peer, *, number: bool = True) -> None:
+        """No more transfers with ``peer``; its ``number`` goes back to the provider after the last one."""
         self.vector.check(peer)
         self.vector.forget(peer)
         route = self.by_peer.pop(peer, None)
         if route is not None:
             route.turn_away(self.closed_error)
             self.leaving.append(route)
-        self.unnumbered.append(peer.native)
+        if number:
+            self.unnumbered.append(peer.native)
         self.leaving = [lane for lane in self.leaving if lane.posted]
         busy = {lane.peer for lane in self.leaving}
         for native in [native for native in self.unnumbered if native not in busy]:
@@ -150,6 +152,7 @@ class ConnectionlessEndpoint(Endpoint, Messages):
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
             hurry(self.local_address)  # rxm and tcp accept connections below
+            options.hear_of_writes(handle)
             if Caps.MSG in info.caps:
                 options.open_inbox(handle)
         except BaseException:
@@ -200,7 +203,7 @@ class ConnectionlessEndpoint(Endpoint, Messages):
         return f"<{type(self).__name__} {self.state} at {self.local_address}>"
 
 
-class RdmEndpoint(ConnectionlessEndpoint, Tagged, Rma, Atomic, Collective, Triggered):
+class RdmEndpoint(ConnectionlessEndpoint, Tagged, RemoteWrites, Rma, Atomic, Collective, Triggered):
     """Reliable, connectionless: messages, tagged messages and RMA with any number of peers."""
 
     __slots__ = ()

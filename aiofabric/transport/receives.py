@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
 from ..errors import FabricConnectionResetError
+from ..flags import Access
 from ..memory import pin
 from ..resource import Resource
-from .buffers import Pieces, contents, fill, local_descriptor
+from .buffers import Pieces, contents, fill, lend, lend_all
 from .handle import Refill
 from .inbox import truncated
 from .leftovers import Leftover
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ..cq.operation import Operation
+    from ..regions import Held
     from .handle import EndpointHandle
     from .inbox import Parcel
 
 __all__ = ["Message", "Receives"]
 
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
-_UNSPEC = constants.FI_ADDR_UNSPEC
 
 
 class Message(bytes):
@@ -189,13 +190,13 @@ class Receives(Resource):
         if max_bytes is None:
             raise TypeError("this endpoint has no pool (recv_size=None): say how many bytes, recv(max_bytes)")
         buffer = bytearray(max_bytes)
-        got = await self._receive(pin(buffer, writable=True), (_UNSPEC,))
+        got = await self._receive(pin(buffer, writable=True), self._handle.any_message)
         if isinstance(got, Message):
             return got
         return self._annotated(memoryview(buffer)[: got.length], got)
 
     async def _recv_into_direct(self, pins: Any) -> int:
-        got = await self._receive(pins, (_UNSPEC,))
+        got = await self._receive(pins, self._handle.any_message)
         if isinstance(got, Message):
             fill(pins, got, len(got))
             return len(got)
@@ -223,11 +224,14 @@ class Receives(Resource):
             what = "fi_recv" if len(where) == 1 else "fi_trecv"
             if isinstance(pins, Pieces):
                 what += "v"
-                args = (handle.fid, pins.iov, ffi.NULL, len(pins.pins), *where)
+                held: Sequence[Held]
+                descriptors, held = lend_all(handle, pins.pins, Access.RECV)
+                args = (handle.fid, pins.iov, descriptors, len(pins.pins), *where)
             else:
-                args = (handle.fid, pins, len(pins), local_descriptor(handle, pins), *where)
+                descriptor, held = lend(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
+                args = (handle.fid, pins, len(pins), descriptor, *where)
             function = getattr(lib, what)
-            transfer = handle.rx.submit(what, function, args, pins, len(pins))
+            transfer = handle.rx.submit(what, function, args, pins, len(pins), held)
             transfer.orphaned = partial(self._keep, pins, len(where) > 1)
             try:
                 return await handle.rx.outcome(transfer)

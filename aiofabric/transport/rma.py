@@ -75,7 +75,7 @@ class Rma(Resource):
             local: any contiguous buffer, at most as long as ``remote``.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: whose memory; for connectionless endpoints, and required there.
-            remote_data: up to 64 bits that the target sees as a completion of its own.
+            remote_data: up to 64 bits that the target hears of (`remote_write`), when the bytes are in its memory.
             flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
 
         Raises:

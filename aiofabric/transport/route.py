@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import constants, ffi, lib
 from ..cq.lane import Lane
 from ..errors import MessageTooLongError, NotSupportedError, check
+from ..features import require
+from ..flags import Access, Caps, OpFlags
 from ..memory import pin
-from .buffers import gather, local_descriptor
+from .buffers import descriptors, gather, lend, lend_all, lend_rma
 
 if TYPE_CHECKING:
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..memory import RemoteRegion
+    from ..regions import RegionHandle
     from .handle import EndpointHandle
 
-__all__ = ["Route"]
+__all__ = ["NO_FLAGS", "Route"]
+
+NO_FLAGS = OpFlags(0)  # compared by identity: asking a flag whether it is empty takes 0.1 us
 
 _EAGAIN = constants.FI_EAGAIN
+_SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+_FENCE, _COMMIT = constants.FI_FENCE, constants.FI_COMMIT_COMPLETE
+_NOTHING: tuple[Any, tuple[RegionHandle, ...]] = (ffi.NULL, ())  # neither a descriptor nor anything to hold
 _FENCE_EVERY = 64  # injected messages that are followed by one whose completion is counted
 _UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
 
@@ -103,27 +111,31 @@ class Route(Lane):
                 self.check_size(size, "fi_sendv")
                 if flags or remote_data is not None:
                     return self._post_message(data, iov, count, size, tag, remote_data, flags)
-                args = (handle.fid, iov, ffi.NULL, count, *to)
-                return self.submit(*_call("sendv", tag), args, (data, iov), size)
+                found, regions = lend_all(handle, data, _SEND)
+                args = (handle.fid, iov, found, count, *to)
+                return self.submit(*_call("sendv", tag), args, (data, iov), size, regions)
         pins = pin(data)
         size = len(pins)
         self.check_size(size, "fi_send")
         if flags:
             return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
-        descriptor = local_descriptor(handle, pins)
+        descriptor, held = lend(handle, pins, _SEND) if handle.regions.busy else _NOTHING
         if remote_data is None:
-            return self.submit(*_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size)
+            return self.submit(*_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size, held)
         args = (handle.fid, pins, size, descriptor, remote_data, *to)
-        return self.submit(*_call("senddata", tag), args, pins, size)
+        return self.submit(*_call("senddata", tag), args, pins, size, held)
 
     def _post_message(
         self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int
     ) -> Transfer:
         """The form with a structure: any number of buffers, remote data and flags at once."""
+        self.check_flags(flags)
         message = ffi.new("struct fi_msg *" if tag is None else "struct fi_msg_tagged *")
         message.msg_iov = iov
         message.iov_count = count
         message.addr = self.peer
+        found, held = lend_all(self.handle, pins, _SEND)
+        message.desc = found
         if tag is not None:
             message.tag = tag
         if remote_data is not None:
@@ -131,7 +143,8 @@ class Route(Lane):
             flags |= _REMOTE_CQ_DATA
         what, function = _call("sendmsg", tag)
         args = (self.handle.fid, message, flags)
-        return self.submit(what, partial(_with_context, function), args, (pins, iov, message), size)
+        keep = (pins, iov, message, found)
+        return self.submit(what, partial(_with_context, function), args, keep, size, held)
 
     def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
         """Post a read or write of a peer's memory, or park it in order.
@@ -141,35 +154,45 @@ class Route(Lane):
         if flags:
             return self._post_rma_message(what, pins, remote, remote_data, flags)
         size = len(pins)
-        local = (self.handle.fid, pins, size, local_descriptor(self.handle, pins))
-        target = (self.peer, remote.address, remote.key)
+        descriptor, key, held = lend_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
+        local = (self.handle.fid, pins, size, descriptor)
+        target = (self.peer, remote.address, key)
         if remote_data is None:
-            return self.submit(what, getattr(lib, what), local + target, pins, size)
-        return self.submit("fi_writedata", lib.fi_writedata, (*local, remote_data, *target), pins, size)
+            return self.submit(what, getattr(lib, what), local + target, pins, size, held)
+        return self.submit("fi_writedata", lib.fi_writedata, (*local, remote_data, *target), pins, size, held)
 
     def _post_rma_message(
         self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int
     ) -> Transfer:
+        self.check_flags(flags)
         size = len(pins)
         iov, target = ffi.new("struct iovec *", (pins, size)), ffi.new("struct fi_rma_iov *")
-        target.addr, target.len, target.key = remote.address, size, remote.key
-        descriptors = ffi.new("void *[1]", [local_descriptor(self.handle, pins)])
+        descriptor, key, held = lend_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
+        target.addr, target.len, target.key = remote.address, size, key
+        found = descriptors([descriptor])
         message = ffi.new("struct fi_msg_rma *")
-        message.msg_iov, message.desc, message.iov_count = iov, descriptors, 1
+        message.msg_iov, message.desc, message.iov_count = iov, found, 1
         message.rma_iov, message.rma_iov_count, message.addr = target, 1, self.peer
         if remote_data is not None:
             message.data = remote_data
             flags |= _REMOTE_CQ_DATA
         what = f"{what}msg"
         args = (self.handle.fid, message, flags)
-        keep = (pins, iov, target, descriptors, message)
-        return self.submit(what, partial(_with_context, getattr(lib, what)), args, keep, size)
+        keep = (pins, iov, target, found, message)
+        return self.submit(what, partial(_with_context, getattr(lib, what)), args, keep, size, held)
 
     def check_size(self, size: int, call: str) -> None:
         """Raise unless the provider carries that many bytes at once."""
         if size > self.handle.max_size:
             detail = f"The message has {size} bytes; the provider carries at most {self.handle.max_size}"
             raise MessageTooLongError(constants.FI_EMSGSIZE, call, peer=self.name, detail=detail)
+
+    def check_flags(self, flags: int) -> None:
+        """Raise unless the provider knows what ``flags`` ask for: what it does not know it would ignore."""
+        if flags & _FENCE:
+            require(Caps.FENCE, self.handle.info)
+        if flags & _COMMIT:
+            require(Caps.RMA_PMEM, self.handle.info)
 
     def check_data(self, data: int) -> None:
         """Raise unless ``data`` fits the provider's remote completion data."""

@@ -19,7 +19,8 @@ from ..cq.reactor import Reactor
 from ..errors import check
 from ..flags import Caps, EndpointType
 from ..info import Hints
-from ..resource import Handle, Resource
+from ..regions import MemoryHome
+from ..resource import Resource
 from .atomic import Atomic
 from .discover import find
 from .handle import EndpointHandle
@@ -40,13 +41,16 @@ if TYPE_CHECKING:
 __all__ = ["ReceiveContext", "ScalableEndpoint", "TransmitContext", "open_scalable_endpoint"]
 
 
-class _ScalableHandle(Handle):
+class _ScalableHandle(MemoryHome):
     """The endpoint; its children are the contexts."""
+
+    serves_memory = True
 
     __slots__ = ("on_release", "source")
 
     def __init__(self, sep: Any, domain: Domain, source: Source) -> None:
         super().__init__("ScalableEndpoint", sep, domain._handle)
+        self.regions = domain._handle.regions
         self.source = source
         self.on_release: Callable[[], None] | None = None
 
@@ -103,6 +107,8 @@ class ScalableEndpoint(Resource):
     def __init__(
         self, info: Info, domain: Domain | None, options: EndpointOptions, transmit: int, receive: int
     ) -> None:
+        if options.remote_writes:
+            raise TypeError("the contexts of a scalable endpoint share a queue, so there is no remote_writes=")
         self.info = info
         reactor = Reactor.current()
         with ExitStack() as opened:

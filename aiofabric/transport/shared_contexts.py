@@ -115,6 +115,7 @@ class SharedReceiveHandle(EndpointHandle):
     """The context as the provider has it; its children are the endpoints that receive through it."""
 
     __slots__ = ("queues",)
+    serves_memory = False
     queues: DomainQueues
 
 

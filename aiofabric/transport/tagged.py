@@ -11,9 +11,11 @@ from .buffers import fill
 from .endpoint import Endpoint
 from .messages import Message, Sends
 from .receives import Receives
+from .route import NO_FLAGS
 
 if TYPE_CHECKING:
     from ..address_vector import Peer
+    from ..flags import OpFlags
     from .handle import EndpointHandle
 
 __all__ = ["Envelope", "Tagged", "TaggedReceives", "TaggedSends"]
@@ -36,10 +38,18 @@ class TaggedSends(Endpoint, Sends):
 
     __slots__ = ()
 
-    async def send_tagged(self, data: Any, tag: int, *, to: Peer | None = None, remote_data: int | None = None) -> None:
+    async def send_tagged(
+        self,
+        data: Any,
+        tag: int,
+        *,
+        to: Peer | None = None,
+        remote_data: int | None = None,
+        flags: OpFlags = NO_FLAGS,
+    ) -> None:
         """Send one message under ``tag``; otherwise as `send`.
 
-        Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tinject).
+        Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tsendmsg, fi_tinject).
         """
         handle = self._handle
         if handle.admits != get_ident():
@@ -49,11 +59,11 @@ class TaggedSends(Endpoint, Sends):
             route = handle.route_to(to)
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        if remote_data is None and route.inject(data, tag):
+        if remote_data is None and flags is NO_FLAGS and route.inject(data, tag):
             if handle.checkpoint is not None or handle.source.breathless:
                 await handle.source.breathe()
             return
-        await route.outcome(route.post(data, tag, remote_data))
+        await route.outcome(route.post(data, tag, remote_data, int(flags)))
 
 
 class TaggedReceives(Endpoint, Receives):

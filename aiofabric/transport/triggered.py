@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..cq.lane import Transfer
     from ..info import Info
     from ..memory import RemoteRegion
+    from ..regions import Held
     from .handle import EndpointHandle
 
 __all__ = ["Trigger", "Triggered", "XpuTrigger"]
@@ -113,9 +114,15 @@ class _TriggeredRoute(Route):
         self.handle.orphans.append(self)  # ended with the endpoint
 
     def submit(
-        self, what: str, function: Callable[..., int], args: tuple[Any, ...], pins: Any, length: int
+        self,
+        what: str,
+        function: Callable[..., int],
+        args: tuple[Any, ...],
+        pins: Any,
+        length: int,
+        held: Sequence[Held] = (),
     ) -> Transfer:
-        return super().submit(what, partial(self._call, function), args, pins, length)
+        return super().submit(what, partial(self._call, function), args, pins, length, held)
 
     def _call(self, function: Callable[..., int], *args: Any) -> int:
         self.condition.fill(args[-1], self.handle)

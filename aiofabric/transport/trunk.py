@@ -36,6 +36,7 @@ _EAGAIN = constants.FI_EAGAIN
 _EVERY_BIT = (1 << TAG_BITS) - 1
 _POOLS_MOST = 16
 _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
+_here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
 _SPARE = 8  # receives that a pool has beyond what its connections were promised
 
 
@@ -119,7 +120,7 @@ class TrunkPool:
         memory = mmap.mmap(-1, self.size * count)
         view = memoryview(memory)
         pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
-        descriptor = trunk.descriptor(pins)
+        descriptor = trunk.handle.register_own(pins)
         number = self.number << POOL
         ignore = _EVERY_BIT & ~(DIRECT | 15 << POOL)
         for offset in range(0, self.size * count, self.size):
@@ -184,11 +185,19 @@ class Trunk:
         if self.host:
             self.source.doze = lambda: fall_asleep(self)
         self._users: dict[Peer, int] = {}
+        # Trunks of this loop that talk to each other: shm reads a peer's endpoint of the same process directly, so that
+        # a send to a closed one (1.17) and the removal of its address (2.x) crash. Each outlives those that know it.
+        self._near: dict[Peer, Trunk] = {}
+        self._known = 0
+        self._retired = False
+        self._raw = self.endpoint.local_address.raw
+        _here[self._raw] = self
         self._next = 0
         release = self.handle.on_release
         assert release is not None
 
         def released() -> None:
+            _here.pop(self._raw, None)
             for pool in self._pools.values():
                 pool.end()
             release()
@@ -199,9 +208,6 @@ class Trunk:
     def closed(self) -> bool:
         """Whether the endpoint is closed, and its connections with it."""
         return self.handle.closed
-
-    def descriptor(self, pins: Any) -> Any:
-        return ffi.NULL
 
     def pool(self, size: int) -> TrunkPool:
         """The receives of this size; when there are many sizes already, those of the next larger one."""
@@ -231,6 +237,11 @@ class Trunk:
     def meet(self, raw: bytes) -> Peer:
         """The peer at a raw address; each meeting ends with `part`."""
         peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
+        if peer not in self._users:
+            near = _here.get(raw, self)
+            if near is not self and near.handle.thread == self.handle.thread:
+                self._near[peer] = near
+                near._known += 1
         self._users[peer] = self._users.get(peer, 0) + 1
         return peer
 
@@ -239,18 +250,40 @@ class Trunk:
         self._users[peer] -= 1
         if not self._users[peer]:
             del self._users[peer]
+            near = self._near.pop(peer, None)
             if not self.closed:
-                self.handle.forget(peer)
+                self.handle.forget(peer, number=near is None or not near.closed)
+            if near is not None:
+                near._unknown()
+
+    def _unknown(self) -> None:
+        self._known -= 1
+        if self._retired and not self._known:
+            self.endpoint.close()
 
     def close(self) -> None:
-        """Close the endpoint; its connections are closed first."""
-        self.endpoint.close()
+        """Close the endpoint; its connections are closed first, and trunks of this loop part from it before."""
+        self._retired = True
+        if not self._known:
+            self.endpoint.close()
 
 
 def borrow_trunk(
-    reactor: Reactor, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float
+    reactor: Reactor,
+    info: Info,
+    domain: Domain | None,
+    waiting: Waiting,
+    busy_poll: float,
+    *,
+    alone: bool = False,
 ) -> tuple[Trunk, Callable[[], None]]:
-    """The loop's trunk for ``info`` (or for the caller's ``domain``), and the call that gives it back."""
+    """The loop's trunk for ``info`` (or for the caller's ``domain``), and the call that gives it back.
+
+    ``alone`` gives one that nobody else borrows.
+    """
+    if alone:
+        own = Trunk(info, domain, waiting, busy_poll)
+        return own, own.close
     where = (info.fabric_attr.prov_name, info.fabric_attr.name, info.domain_attr.name, info.addr_format)
     key = ("trunk", where, None if domain is None else id(domain), waiting, busy_poll)
     trunk: Trunk = reactor.borrow(key, lambda: Trunk(info, domain, waiting, busy_poll))

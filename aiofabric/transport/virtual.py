@@ -7,7 +7,7 @@ that socket stays beside the connection, because its end is how a peer's end is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants
 from ..address import Address, split_uri
@@ -25,9 +25,11 @@ from .wire import FrameKind, Hello
 
 if TYPE_CHECKING:
     from ..cm.line import Frame
+    from ..cq.operation import Operation
     from ..domain import Domain
     from ..info import Info
     from .options import EndpointOptions
+    from .receives import Message
     from .trunk import Trunk
 
 __all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connect_virtual"]
@@ -45,7 +47,9 @@ class VirtualEndpoint(MessageEndpoint):
     _handle: LinkHandle
 
     def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions) -> None:
-        trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+        trunk, give_back = borrow_trunk(
+            Reactor.current(), info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
+        )
         self.info = info
         self.domain = trunk.endpoint.domain
         self._stash = []
@@ -62,6 +66,11 @@ class VirtualEndpoint(MessageEndpoint):
 
         handle.on_release = released
         handle.on_gone = lambda: stage.move(LinkState.PEER_GONE)
+
+    def _annotated(self, data: Any, transfer: Operation) -> Message:
+        message = super()._annotated(data, transfer)
+        message.tag = 0  # the connection's, none of the sender's
+        return message
 
     async def _connect_over(self, line: Line, param: bytes) -> None:
         handle = self._handle

@@ -1,0 +1,290 @@
+"""The registrations of a domain: made once, found again, kept until nothing uses them any more (man page: fi_mr).
+
+Whoever has the provider touch local memory asks `RegionTable.lend` for the registration that it lies in, hands the
+descriptor over with the operation, and says `unuse` when that is settled. Where the provider wants all local memory
+registered (FI_MR_LOCAL), what lies in no region is registered for as long as it is lent. Longer would be a cache, and
+it would have to hear of memory that is freed and handed out anew; the providers that need one have it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ._ffi import constants, ffi, lib
+from .errors import FabricError, check
+from .flags import Access, MrMode
+from .resource import Handle
+
+if TYPE_CHECKING:
+    from .device_memory import DeviceMemory
+    from .info import Info
+    from .memory import RemoteRegion
+
+__all__ = ["LOCAL_USE", "Held", "MappedKey", "MemoryHome", "RegionHandle", "RegionTable"]
+
+_log = logging.getLogger("aiofabric")
+
+LOCAL_USE = Access.SEND | Access.RECV | Access.READ | Access.WRITE
+_BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # what FI_MR_BASIC, from before 1.5, stands for
+
+
+class Held(Protocol):
+    """What an operation holds until it is settled."""
+
+    def unuse(self) -> None:
+        """One user less. Never raises: whoever settles has others to settle."""
+
+
+class MemoryHome(Handle):
+    """Where memory is registered: a domain, and what is opened on it."""
+
+    __slots__ = ("regions",)
+    regions: RegionTable
+    serves_memory: ClassVar[bool] = False
+    """Whether peers reach registered memory through it: a native endpoint."""
+
+
+class RegionHandle(Handle):
+    """A registration, kept until the last operation that uses it is settled.
+
+    A ``temporary`` one is closed by its last user, any other by its owner.
+    """
+
+    __slots__ = (
+        "access", "chosen", "descriptor", "endpoint", "key", "pins", "raw", "start", "stop", "table",
+        "temporary", "users",
+    )  # fmt: skip
+
+    def __init__(self, table: RegionTable, mr: Any, pins: Any, access: Access, chosen: int) -> None:
+        super().__init__("MemoryRegion", mr, table.domain)
+        self.table = table
+        self.pins = pins
+        self.start = int(ffi.cast("uintptr_t", pins))
+        self.stop = self.start + len(pins)
+        self.access = int(access)
+        self.chosen = self.key = chosen
+        self.endpoint: Handle | None = None
+        self.temporary = False
+        self.users = 0
+        self.descriptor = ffi.NULL
+        self.raw = b""
+
+    def bind(self, endpoint: Handle) -> None:
+        """Tie the registration to an endpoint and make it valid (FI_MR_ENDPOINT); it closes before the endpoint."""
+        check(lib.fi_mr_bind(self.fid, ffi.cast("struct fid *", endpoint.fid), 0), "fi_mr_bind")
+        check(lib.fi_mr_enable(self.fid), "fi_mr_enable")
+        self.need(endpoint)
+        self.endpoint = endpoint
+
+    def made(self) -> None:
+        """The registration is valid: from now on it has a key and a descriptor, and is found."""
+        self.descriptor = lib.fi_mr_desc(self.fid)
+        key = lib.fi_mr_key(self.fid)
+        if key != constants.FI_KEY_NOTAVAIL:
+            self.key = key
+        if self.table.raw_keys:
+            self.raw = self._raw_key()
+        self.table.add(self)
+
+    def _raw_key(self) -> bytes:
+        """Base address and key as a peer needs them where keys have more than 64 bits (FI_MR_RAW)."""
+        base, size = ffi.new("uint64_t *"), ffi.new("size_t *")
+        lib.fi_mr_raw_attr(self.fid, base, ffi.NULL, size, 0)  # -FI_ETOOSMALL: only asks for the size
+        room = ffi.new("uint8_t[]", size[0])
+        check(lib.fi_mr_raw_attr(self.fid, base, room, size, 0), "fi_mr_raw_attr")
+        return int(base[0]).to_bytes(8, "big") + bytes(ffi.buffer(room, size[0]))
+
+    def release(self) -> None:
+        self.table.remove(self)
+        if not self.users:
+            self._deregister()
+
+    def unuse(self) -> None:
+        """One operation less; a region that was closed meanwhile goes with its last one."""
+        self.users -= 1
+        if self.users or self.forked or not (self.closed or self.temporary):
+            return
+        try:
+            self._deregister() if self.closed else self.close()
+        except FabricError as error:
+            _log.warning("%s opened at %s: %s", self.what, self.opened_at, error)
+
+    def _deregister(self) -> None:
+        self.table.free_key(self.chosen)
+        super().release()
+        self.pins = None
+
+
+class MappedKey:
+    """A peer's long key, known to the domain under a short one while operations use it (FI_MR_RAW)."""
+
+    __slots__ = ("key", "raw", "table", "users")
+
+    def __init__(self, table: RegionTable, raw: bytes) -> None:
+        out = ffi.new("uint64_t *")
+        base, key = int.from_bytes(raw[:8], "big"), ffi.from_buffer("uint8_t[]", raw[8:])
+        check(lib.fi_mr_map_raw(table.domain.fid, base, key, len(key), out, 0), "fi_mr_map_raw")
+        self.table = table
+        self.raw = raw
+        self.key = int(out[0])
+        self.users = 0
+
+    def unuse(self) -> None:
+        self.users -= 1
+        if not self.users:
+            del self.table.mapped[self.raw]
+            if rc := lib.fi_mr_unmap_key(self.table.domain.fid, self.key):
+                _log.warning("fi_mr_unmap_key: %d", rc)
+
+
+class RegionTable:
+    """What is registered with a domain, by address; ``mode`` says what the provider wants of registrations.
+
+    ``busy`` is false while no local memory needs a descriptor and none could have one: a single look at it is all
+    that an operation pays then.
+    """
+
+    def __init__(self, domain: Handle, info: Info) -> None:
+        mode = MrMode(info.domain_attr.mr_mode)
+        if MrMode.BASIC in mode:
+            mode |= _BASIC
+        self.domain = domain
+        self.virtual_addresses = MrMode.VIRT_ADDR in mode
+        self.provider_keys = MrMode.PROV_KEY in mode
+        self.local_required = MrMode.LOCAL in mode
+        self.bound_to_endpoint = MrMode.ENDPOINT in mode
+        self.raw_keys = MrMode.RAW in mode
+        # FI_MR_ALLOCATED asks for nothing more: memory that Python exports has been allocated.
+        self.mapped: dict[bytes, MappedKey] = {}
+        self._key_bits = 8 * min(max(info.domain_attr.mr_key_size, 1), 8)
+        self._starts: list[int] = []
+        self._regions: list[RegionHandle] = []  # by start
+        self._longest = 0
+        self._keys: set[int] = set()
+        self.busy = self.local_required
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+    # -- making registrations
+
+    def register(
+        self,
+        pins: Any,
+        access: Access,
+        *,
+        key: int | None = None,
+        device: DeviceMemory | None = None,
+        endpoint: Handle | None = None,
+    ) -> RegionHandle:
+        """Register ``pins``; the handle's close takes the registration back.
+
+        Raises:
+            FabricError: the provider refused (fi_mr_regattr, fi_mr_bind, fi_mr_enable).
+        """
+        chosen = 0 if self.provider_keys else (self._choose_key() if key is None else key)
+        iov = ffi.new("struct iovec *", {"iov_base": pins, "iov_len": len(pins)})
+        attr = ffi.new("struct fi_mr_attr[2]")  # 2.x may copy a longer layout than the headers know
+        attr[0].mr_iov = iov
+        attr[0].iov_count = 1
+        attr[0].access = int(access)
+        attr[0].requested_key = chosen
+        if device is not None:
+            attr[0].iface, attr[0].device.cuda = device.iface, device.device
+        out = ffi.new("struct fid_mr **")
+        try:
+            check(lib.fi_mr_regattr(self.domain.fid, attr, 0, out), "fi_mr_regattr")
+        except BaseException:
+            self.free_key(chosen)
+            raise
+        region = RegionHandle(self, out[0], pins, access, chosen)
+        try:
+            if self.bound_to_endpoint:
+                region.bind(self._endpoint() if endpoint is None else endpoint)
+            region.made()
+        except BaseException:
+            region.close()
+            raise
+        return region
+
+    def _endpoint(self) -> Handle:
+        """The endpoint that a region belongs to when nobody said which: the only one of the domain."""
+        found = [child for child in self.domain.children if isinstance(child, MemoryHome) and child.serves_memory]
+        if len(found) != 1:
+            raise TypeError(
+                f"this provider ties registered memory to an endpoint (FI_MR_ENDPOINT), and the domain has "
+                f"{len(found)}: say which one, register(buffer, endpoint=ep)"
+            )
+        return found[0]
+
+    def _choose_key(self) -> int:
+        """A key that nobody can guess and that no region of the domain has."""
+        while (key := secrets.randbits(self._key_bits)) in self._keys:
+            pass
+        self._keys.add(key)
+        return key
+
+    def free_key(self, key: int) -> None:
+        self._keys.discard(key)
+
+    # -- finding them again
+
+    def lend(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
+        """The registration for an operation on local memory, which is to say `unuse` once it is settled.
+
+        None where the memory is in no region and needs none.
+        """
+        region = self.find(endpoint, pins, access)
+        if region is None:
+            if not self.local_required or not len(pins):
+                return None
+            region = self.register(pins, access, endpoint=endpoint)
+            region.temporary = True
+        region.users += 1
+        return region
+
+    def find(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
+        """The region that holds all of ``pins`` and permits the access. Overlapping ones: that which starts last."""
+        start = int(ffi.cast("uintptr_t", pins))
+        stop, wanted = start + len(pins), int(access)
+        for at in range(bisect_right(self._starts, start) - 1, -1, -1):
+            if stop > self._starts[at] + self._longest:
+                break
+            region = self._regions[at]
+            if stop <= region.stop and region.access & wanted == wanted and region.endpoint in (None, endpoint):
+                return region
+        return None
+
+    def lend_key(self, remote: RemoteRegion) -> tuple[int, tuple[Held, ...]]:
+        """The key that an operation on a peer's memory names, and what it holds meanwhile."""
+        if not remote.raw:
+            return remote.key, ()
+        if not self.raw_keys:
+            raise ValueError("this RemoteRegion has the long key of another kind of provider (FI_MR_RAW)")
+        mapped = self.mapped.get(remote.raw)
+        if mapped is None:
+            mapped = self.mapped[remote.raw] = MappedKey(self, remote.raw)
+        mapped.users += 1
+        return mapped.key, (mapped,)
+
+    def add(self, region: RegionHandle) -> None:
+        at = bisect_right(self._starts, region.start)
+        self._starts.insert(at, region.start)
+        self._regions.insert(at, region)
+        self._longest = max(self._longest, region.stop - region.start)
+        # What is bound to an endpoint closes before it, and what is lent after it: one cannot be the other.
+        self.busy = self.local_required or not self.bound_to_endpoint
+
+    def remove(self, region: RegionHandle) -> None:
+        at = bisect_left(self._starts, region.start)
+        while at < len(self._regions) and self._starts[at] == region.start:
+            if self._regions[at] is region:
+                del self._regions[at], self._starts[at]
+                break
+            at += 1
+        if not self._regions:
+            self._longest = 0
+            self.busy = self.local_required
