@@ -106,6 +106,7 @@ from aiofabric.transport.connect import listen as listen
 from aiofabric.transport.connect import reserve as reserve
 from aiofabric.transport.connected import MessageEndpoint as MessageEndpoint
 from aiofabric.transport.endpoint import EndpointStatistics as EndpointStatistics
+from aiofabric.transport.multicast import MulticastGroup as MulticastGroup
 from aiofabric.transport.options import EndpointOptions as EndpointOptions
 from aiofabric.transport.rdm import DatagramEndpoint as DatagramEndpoint
 from aiofabric.transport.rdm import RdmEndpoint as RdmEndpoint

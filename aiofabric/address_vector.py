@@ -30,10 +30,10 @@ class Peer:
 
     __slots__ = ("__weakref__", "_contexts", "address", "native", "vector")
 
-    def __init__(self, address: Address, native: int, vector: AddressVector) -> None:
+    def __init__(self, address: Address, native: int, vector: AddressVector | None) -> None:
         self.address = address
         self.native = native
-        self.vector: AddressVector | None = vector  # None: removed
+        self.vector = vector  # None: removed
         self._contexts: dict[int, Peer] = {}
 
     def context(self, index: int) -> Peer:
@@ -125,7 +125,7 @@ class AddressVector(Resource):
         Man page: fi_av (fi_av_insert).
         """
         self._handle.check_open()
-        address = self._fit(address)
+        address = self.fit(address)
         if (known := self._peers.get(address)) is not None:
             return known
         out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
@@ -213,7 +213,7 @@ class AddressVector(Resource):
         Man page: fi_av (fi_av_straddr).
         """
         self._handle.check_open()
-        raw = ffi.new("char[]", self._fit(address.address if isinstance(address, Peer) else address).raw)
+        raw = ffi.new("char[]", self.fit(address.address if isinstance(address, Peer) else address).raw)
         room, size = ffi.new("char[]", _ROOM), ffi.new("size_t *", _ROOM)
         lib.fi_av_straddr(self._handle.fid, raw, room, size)
         text: str = ffi.string(room).decode(errors="replace")
@@ -228,7 +228,7 @@ class AddressVector(Resource):
     def __contains__(self, address: object) -> bool:
         return address in self._peers or (isinstance(address, Peer) and address.vector is self)
 
-    def _fit(self, address: Address | str | bytes) -> Address:
+    def fit(self, address: Address | str | bytes) -> Address:
         """An address in the domain's format. The providers read as many bytes as their format has, unasked."""
         if isinstance(address, bytes | bytearray | memoryview):
             address = Address(self.format, bytes(address))

@@ -8,9 +8,10 @@ what was flushed is read without fi_trywait, the rest is settled here, and the q
 from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._ffi import constants, lib
+from .._ffi import constants, ffi, lib
 from ..address_vector import AddressVector, Peer
 from ..cm.door import hurry
 from ..cm.handshake import name_of
@@ -20,12 +21,16 @@ from ..cq.reactor import Reactor
 from ..errors import NoProviderError, NotSupportedError, check
 from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
+from ..memory import pin
 from .atomic import Atomic
+from .buffers import fill
 from .collective import Collective
 from .discover import find
 from .endpoint import Endpoint
 from .handle import EndpointHandle
-from .messages import Messages
+from .inbox import truncated
+from .messages import Message, Messages
+from .multicast import Multicast
 from .names import own_name, sweep
 from .options import EndpointOptions
 from .prefix import PrefixRoute, prefix_of
@@ -110,7 +115,7 @@ class ConnectionlessHandle(EndpointHandle):
         super().release()
 
 
-class ConnectionlessEndpoint(Endpoint, Messages):
+class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
     """An endpoint that talks to many peers. Opened by `open_endpoint`; one loop, one thread."""
 
     __slots__ = ("domain", "info", "local_address", "vector")
@@ -119,12 +124,15 @@ class ConnectionlessEndpoint(Endpoint, Messages):
     def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions, av_type: AvType) -> None:
         self.info = info
         self._stash = []
+        known = quirks(info)
+        if options.recv_size is not None and Quirk.TRUNCATES_SILENTLY in known and not prefix_of(info):
+            options = replace(options, recv_size=max(options.recv_size, info.ep_attr.max_msg_size))
         reactor = Reactor.current()
         with ExitStack() as opened:
             self.domain, give_back = borrow_domain(reactor, info, domain)
             opened.callback(give_back)
             self.vector = opened.enter_context(AddressVector(self.domain, type=av_type))
-            named = Caps.SOURCE in info.caps and Quirk.NAMES_NO_SOURCE not in quirks(info)
+            named = Caps.SOURCE in info.caps and Quirk.NAMES_NO_SOURCE not in known
             queue = opened.enter_context(CompletionQueue(self.domain, source=named))
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
@@ -138,7 +146,7 @@ class ConnectionlessEndpoint(Endpoint, Messages):
                 source,
                 cancel_grace=options.cancel_grace,
             )
-            if Caps.COLLECTIVE in info.caps:  # joining a group without an event queue ends the process
+            if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # joining a group is told of by an event
                 handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
                 source.accompany(handle.events)
             handle.on_release = opened.pop_all().close
@@ -214,6 +222,18 @@ class DatagramEndpoint(ConnectionlessEndpoint):
     """Unreliable, connectionless: datagrams of at most ``max_message_size`` bytes."""
 
     __slots__ = ()
+
+    async def _receive(self, pins: Any, where: tuple[int, ...]) -> Any:
+        if Quirk.TRUNCATES_SILENTLY not in quirks(self.info):
+            return await super()._receive(pins, where)
+        whole = pin(bytearray(self.max_message_size), writable=True)
+        got = await super()._receive(whole, where)
+        size = len(got) if isinstance(got, Message) else got.length
+        if size > len(pins):
+            raise truncated(size, len(pins))
+        if not isinstance(got, Message):
+            fill(pins, ffi.buffer(whole), size)
+        return got
 
 
 @asynccontextmanager

@@ -1,0 +1,232 @@
+"""Datagrams: boundaries, limits, strangers, and groups that they are sent to."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import (
+    Address,
+    Caps,
+    DatagramEndpoint,
+    EndpointType,
+    Hints,
+    Message,
+    MessageTooLongError,
+    NotSupportedError,
+    OpFlags,
+    Peer,
+    TruncatedMessageError,
+    TxAttr,
+)
+from tests.fixtures.peers import skip_without
+
+pytestmark = pytest.mark.anyio
+
+DGRAM = EndpointType.DGRAM
+GROUP = f"239.255.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # nobody else's
+CAPS = Caps.MSG | Caps.SOURCE | Caps.MULTICAST
+
+
+@asynccontextmanager
+async def pair(**options: Any) -> AsyncIterator[tuple[DatagramEndpoint, DatagramEndpoint, Peer, Peer]]:
+    skip_without("udp", Caps.MSG, DGRAM)
+    async with (
+        aiofabric.open_endpoint(DGRAM, "127.0.0.1", provider="udp", **options) as one,
+        aiofabric.open_endpoint(DGRAM, "127.0.0.1", provider="udp", **options) as other,
+    ):
+        yield one, other, await one.add_peer(other.local_address), await other.add_peer(one.local_address)
+
+
+@pytest.mark.parametrize("options", [{}, {"recv_size": None}], ids=["pooled", "direct"])
+async def test_each_datagram_keeps_its_boundaries(options: dict[str, Any]) -> None:
+    async with pair(**options) as (one, other, there, back), anyio.create_task_group() as tasks:
+        room = () if not options else (one.max_message_size,)
+        got: list[Message] = []
+        sizes = [0, 1, 100, one.max_inject, one.max_message_size]
+
+        async def receive() -> None:
+            while len(got) < len(sizes):
+                got.append(await other.recv(*room))
+
+        tasks.start_soon(receive)
+        for size in sizes:
+            await one.send(bytes([size % 251]) * size, to=there)
+            await anyio.wait_all_tasks_blocked()
+    assert got == [bytes([size % 251]) * size for size in sizes]
+    assert [message.source for message in got] == [back] * 5
+
+
+async def test_a_datagram_that_is_too_long_is_refused_before_the_provider_sees_it() -> None:
+    async with pair() as (one, other, there, _):
+        longest = one.max_message_size
+        for data in (bytes(longest + 1), [bytes(longest), b"x"]):
+            with pytest.raises(
+                MessageTooLongError, match=f"{longest + 1} bytes; the provider carries at most {longest}"
+            ):
+                await one.send(data, to=there)
+        await one.send([bytes(longest - 1), b"x"], to=there)
+        assert await other.recv() == bytes(longest - 1) + b"x"
+
+
+async def test_a_pool_has_room_for_every_datagram() -> None:
+    """udp would cut it to the length of the receive, and say nothing."""
+    async with pair(recv_size=100) as (one, other, there, _):
+        await one.send(bytes(200), to=there)
+        assert await other.recv() == bytes(200)
+        await one.send(bytes(200), to=there)
+        with pytest.raises(TruncatedMessageError) as told:
+            await other.recv_into(bytearray(100))
+        assert (told.value.size, told.value.limit) == (200, 100)
+        assert await other.recv() == bytes(200)
+
+
+async def test_one_that_does_not_fit_a_direct_receive_is_told_and_the_next_one_arrives() -> None:
+    async with pair(recv_size=None) as (one, other, there, back):
+        for _ in range(3):
+            await one.send(bytes(200), to=there)
+            await one.send(b"." * 100, to=there)
+        for buffer in (bytearray(100), [bytearray(60), bytearray(40)]):
+            with pytest.raises(TruncatedMessageError) as told:
+                await other.recv_into(buffer)
+            assert (told.value.size, told.value.limit) == (200, 100)
+            assert await other.recv_into(buffer) == 100
+            assert b"".join(buffer if isinstance(buffer, list) else [buffer]) == b"." * 100
+        with pytest.raises(TruncatedMessageError):
+            await other.recv(100)
+        got = await other.recv(100)
+        assert (got, got.source) == (b"." * 100, back)
+
+
+async def test_to_nobody_and_from_strangers() -> None:
+    async with pair() as (one, other, there, back):
+        nobody = await one.add_peer("fi_sockaddr_in://127.0.0.1:9")
+        for _ in range(5):
+            await one.send(b"lost", to=nobody)  # which says nothing of who hears it
+        other.remove_peer(back)
+        await one.send(b"from a stranger", to=there)
+        got = await other.recv()
+        assert (got, got.source) == (b"from a stranger", None)
+        with pytest.raises(TypeError, match="say which peer"):
+            await one.send(b"to whom?")
+
+
+@pytest.fixture
+def multicast() -> None:
+    """Skip where the kernel has no way for multicast."""
+    skip_without("udp", CAPS, DGRAM)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        member = socket.inet_aton(GROUP) + socket.inet_aton("0.0.0.0")
+        try:
+            probe.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
+            probe.sendto(b"", (GROUP, 9))
+        except OSError as error:
+            pytest.skip(f"no multicast on this machine: {error}")
+
+
+@asynccontextmanager
+async def member() -> AsyncIterator[tuple[DatagramEndpoint, str]]:
+    """An endpoint that can be reached at a port of any address, and the group at that port."""
+    async with aiofabric.open_endpoint(DGRAM, "0.0.0.0", provider="udp", caps=CAPS) as ep:
+        yield ep, f"fi_sockaddr_in://{GROUP}:{ep.local_address.port}"
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_a_group_hears_what_its_members_send() -> None:
+    async with member() as (one, address), member() as (other, _):
+        async with one.join(address) as here, other.join(address, receive=False) as there:
+            await other.send(b"to all", to=there)
+            assert await one.recv() == b"to all"
+            await other.send([b"in ", b"pieces"], to=there)
+            assert await one.recv() == b"in pieces"
+            await other.send(bytes(other.max_message_size), to=there)
+            assert await one.recv() == bytes(other.max_message_size)
+            await one.send(b"to myself", to=here)
+            assert await one.recv() == b"to myself"
+        with pytest.raises(ValueError, match="MulticastGroup"):
+            await other.send(b"left", to=there)
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_who_left_hears_no_more_and_may_come_again() -> None:
+    """Of a member beside us in this host Linux would let us hear, too (IP_MULTICAST_ALL); so a stranger sends."""
+    async with member() as (one, address):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            to = (GROUP, one.local_address.port)
+            async with one.join(address):
+                stranger.sendto(b"first", to)
+                assert await one.recv() == b"first"
+            stranger.sendto(b"not for one", to)
+            async with one.join(address):
+                stranger.sendto(b"third", to)
+                assert await one.recv() == b"third"
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_groups_are_no_peers() -> None:
+    async with member() as (one, address), one.join(address) as group:
+        with pytest.raises(ValueError, match="MulticastGroup"):
+            one.remove_peer(group)
+        with pytest.raises(ValueError, match="MulticastGroup"):
+            one.vector.lookup(group)
+        with pytest.raises(ValueError, match=r"has joined .* already"):
+            async with one.join(address):
+                pass
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_closing_an_endpoint_leaves_its_groups() -> None:
+    async with member() as (one, address), one.join(address) as group:
+        one.close()
+        with pytest.raises(anyio.ClosedResourceError):
+            await one.send(b"", to=group)
+        with pytest.raises(anyio.ClosedResourceError):
+            async with one.join(address):
+                pass
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_a_cancelled_member_leaves() -> None:
+    async with member() as (one, address):
+        with anyio.CancelScope() as scope:
+            async with one.join(address):
+                scope.cancel()
+                await anyio.sleep_forever()
+        async with one.join(address):
+            pass
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_joining_is_refused_with_reasons() -> None:
+    async with member() as (one, _):
+        with pytest.raises(ValueError, match=r"fi_sockaddr_in://127.0.0.1:9 is no multicast address"):
+            async with one.join("fi_sockaddr_in://127.0.0.1:9"):
+                pass
+    six = Address.from_ip("ff02::1", 9)
+    async with aiofabric.open_endpoint(DGRAM, "::1", provider="udp", caps=CAPS) as ep:
+        with pytest.raises(NotSupportedError, match=r"fi_join.*FI_ENOSYS.*The provider udp joins no group with such"):
+            async with ep.join(six):
+                pass
+
+
+@pytest.mark.parametrize(("provider", "kind"), [("udp", DGRAM), ("sockets", DGRAM), ("tcp;ofi_rxm", EndpointType.RDM)])
+async def test_without_the_capability_joining_is_refused_in_a_sentence(provider: str, kind: EndpointType) -> None:
+    skip_without(provider, Caps.MSG, kind)
+    async with aiofabric.open_endpoint(kind, "127.0.0.1", provider=provider) as ep:
+        with pytest.raises(
+            NotSupportedError, match=rf"FI_MULTICAST.*{provider}.*does not have it.*here udp \(FI_EP_DGRAM\)"
+        ):
+            async with ep.join("fi_sockaddr_in://239.0.0.1:9"):
+                pass
+
+
+async def test_sending_to_groups_by_default_would_read_a_peers_number_as_a_pointer() -> None:
+    hints = Hints(caps=CAPS, tx_attr=TxAttr(op_flags=OpFlags.MULTICAST))
+    with pytest.raises((ValueError, aiofabric.NoProviderError)):
+        async with aiofabric.open_endpoint(DGRAM, "127.0.0.1", provider="udp", hints=hints):
+            pass
