@@ -126,7 +126,7 @@ class Door:
                 return
             self._cut(descriptor)
 
-    def _cut(self, descriptor: int) -> None:
+    def _cut(self, descriptor: int, *, close: bool = False) -> None:
         who, _ = self._forget(descriptor)
         if (sock := _tcp_socket(descriptor, self._port)) is None:
             return
@@ -134,6 +134,9 @@ class Door:
             if sock.getpeername() == who:  # and not somebody who came after it had left by itself
                 sock.shutdown(socket.SHUT_RDWR)
                 self._on_cut()
+                if close:
+                    sock.close()
+                    return
         sock.detach()
 
     def _forget(self, descriptor: int) -> tuple[Any, float]:
@@ -142,7 +145,9 @@ class Door:
         return self._silent.pop(descriptor, (None, 0.0))
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more. After the close of the listener: it has forgotten those who had not said anything yet."""
+        for descriptor in list(self._silent):
+            self._cut(descriptor, close=True)
         self._talking.close()
         if self._cancel is not None and not self._driver.closed():
             self._cancel()

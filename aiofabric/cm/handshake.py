@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["MOVES", "Handshake", "LinkState", "Stage", "check_param", "name_of"]
 
 
+# What tcp calls an answer that ended before it began: 1.17 by errno's last word, 2.x by the number of bytes it read.
+_CUT_OFF = (constants.FI_EINPROGRESS, constants.FI_EIO)
+
+
 class LinkState(Enum):
     """How far a connection is."""
 
@@ -166,7 +170,7 @@ class Handshake(Stage):
 
     def _refusal(self, error: EventError) -> FabricError:
         exception = from_errno(
-            error.errno,
+            constants.FI_ECONNRESET if error.errno in _CUT_OFF else error.errno,
             "fi_connect",
             provider_errno=error.provider_errno,
             provider_text=error.text,

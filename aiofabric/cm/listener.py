@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from anyio import ClosedResourceError
@@ -72,11 +73,19 @@ class PassiveHandle(RequestQueue):
         pass  # a handshake that failed before it became a request; the listener goes on
 
     def release(self) -> None:
+        self._gather()
         self.source.close()
-        if self.events.door is not None:
-            self.events.door.close()
-            self.events.door = None
+        door, self.events.door = self.events.door, None
         super().release()
+        if door is not None:
+            door.close()
+
+    def _gather(self) -> None:
+        """Take in the requests that have come and were not read: only a rejection ends them, a close forgets them."""
+        waiters, self.waiters, self.screen = self.waiters, deque(), None
+        while self.events.drain():
+            pass
+        self.waiters = waiters
 
     def release_native(self) -> None:
         # The queue right after its passive endpoint, and no read in between: a half-open client is freed with the
