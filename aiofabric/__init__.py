@@ -1,5 +1,6 @@
 """Asynchronous Python on high-performance fabrics: libfabric endpoints for asyncio, uvloop and trio."""
 
+from aiofabric import starting as _starting  # noqa: F401 - before everything that takes time
 from aiofabric.address import Address as Address
 from aiofabric.address_vector import AddressVector as AddressVector
 from aiofabric.address_vector import Peer as Peer

@@ -34,7 +34,7 @@ NOUN_MODULES = {
         "address",
         "address_vector",
     ),
-    *("settings", "device_memory", "observe", "regions"),
+    *("settings", "device_memory", "observe", "regions", "starting"),
 }
 FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 

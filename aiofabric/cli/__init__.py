@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from aiofabric.cli.sentence import reason, sentence
 from aiofabric.errors import FabricError, LibfabricNotFound
 from aiofabric.info import library_path, library_version
+from aiofabric.starting import INTERRUPTED, leave_on_interrupt, raise_on_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,6 @@ COMMANDS = {
     "pingpong": "latency and bandwidth between two hosts, with fi_pingpong's protocol",
     "serve": "an ASGI application over a fabric, under uvicorn or Hypercorn",
 }
-INTERRUPTED = 130  # 128 + SIGINT, as a shell would report it
 
 
 class Command(Protocol):
@@ -40,6 +40,7 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     options = _parser().parse_args(arguments)
+    own_process = raise_on_interrupt()
     try:
         status = cast("int", options.run(options))
         sys.stdout.flush()
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             print(f"aiofabric {options.command}: {sentence(error)}", file=sys.stderr)
         return 1
+    finally:
+        if own_process:  # what is left to do takes a moment, too
+            leave_on_interrupt()
 
 
 def _nobody_reads(error: Exception) -> bool:

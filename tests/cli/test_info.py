@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+import signal
+from pathlib import Path
 
 import pytest
 
 import aiofabric as fabric
-from tests.cli.programs import LOOPBACK, SHELL, aiofabric, on_terminal, same_library, started
+from tests.cli.programs import AIOFABRIC, LOOPBACK, SHELL, aiofabric, on_terminal, same_library, started
 
 HEADING = ["PROVIDER", "TYPE", "DOMAIN", "PROTOCOL", "CAPABILITIES", "FABRICS"]
 
@@ -156,3 +158,15 @@ def test_a_terminal_gets_lines_that_fit() -> None:
     assert lines == on_terminal("NO_COLOR= python -m aiofabric info", columns=80)[1:]
     colourless = on_terminal("NO_COLOR=1 python -m aiofabric info", columns=80)
     assert colourless[1:] == plain
+
+
+@pytest.mark.once
+def test_ctrl_c_while_it_is_being_imported_is_clean(tmp_path: Path) -> None:
+    """A module that it imports tells so, and waits."""
+    (tmp_path / "anyio.py").write_text("import sys, time\nprint(flush=True)\ntime.sleep(30)\n")
+    with started(*AIOFABRIC, "info", PYTHONPATH=str(tmp_path)) as program:
+        assert program.process.stdout is not None
+        program.process.stdout.readline()
+        program.process.send_signal(signal.SIGINT)
+        said = program.end()
+    assert (said.out, said.err, said.status) == ("", "", 130)

@@ -56,8 +56,8 @@ def _examine() -> Iterator[Finding]:
 
 def _show(finding: Finding) -> None:
     room = max(min(width(), 120) - _WORD - _SUBJECT - 4, 20)
-    lines = [line for part in finding.text.splitlines() for line in textwrap.wrap(part, room)]
-    cures = [line for part in finding.cure.splitlines() for line in textwrap.wrap(part, room - 6)]
+    lines = [line for part in finding.text.splitlines() for line in _wrap(part, room)]
+    cures = [line for part in finding.cure.splitlines() for line in _wrap(part, room - 6)]
     word = paint(f"{finding.level.value:{_WORD}}", _COLOURS[finding.level])
     indent = " " * (_WORD + _SUBJECT + 4)
     print(f"{word}  {finding.subject:{_SUBJECT}}  {lines[0]}")
@@ -66,6 +66,10 @@ def _show(finding: Finding) -> None:
     for number, line in enumerate(cures):
         print(f"{indent}{paint('      ' if number else 'cure: ', DIM)}{line}")
     sys.stdout.flush()  # the next one may take a while
+
+
+def _wrap(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text, room, break_on_hyphens=False)  # a path stays in one piece where it can
 
 
 def _number(count: int, noun: str) -> str:

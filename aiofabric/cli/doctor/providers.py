@@ -47,8 +47,8 @@ def _finding(info: Info, report: Report) -> Finding:
         level = Level.WARNING if Quirk.NO_WAIT_FD in quirks(info) else Level.FAILURE
         cure = f"choose another provider; the man page fi_{name.rpartition('ofi_')[2]}(7) tells what this one needs"
         return Finding(level, subject, f"no echo over loopback: {report.failure}", cure)
-    time = f"64 bytes there and back in {report.answer['microseconds']:.0f} us"
-    waits = "polled, for want of a descriptor" if report.answer["waiting"] == "poll" else "waits on a descriptor"
+    time = f"64 B round trip {_duration(report.answer['microseconds'])}"
+    waits = "polled (has no descriptor)" if report.answer["waiting"] == "poll" else "waits on a descriptor"
     if taken := report.answer["signals"]:
         return Finding(
             Level.WARNING,
@@ -57,3 +57,7 @@ def _finding(info: Info, report: Report) -> Finding:
             "open the first endpoint of this provider before you install signal handlers (loop.add_signal_handler)",
         )
     return Finding(Level.OK, subject, f"{waits}; {time}")
+
+
+def _duration(microseconds: float) -> str:
+    return f"{microseconds:.0f} us" if microseconds < 1000 else f"{microseconds / 1000:.1f} ms"
