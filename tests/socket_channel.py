@@ -11,10 +11,10 @@ import anyio
 import sniffio
 import trio
 
-from aiofabric.channel.base import ByteChannel, Done
+from aiofabric.channel.base import ByteChannel, Done, StreamStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 
 class SocketChannel(ByteChannel):
@@ -62,8 +62,8 @@ class SocketChannel(ByteChannel):
     def unsent(self) -> int:
         return sum(len(view) for view, _ in self._posted)
 
-    def statistics(self) -> Mapping[str, int]:
-        return {"unsent": self.unsent}
+    def statistics(self) -> StreamStatistics:
+        return StreamStatistics(0, 0, 0, 0, self.unsent, 0, 0, 0)
 
     # -- receiving: one read for each time the loop says so, as asyncio's own transports do ------------------
 

@@ -144,4 +144,5 @@ def _in_wheel(name: str) -> str | None:
         files = metadata.files(name) or ()
     except metadata.PackageNotFoundError:
         return None
-    return next((str(file.locate()) for file in files if file.name == SONAME), None)
+    found = (Path(str(file.locate())) for file in files if file.name == SONAME)
+    return next((str(path.parent.resolve() / path.name) for path in found), None)  # without site-packages/../..

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from typing_extensions import Buffer
 
     from aiofabric.channel.signal import Signal
@@ -32,6 +31,24 @@ Done = Callable[[BaseException | None], object]
 """Told once when a posted buffer is free again: ``None`` when all of it went out, else what stopped it."""
 
 _NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """Counters of one stream since it was opened, and what waits now.
+
+    ``send_queued`` bytes wait here for credits, ``receive_queued`` bytes for a reader. ``send_credits`` bytes may
+    still be sent before the peer reads, ``receive_credits`` is the same of the peer.
+    """
+
+    bytes_sent: int
+    frames_sent: int
+    bytes_received: int
+    frames_received: int
+    send_queued: int
+    receive_queued: int
+    send_credits: int
+    receive_credits: int
 
 
 class ByteChannel(ABC):
@@ -121,8 +138,8 @@ class ByteChannel(ABC):
         """
 
     @abstractmethod
-    def statistics(self) -> Mapping[str, int]:
-        """Counters of this channel: bytes and frames each way, queued bytes, credits."""
+    def statistics(self) -> StreamStatistics:
+        """Counters; see `StreamStatistics`."""
 
     async def recv(self, max_bytes: int) -> bytes:
         """Wait for bytes and take up to ``max_bytes``; ``b""`` at the peer's orderly end.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
 
-from aiofabric.channel.base import ByteChannel, Done
+from aiofabric.channel.base import ByteChannel, Done, StreamStatistics
 from aiofabric.channel.frames import (
     CLOSE,
     DATA,
@@ -33,7 +33,7 @@ from aiofabric.channel.signal import LookingSignal
 from aiofabric.errors import FabricBrokenPipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from aiofabric.address import Address
     from aiofabric.info import Info
@@ -375,14 +375,14 @@ class EndpointChannel(ByteChannel):
     def _signal(self) -> LookingSignal:
         return LookingSignal(self._source)
 
-    def statistics(self) -> Mapping[str, int]:
-        return {
-            "bytes_sent": self._sent_bytes,
-            "frames_sent": self._sent_frames,
-            "bytes_received": self._got_bytes,
-            "frames_received": self._got_frames,
-            "send_queued": self._outbox.size,
-            "receive_queued": sum(map(len, self._inbox)),
-            "send_credits": self._credits,
-            "receive_credits": self._outstanding,
-        }
+    def statistics(self) -> StreamStatistics:
+        return StreamStatistics(
+            bytes_sent=self._sent_bytes,
+            frames_sent=self._sent_frames,
+            bytes_received=self._got_bytes,
+            frames_received=self._got_frames,
+            send_queued=self._outbox.size,
+            receive_queued=sum(map(len, self._inbox)),
+            send_credits=self._credits,
+            receive_credits=self._outstanding,
+        )

@@ -15,7 +15,7 @@ from aiofabric.streams.attributes import address_attributes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aiofabric.channel.base import ByteChannel
+    from aiofabric.channel.base import ByteChannel, StreamStatistics
 
 __all__ = ["LINGER", "ChannelStream", "broken"]
 
@@ -100,6 +100,6 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         channel = self._channel
         return address_attributes(channel.info, channel.local_address, channel.peer_address)
 
-    def statistics(self) -> Mapping[str, int]:
-        """Counters of this stream: bytes and frames each way, bytes that wait, credits on both sides."""
+    def statistics(self) -> StreamStatistics:
+        """Counters: bytes and frames each way, bytes that wait, credits on both sides; see `StreamStatistics`."""
         return self._channel.statistics()

@@ -7,6 +7,7 @@ before its bytes, and whoever receives it can answer.
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -41,6 +42,15 @@ Place: TypeAlias = Any
 
 _MARK: Final = 0xAF
 _PEERS_MOST: Final = 1024  # kept in the address vector; the one that was added first makes room for another
+
+
+@dataclass(frozen=True, slots=True)
+class DatagramStatistics:
+    """Datagrams that were sent, received, and dropped because they came from elsewhere."""
+
+    sent: int
+    received: int
+    dropped: int
 
 
 class _Datagrams(TypedAttributeProvider):
@@ -117,9 +127,9 @@ class _Datagrams(TypedAttributeProvider):
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
         return address_attributes(self._info, self._local, self._remote)
 
-    def statistics(self) -> Mapping[str, int]:
-        """Counters: datagrams sent and received, and those dropped because they came from elsewhere."""
-        return {"sent": self._sent, "received": self._received, "dropped": self._dropped}
+    def statistics(self) -> DatagramStatistics:
+        """Counters; see `DatagramStatistics`."""
+        return DatagramStatistics(sent=self._sent, received=self._received, dropped=self._dropped)
 
 
 class DatagramStream(_Datagrams, UnreliableObjectStream[tuple[bytes, Place]]):

@@ -100,7 +100,7 @@ async def test_credits_come_back_when_bytes_are_taken_and_not_before(peers: Peer
         with anyio.move_on_after(0.05) as scope:
             await raw.recv()
         assert scope.cancelled_caught
-        assert channel.statistics()["receive_queued"] == sent * 60_000
+        assert channel.statistics().receive_queued == sent * 60_000
         granted = 0
         for _ in range(sent):
             await channel.recv(60_000)
@@ -113,13 +113,13 @@ async def test_credits_come_back_when_bytes_are_taken_and_not_before(peers: Peer
 
 async def test_a_part_of_a_frame_gives_a_part_of_its_credits(peers: Peers) -> None:
     async with peers() as (channel, raw):
-        before = channel.statistics()["receive_credits"]
+        before = channel.statistics().receive_credits
         for _ in range(10):
             await raw.send(PLAIN + bytes(60_000))
         for _ in range(600):
             assert len(await channel.recv(1000)) == 1000
         assert int.from_bytes(await raw.recv(), "little") >> 8 >= HELLO.window // 2
-        assert channel.statistics()["receive_credits"] + channel._taken == before
+        assert channel.statistics().receive_credits + channel._taken == before
 
 
 @pytest.mark.parametrize(

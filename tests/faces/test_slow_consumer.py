@@ -85,7 +85,7 @@ async def test_slow_consumers(children: list[Child]) -> None:
         assert [sent for sent, _ in later] == [sent for sent, _ in full]
         assert max(growth for _, growth in later) < GROWTH
         assert me.memory_info().rss - before < GROWTH * expected
-        assert all(stream.statistics()["receive_queued"] <= HELLO.window for stream in accepted)
+        assert all(stream.statistics().receive_queued <= HELLO.window for stream in accepted)
         for stream in accepted:
             for _ in range(50):
                 await stream.receive()

@@ -158,12 +158,12 @@ async def test_a_slow_reader_stops_the_writer(streams: Streams) -> None:
         tg.start_soon(one.send, BIG)
         await anyio.wait_all_tasks_blocked()
         before = one.statistics()
-        assert before["send_credits"] < 1 << 15
-        assert before["send_queued"] + before["bytes_sent"] == len(BIG)
-        held = other.statistics()["receive_queued"]
+        assert before.send_credits < 1 << 15
+        assert before.send_queued + before.bytes_sent == len(BIG)
+        held = other.statistics().receive_queued
         assert held <= 1 << 20
         assert await receive_exactly(other, len(BIG)) == BIG
-    assert one.statistics()["send_queued"] == 0
+    assert one.statistics().send_queued == 0
 
 
 async def test_a_send_that_waits_and_is_cancelled_breaks_the_stream(streams: Streams) -> None:
@@ -177,7 +177,7 @@ async def test_a_send_that_waits_and_is_cancelled_breaks_the_stream(streams: Str
             await one.receive()
         with pytest.raises(anyio.BrokenResourceError):
             await drain(other)
-        assert other.statistics()["bytes_received"] < len(BIG)
+        assert other.statistics().bytes_received < len(BIG)
 
 
 async def test_a_send_that_is_cancelled_after_everything_went_out_has_sent_it(streams: Streams) -> None:

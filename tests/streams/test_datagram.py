@@ -13,6 +13,7 @@ import aiofabric
 from aiofabric import Address, EndpointType, MessageTooLongError, NoProviderError
 from aiofabric.streams import (
     ConnectedDatagramStream,
+    DatagramStatistics,
     DatagramStream,
     FabricAttribute,
     connect_datagrams,
@@ -95,7 +96,7 @@ async def test_a_connected_stream_hears_its_peer_alone(provider: str) -> None:
         await stranger.sendto(b"psst", *place_of(stream))
         await peer.sendto(b"hello", *place_of(stream))
         assert await stream.receive() == b"hello"
-        assert stream.statistics() == {"sent": 0, "received": 1, "dropped": 1}
+        assert stream.statistics() == DatagramStatistics(sent=0, received=1, dropped=1)
 
 
 async def test_what_no_stream_sent_is_dropped(provider: str) -> None:
@@ -107,7 +108,7 @@ async def test_what_no_stream_sent_is_dropped(provider: str) -> None:
             await raw.send(garbage, to=peer)
         await one.sendto(b"real", *place_of(other))
         assert await other.receive() == (b"real", place_of(one))
-        assert other.statistics()["dropped"] == 5
+        assert other.statistics().dropped == 5
 
 
 async def test_two_connected_streams_at_ports_of_their_choice(provider: str) -> None:
@@ -154,7 +155,7 @@ async def test_a_cancelled_send_sends_nothing(provider: str) -> None:
         assert scope.cancelled_caught
         await one.sendto(b"now", *place_of(other))
         assert (await other.receive())[0] == b"now"
-        assert one.statistics()["sent"] == 1
+        assert one.statistics().sent == 1
 
 
 async def test_the_peers_of_a_stream_are_bounded(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
