@@ -20,34 +20,24 @@ the descriptor wakes it again and again for nothing: then it is left alone.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .._ffi import constants
 from ..observe import ended
 from .interfaces import SourceStatistics
 from .looking import Looking
 from .readers import Readers
-from .slots import Slots
+from .settling import BUDGET, Settling
 from .waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .drivers import Driver
-    from .interfaces import Companion, Queue, Settled, Watched
-    from .queue import Entry
-
-_log = logging.getLogger(__name__)
+    from .interfaces import Companion, Queue, Watched
 
 __all__ = ["STREAK", "Source"]
 
-# What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
-_OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
-_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
-_BUDGET = 256  # completions of one turn, then other callbacks get their chance
 _BREATH_NS = 500_000  # longest time without a loop iteration after which an awaiting call may still look
 STREAK = 64  # most awaits in a row that may be answered so
 _FRUITLESS = 2  # turns with nothing to read though fi_trywait promised something
@@ -57,8 +47,8 @@ _POLL_DELAYS = _DELAYS[:4]
 _DROWSY = 16  # turns without anything, 70 ms, after which a queue without a descriptor may be left alone
 
 
-class Source:
-    """A queue under a reactor. Owns the operations posted to it; knows nothing of endpoints but `retry`."""
+class Source(Settling):
+    """A queue under a reactor. Knows nothing of endpoints but `retry`."""
 
     def __init__(
         self,
@@ -69,23 +59,15 @@ class Source:
         busy_poll: float = 100.0,
         on_close: Callable[[Source], None] | None = None,
     ) -> None:
-        self.driver = driver
-        self.queue = queue
+        super().__init__(driver, queue)
         self.companions: list[Companion] = []
         self.watched: dict[Watched, None] = {}
         self._deaf = queue is not None and queue.fileno() is None  # nothing wakes us: polled to the end
         if self._deaf:
             waiting = Waiting.POLL
         self.waiting = waiting
-        self.operations: dict[int, Settled] = {}
-        self.slots = Slots()
-        self.parked: deque[Any] = deque()  # endpoint handles with parked operations, oldest first
         self.looking = Looking(Waiting.FD if queue is None else waiting, busy_poll)
-        self.closed = False
         self.interest = 0  # tasks and operations that need turns although no descriptor can wake us (POLL)
-        self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
-        self._told = False  # that nobody was
-        self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
         self.abandoned = 0
         self.armed = False
         self.breath = monotonic_ns()
@@ -93,7 +75,6 @@ class Source:
         self._wakes = 0
         self._crowd = False
         self._scheduled = False
-        self._draining = False
         self._woken = 0  # awaits that waited, since the last of them looked whether it was cancelled
         self._hurried = False  # a task that could go on waits for the turn to pass
         self._events_due = False
@@ -104,7 +85,7 @@ class Source:
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
         self._on_close = on_close
-        self._turns = self._completions = self._errors = self._stale = self._wakeups = self._empty = 0
+        self._turns = self._wakeups = self._empty = 0
         self.readers = Readers(driver)
         if queue is not None:
             self.readers.add(queue.fileno(), self._readable, on_demand=True)
@@ -246,7 +227,7 @@ class Source:
             return
         if moved:
             self._fruitless = self._vain = 0
-        if moved >= _BUDGET or self.looking.goes_on(self.breath, moved):
+        if moved >= BUDGET or self.looking.goes_on(self.breath, moved):
             self.touch()
         else:
             self._rest(moved)
@@ -327,97 +308,12 @@ class Source:
             delay = delays[min(step, len(delays) - 1)]
             self._cancel_delay = self.driver.call_later(delay, self._delayed_turn)
 
-    @property
-    def draining(self) -> bool:
-        """Whether completions are being settled right now: the caller is a callback of one of them."""
-        return self._draining
-
     def drain(self) -> int:
         """Settle what has finished, outside a turn; return how many completions were read."""
         found = self._drain()
         if found and not self.driver.closed():
             self.touch()  # room for what is parked, and a queue that must be armed again
         return found
-
-    def _drain(self, window: int = 0) -> int:
-        if self._draining or self.queue is None:
-            return 0
-        self._draining = True
-        read, operations, count = self.queue.read, self.operations, 0
-        try:
-            while count < _BUDGET and not self.closed:
-                entries = read(window)
-                window = 0
-                if entries is None:
-                    if not self._drain_error():
-                        break
-                    count += 1
-                    continue
-                batch = 0
-                for entry in entries:
-                    batch += 1
-                    operation = operations.get(entry[0])
-                    if operation is None or entry[1] & _OF_THE_PEER:
-                        self._unasked(operation, entry)
-                        continue
-                    try:
-                        operation.complete(entry)
-                    except Exception as error:  # a callback's; the entries behind it are others'
-                        self.driver.report("aiofabric: a completion's callback failed", error)
-                count += batch
-                if batch < 64:  # a short batch: fi_trywait proves emptiness, a further read would cost one more poll
-                    break
-        finally:
-            self._draining = False
-            self._completions += count
-        return count
-
-    def _unasked(self, operation: Settled | None, entry: Entry) -> None:
-        """A completion that ends no operation of ours."""
-        if entry[1] & _OF_THE_PEER:
-            if operation is not None and self.rx_cq_data:
-                operation.consumed()
-            if self.peer_wrote is not None:
-                self.peer_wrote(entry)
-                return
-            if entry[1] & _REMOTE_CQ_DATA and not self._told:
-                self._told = True
-                _log.warning(
-                    "a peer's write carried data that nobody here hears of: open the endpoint with remote_writes="
-                )
-        self._stale += 1
-
-    def _drain_error(self) -> bool:
-        assert self.queue is not None
-        entry = self.queue.read_error()
-        if entry is None:
-            return False
-        self._errors += 1
-        operation = self.operations.get(entry.context)
-        if operation is None:
-            self._stale += 1
-            return True
-        try:
-            operation.fail(entry)
-        except Exception as error:
-            self.driver.report("aiofabric: a completion's callback failed", error)
-        return True
-
-    # -- parked operations
-
-    def park(self, handle: Any) -> None:
-        """``handle`` has operations that wait for transmit room."""
-        if not handle.in_parked:
-            handle.in_parked = True
-            self.parked.append(handle)
-
-    def _retry(self) -> int:
-        moved = 0
-        for _ in range(len(self.parked)):
-            handle = self.parked.popleft()
-            handle.in_parked = False
-            moved += handle.retry()  # parks itself again while something is left
-        return moved
 
     # -- waiting for one operation
 

@@ -1,0 +1,126 @@
+"""Settling: read what a completion queue has, give each operation its answer, post what waited for room."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants
+from .slots import Slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .drivers import Driver
+    from .interfaces import Queue, Settled
+    from .queue import Entry
+
+_log = logging.getLogger(__name__)
+
+__all__ = ["BUDGET", "Settling"]
+
+# What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
+_OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
+_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+BUDGET = 256  # completions of one turn, then other callbacks get their chance
+
+
+class Settling:
+    """The half of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
+
+    def __init__(self, driver: Driver, queue: Queue | None) -> None:
+        self.driver = driver
+        self.queue = queue
+        self.operations: dict[int, Settled] = {}
+        self.slots = Slots()
+        self.parked: deque[Any] = deque()  # endpoint handles with parked operations, oldest first
+        self.closed = False
+        self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
+        self._told = False  # that nobody was
+        self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
+        self._draining = False
+        self._completions = self._errors = self._stale = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether completions are being settled right now: the caller is a callback of one of them."""
+        return self._draining
+
+    def _drain(self, window: int = 0) -> int:
+        if self._draining or self.queue is None:
+            return 0
+        self._draining = True
+        read, operations, count = self.queue.read, self.operations, 0
+        try:
+            while count < BUDGET and not self.closed:
+                entries = read(window)
+                window = 0
+                if entries is None:
+                    if not self._drain_error():
+                        break
+                    count += 1
+                    continue
+                batch = 0
+                for entry in entries:
+                    batch += 1
+                    operation = operations.get(entry[0])
+                    if operation is None or entry[1] & _OF_THE_PEER:
+                        self._unasked(operation, entry)
+                        continue
+                    try:
+                        operation.complete(entry)
+                    except Exception as error:  # a callback's; the entries behind it are others'
+                        self.driver.report("aiofabric: a completion's callback failed", error)
+                count += batch
+                if batch < 64:  # a short batch: fi_trywait proves emptiness, a further read would cost one more poll
+                    break
+        finally:
+            self._draining = False
+            self._completions += count
+        return count
+
+    def _unasked(self, operation: Settled | None, entry: Entry) -> None:
+        """A completion that ends no operation of ours."""
+        if entry[1] & _OF_THE_PEER:
+            if operation is not None and self.rx_cq_data:
+                operation.consumed()
+            if self.peer_wrote is not None:
+                self.peer_wrote(entry)
+                return
+            if entry[1] & _REMOTE_CQ_DATA and not self._told:
+                self._told = True
+                _log.warning(
+                    "a peer's write carried data that nobody here hears of: open the endpoint with remote_writes="
+                )
+        self._stale += 1
+
+    def _drain_error(self) -> bool:
+        assert self.queue is not None
+        entry = self.queue.read_error()
+        if entry is None:
+            return False
+        self._errors += 1
+        operation = self.operations.get(entry.context)
+        if operation is None:
+            self._stale += 1
+            return True
+        try:
+            operation.fail(entry)
+        except Exception as error:
+            self.driver.report("aiofabric: a completion's callback failed", error)
+        return True
+
+    def park(self, handle: Any) -> None:
+        """``handle`` has operations that wait for transmit room."""
+        if not handle.in_parked:
+            handle.in_parked = True
+            self.parked.append(handle)
+
+    def _retry(self) -> int:
+        moved = 0
+        for _ in range(len(self.parked)):
+            handle = self.parked.popleft()
+            handle.in_parked = False
+            moved += handle.retry()  # parks itself again while something is left
+        return moved
