@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_all", "lend_rma"]
 
-_NULL = ffi.NULL
-
 
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
     """Pin ``buffers`` as one message: (pins, iov, count), or (joined buffer, None, 1).
@@ -78,7 +76,7 @@ def lend(handle: EndpointHandle, pins: Any, access: Access) -> tuple[Any, tuple[
     Asked only if ``handle.regions.busy``: otherwise there is neither.
     """
     region = handle.regions.lend(handle, pins, access)
-    return (_NULL, ()) if region is None else (region.descriptor, (region,))
+    return (ffi.NULL, ()) if region is None else (region.descriptor, (region,))
 
 
 def lend_all(handle: EndpointHandle, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
@@ -95,7 +93,7 @@ def lend_all(handle: EndpointHandle, pins: Sequence[Any], access: Access) -> tup
             for region in held:
                 region.unuse()
             raise
-    return (descriptors(found) if held else _NULL), held
+    return (descriptors(found) if held else ffi.NULL), held
 
 
 def lend_rma(
@@ -104,7 +102,7 @@ def lend_rma(
     """As `lend`, for an operation on a peer's memory: the descriptor, the key, and what is held for both."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
-        return _NULL, remote.key, ()
+        return ffi.NULL, remote.key, ()
     descriptor, held = lend(handle, pins, access)
     try:
         key, more = regions.lend_key(remote)
