@@ -109,6 +109,7 @@ from aiofabric.transport.connected import MessageEndpoint as MessageEndpoint
 from aiofabric.transport.endpoint import EndpointStatistics as EndpointStatistics
 from aiofabric.transport.multicast import MulticastGroup as MulticastGroup
 from aiofabric.transport.options import EndpointOptions as EndpointOptions
+from aiofabric.transport.peeks import Claim as Claim
 from aiofabric.transport.rdm import DatagramEndpoint as DatagramEndpoint
 from aiofabric.transport.rdm import RdmEndpoint as RdmEndpoint
 from aiofabric.transport.rdm import open_endpoint as open_endpoint

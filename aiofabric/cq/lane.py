@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..regions import Held
     from .drivers import Waiter
     from .queue import Entry, ErrorEntry
+    from .slots import Slot
     from .source import Source
 
 _log = logging.getLogger(__name__)
@@ -126,14 +127,22 @@ class Lane:
         pins: Any,
         length: int,
         held: Sequence[Held] = (),
+        *,
+        kind: type[Transfer] | None = None,
+        slot: Slot | None = None,
     ) -> Transfer:
         """Post ``function(*args, slot)`` now, or park it behind those that wait already.
+
+        Args:
+            kind: what it is, if no ordinary `Transfer`.
+            slot: one that the caller kept, instead of a fresh one.
 
         Raises:
             FabricError: the provider refused the call; nothing was posted and nothing stays pinned or held.
         """
-        slot = self.source.slots.lend()
-        transfer = Transfer(what, self, slot, pins, length, held)
+        if slot is None:
+            slot = self.source.slots.lend()
+        transfer = (kind or Transfer)(what, self, slot, pins, length, held)
         transfer.post = (function, (*args, slot.pointer))
         if self.waiting or len(self.posted) >= self.limit or not self._try(transfer):
             transfer.move(PARKED)

@@ -52,6 +52,11 @@ class Slots:
         self.lent -= 1
         self._shelf.append(slot)
 
+    def keep(self, slot: Slot) -> None:
+        """It came home just now, but its address still means something to the provider: lend it once more."""
+        self._shelf.remove(slot)
+        self.lent += 1
+
     def quarantine(self, slot: Slot) -> None:
         """No completion came and the operation is over: never lend this address again."""
         self.lent -= 1

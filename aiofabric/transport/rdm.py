@@ -33,6 +33,7 @@ from .messages import Message, Messages
 from .multicast import Multicast
 from .names import own_name, sweep
 from .options import EndpointOptions
+from .peeks import Peeks
 from .prefix import PrefixRoute, prefix_of
 from .remote_writes import RemoteWrites
 from .rma import Rma
@@ -211,7 +212,7 @@ class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
         return f"<{type(self).__name__} {self.state} at {self.local_address}>"
 
 
-class RdmEndpoint(ConnectionlessEndpoint, Tagged, RemoteWrites, Rma, Atomic, Collective, Triggered):
+class RdmEndpoint(ConnectionlessEndpoint, Tagged, Peeks, RemoteWrites, Rma, Atomic, Collective, Triggered):
     """Reliable, connectionless: messages, tagged messages and RMA with any number of peers."""
 
     __slots__ = ()

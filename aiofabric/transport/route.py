@@ -144,7 +144,7 @@ class Route(Lane):
         what, function = _call("sendmsg", tag)
         args = (self.handle.fid, message, flags)
         keep = (pins, iov, message, found)
-        return self.submit(what, partial(_with_context, function), args, keep, size, held)
+        return self.submit(what, partial(with_context, function), args, keep, size, held)
 
     def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
         """Post a read or write of a peer's memory, or park it in order.
@@ -179,7 +179,7 @@ class Route(Lane):
         what = f"{what}msg"
         args = (self.handle.fid, message, flags)
         keep = (pins, iov, target, found, message)
-        return self.submit(what, partial(_with_context, getattr(lib, what)), args, keep, size, held)
+        return self.submit(what, partial(with_context, getattr(lib, what)), args, keep, size, held)
 
     def check_size(self, size: int, call: str) -> None:
         """Raise unless the provider carries that many bytes at once."""
@@ -204,7 +204,8 @@ class Route(Lane):
             raise ValueError(f"remote_data has at most {bits} bits with this provider")
 
 
-def _with_context(function: Any, fid: Any, message: Any, flags: int, context: Any) -> int:
+def with_context(function: Any, fid: Any, message: Any, flags: int, context: Any) -> int:
+    """Post a structure that is complete but for its context."""
     message.context = context
     rc: int = function(fid, message, flags)
     return rc

@@ -15,6 +15,7 @@ from .route import NO_FLAGS
 
 if TYPE_CHECKING:
     from ..address_vector import Peer
+    from ..cq.lane import Transfer
     from ..flags import OpFlags
     from .handle import EndpointHandle
 
@@ -115,8 +116,11 @@ class TaggedReceives(Endpoint, Receives):
         if isinstance(got, Message):
             fill(pins, got, len(got))
             return Envelope(len(got), got.tag, got.source, got.remote_data)
+        return self._envelope(got, self._source_of(got.source))
+
+    def _envelope(self, got: Transfer, source: Peer | None) -> Envelope:
         data = got.data if got.flags & _REMOTE_CQ_DATA else None
-        return Envelope(got.length, got.tag, self._source_of(got.source), data)
+        return Envelope(got.length, got.tag, source, data)
 
     def _where(self, tag: int, ignore: int, source: Peer | None) -> tuple[int, ...]:
         handle = self._handle

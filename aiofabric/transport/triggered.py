@@ -121,8 +121,9 @@ class _TriggeredRoute(Route):
         pins: Any,
         length: int,
         held: Sequence[Held] = (),
+        **how: Any,
     ) -> Transfer:
-        return super().submit(what, partial(self._call, function), args, pins, length, held)
+        return super().submit(what, partial(self._call, function), args, pins, length, held, **how)
 
     def _call(self, function: Callable[..., int], *args: Any) -> int:
         self.condition.fill(args[-1], self.handle)
