@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..memory import RemoteRegion
-    from ..regions import RegionHandle
     from .handle import EndpointHandle
 
 __all__ = ["NO_FLAGS", "Route"]
@@ -32,7 +31,6 @@ _EAGAIN = constants.FI_EAGAIN
 _SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 _FENCE, _COMMIT = constants.FI_FENCE, constants.FI_COMMIT_COMPLETE
-_NOTHING: tuple[Any, tuple[RegionHandle, ...]] = (ffi.NULL, ())  # neither a descriptor nor anything to hold
 _FENCE_EVERY = 64  # injected messages that are followed by one whose completion is counted
 _UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
 
@@ -119,7 +117,7 @@ class Route(Lane):
         self.check_size(size, "fi_send")
         if flags:
             return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
-        descriptor, held = lend(handle, pins, _SEND) if handle.regions.busy else _NOTHING
+        descriptor, held = lend(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
         if remote_data is None:
             return self.submit(*_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size, held)
         args = (handle.fid, pins, size, descriptor, remote_data, *to)
