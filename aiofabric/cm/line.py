@@ -107,6 +107,10 @@ class Line:
         if len(self._received) > _ROOM:  # nobody listens yet, and that is more than a peer has to say meanwhile
             self._end()
 
+    def look(self) -> None:
+        """Read what the loop has not read yet: who has left already is known to have left."""
+        self._readable()
+
     def hand_out(self) -> None:
         """Give ``on_frame`` what has arrived; whoever sets it calls this. Without it, frames wait."""
         while self.on_frame is not None and (frame := self._cut()) is not None:
@@ -114,10 +118,11 @@ class Line:
 
     def _cut(self) -> Frame | None:
         received = self._received
-        if self._socket is None or len(received) < _HEADER.size:
+        if len(received) < _HEADER.size:
             return None
         mark, kind, length = _HEADER.unpack_from(received)
         if mark != _MARK or length > MAX_FRAME:
+            received.clear()
             self._end()
             return None
         end = _HEADER.size + length
@@ -128,12 +133,18 @@ class Line:
         return frame
 
     def _end(self) -> None:
-        self.close()
+        if self._socket is None:
+            return
+        self._shut()
         if self.on_end is not None:
             self.on_end()
 
     def close(self) -> None:
         """End the line; the other side sees it at once. Quiet the second time."""
+        self.on_frame = self.on_end = None
+        self._shut()
+
+    def _shut(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
             self._driver.remove_reader(sock.fileno())

@@ -88,7 +88,7 @@ class Operation:
         """Give the operation its answer: drop the pins, then tell whoever waits."""
         left = self.state is CANCELLING or self.state is ABANDONED
         self.move(SETTLED)
-        self.error = error
+        self.error = self.error or error  # the caller may have been answered before the provider did
         self.post = None
         if left and error is None and self.orphaned is not None:
             self.orphaned(self)

@@ -157,12 +157,26 @@ def getinfo(
     Raises: NoProviderError if nothing matches, naming the one hint that is to blame, if it is one.
     """
     hints = hints or Hints()
-    node, service, flags = _plain(node, service, flags)
-    found = _ask(node, service, flags, hints)
+    found = offers(node, service, flags=flags, hints=hints)
+    if not found:
+        detail = _explanation(*_plain(node, service, flags), hints)
+        raise NoProviderError(FI_ENODATA, "fi_getinfo", detail=detail)
+    return found
+
+
+def offers(
+    node: str | None = None,
+    service: str | int | None = None,
+    *,
+    flags: GetInfoFlags = GetInfoFlags(0),
+    hints: Hints | None = None,
+) -> list[Info]:
+    """Return the same as `getinfo`, and nothing if nothing matches: to find out why takes ten times as long."""
+    found = _ask(*_plain(node, service, flags), hints or Hints())
     if isinstance(found, int):
         if found != FI_ENODATA:
             raise from_errno(found, "fi_getinfo")
-        raise NoProviderError(found, "fi_getinfo", detail=_explanation(node, service, flags, hints))
+        return []
     return found
 
 

@@ -12,12 +12,13 @@ from anyio import getaddrinfo, to_thread
 
 from .._ffi import is_loaded
 from ..address import Address, split_uri
-from ..errors import NoProviderError
 from ..flags import Caps, EndpointType, GetInfoFlags
 from ..info import Hints, Info, getinfo
-from ..info.discovery import check_port
+from ..info.discovery import check_port, offers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..domain import Domain
 
 __all__ = ["find", "find_connectable", "places", "resolve"]
@@ -48,16 +49,20 @@ async def find(
         NoProviderError: nothing matches; the text says what was asked for.
     """
     wanted = _complete(hints, kind, provider, domain)
-    chosen_by_name = bool(wanted.fabric_attr.prov_name)
-    if not wanted.caps:
-        try:
-            found = await resolve(node, service, replace(wanted, caps=caps), passive=passive)
-        except NoProviderError:
-            found = await resolve(node, service, wanted, passive=passive)
-    else:
-        found = await resolve(node, service, wanted, passive=passive)
-    if not chosen_by_name:
+    info = await _first(node, service, wanted, caps, passive)
+    return info or (await resolve(node, service, wanted, passive=passive))[0]
+
+
+async def _first(
+    node: str | Address | None, service: str | int | None, wanted: Hints, caps: Caps, passive: bool
+) -> Info | None:
+    ask = partial(resolve, node, service, passive=passive, call=offers)
+    found = [] if wanted.caps else await ask(replace(wanted, caps=caps))
+    found = found or await ask(wanted)
+    if not wanted.fabric_attr.prov_name:
         found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY] or found
+    if not found:
+        return None
     _classify(found[0], wanted)
     return found[0]
 
@@ -90,24 +95,29 @@ async def find_connectable(
     for_sure = (hints.ep_attr.type if hints is not None else 0) or (
         domain.info.ep_attr.type if domain is not None else 0
     )
-    missing: NoProviderError | None = None
-    if for_sure != EndpointType.RDM:
-        try:
-            return await find(node, service, provider=provider, domain=domain, hints=hints, passive=passive)
-        except NoProviderError as error:
-            missing = error
+    connected, tagged = Caps.MSG | Caps.RMA, Caps.TAGGED | Caps.RMA
+    wanted = _complete(hints, EndpointType.MSG, provider, domain)
+    if for_sure != EndpointType.RDM and (info := await _first(node, service, wanted, connected, passive)) is not None:
+        return info
     if hints is not None and hints.caps:
         hints = replace(hints, caps=hints.caps | Caps.TAGGED)
-    search = partial(
-        find, kind=EndpointType.RDM, caps=Caps.TAGGED | Caps.RMA, provider=provider, domain=domain, hints=hints
-    )
-    try:
-        info = await search(None, None)
-    except NoProviderError as error:
-        raise missing or error from None
+    unconnected = _complete(hints, EndpointType.RDM, provider, domain)
+    info = await _first(None, None, unconnected, tagged, False)
+    if info is None:  # ask once more, for the reasons
+        for_both = unconnected if for_sure == EndpointType.RDM else wanted
+        return (await resolve(node, service, for_both, passive=passive))[0]
     host = _host(node)
     if host is not None and info.src_addr is not None and info.src_addr.family:
-        info = await search(host, None, passive=passive)
+        info = await find(
+            host,
+            None,
+            kind=EndpointType.RDM,
+            caps=tagged,
+            provider=provider,
+            domain=domain,
+            hints=hints,
+            passive=passive,
+        )
     return info
 
 
@@ -133,7 +143,12 @@ def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, dom
 
 
 async def resolve(
-    node: str | Address | None, service: str | int | None, hints: Hints, *, passive: bool = False
+    node: str | Address | None,
+    service: str | int | None,
+    hints: Hints,
+    *,
+    passive: bool = False,
+    call: Callable[..., list[Info]] = getinfo,
 ) -> list[Info]:
     """getinfo without blocking the loop: names are looked up, and providers first loaded, in a worker thread."""
     flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
@@ -145,10 +160,10 @@ async def resolve(
         flags = GetInfoFlags(0)
     elif passive and service is None and "://" not in (node or ""):
         service = 0
-    call = partial(getinfo, node, service, flags=flags, hints=hints)
+    question = partial(call, node, service, flags=flags, hints=hints)
     if is_loaded() and _is_numeric(node):
-        return call()
-    return await to_thread.run_sync(call)
+        return question()
+    return await to_thread.run_sync(question)
 
 
 async def places(

@@ -199,7 +199,7 @@ class EndpointHandle(MemoryHome):
         )
         if isinstance(error, TruncatedMessageError):
             error.limit = limit
-            error.size = entry.length + entry.overflow if entry.overflow else None
+            error.size = limit + entry.overflow if entry.overflow else None  # rxm counts the overflow in len as well
         return error
 
     def peer_gone(self) -> None:

@@ -18,7 +18,7 @@ from .bell import Bell
 from .handle import EndpointHandle
 from .inbox import Inbox
 from .route import Route
-from .wire import CREDITS, DIRECT, ID, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, TAG_BITS, FrameKind
+from .wire import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, FrameKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["LinkHandle"]
 
 _EAGAIN = constants.FI_EAGAIN
-_EVERY_BIT = (1 << TAG_BITS) - 1
 _COUNT = struct.Struct("!Q")
 _WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
 _STRAGGLERS = 0.1  # seconds that messages may be behind the end of the line when nobody said how many there are
@@ -48,7 +47,7 @@ class LinkRoute(Route):
     def __init__(self, link: LinkHandle, peer: int, hello: Hello, name: object) -> None:
         super().__init__(link, peer, name)
         self.link = link
-        self.base = hello.connection | hello.pool << POOL | (0 if hello.room else DIRECT)
+        self.base = hello.connection | (hello.pool << POOL if hello.room else DIRECT)
         self.notices = hello.connection | hello.pool << POOL
         self.room = hello.room
         self.window = min(hello.credits, _WINDOW_MOST)
@@ -60,6 +59,8 @@ class LinkRoute(Route):
 
     def _stamp(self) -> int:
         link = self.link
+        if not self.room:
+            return self.base
         link.announced = link.taken
         return self.base | (link.taken & 255) << CREDITS | (self.sent & 255) << SEQUENCE
 
@@ -144,7 +145,7 @@ class LinkReceives(Lane):
     def home(self, transfer: Transfer) -> None:
         super().home(transfer)
         if transfer.flags:
-            self.owner.took(transfer.tag)
+            self.owner.took_directly()
 
 
 class CopiedParcel:
@@ -176,8 +177,8 @@ class LinkHandle(EndpointHandle):
     """One virtual connection, as its trunk and its line hold it."""
 
     __slots__ = (
-        "_cancel_wait", "_early", "_expected", "announced", "bell", "id", "last", "line", "on_gone", "peer", "pooled",
-        "received", "taken", "trunk", "window",
+        "_cancel_wait", "_early", "_expected", "announced", "bell", "heartbeat", "id", "last", "line", "on_gone",
+        "peer", "pooled", "received", "taken", "trunk", "window",
     )  # fmt: skip
 
     tx: LinkRoute | None
@@ -192,6 +193,7 @@ class LinkHandle(EndpointHandle):
         self.bell = Bell(self)
         self.peer: Any = None
         self.window = min(options.recv_count, _WINDOW_MOST)
+        self.heartbeat = options.heartbeat
         self.received = self.taken = self.announced = 0
         self.last: int | None = None  # messages that the peer sent in all
         self._expected = 0
@@ -209,7 +211,7 @@ class LinkHandle(EndpointHandle):
 
     @property
     def any_message(self) -> tuple[int, ...]:
-        return constants.FI_ADDR_UNSPEC, self.id | DIRECT, _EVERY_BIT & ~(ID | DIRECT)
+        return constants.FI_ADDR_UNSPEC, self.id | DIRECT, 0
 
     def arrived(self, parcel: TrunkParcel, tag: int) -> None:
         """A message for this connection completed."""
@@ -262,21 +264,22 @@ class LinkHandle(EndpointHandle):
         error.size = _COUNT.unpack(parcel.view)[0] if parcel.length == _COUNT.size else None
         return error
 
-    def took(self, tag: int | None = None) -> None:
-        """The program has one message more; of a direct receive, the message's tag comes along."""
-        if tag is not None:
-            self.received += 1
-            if self.tx is not None:
-                self.tx.granted(tag >> CREDITS & 255)
+    def took(self) -> None:
+        """The program has one message more."""
         self.taken += 1
         if self.taken - self.announced > self.window // 2 and self.admits and self.tx is not None:
             self.tx.announce()
-        if tag is not None and self.received == self.last:
+
+    def took_directly(self) -> None:
+        """A message has arrived in the caller's memory."""
+        self.received += 1
+        self.took()
+        if self.received == self.last:
             self.peer_gone()
 
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         if entry.errno == constants.FI_ETRUNC and transfer.owner is self.rx:
-            self.took(entry.tag)
+            self.took_directly()
         return super().explain(transfer, entry)
 
     # -- the line
@@ -284,6 +287,8 @@ class LinkHandle(EndpointHandle):
     def hold(self, line: Line) -> None:
         """The handshake is done: from now on the line tells the end."""
         self.line = line
+        if self.heartbeat is not None:
+            line.keep_alive(self.heartbeat)
         line.on_frame = self._frame
         line.on_end = self._line_ended
         self.source.wake()  # the peer may have sent before it heard of us

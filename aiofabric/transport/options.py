@@ -44,6 +44,8 @@ class EndpointOptions:
         cancel_grace: seconds that a cancelled direct receive waits for the provider's answer.
         waiting: how the completion queue is waited for.
         busy_poll: the longest time, in microseconds, that adaptive waiting looks before it sleeps.
+        heartbeat: seconds, at least 3, in which to notice that the peer's host has fallen silent, on connections whose
+            provider has none of its own (shm, rxm, EFA, Slingshot); a process that ends is noticed at once anyway.
         counters: counters of the same domain, each with the operations that it counts.
         selective: of a connected endpoint: have the provider report only what asks for it; for `MessageEndpoint.batch`.
         remote_writes: how many writes of a peer that carry ``remote_data`` may wait to be taken by
@@ -61,6 +63,7 @@ class EndpointOptions:
     cancel_grace: float = 0.1
     waiting: Waiting = Waiting.ADAPTIVE
     busy_poll: float = 100.0
+    heartbeat: float | None = None
     selective: bool = False
     remote_writes: int = 0
     counters: Mapping[Counter, Bind] = field(default_factory=dict)
@@ -82,6 +85,8 @@ class EndpointOptions:
             raise ValueError("recv_count is at least 1")
         if not isinstance(self.waiting, Waiting):
             raise TypeError(f"waiting is one of {', '.join(map(str, Waiting))}, not {self.waiting!r}")
+        if self.heartbeat is not None and self.heartbeat < 3:
+            raise ValueError("heartbeat is at least 3 seconds, or None")
         if self.cancel_grace < 0 or self.busy_poll < 0:
             raise ValueError("cancel_grace (seconds) and busy_poll (microseconds) are not negative")
 
@@ -135,6 +140,9 @@ class EndpointOptions:
 
     def apply(self, handle: EndpointHandle) -> None:
         """Bind and set what must be bound and set before fi_enable."""
+        if self.heartbeat is not None:
+            detail = f"The provider {handle.info.fabric_attr.prov_name} itself finds out what becomes of its peers"
+            raise NotSupportedError(constants.FI_ENOSYS, "heartbeat", detail=detail)
         for context in (self.shared_receive, self.shared_transmit):
             if context is not None:
                 native = ffi.cast("struct fid *", context._handle.fid)

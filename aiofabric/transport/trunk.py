@@ -17,7 +17,7 @@ from ..flags import AvType, Caps
 from .bell import fall_asleep
 from .options import EndpointOptions
 from .rdm import RdmEndpoint
-from .wire import DIRECT, ID, POOL, TAG_BITS, host_mark
+from .wire import DIRECT, EVERY_BIT, ID, POOL, TAG_BITS, host_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Trunk", "TrunkParcel", "TrunkPool", "borrow_trunk"]
 
 _EAGAIN = constants.FI_EAGAIN
-_EVERY_BIT = (1 << TAG_BITS) - 1
 _POOLS_MOST = 16
 _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
 _here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
@@ -122,7 +121,7 @@ class TrunkPool:
         pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
         descriptor = trunk.handle.register_own(pins)
         number = self.number << POOL
-        ignore = _EVERY_BIT & ~(DIRECT | 15 << POOL)
+        ignore = EVERY_BIT & ~(DIRECT | 15 << POOL)
         for offset in range(0, self.size * count, self.size):
             slot = trunk.source.slots.lend()
             where = (trunk.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)

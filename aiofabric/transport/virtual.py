@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anyio import ClosedResourceError
+
 from .._ffi import constants
 from ..address import Address, split_uri
 from ..cm.handshake import LinkState, Stage
@@ -25,6 +27,7 @@ from .wire import FrameKind, Hello
 
 if TYPE_CHECKING:
     from ..cm.line import Frame
+    from ..cq.drivers import Driver, Waiter
     from ..cq.operation import Operation
     from ..domain import Domain
     from ..info import Info
@@ -37,6 +40,46 @@ __all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connec
 _LOOPBACK = "127.0.0.1"
 
 
+class LineHandshake(Stage):
+    """The states of one virtual connection, and who waits for the first word of the other side."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__()
+        self._driver = driver
+        self._waiter: Waiter | None = None
+
+    async def answer(self, line: Line) -> Frame:
+        """The first frame from the other side.
+
+        Raises:
+            FabricConnectionAbortedError: there is none, the line has ended.
+            ClosedResourceError: the endpoint was closed meanwhile.
+        """
+        self._waiter = self._driver.create_waiter()
+        line.on_frame = lambda frame: self._wake(line, frame)
+        line.on_end = lambda: self._wake(line, None)
+        line.hand_out()
+        if line.closed:
+            self._wake(line, None)
+        frame: Frame | None = await self._waiter
+        if self.state is LinkState.CLOSED:
+            raise ClosedResourceError("the endpoint was closed while it was connecting")
+        if frame is None:
+            raise _aborted(line.peer_address)
+        return frame
+
+    def _wake(self, line: Line | None, frame: Frame | None) -> None:
+        if line is not None:
+            line.on_frame = None  # what it says next is for the connection
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(frame)
+
+    def end(self) -> None:
+        super().end()
+        if not self._driver.closed():
+            self._wake(None, None)
+
+
 class VirtualEndpoint(MessageEndpoint):
     """A connection over a connectionless endpoint; see `MessageEndpoint`.
 
@@ -45,6 +88,7 @@ class VirtualEndpoint(MessageEndpoint):
 
     __slots__ = ()
     _handle: LinkHandle
+    _stage: LineHandshake
 
     def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions) -> None:
         trunk, give_back = borrow_trunk(
@@ -53,7 +97,7 @@ class VirtualEndpoint(MessageEndpoint):
         self.info = info
         self.domain = trunk.endpoint.domain
         self._stash = []
-        self._stage = stage = Stage()
+        self._stage = stage = LineHandshake(trunk.source.driver)
         try:
             self._handle = handle = LinkHandle(trunk, options)
         except BaseException:
@@ -78,9 +122,7 @@ class VirtualEndpoint(MessageEndpoint):
             self._stage.move(LinkState.CONNECTING)
             if not line.send(FrameKind.CONNECT, _hello(handle, param).pack()):
                 raise _aborted(line.peer_address)
-            frame = await _answer(line, handle)
-            if frame is None:
-                raise _aborted(line.peer_address)
+            frame = await self._stage.answer(line)
             if frame.kind != FrameKind.ACCEPT:
                 raise _refusal(frame, line.peer_address)
             self._established_over(line, Hello.unpack(frame.body))
@@ -94,6 +136,7 @@ class VirtualEndpoint(MessageEndpoint):
     def _accept_over(self, line: Line, hello: Hello, param: bytes) -> None:
         try:
             self._stage.move(LinkState.CONNECTING)
+            line.look()
             if not line.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
                 raise _aborted(line.peer_address)
             self._established_over(line, hello._replace(param=b""))
@@ -132,22 +175,6 @@ def _hello(handle: LinkHandle, param: bytes) -> Hello:
     )
 
 
-async def _answer(line: Line, handle: LinkHandle) -> Frame | None:
-    """The first frame from the other side; None if there is none."""
-    waiter = handle.source.driver.create_waiter()
-
-    def answer(frame: Frame | None = None) -> None:
-        line.on_frame = line.on_end = None
-        if not waiter.done():
-            waiter.set_result(frame)
-
-    line.on_frame, line.on_end = answer, answer
-    if line.closed:
-        return None
-    frame: Frame | None = await waiter
-    return frame
-
-
 def _aborted(peer: object, detail: str = "The peer went away before the connection was established") -> Exception:
     return FabricConnectionAbortedError(constants.FI_ECONNABORTED, "connect", peer=peer, detail=detail)
 
@@ -173,6 +200,8 @@ async def connect_virtual(
     param: bytes,
 ) -> VirtualEndpoint:
     """Connect over the provider of ``info`` to a virtual listener at a host and port; see `connect`."""
+    if domain is not None:
+        domain._handle.check_open()
     line = Line(await dial(*_place(node, service)), Reactor.current().driver)
     try:
         endpoint = VirtualEndpoint(info, domain, options)

@@ -7,7 +7,8 @@ A tag has 47 bits, because there are providers with 48 (cxi):
     sequence  8   of the connection's messages: large ones may complete after small ones that left later (rxm)
     pool      4   which receives of the peer it is for, by size
     kind      2   a message, credits alone, or the length of a message that was too long to send
-    direct    1   for a receive into the caller's memory, which names the connection exactly
+    direct    1   for a receive into the caller's memory, which asks for exactly this tag: id and this bit, the rest 0
+                  (shm 1.17 does not see what a receive says to ignore when the message was there first)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple, Self
 __all__ = [
     "CREDITS",
     "DIRECT",
+    "EVERY_BIT",
     "ID",
     "KIND",
     "KIND_CREDITS",
@@ -42,6 +44,7 @@ KIND_CREDITS = 1 << 44
 KIND_TOO_LONG = 2 << 44
 DIRECT = 1 << 46
 TAG_BITS = 47
+EVERY_BIT = (1 << TAG_BITS) - 1
 
 _VERSION = 1
 _HELLO = struct.Struct("!BIIQIBQHHH")  # version, the seven numbers of a Hello, two lengths

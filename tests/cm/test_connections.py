@@ -8,9 +8,11 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import ConnectionRequest, Domain, Listener, MessageEndpoint
-from tests.fixtures.providers import Pair
+from tests.fixtures.peers import where
+from tests.fixtures.providers import FACES, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
+provider = over(FACES)
 
 HERE = "127.0.0.1"
 
@@ -431,14 +433,11 @@ async def test_listener_that_says_one_word_and_leaves_is_heard(provider: str) ->
 
 async def test_domain_closes_while_somebody_connects_on_it(provider: str) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        info = aiofabric.getinfo(
-            HERE,
-            hints=aiofabric.Hints(
-                fabric_attr=aiofabric.FabricAttr(prov_name=provider),
-                ep_attr=aiofabric.EpAttr(type=aiofabric.EndpointType.MSG),
-            ),
-        )[0]
-        domain = Domain(info)
+        hints = aiofabric.Hints(
+            fabric_attr=aiofabric.FabricAttr(prov_name=provider),
+            ep_attr=aiofabric.EpAttr(type=kind_of(provider)),
+        )
+        domain = Domain(aiofabric.getinfo(where(provider), hints=hints)[0])
 
         async def connect() -> None:
             with anyio.fail_after(5), pytest.raises(ClosedResourceError):

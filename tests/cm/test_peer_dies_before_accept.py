@@ -7,19 +7,23 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import FACES, over
 
 pytestmark = pytest.mark.anyio
+provider = over(FACES)
 
 
-async def knock(parent: Parent, port: int) -> None:
+async def knock(parent: Parent, provider: str, port: int) -> None:
     parent.tell("knocking")
-    await aiofabric.connect("127.0.0.1", port, provider="tcp")
+    await aiofabric.connect("127.0.0.1", port, provider=provider)
 
 
 @pytest.mark.parametrize("answer", ["accept", "reject", "close the listener"])
-async def test_peer_is_killed_before_its_request_is_answered(child: Callable[..., Child], answer: str) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
-        peer = child(knock, listener.address.port)
+async def test_peer_is_killed_before_its_request_is_answered(
+    child: Callable[..., Child], provider: str, answer: str
+) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        peer = child(knock, provider, listener.address.port)
         assert await peer.ahear() == "knocking"
         request = await listener.accept_request()
         peer.kill()

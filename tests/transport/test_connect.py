@@ -9,7 +9,9 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, FabricConnectionResetError
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import FACES, Pair, over
+
+provider = over(FACES)
 
 
 async def connected(listener: aiofabric.Listener, *where: Any, **options: Any) -> None:

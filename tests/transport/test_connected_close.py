@@ -10,12 +10,14 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import Access, Domain, EndpointType, EpAttr, Fabric, FabricAttr, Hints, MessageEndpoint, RemoteRegion
 from aiofabric.cq.reactor import Reactor
-from tests.fixtures.providers import Pair
+from tests.fixtures.peers import where
+from tests.fixtures.providers import FACES, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
+provider = over(FACES)
 
 MIB = 1 << 20
-HUGE = 64 * MIB
+HUGE = 16 * MIB
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 
 Operation = Callable[[MessageEndpoint, RemoteRegion], Awaitable[Any]]
@@ -32,6 +34,11 @@ DIRECT: dict[str, Operation] = {
 }
 
 
+def skip_unless_pending(kind: str, provider: str) -> None:
+    if kind in ("read", "write") and kind_of(provider) != EndpointType.MSG:
+        pytest.skip("shm moves remote memory within the posting call: nothing is ever pending")
+
+
 async def end_with(expected: type[BaseException], operation: Awaitable[Any]) -> None:
     with pytest.raises(expected):
         await operation
@@ -46,7 +53,8 @@ def at_home() -> None:
 
 @pytest.mark.parametrize("way", ["close", "abort", "cancelled aclose"])
 @pytest.mark.parametrize("kind", [*PENDING, *DIRECT])
-async def test_pending_operations_end_with_closed(pair: Pair, kind: str, way: str) -> None:
+async def test_pending_operations_end_with_closed(pair: Pair, provider: str, kind: str, way: str) -> None:
+    skip_unless_pending(kind, provider)
     options = {"recv_size": None} if kind in DIRECT else {}
     memory = bytearray(HUGE)
     async with pair(**options) as (keeper, _), pair(**options) as (active, passive):
@@ -65,8 +73,9 @@ async def test_pending_operations_end_with_closed(pair: Pair, kind: str, way: st
                     else:
                         getattr(active, way)()
                 assert active.closed
-            with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionResetError):
-                await passive.recv(*([HUGE] if kind in DIRECT else []))
+            with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionResetError):  # noqa: PT012
+                while True:  # what the provider has already may still come
+                    await passive.recv(*([HUGE] if kind in DIRECT else []))
         await passive.aclose()
         statistics = active.statistics()
         assert (statistics.sends, statistics.receives, statistics.parked, statistics.abandoned) == (0, 0, 0, 0)
@@ -75,7 +84,8 @@ async def test_pending_operations_end_with_closed(pair: Pair, kind: str, way: st
 
 
 @pytest.mark.parametrize("kind", [*PENDING, *DIRECT])
-async def test_pending_operations_of_the_other_side_end_with_reset(pair: Pair, kind: str) -> None:
+async def test_pending_operations_of_the_other_side_end_with_reset(pair: Pair, provider: str, kind: str) -> None:
+    skip_unless_pending(kind, provider)
     options = {"recv_size": None} if kind in DIRECT else {}
     async with pair(**options) as (active, passive):
         with passive.domain.register(bytearray(HUGE), access=BOTH) as region:
@@ -123,7 +133,8 @@ async def test_callbacks_are_told(pair: Pair) -> None:
         assert ClosedResourceError in {type(o) for o in outcomes}
 
 
-async def test_abandoned_sends_are_let_go(pair: Pair) -> None:
+async def test_abandoned_sends_are_let_go(pair: Pair, provider: str) -> None:
+    """At once where the endpoint is the connection's own; where connections share one, not before that is closed."""
     async with pair(recv_size=None) as (active, _):
         data = bytearray(HUGE)
         with anyio.move_on_after(0.01):
@@ -132,7 +143,9 @@ async def test_abandoned_sends_are_let_go(pair: Pair) -> None:
         with pytest.raises(BufferError):
             data.append(1)
         active.close()
-        data.append(1)
+        if kind_of(provider) == EndpointType.MSG:
+            data.append(1)
+    data.append(1)
 
 
 async def test_messages_that_arrived_are_dropped_by_closing_and_kept_by_the_peers_leaving(pair: Pair) -> None:
@@ -175,7 +188,7 @@ async def test_closing_from_inside_a_sink(pair: Pair) -> None:
 
         passive.set_sink(on_message, ends.append)
         for n in range(10):
-            active.try_send(b"%d" % n)
+            active.send_nowait(b"%d" % n)
         with anyio.fail_after(5):
             while not passive.closed:
                 await anyio.lowlevel.checkpoint()
@@ -214,8 +227,8 @@ async def test_closing_with_a_sink_and_a_full_queue(pair: Pair) -> None:
 
 
 def info_of(provider: str) -> aiofabric.Info:
-    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=EndpointType.MSG))
-    return aiofabric.getinfo("127.0.0.1", hints=hints)[0]
+    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind_of(provider)))
+    return aiofabric.getinfo(where(provider), hints=hints)[0]
 
 
 @pytest.mark.parametrize("what", ["domain", "fabric"])

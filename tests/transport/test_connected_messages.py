@@ -13,9 +13,10 @@ import pytest
 import aiofabric
 from aiofabric import MessageEndpoint
 from aiofabric._ffi import ffi
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import CONNECTED, FACES, Pair, over
 
 pytestmark = pytest.mark.anyio
+provider = over(FACES)
 
 MIB = 1 << 20
 
@@ -118,11 +119,12 @@ async def test_direct_sizes(pair: Pair, size: int) -> None:
         assert await active.recv(max(size, 1)) == data
 
 
-async def test_two_hundred_and_fifty_six_mebibytes(pair: Pair) -> None:
-    source, target = np.arange(32 * MIB, dtype=np.int64), np.zeros(32 * MIB, dtype=np.int64)
+async def test_hundreds_of_mebibytes(pair: Pair, provider: str) -> None:
+    words = (32 if provider in CONNECTED else 4) * MIB
+    source, target = np.arange(words, dtype=np.int64), np.zeros(words, dtype=np.int64)
     async with pair(recv_size=None) as (active, passive), anyio.create_task_group() as tasks:
         tasks.start_soon(active.send, source)
-        assert await passive.recv_into(target) == 256 * MIB
+        assert await passive.recv_into(target) == 8 * words
     assert np.array_equal(source, target)
 
 
@@ -207,11 +209,13 @@ async def test_buffer_in_flight_cannot_be_resized(pair: Pair) -> None:
             await anyio.lowlevel.checkpoint()
         with pytest.raises(BufferError):
             data.append(1)
-        tasks.start_soon(passive.recv_into, target)
-        while not passive.statistics().receives:
+        tasks.start_soon(active.recv_into, target)
+        while not active.statistics().receives:
             await anyio.lowlevel.checkpoint()
         with pytest.raises(BufferError):
             target.clear()
+        await passive.recv_into(bytearray(8 * MIB))
+        await passive.send(b"the end")
     data.append(1)
     target.clear()
 
@@ -219,8 +223,9 @@ async def test_buffer_in_flight_cannot_be_resized(pair: Pair) -> None:
 # -- truncation
 
 
-def is_117() -> bool:
-    return aiofabric.library_version() < (1, 18)
+def gives_up(provider: str) -> bool:
+    """Whether the provider ends a connection over a message that is too long."""
+    return provider in CONNECTED and aiofabric.library_version() < (1, 18)
 
 
 async def test_message_larger_than_the_pool_says_so(pair: Pair) -> None:
@@ -235,14 +240,14 @@ async def test_message_larger_than_the_pool_says_so(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("recv_count", [1, 2, 16])
-async def test_connection_goes_on_after_a_truncated_message(pair: Pair, recv_count: int) -> None:
+async def test_connection_goes_on_after_a_truncated_message(pair: Pair, provider: str, recv_count: int) -> None:
     """Except on 1.17, whose tcp gives the connection up; then both sides learn that."""
     async with pair(accepting={"recv_size": 1000, "recv_count": recv_count}) as (active, passive):
         for n in range(2 * recv_count + 2):
             await active.send(bytes(5000))
             with pytest.raises(aiofabric.TruncatedMessageError):
                 await passive.recv()
-            if is_117():
+            if gives_up(provider):
                 with pytest.raises(aiofabric.FabricConnectionResetError):
                     await passive.recv()
                 with pytest.raises(aiofabric.FabricConnectionResetError):
@@ -252,7 +257,9 @@ async def test_connection_goes_on_after_a_truncated_message(pair: Pair, recv_cou
             assert await passive.recv() == b"%d" % n
 
 
-async def test_message_larger_than_a_direct_buffer_says_so(pair: Pair) -> None:
+async def test_message_larger_than_a_direct_buffer_says_so(pair: Pair, provider: str) -> None:
+    if provider not in CONNECTED:
+        pytest.skip("shm's own defect")
     async with pair(recv_size=None) as (active, passive), anyio.create_task_group() as tasks:
         tasks.start_soon(active.send, bytes(5000))
         with pytest.raises(aiofabric.TruncatedMessageError) as caught:
@@ -366,12 +373,11 @@ async def test_reader_that_does_not_read_stops_the_sender(pair: Pair) -> None:
 
 async def test_iteration_ends_with_the_connection_and_after_all_messages(pair: Pair) -> None:
     async with pair(recv_count=4) as (active, passive):
-        for n in range(100):
-            await active.send(b"%d" % n)
-
         async with anyio.create_task_group() as tasks:
 
             async def leave() -> None:
+                for n in range(100):
+                    await active.send(b"%d" % n)
                 await active.shutdown()
 
             tasks.start_soon(leave)

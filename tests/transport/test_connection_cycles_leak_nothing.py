@@ -8,10 +8,13 @@ import pytest
 
 import aiofabric
 from aiofabric.testing import live_resources
+from tests.fixtures.providers import FACES, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-CYCLES = 2_000
+provider = over(FACES)
+
+CYCLES = {"tcp": 2_000, "shm": 200}
 MIB = 1 << 20
 
 
@@ -19,9 +22,9 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_cycles_leak_nothing() -> None:
-    process = psutil.Process()
-    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
+async def test_cycles_leak_nothing(provider: str) -> None:
+    process, cycles = psutil.Process(), CYCLES[provider]
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
         port = listener.address.port
 
         async def serve() -> None:
@@ -32,7 +35,7 @@ async def test_cycles_leak_nothing() -> None:
                         pass
 
         async def cycle() -> None:
-            async with await aiofabric.connect("127.0.0.1", port, provider="tcp") as endpoint:
+            async with await aiofabric.connect("127.0.0.1", port, provider=provider) as endpoint:
                 with endpoint.domain.register(bytearray(4096), access=aiofabric.Access.REMOTE_READ):
                     await endpoint.send(b"x" * 1000)
                     assert await endpoint.recv() == b"x" * 1000
@@ -40,15 +43,15 @@ async def test_cycles_leak_nothing() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
             # What libfabric and the allocator keep for later is taken in the first cycles.
-            for _ in range(CYCLES // 4):
+            for _ in range(cycles // 4):
                 await cycle()
             before = descriptors(), len(live_resources())
             memory = process.memory_info().rss
-            for _ in range(CYCLES):
+            for _ in range(cycles):
                 await cycle()
             with anyio.fail_after(10):
                 while (descriptors(), len(live_resources())) != before:
                     await anyio.lowlevel.checkpoint()
             grown = process.memory_info().rss - memory
-            assert grown < 5 * MIB, f"{grown / MIB:.1f} MiB more after {CYCLES} cycles"
+            assert grown < 5 * MIB, f"{grown / MIB:.1f} MiB more after {cycles} cycles"
             tasks.cancel_scope.cancel()

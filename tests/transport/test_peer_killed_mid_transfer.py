@@ -7,15 +7,18 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import Parent
+from tests.fixtures.providers import FACES, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone, pytest.mark.timeout(60)]
+
+provider = over(FACES)
 
 SIZE = 256 << 20
 PIECE = 1 << 20
 
 
-async def doomed(parent: Parent, sends: bool) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
+async def doomed(parent: Parent, provider: str, sends: bool) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
         parent.tell(listener.address.port)
         endpoint = await (await listener.accept_request()).accept(recv_size=None)
         memory = bytearray(PIECE if sends else SIZE)
@@ -31,8 +34,8 @@ async def doomed(parent: Parent, sends: bool) -> None:
 
 
 @pytest.mark.parametrize("sends", [False, True], ids=["we send", "we receive"])
-async def test_peer_killed(child, sends: bool) -> None:  # type: ignore[no-untyped-def]
-    peer = child(doomed, sends)
+async def test_peer_killed(child, provider: str, sends: bool) -> None:  # type: ignore[no-untyped-def]
+    peer = child(doomed, provider, sends)
     port = await peer.ahear()
     ended: list[float] = []
 
@@ -42,7 +45,7 @@ async def test_peer_killed(child, sends: bool) -> None:  # type: ignore[no-untyp
                 await call()
         ended.append(time.monotonic())
 
-    async with await aiofabric.connect("127.0.0.1", port, provider="tcp", recv_size=None) as endpoint:
+    async with await aiofabric.connect("127.0.0.1", port, provider=provider, recv_size=None) as endpoint:
         piece = bytearray(PIECE)
         async with anyio.create_task_group() as tasks:
             if sends:

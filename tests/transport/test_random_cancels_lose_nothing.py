@@ -7,11 +7,13 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import FACES, Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-CANCELS = 10_000
+provider = over(FACES)
+
+CANCELS = {"tcp": 10_000, "shm": 500}
 OPTIONS = pytest.mark.parametrize("options", [{}, {"recv_size": None}], ids=["pooled", "direct"])
 
 
@@ -37,7 +39,8 @@ async def a_breath(chance: random.Random) -> None:
 
 
 @OPTIONS
-async def test_cancelled_receives(pair: Pair, options: dict[str, Any]) -> None:
+async def test_cancelled_receives(pair: Pair, provider: str, options: dict[str, Any]) -> None:
+    count = CANCELS[provider]
     chance, direct = random.Random(7), "recv_size" in options
     got: list[bytes] = []
     cancelled = sent = 0
@@ -47,7 +50,7 @@ async def test_cancelled_receives(pair: Pair, options: dict[str, Any]) -> None:
             with scope:
                 got.append(await receive(passive, direct))
 
-        while cancelled < CANCELS:
+        while cancelled < count:
             scope = anyio.CancelScope()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(attempt, scope)
@@ -69,8 +72,9 @@ async def test_cancelled_receives(pair: Pair, options: dict[str, Any]) -> None:
 
 
 @OPTIONS
-async def test_cancelled_sends(pair: Pair, options: dict[str, Any]) -> None:
+async def test_cancelled_sends(pair: Pair, provider: str, options: dict[str, Any]) -> None:
     """A cancelled send was sent whole or not at all; one that returned was sent, in order."""
+    count = CANCELS[provider]
     chance, direct = random.Random(11), "recv_size" in options
     returned: list[int] = []
     got: list[int] = []
@@ -92,7 +96,7 @@ async def test_cancelled_sends(pair: Pair, options: dict[str, Any]) -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reader)
-            while cancelled < CANCELS:
+            while cancelled < count:
                 scopes = [anyio.CancelScope() for _ in range(8)]
                 async with anyio.create_task_group() as sends:
                     for scope in scopes:
