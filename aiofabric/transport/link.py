@@ -7,6 +7,7 @@ to grow. Only when nothing goes the other way is it told in a message of its own
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ __all__ = ["LinkHandle"]
 _EAGAIN = constants.FI_EAGAIN
 _COUNT = struct.Struct("!Q")
 _WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
+_LOST = (errno.EIO, errno.ESRCH)  # shm copies out of a process that has ended; the line is about to say so
 _STRAGGLERS = 0.1  # seconds that messages may be behind the end of the line when nobody said how many there are
 _ANNOUNCED = 1.0  # and when the peer did say
 
@@ -280,6 +282,9 @@ class LinkHandle(EndpointHandle):
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         if entry.errno == constants.FI_ETRUNC and transfer.owner is self.rx:
             self.took_directly()
+        elif entry.errno in _LOST and transfer.what.startswith("fi_t"):
+            self._expect_stragglers(_STRAGGLERS)
+            return (self.gone or self.lost_peer)()
         return super().explain(transfer, entry)
 
     # -- the line
