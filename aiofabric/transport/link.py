@@ -194,7 +194,7 @@ class LinkHandle(EndpointHandle):
         self.line: Line | None = None
         self.bell = Bell(self)
         self.peer: Any = None
-        self.window = min(options.recv_count, _WINDOW_MOST)
+        self.window = trunk.window(min(options.recv_count, _WINDOW_MOST))
         self.heartbeat = options.heartbeat
         self.received = self.taken = self.announced = 0
         self.last: int | None = None  # messages that the peer sent in all

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError, check
+from ..features import Quirk, quirks
 from ..flags import AvType, Caps
 from .bell import fall_asleep
 from .options import EndpointOptions
@@ -36,6 +37,8 @@ _EAGAIN = constants.FI_EAGAIN
 _POOLS_MOST = 16
 _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
 _here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
+_WINDOW_SHARE = 32  # of the receives that are left, what one connection more gets where that is strict
+_WINDOW_LEAST = 2
 _SPARE = 8  # receives that a pool has beyond what its connections were promised
 
 
@@ -100,7 +103,7 @@ class TrunkPool:
         self.posted = 0
         self._free: list[TrunkParcel] = []
         self._parcels: list[TrunkParcel] = []
-        self._most = min(_COUNT_MOST, trunk.info.rx_attr.size)
+        self._most = trunk.receives if trunk.strict else min(_COUNT_MOST, trunk.receives)
 
     @property
     def scarce(self) -> bool:
@@ -112,7 +115,8 @@ class TrunkPool:
         self.promised += credits
         wanted = min(self.promised + _SPARE, self._most)
         if wanted > self.count:
-            self._grow(max(wanted - self.count, min(self.count, self._most - self.count)))
+            spare = 0 if self.trunk.strict else min(self.count, self._most - self.count)
+            self._grow(max(wanted - self.count, spare))
 
     def _grow(self, count: int) -> None:
         trunk = self.trunk
@@ -180,6 +184,8 @@ class Trunk:
         self.source = self.handle.source
         self.links: dict[int, LinkHandle] = {}
         self.host = 0 if Caps.REMOTE_COMM in info.caps else host_mark()
+        self.receives = info.rx_attr.size
+        self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
         self._pools: dict[int, TrunkPool] = {}
         if self.host:
             self.source.doze = lambda: fall_asleep(self)
@@ -219,6 +225,16 @@ class Trunk:
                 return self._pools[min(fitting)]
             pool = self._pools[size] = TrunkPool(self, len(self._pools), size)
         return pool
+
+    def window(self, wanted: int) -> int:
+        """How many messages one connection more may hold.
+
+        Fewer, the more there are, where no more may be promised than receives are posted.
+        """
+        if not self.strict:
+            return wanted
+        left = self.receives * 7 // 8 - sum(pool.promised for pool in self._pools.values())
+        return min(wanted, max(_WINDOW_LEAST, left // _WINDOW_SHARE))
 
     def enter(self, link: LinkHandle) -> int:
         """Give a connection its id. Ids come round after 16 million connections, so late messages find nobody."""
