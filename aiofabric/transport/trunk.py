@@ -37,8 +37,8 @@ _EAGAIN = constants.FI_EAGAIN
 _POOLS_MOST = 16
 _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
 _here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
-_WINDOW_SHARE = 32  # of the receives that are left, what one connection more gets where that is strict
-_WINDOW_LEAST = 2
+_WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
+_WINDOW_LEAST = 1
 _SPARE = 8  # receives that a pool has beyond what its connections were promised
 
 
