@@ -59,6 +59,15 @@ class SocketChannel(ByteChannel):
         return self._readable
 
     @property
+    def ended(self) -> bool:
+        try:
+            return self._closed or not self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
+    @property
     def unsent(self) -> int:
         return sum(len(view) for view, _ in self._posted)
 

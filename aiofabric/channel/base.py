@@ -81,6 +81,11 @@ class ByteChannel(ABC):
 
     @property
     @abstractmethod
+    def ended(self) -> bool:
+        """Whether only the end or an error can be taken any more."""
+
+    @property
+    @abstractmethod
     def unsent(self) -> int:
         """Bytes posted here that have not been handed to the provider yet."""
 

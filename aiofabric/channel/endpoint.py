@@ -101,6 +101,10 @@ class EndpointChannel(ByteChannel):
     def readable(self) -> bool:
         return bool(self._inbox or self._fresh is not None or END in self._heard or self._gone or self._closed)
 
+    @property
+    def ended(self) -> bool:
+        return self.readable and not self._inbox and self._fresh is None
+
     def watch(self, callback: Callable[[], object] | None) -> None:
         if callback is not None:
             self._endpoint._handle.check_thread()

@@ -88,6 +88,15 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         finally:
             self._channel.abort()
 
+    def abort(self) -> None:
+        """Close at once: what was not sent yet is not, and the peer may see a broken stream.
+
+        For where nothing can be awaited; :meth:`aclose` is the orderly way. Who waits in another task, and every
+        later call, gets ClosedResourceError.
+        """
+        self._closed = True
+        self._channel.abort()
+
     def _flush(self) -> None:
         """Hand over what a stream holds back for a while."""
 

@@ -22,6 +22,11 @@ class FabricStream(ChannelStream, ByteStream):
         """Whether :meth:`receive` would return or raise at once: bytes, the end or an error are here."""
         return self._closed or self._channel.readable
 
+    @property
+    def ended(self) -> bool:
+        """Whether :meth:`receive` would raise at once: the peer has ended or is lost, and all it sent was taken."""
+        return self._closed or self._channel.ended
+
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Receive at least one byte and at most ``max_bytes``.
 

@@ -56,6 +56,45 @@ async def test_any_buffer_of_any_size(streams: Streams, kind: type) -> None:
                 assert await receive_exactly(other, size) == BIG[:size]
 
 
+async def test_the_end_shows_without_receiving_once_everything_was_taken(streams: Streams) -> None:
+    async with streams() as (one, other):
+        await one.send(b"last words")
+        assert not one.ended
+        await one.aclose()  # which waits for the other side to have heard of it
+        assert one.ended
+        assert other.readable
+        assert not other.ended
+        assert await other.receive(4) == b"last"
+        assert not other.ended
+        assert await other.receive() == b" words"
+        assert other.ended
+        with pytest.raises(anyio.EndOfStream):
+            await other.receive()
+
+
+async def test_abort_closes_without_waiting_and_wakes_who_does(streams: Streams) -> None:
+    async with streams() as (one, other):
+        ended = list[type[Exception]]()
+
+        async def receive(stream: FabricStream) -> None:
+            try:
+                await stream.receive()
+            except Exception as error:
+                ended.append(type(error))
+
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(receive, one)
+            await anyio.wait_all_tasks_blocked()
+            one.abort()
+            one.abort()
+        assert ended == [anyio.ClosedResourceError]
+        with pytest.raises(anyio.ClosedResourceError):
+            await one.send(b"more")
+        with pytest.raises(anyio.BrokenResourceError):
+            await other.receive()
+        assert other.ended
+
+
 async def test_both_directions_at_once(streams: Streams) -> None:
     async with streams() as (one, other), anyio.create_task_group() as tg:
         tg.start_soon(one.send, BIG)

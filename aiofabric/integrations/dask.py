@@ -1,0 +1,251 @@
+"""Dask over a fabric: schedulers, workers and clients at addresses ``fabric://host:port``.
+
+    dask scheduler --protocol fabric://
+    dask worker fabric://10.0.0.1:8786
+
+``pip install aiofabric[dask]``; Dask then finds this by itself.
+
+Large arrays go from where they lie and arrive where they stay. The setting ``distributed.comm.fabric.provider`` of
+Dask's configuration chooses the provider; without it, the first that has the address is taken. There is no TLS:
+what asks for encryption is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import dask.config
+from distributed.comm.addressing import parse_host_port, unparse_host_port
+from distributed.comm.core import BaseListener, Comm, CommClosedError, Connector
+from distributed.comm.registry import Backend
+from distributed.comm.utils import ensure_concrete_host, from_frames, to_frames
+from distributed.protocol.utils import host_array
+from distributed.system import MEMORY_LIMIT
+from distributed.utils import ensure_ip, ensure_memoryview, get_ip, get_ipv6, nbytes
+
+from aiofabric.streams import FabricAttribute, connect_stream, listen_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from aiofabric.address import Address
+    from aiofabric.streams import FabricStream
+
+__all__ = ["FabricBackend"]
+
+PREFIX = "fabric://"
+SMALL = 4096
+"""Neighbouring frames below so many bytes are copied together, which costs less than sending each."""
+MOST_FRAMES = 1 << 20
+"""A peer that announces more frames in a message does not speak Dask."""
+
+
+def _uri(address: Address) -> str:
+    return f"{PREFIX}{unparse_host_port(address.host or '', address.port)}"
+
+
+def _refuse_encryption(options: dict[str, Any]) -> None:
+    if options.get("require_encryption"):
+        raise RuntimeError("encryption required by Dask configuration, and fabric:// has none")
+
+
+class FabricComm(Comm):
+    """One connection: Dask's messages, each as the lengths of its frames and the frames."""
+
+    def __init__(self, stream: FabricStream, deserialize: bool) -> None:
+        self._stream = stream
+        self._local_addr = _uri(stream.extra(FabricAttribute.local_address))  # Dask looks at these two names
+        self._peer_addr = _uri(stream.extra(FabricAttribute.remote_address))
+        self._closed = False
+        super().__init__(deserialize)
+
+    @property
+    def local_address(self) -> str:
+        return self._local_addr
+
+    @property
+    def peer_address(self) -> str:
+        return self._peer_addr
+
+    async def read(self, deserializers: Any = None) -> Any:
+        with self._all_or_closed():
+            (count,) = struct.unpack("<Q", await self._exactly(8))
+            if count > MOST_FRAMES:
+                raise CommClosedError(f"{self._peer_addr} announced a message of {count} frames")
+            sizes = struct.unpack(f"<{count}Q", await self._exactly(8 * count))
+            if sum(sizes) > MEMORY_LIMIT:
+                raise CommClosedError(f"{self._peer_addr} announced a message of {sum(sizes)} bytes")
+            frames = [await self._exactly(size) for size in sizes]  # each its own memory: it may stay for long
+        return await from_frames(
+            frames, deserialize=self.deserialize, deserializers=deserializers, allow_offload=self.allow_offload
+        )
+
+    async def write(self, msg: Any, serializers: Any = None, on_error: str | None = "message") -> int:
+        frames = await to_frames(
+            msg,
+            allow_offload=self.allow_offload,
+            serializers=serializers,
+            on_error=on_error,
+            context={"sender": self.local_info, "recipient": self.remote_info, **self.handshake_options},
+        )
+        if len(frames) > MOST_FRAMES:
+            raise ValueError(f"a message of {len(frames)} frames; fabric:// sends at most {MOST_FRAMES}")
+        sizes = [nbytes(frame) for frame in frames]
+        header = struct.pack(f"<{1 + len(sizes)}Q", len(sizes), *sizes)
+        with self._all_or_closed():
+            for small, parts in groupby([header, *frames], lambda part: nbytes(part) < SMALL):
+                for part in (b"".join(parts),) if small else parts:
+                    await self._stream.send(ensure_memoryview(part))
+        return sum(sizes)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._stream.aclose()
+
+    def abort(self) -> None:
+        self._closed = True
+        self._stream.abort()
+
+    def closed(self) -> bool:
+        """Also whether the peer's end came while nobody read; who is told so here does not close any more."""
+        if not self._closed and self._stream.ended:
+            self.abort()
+        return self._closed
+
+    async def _exactly(self, size: int) -> memoryview:
+        frame: memoryview = host_array(size)  # not touched before bytes arrive, so that a size alone costs nothing
+        at = 0
+        while at < size:
+            at += await self._stream.receive_into(frame[at:])
+        return frame
+
+    @contextmanager
+    def _all_or_closed(self) -> Iterator[None]:
+        """After half a message nobody knows where the next one begins: cancelled or failed, the connection ends."""
+        if self._closed:
+            raise CommClosedError
+        try:
+            yield
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)):
+                raise CommClosedError(f"{self._peer_addr}: {str(error) or type(error).__name__}") from error
+            raise
+
+
+class FabricConnector(Connector):
+    async def connect(self, address: str, deserialize: bool = True, **options: Any) -> Comm:
+        _refuse_encryption(options)
+        host, port = parse_host_port(address)
+        return FabricComm(await connect_stream(host, port, provider=_provider()), deserialize)
+
+
+class FabricListener(BaseListener):
+    prefix = PREFIX  # asked for by workers
+
+    def __init__(
+        self,
+        location: str,
+        handle: Callable[[Comm], Awaitable[None]],
+        deserialize: bool = True,
+        *,
+        allow_offload: bool = True,
+        default_host: str | None = None,
+        default_port: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        _refuse_encryption(options)
+        self._host, self._port = parse_host_port(location, default_port)
+        self._handle = handle
+        self._deserialize = deserialize
+        self._allow_offload = allow_offload
+        self._default_host = default_host
+        self._listening: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        started: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+        self._listening = asyncio.create_task(self._listen(started))
+        try:
+            self._address = await started
+        except BaseException:
+            self._listening.cancel()
+            raise
+
+    async def _listen(self, started: asyncio.Future[Address]) -> None:
+        try:
+            async with listen_stream(self._host or None, self._port, provider=_provider()) as listener:
+                started.set_result(listener.address)
+                await listener.serve(self._accepted)
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _accepted(self, stream: FabricStream) -> None:
+        """Connections outlive the listener, so they have tasks of their own."""
+        task = asyncio.create_task(self._serve(stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, stream: FabricStream) -> None:
+        comm = FabricComm(stream, self._deserialize)
+        comm.allow_offload = self._allow_offload
+        try:
+            await self.on_connection(comm)
+        except BaseException as error:  # nobody else knows of it yet
+            comm.abort()
+            if not isinstance(error, CommClosedError):
+                raise
+            return
+        await self._handle(comm)
+
+    def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+    @property
+    def listen_address(self) -> str:
+        return _uri(self._address)
+
+    @property
+    def contact_address(self) -> str:
+        host = ensure_concrete_host(self._address.host, default_host=self._default_host)
+        return f"{PREFIX}{unparse_host_port(host, self._address.port)}"
+
+
+class FabricBackend(Backend):
+    """What Dask finds under ``fabric`` among the entry points ``distributed.comm.backends``."""
+
+    def get_connector(self) -> Connector:
+        return FabricConnector()
+
+    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **options: Any) -> FabricListener:
+        return FabricListener(loc, handle_comm, deserialize, **options)
+
+    def get_address_host(self, loc: str) -> str:
+        return self.get_address_host_port(loc)[0]
+
+    def get_address_host_port(self, loc: str) -> tuple[str, int]:
+        host, port = parse_host_port(loc)
+        return host, port
+
+    def resolve_address(self, loc: str) -> str:
+        host, port = parse_host_port(loc)
+        return str(unparse_host_port(ensure_ip(host), port))
+
+    def get_local_address_for(self, loc: str) -> str:
+        host, _ = parse_host_port(loc)
+        host = ensure_ip(host)
+        return str(unparse_host_port(get_ipv6(host) if ":" in host else get_ip(host), None))
+
+
+def _provider() -> str | None:
+    name: str | None = dask.config.get("distributed.comm.fabric.provider", None)
+    return name

@@ -1,0 +1,245 @@
+"""Dask over a fabric: one connection closely looked at, and a cluster of two processes."""
+
+import asyncio
+import struct
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import anyio
+import dask.config
+import numpy as np
+import pytest
+from distributed import Client, Scheduler, Worker
+from distributed.comm.addressing import get_address_host_port, get_local_address_for, resolve_address
+from distributed.comm.core import Comm, CommClosedError, connect, listen
+from distributed.comm.registry import backends
+from distributed.protocol.serialize import to_serialize
+
+from aiofabric.integrations.dask import MOST_FRAMES, FabricBackend, FabricComm
+from aiofabric.streams import FabricStream, connect_stream, listen_stream
+from tests.fixtures.children import Child, Parent
+
+PATIENCE = 60.0  # seconds; starting Dask takes three on two busy cores
+HERE: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": ":0"}
+
+
+def register(provider: str) -> None:
+    """As Dask does by the entry point; the tests run from a source tree, too."""
+    dask.config.set({"distributed.comm.fabric.provider": provider})
+    backends["fabric"] = FabricBackend()
+
+
+@pytest.fixture
+def fabric(face: str) -> Iterator[None]:
+    with dask.config.set({"distributed.comm.fabric.provider": face}):
+        register(face)
+        yield
+        del backends["fabric"]
+
+
+@asynccontextmanager
+async def a_pair() -> AsyncIterator[tuple[Comm, Comm, Any]]:
+    """Both ends of a connection, and its listener."""
+    accepted: asyncio.Future[Comm] = asyncio.get_running_loop().create_future()
+
+    async def keep(comm: Comm) -> None:
+        accepted.set_result(comm)
+
+    with anyio.fail_after(PATIENCE):
+        listener = await listen("fabric://127.0.0.1:0", keep)
+        ours = await connect(listener.contact_address)
+        theirs = await accepted
+        yield ours, theirs, listener
+        ours.abort()
+        theirs.abort()
+        listener.stop()
+        await others()
+
+
+@asynccontextmanager
+async def a_stream(provider: str) -> AsyncIterator[tuple[FabricComm, FabricStream]]:
+    """A connection of Dask's, and the stream of a peer that may say anything."""
+    with anyio.fail_after(PATIENCE):
+        async with listen_stream("127.0.0.1", 0, provider=provider) as listener:
+            accepting = asyncio.create_task(listener.accept())
+            peer = await connect_stream("127.0.0.1", listener.address.port, provider=provider)
+            comm = FabricComm(await accepting, True)
+        yield comm, peer
+        comm.abort()
+        peer.abort()
+
+
+async def others() -> None:
+    """Until every other task has ended."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    if rest:
+        await asyncio.wait(rest)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_messages_arrive_with_memory_of_their_own() -> None:
+    async with a_pair() as (ours, theirs, listener):
+        listener.stop()  # which ends no connection
+        sent = [np.arange(300_000), np.arange(10), np.zeros(0), np.arange(40_000).reshape(200, 200).T]
+        message = {"small": (1, b""), "arrays": [to_serialize(each) for each in sent]}
+        writing = asyncio.create_task(ours.write(message))
+        received = await theirs.read()
+        assert await writing > sum(each.nbytes for each in sent)
+        assert received["small"] == (1, b"")
+        for each, arrived in zip(sent, received["arrays"], strict=True):
+            assert (arrived == each).all()
+        one, *_, other = received["arrays"]
+        assert one.flags.writeable
+        assert not np.shares_memory(one, other)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_the_end_of_the_peer_shows_on_a_connection_that_nobody_reads() -> None:
+    async with a_pair() as (ours, theirs, _):
+        await ours.write("last words")
+        await ours.close()  # which waits for the other side to have heard of it
+        assert ours.closed()
+        assert not theirs.closed()
+        assert await theirs.read() == "last words"
+        assert theirs.closed()
+        for comm in (ours, theirs):
+            with pytest.raises(CommClosedError):
+                await comm.read()
+            with pytest.raises(CommClosedError):
+                await comm.write("more")
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_a_read_that_is_cancelled_ends_the_connection() -> None:
+    async with a_pair() as (ours, theirs, _):
+        reading = asyncio.create_task(theirs.read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert theirs.closed()
+        with pytest.raises(CommClosedError):
+            await ours.read()
+
+
+@pytest.mark.asyncio
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (struct.pack("<Q", MOST_FRAMES + 1), f"{MOST_FRAMES + 1} frames"),
+        (b"GET / HTTP/1.1\r\n", "frames"),
+        (struct.pack("<3Q", 2, 1 << 62, 8), f"{(1 << 62) + 8} bytes"),
+        (struct.pack("<QQ", 1, 8) + b"half", "EndOfStream"),
+    ],
+)
+async def test_a_peer_that_speaks_no_dask_costs_a_connection_and_no_memory(header: bytes, said: str) -> None:
+    async with a_stream("tcp") as (comm, peer):
+        await peer.send(header)
+        await peer.send_eof()
+        with pytest.raises(CommClosedError, match=said):
+            await comm.read()
+        assert comm.closed()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_a_client_that_leaves_in_the_handshake_leaves_nothing(face: str) -> None:
+    async def nobody(comm: Comm) -> None:
+        raise AssertionError(comm)
+
+    with anyio.fail_after(PATIENCE):
+        listener = await listen("fabric://127.0.0.1:0", nobody)
+        host, port = get_address_host_port(listener.contact_address)
+        stream = await connect_stream(host, port, provider=face)
+        assert await stream.receive()
+        await stream.aclose()
+        listener.stop()
+        await others()
+
+
+@pytest.mark.asyncio
+@pytest.mark.once
+@pytest.mark.usefixtures("fabric")
+async def test_encryption_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="encryption"):
+        listen("fabric://127.0.0.1:0", print, require_encryption=True)
+    with pytest.raises(RuntimeError, match="encryption"):
+        await connect("fabric://127.0.0.1:1", require_encryption=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_an_address_of_somebody_else_is_an_error() -> None:
+    listener = listen("fabric://192.0.2.1:0", print)
+    listener.stop()  # which did not start
+    with pytest.raises(OSError, match="none of this host's"):
+        await listener
+
+
+@pytest.mark.asyncio
+@pytest.mark.once
+@pytest.mark.usefixtures("fabric")
+async def test_a_start_that_is_cancelled_leaves_no_listener() -> None:
+    starting: Awaitable[Any] = asyncio.ensure_future(listen("fabric://127.0.0.1:0", print).start())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(starting, 0)
+    await others()
+
+
+@pytest.mark.once
+@pytest.mark.usefixtures("fabric")
+def test_addresses() -> None:
+    assert resolve_address("fabric://localhost:1") == "fabric://127.0.0.1:1"
+    assert get_local_address_for("fabric://127.0.0.1:1") == "fabric://127.0.0.1"
+    assert get_address_host_port("fabric://[::1]:7") == ("::1", 7)
+
+
+@pytest.mark.once
+def test_dask_finds_the_backend_by_its_scheme() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["distributed.comm.backends"]["fabric"].partition(":")
+    assert getattr(import_module(module), name) is FabricBackend
+
+
+async def scheduler_and_worker(parent: Parent) -> None:
+    register("tcp")
+    async with (
+        Scheduler(protocol="fabric://", port=0, **HERE) as scheduler,
+        Worker(scheduler.address, nthreads=1, **HERE) as worker,
+    ):
+        parent.tell((scheduler.address, worker.address))
+        await scheduler.finished()
+
+
+async def worker_and_client(parent: Parent) -> tuple[list[int], float]:
+    register("tcp")
+    address, far = await parent.ahear()
+    async with Worker(address, nthreads=1, **HERE) as near, Client(address, asynchronous=True) as client:
+        squares = await client.gather(client.map(square, range(20)))
+        ones = client.submit(np.ones, 1_000_000, workers=[far])
+        total = await client.submit(np.sum, ones, workers=[near.address])  # which fetches them from the other
+        await client.shutdown()
+    return squares, float(total)
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+@pytest.mark.once
+@pytest.mark.timeout(4 * PATIENCE)
+def test_a_cluster_of_processes(child: Callable[..., Child]) -> None:
+    ours, theirs = child(scheduler_and_worker), child(worker_and_client)
+    addresses = ours.hear(PATIENCE)
+    assert all(address.startswith("fabric://127.0.0.1:") for address in addresses)
+    theirs.tell(addresses)
+    assert theirs.result(PATIENCE) == ([number * number for number in range(20)], 1_000_000)
+    assert ours.result(PATIENCE) is None
