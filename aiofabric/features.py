@@ -80,7 +80,7 @@ class Quirk(Flag):
     TRUNCATES_SILENTLY = auto()
     """A message that is longer than its receive loses the rest, and nothing tells of it."""
     IGNORE_FORGOTTEN = auto()
-    """A receive does not see what its tag says to ignore when the message was there first: it waits for ever."""
+    """A tagged message that came before its receive is matched by another receive's mask: it is lost, or strays."""
 
 
 def describe() -> str:
@@ -162,7 +162,8 @@ _RULES = (
     *(_Rule(Quirk.STALE_PROVIDER_ERRNO, name) for name in ("tcp", "net")),
     # tcpx_conn_mgr.c, xnet_cm.c: rx_cm_data on a socket that blocks, and no timer.
     *(_Rule(Quirk.BLOCKING_HANDSHAKE, name, EndpointType.MSG) for name in ("tcp", "net")),
-    # Seen with 1.17 on loopback: of ten messages that wait, a receive with a mask gets the one whose tag is its own.
+    # 1.17 smr_ep.c, smr_get_tag: what waits for a receive keeps the mask that was in its entry before. Of ten messages
+    # that wait, a receive with a mask gets the one whose tag is its own.
     _Rule(Quirk.IGNORE_FORGOTTEN, "shm", before=Version(1, 18)),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),

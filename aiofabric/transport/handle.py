@@ -56,8 +56,8 @@ class EndpointHandle(MemoryHome):
     """
 
     __slots__ = (
-        "_native", "admits", "checkpoint", "gone", "info", "inject_size", "max_size", "on_release", "orphans", "own",
-        "pool", "refills", "remote_writes", "rx", "source", "tx",
+        "_native", "admits", "checkpoint", "gone", "info", "inject_size", "known", "max_size", "on_release", "orphans",
+        "own", "pool", "refills", "remote_writes", "rx", "source", "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -74,6 +74,7 @@ class EndpointHandle(MemoryHome):
     ) -> None:
         super().__init__(what, fid, parent)
         self.info = info
+        self.known = quirks(info)
         self.regions = parent.regions
         self.source = source
         if Mode.RX_CQ_DATA in info.mode:
@@ -189,7 +190,7 @@ class EndpointHandle(MemoryHome):
 
     def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:
         """The exception for an error entry."""
-        stale = Quirk.STALE_PROVIDER_ERRNO in quirks(self.info)
+        stale = Quirk.STALE_PROVIDER_ERRNO in self.known
         error = from_errno(
             entry.errno,
             call,

@@ -14,7 +14,7 @@ from .._ffi import constants, ffi, lib
 from ..cq.lane import Transfer
 from ..cq.operation import PARKED
 from ..errors import FabricError, NotSupportedError
-from ..features import Quirk, quirks
+from ..features import Quirk
 from ..flags import Access
 from ..memory import pin
 from .buffers import lend_all
@@ -182,7 +182,7 @@ class Peeks(TaggedReceives):
     ) -> Transfer:
         """fi_trecvmsg with flags, into ``size`` bytes."""
         handle = self._handle
-        if Quirk.PEEK_RECEIVES in quirks(self.info):
+        if Quirk.PEEK_RECEIVES in handle.known:
             detail = f"The provider {self.info.fabric_attr.prov_name} would take FI_PEEK for a receive"
             raise NotSupportedError(constants.FI_ENOSYS, "fi_trecvmsg", detail=detail)
         message, iov = ffi.new("struct fi_msg_tagged *"), ffi.new("struct iovec *", (pins, size))

@@ -225,7 +225,7 @@ class DatagramEndpoint(ConnectionlessEndpoint):
     __slots__ = ()
 
     async def _receive(self, pins: Any, where: tuple[int, ...]) -> Any:
-        if Quirk.TRUNCATES_SILENTLY not in quirks(self.info):
+        if Quirk.TRUNCATES_SILENTLY not in self._handle.known:
             return await super()._receive(pins, where)
         whole = pin(bytearray(self.max_message_size), writable=True)
         got = await super()._receive(whole, where)

@@ -6,6 +6,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ffi import constants
+from ..errors import NotSupportedError
+from ..features import Quirk
 from ..memory import pin
 from .buffers import fill
 from .endpoint import Endpoint
@@ -92,6 +94,7 @@ class TaggedReceives(Endpoint, Receives):
 
         Raises:
             TruncatedMessageError: the message was longer than ``max_bytes``.
+            NotSupportedError: there is an ``ignore``, and the provider is one that loses messages by it (`Quirk`).
             ClosedResourceError: the endpoint is closed.
 
         Man page: fi_tagged (fi_trecv).
@@ -126,6 +129,9 @@ class TaggedReceives(Endpoint, Receives):
         handle = self._handle
         if handle.admits != get_ident():
             raise handle.refuse("fi_trecv")
+        if ignore and Quirk.IGNORE_FORGOTTEN in handle.known:
+            detail = "The provider would lose a message that came before the receive, or one for another: name the tag"
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, "a receive that ignores bits of its tag", detail=detail)
         return (_UNSPEC if source is None else handle.receive_from(source), tag, ignore)
 
 
