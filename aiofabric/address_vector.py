@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AddressVector", "Peer"]
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
+_LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
 
 
@@ -242,8 +243,9 @@ class AddressVector(Resource):
         if self.format == AddressFormat.ADDR_STR:
             if len(address.raw) > _LONGEST_NAME:
                 raise ValueError(f"a text address has at most {_LONGEST_NAME} bytes, not {len(address.raw)}")
-        elif own is not None and own.family == address.family and len(address.raw) != len(own.raw):
-            raise ValueError(f"an address of this domain has {len(own.raw)} bytes, not {len(address.raw)}")
+        elif own is not None and own.family and len(address.raw) != _LENGTHS.get(address.family):
+            lengths = " or ".join(map(str, _LENGTHS.values()))
+            raise ValueError(f"an address of this domain has {lengths} bytes, not {len(address.raw)}, and its family")
         return address
 
     def _lookup(self, native: int) -> Address:

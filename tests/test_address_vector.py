@@ -1,0 +1,92 @@
+"""Address vectors: every way in, the way out, and what the provider keeps under a number."""
+
+from collections.abc import Iterator
+
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric import (
+    Address,
+    AddressVector,
+    AvType,
+    Domain,
+    EndpointType,
+    EpAttr,
+    FabricAttr,
+    Hints,
+)
+from tests.fixtures.peers import skip_without, where
+
+
+@pytest.fixture(params=["tcp;ofi_rxm", "sockets"])
+def domain(request: pytest.FixtureRequest) -> Iterator[Domain]:
+    skip_without(request.param, aiofabric.Caps.MSG)
+    hints = Hints(fabric_attr=FabricAttr(prov_name=request.param), ep_attr=EpAttr(type=EndpointType.RDM))
+    with Domain(aiofabric.getinfo(where(request.param), hints=hints)[0]) as domain:
+        yield domain
+
+
+FIRST = Address.from_ip("127.0.0.1", 7471)
+SECOND = Address.from_ip("127.0.0.1", 7472)
+
+
+def test_every_spelling_of_an_address_is_one_peer(domain: Domain) -> None:
+    with AddressVector(domain) as vector:
+        peer = vector.insert(FIRST)
+        for spelling in (FIRST.raw, "fi_sockaddr_in://127.0.0.1:7471", "fi_sockaddr://127.0.0.1:7471"):
+            assert vector.insert(spelling) is peer
+        assert (len(vector), list(vector)) == (1, [peer])
+        assert FIRST in vector
+        assert peer in vector
+        assert SECOND not in vector
+
+
+@pytest.mark.parametrize("type", [AvType.UNSPEC, AvType.MAP, AvType.TABLE])
+def test_the_provider_gives_back_what_it_was_given(domain: Domain, type: AvType) -> None:
+    with AddressVector(domain, type=type, count=2) as vector:
+        peers = [vector.insert(FIRST), vector.insert(SECOND)]
+        assert [vector.lookup(peer) for peer in peers] == [FIRST, SECOND]
+        assert vector.find(peers[1].native) is peers[1]
+        assert "127.0.0.1:7472" in vector.straddr(peers[1])
+        assert "127.0.0.1:7471" in vector.straddr(FIRST)
+
+
+def test_a_removed_peer_is_no_peer_and_may_come_back(domain: Domain) -> None:
+    with AddressVector(domain) as vector, AddressVector(domain) as other:
+        peer = vector.insert(FIRST)
+        with pytest.raises(ValueError, match="belongs to another address vector"):
+            other.remove(peer)
+        vector.remove(peer)
+        assert FIRST not in vector
+        for call in (vector.remove, vector.lookup):
+            with pytest.raises(ValueError, match="was removed"):
+                call(peer)
+        again = vector.insert(FIRST)
+        assert again is not peer
+        assert vector.lookup(again) == FIRST
+
+
+def test_hosts_and_services_are_looked_up(domain: Domain) -> None:
+    with AddressVector(domain) as vector:
+        peer = vector.insert_service("127.0.0.1", 7471)
+        assert vector.lookup(peer) == FIRST
+        assert vector.insert(FIRST) is peer
+
+
+def test_what_is_no_address_here_is_refused_before_c(domain: Domain) -> None:
+    with AddressVector(domain) as vector:
+        for wrong in ("127.0.0.1:7471", "fi_shm://someone", FIRST.raw[:-1], b"", b"x", bytes(28)):
+            with pytest.raises(ValueError):
+                vector.insert(wrong)
+        assert len(vector) == 0
+
+
+def test_a_closed_vector_says_so(domain: Domain) -> None:
+    vector = AddressVector(domain)
+    peer = vector.insert(FIRST)
+    vector.close()
+    vector.close()
+    for call in (lambda: vector.insert(SECOND), lambda: vector.lookup(peer), lambda: vector.remove(peer)):
+        with pytest.raises(ClosedResourceError):
+            call()
