@@ -19,7 +19,7 @@ NAMES_SENDERS = [name for name in RDM if name != "udp;ofi_rxd"]
 
 async def test_a_receive_takes_what_differs_only_in_ignored_bits(rdm: str) -> None:
     if rdm == "shm" and library_version() < (1, 18):
-        pytest.skip("1.17's shm finds no message by a mask that was there before (smr_match_tagged)")
+        pytest.skip("masks are refused with 1.17's shm")
     async with peers(rdm) as (one, other, there, _):
         for tag in (0x11, 0x12, 0x21, 0xFF00000000000001 >> 1):
             await one.send_tagged(b"%x" % tag, tag, to=there)
@@ -105,6 +105,9 @@ async def test_remote_data_beyond_the_providers_is_refused(rdm: str) -> None:
 async def test_random_cancels_lose_nothing(rdm: str) -> None:
     """Every message arrives once, under its own tag, whoever was cancelled meanwhile."""
     chance = random.Random(5)
+    wanted = [(1, 0), (2, 0), (0, 3)]
+    if rdm == "shm" and library_version() < (1, 18):
+        wanted.pop()  # masks are refused there
     got: list[tuple[int, int]] = []
     cancelled = sent = 0
 
@@ -112,7 +115,7 @@ async def test_random_cancels_lose_nothing(rdm: str) -> None:
         return number.to_bytes(4, "big") * chance.choice((1, 16, 1024))
 
     async def attempt(ep: RdmEndpoint, scope: anyio.CancelScope) -> None:
-        tag, ignore = chance.choice(((1, 0), (2, 0), (0, 3)))
+        tag, ignore = chance.choice(wanted)
         with scope:
             if chance.random() < 0.5:
                 message = await ep.recv_tagged(tag, ignore=ignore, max_bytes=4096)
