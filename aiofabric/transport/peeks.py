@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "Peeks"]
 
 _PEEK, _CLAIM, _DISCARD = constants.FI_PEEK, constants.FI_CLAIM, constants.FI_DISCARD
-_NOTHING = ffi.new("char[1]")  # no provider is asked to look at a NULL
+_NOTHING = bytearray(1)  # no provider is asked to look at a NULL
 Where = tuple[int, ...]
 
 

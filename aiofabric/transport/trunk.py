@@ -39,6 +39,7 @@ _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and wa
 _here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
 _WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
 _WINDOW_LEAST = 1
+_PARTED_MOST = 64  # of the 256 peers that shm knows at most
 _SPARE = 8  # receives that a pool has beyond what its connections were promised
 
 
@@ -190,6 +191,7 @@ class Trunk:
         if self.host:
             self.source.doze = lambda: fall_asleep(self)
         self._users: dict[Peer, int] = {}
+        self._parted: dict[Peer, None] = {}  # that no connection is with any more, the longest parted first
         # Trunks of this loop that talk to each other: shm reads a peer's endpoint of the same process directly, so that
         # a send to a closed one (1.17) and the removal of its address (2.x) crash. Each outlives those that know it.
         self._near: dict[Peer, Trunk] = {}
@@ -258,18 +260,39 @@ class Trunk:
                 self._near[peer] = near
                 near._known += 1
         self._users[peer] = self._users.get(peer, 0) + 1
+        self._parted.pop(peer, None)
         return peer
 
     def part(self, peer: Peer) -> None:
-        """A connection with the peer has ended; with the last one its address goes."""
+        """A connection with the peer has ended; some time after the last one its address goes.
+
+        Not at once: a peer whose connection we cut off may still send, and shm looks up whose message it reads. It
+        crashes where that address is gone.
+        """
         self._users[peer] -= 1
         if not self._users[peer]:
             del self._users[peer]
-            near = self._near.pop(peer, None)
-            if not self.closed:
-                self.handle.forget(peer, number=near is None or not near.closed)
-            if near is not None:
-                near._unknown()
+            self._parted[peer] = None
+            near = self._near.get(peer)
+            if not self.host or self.closed or (near is not None and near._retired):
+                self._lose(peer)
+            elif len(self._parted) > _PARTED_MOST:
+                self._lose(next(iter(self._parted)))
+
+    def _lose(self, peer: Peer) -> None:
+        del self._parted[peer]
+        near = self._near.pop(peer, None)
+        if not self.closed:
+            self.source.drain()
+            self.handle.forget(peer, number=near is None or not near.closed)
+        if near is not None:
+            near._unknown()
+
+    def _lose_near(self, near: Trunk | None = None) -> None:
+        """Lose the parted peers that are trunks of this loop: all, or this one."""
+        for peer in [each for each in self._parted if each in self._near]:
+            if near is None or self._near[peer] is near:
+                self._lose(peer)
 
     def _unknown(self) -> None:
         self._known -= 1
@@ -279,6 +302,9 @@ class Trunk:
     def close(self) -> None:
         """Close the endpoint; its connections are closed first, and trunks of this loop part from it before."""
         self._retired = True
+        self._lose_near()
+        for trunk in [each for each in _here.values() if each.handle.thread == self.handle.thread]:
+            trunk._lose_near(self)
         if not self._known:
             self.endpoint.close()
 
