@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import psutil
 import pytest
 
+from aiofabric import aio
 from aiofabric.channel.connect import HELLO
-from aiofabric.streams import FabricStream, MessageStream, listen_messages, listen_stream
+from aiofabric.streams import listen_messages, listen_stream
+from tests.aio.protocols import Recorder, where
 from tests.faces import peers
 from tests.fixtures.children import Child
 from tests.fixtures.providers import FACES, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import asyncio
+    from collections.abc import Awaitable, Callable, Iterator
 
 LONG = 30.0  # seconds
-FILLED = 2.0  # seconds after which everything that can hold bytes is full
+FULL = HELLO.window - 2 * len(peers.ITEM)  # bytes that a writer has got rid of before it can be blocked
 GROWTH = 8 << 20  # bytes that a process may grow by, for each connection
-
-Stream: TypeAlias = FabricStream | MessageStream
 
 ASYNCIO = ("asyncio", {"use_uvloop": False})
 UVLOOP = ("asyncio", {"use_uvloop": True})
@@ -32,9 +33,11 @@ WRITERS: list[tuple[Any, Any]] = [
     (peers.byte_stream, ASYNCIO),
     (peers.byte_stream, TRIO),
     (peers.message_stream, UVLOOP),
+    (peers.message_stream, TRIO),
     (peers.asyncio_streams, UVLOOP),
     (peers.asyncio_protocol, ASYNCIO),
 ]
+EXPECTED = len(WRITERS) * len(FACES)
 
 
 @pytest.fixture
@@ -50,46 +53,118 @@ def children() -> Iterator[list[Child]]:
         each.close()
 
 
-@pytest.mark.anyio
-@pytest.mark.timeout(120)
-async def test_slow_consumers(children: list[Child]) -> None:
-    me, accepted = psutil.Process(), list[Stream]()
-    everybody = anyio.Event()
-    expected = len(WRITERS) * len(FACES)
+class Reluctant(Recorder):
+    """Paused until somebody wants what has come."""
 
-    async def keep(stream: Stream) -> None:
-        accepted.append(stream)
-        if len(accepted) == expected:
-            everybody.set()
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        transport.pause_reading()
 
-    async def ask() -> list[Any]:
-        for each in children:
-            each.tell("how much?")
-        return [await each.ahear() for each in children]
+    async def read(self, size: int) -> None:
+        self.transport.resume_reading()
+        await self.until(size)
 
-    async with AsyncExitStack() as stack, anyio.create_task_group() as tg:
-        before = me.memory_info().rss
-        for provider in map(require, FACES):
-            of_bytes = await stack.enter_async_context(listen_stream("127.0.0.1", 0, provider=provider))
-            of_messages = await stack.enter_async_context(listen_messages("127.0.0.1", 0, provider=provider))
-            tg.start_soon(of_bytes.serve, keep)
-            tg.start_soon(of_messages.serve, keep)
-            for writer, backend in WRITERS:
-                listener: Any = of_messages if writer is peers.message_stream else of_bytes
-                children.append(Child(writer, listener.address.port, provider, backend=backend))
-        await everybody.wait()
-        await anyio.sleep(FILLED)
-        full = await ask()
-        await anyio.sleep(LONG)
-        later = await ask()
-        assert [sent for sent, _ in later] == [sent for sent, _ in full]
-        assert max(growth for _, growth in later) < GROWTH
-        assert me.memory_info().rss - before < GROWTH * expected
-        assert all(stream.statistics().receive_queued <= HELLO.window for stream in accepted)
-        for stream in accepted:
+
+class Consumers:
+    """Listeners of every face, and the connections that they have accepted and do not read."""
+
+    def __init__(self) -> None:
+        self.channels: list[Any] = []
+        self.reads: list[Callable[[], Awaitable[object]]] = []
+        self.aborts: list[Callable[[], object]] = []
+        self.everybody = anyio.Event()
+
+    def _accepted(self, channel: Any, read: Callable[[], Awaitable[object]], abort: Callable[[], object]) -> None:
+        self.channels.append(channel)
+        self.reads.append(read)
+        self.aborts.append(abort)
+        if len(self.channels) == EXPECTED:
+            self.everybody.set()
+
+    async def _keep(self, stream: Any) -> None:
+        async def read() -> None:
             for _ in range(50):
                 await stream.receive()
-        assert all(after[0] > then[0] for after, then in zip(await ask(), later, strict=True))
-        for stream in accepted:
-            await anyio.aclose_forcefully(stream)
+
+        self._accepted(stream._channel, read, stream._channel.abort)
+
+    async def _keep_reader(self, reader: asyncio.StreamReader, writer: Any) -> None:
+        transport = writer.transport
+        self._accepted(transport._channel, lambda: reader.readexactly(3 << 20), transport.abort)
+
+    def _make_protocol(self) -> Reluctant:
+        protocol = Reluctant()
+
+        def begin(made: asyncio.Future[Any]) -> None:
+            transport = made.result()
+            self._accepted(transport._channel, lambda: protocol.read(3 << 20), transport.abort)
+
+        protocol.made.add_done_callback(begin)
+        return protocol
+
+    async def listen(self, provider: str, stack: AsyncExitStack, tg: anyio.abc.TaskGroup) -> dict[Any, int | None]:
+        """Where each kind of writer finds its reader."""
+        at = ("127.0.0.1", 0)
+        of_bytes = await stack.enter_async_context(listen_stream(*at, provider=provider))
+        of_messages = await stack.enter_async_context(listen_messages(*at, provider=provider))
+        tg.start_soon(of_bytes.serve, self._keep)
+        tg.start_soon(of_messages.serve, self._keep)
+        readers = await aio.start_server(self._keep_reader, *at, provider=provider)
+        protocols = await aio.create_server(self._make_protocol, *at, provider=provider)
+        for server in (readers, protocols):
+            stack.push_async_callback(server.wait_closed)
+            stack.callback(server.close)
+        return {
+            peers.byte_stream: of_bytes.address.port,
+            peers.message_stream: of_messages.address.port,
+            peers.asyncio_streams: where(readers)[1],
+            peers.asyncio_protocol: where(protocols)[1],
+        }
+
+    def abort(self) -> None:
+        for abort in self.aborts:
+            abort()
+
+
+async def report(children: list[Child]) -> tuple[list[int], list[int]]:
+    """Bytes sent by each writer, and by how much the memory of each has grown."""
+    for each in children:
+        each.tell("how much?")
+    answers = [await each.ahear() for each in children]
+    return [sent for sent, _ in answers], [growth for _, growth in answers]
+
+
+async def blocked(children: list[Child]) -> list[int]:
+    """Bytes sent by each writer, once none sends any more."""
+    before: list[int] = []
+    while True:
+        sent, _ = await report(children)
+        if sent == before and min(sent) >= FULL:
+            return sent
+        before = sent
+        await anyio.sleep(0.5)
+
+
+@pytest.mark.anyio
+@pytest.mark.timeout(180)
+async def test_slow_consumers(children: list[Child]) -> None:
+    me, consumers = psutil.Process(), Consumers()
+    async with anyio.create_task_group() as tg, AsyncExitStack() as stack:
+        before = me.memory_info().rss
+        for provider in map(require, FACES):
+            ports = await consumers.listen(provider, stack, tg)
+            children += [Child(writer, ports[writer], provider, backend=backend) for writer, backend in WRITERS]
+        await consumers.everybody.wait()
+        sent = await blocked(children)
+        await anyio.sleep(LONG)
+        later, growth = await report(children)
+        assert later == sent
+        assert max(growth) < GROWTH
+        assert me.memory_info().rss - before < GROWTH * EXPECTED
+        assert all(channel.statistics().receive_queued <= HELLO.window for channel in consumers.channels)
+        for read in consumers.reads:
+            await read()
+        after, _ = await report(children)
+        assert all(now > then for now, then in zip(after, sent, strict=True))
+        consumers.abort()
         tg.cancel_scope.cancel()
