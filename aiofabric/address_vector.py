@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
     from .domain import Domain
 
-__all__ = ["AddressVector", "Peer"]
+__all__ = ["AddressVector", "Peer", "neighbours"]
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
+
+# The open endpoints of this process whose provider must not hear of them once they are closed
+# (Quirk.CLOSED_NEIGHBOUR_CRASHES).
+neighbours: dict[Address, Handle] = {}
 
 
 class Peer:
@@ -76,7 +80,7 @@ class AddressVector(Resource):
     Man page: fi_av.
     """
 
-    __slots__ = ("_natives", "_peers", "domain", "format", "rx_ctx_bits")
+    __slots__ = ("_natives", "_near", "_peers", "domain", "format", "rx_ctx_bits")
 
     def __init__(
         self,
@@ -104,6 +108,7 @@ class AddressVector(Resource):
         self._handle = Handle("AddressVector", out[0], domain._handle)
         self._peers: dict[Address, Peer] = {}
         self._natives: dict[int, Peer] = {}
+        self._near: dict[int, Address] = {}  # which of them are neighbours
 
     @property
     def native(self) -> Any:
@@ -189,11 +194,20 @@ class AddressVector(Resource):
             each.vector = None
 
     def release(self, native: int) -> None:
-        """Give the number of a forgotten peer back to the provider, unless somebody has it again."""
-        if not self.closed and native not in self._natives:
+        """Give the number of a forgotten peer back to the provider, unless somebody has it again.
+
+        That of a neighbour that was closed stays with the provider, until the vector is closed.
+        """
+        if not (self.closed or native in self._natives or self.lost(native)):
+            self._near.pop(native, None)
             rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
             if rc != -constants.FI_EINVAL:  # 2.x's sockets: the peer was never sent to; it is removed all the same
                 check(rc, "fi_av_remove")
+
+    def lost(self, native: int) -> bool:
+        """Whether this is the number of an endpoint that was closed, and the provider would crash on it."""
+        near = self._near.get(native)
+        return near is not None and near not in neighbours
 
     def find(self, native: int | None) -> Peer | None:
         """The peer with this number, as a completion brings it; None for an unknown source."""
@@ -259,6 +273,8 @@ class AddressVector(Resource):
         peer = self._peers.get(address) or self._natives.get(native)  # the provider may see one where bytes differ
         if peer is None:
             peer = self._peers[address] = self._natives[native] = Peer(address, native, self)
+            if address in neighbours:
+                self._near[native] = address
         return peer
 
     def __repr__(self) -> str:

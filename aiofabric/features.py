@@ -79,6 +79,8 @@ class Quirk(Flag):
     """FI_PEEK is taken for a receive, which throws the message away."""
     TRUNCATES_SILENTLY = auto()
     """A message that is longer than its receive loses the rest, and nothing tells of it."""
+    CLOSED_NEIGHBOUR_CRASHES = auto()
+    """A send to an endpoint of the same process that was closed, or the removal of its address, ends the process."""
     IGNORE_FORGOTTEN = auto()
     """A tagged message that came before its receive is matched by another receive's mask: it is lost, or strays."""
 
@@ -165,6 +167,8 @@ _RULES = (
     # 1.17 smr_ep.c, smr_get_tag: what waits for a receive keeps the mask that was in its entry before. Of ten messages
     # that wait, a receive with a mask gets the one whose tag is its own.
     _Rule(Quirk.IGNORE_FORGOTTEN, "shm", before=Version(1, 18)),
+    # smr_util.c: endpoints of one process read each other's memory where it is, and fi_close unmaps it.
+    _Rule(Quirk.CLOSED_NEIGHBOUR_CRASHES, "shm"),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),

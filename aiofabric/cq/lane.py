@@ -37,6 +37,8 @@ Post = tuple["Callable[..., int]", tuple[Any, ...]]
 class LaneOwner(Protocol):
     """The endpoint handle: it can ask the provider to cancel, and say what an error means."""
 
+    @property
+    def native_open(self) -> bool: ...
     def cancel(self, context: Any, /) -> None: ...
     def explain(self, transfer: Transfer, entry: ErrorEntry, /) -> BaseException: ...
 
@@ -70,6 +72,8 @@ class Transfer(Operation):
         """A peer's write used the receive up (FI_RX_CQ_DATA): post it again, from the same slot."""
         assert self.post is not None
         function, args = self.post
+        if not self.owner.owner.native_open:  # what was flushed is read after fi_close; `Lane.end` settles this
+            return
         if rc := function(*args):
             error = from_errno(-rc, self.what, peer=self.owner.name)
             self.owner.home(self)
@@ -99,6 +103,7 @@ class Lane:
         "posted",
         "receives",
         "refused",
+        "shut",
         "source",
         "waiting",
     )
@@ -118,6 +123,7 @@ class Lane:
         self._unparked: list[Waiter] = []  # and who waits for nothing to be parked
         self.in_parked = False
         self.refused = False  # the provider said -FI_EAGAIN to the oldest parked operation
+        self.shut: Callable[[], BaseException] | None = None  # why nothing may be posted any more
 
     def submit(
         self,
@@ -138,13 +144,17 @@ class Lane:
             slot: one that the caller kept, instead of a fresh one.
 
         Raises:
-            FabricError: the provider refused the call; nothing was posted and nothing stays pinned or held.
+            FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and nothing
+                stays pinned or held.
         """
         if slot is None:
             slot = self.source.slots.lend()
         transfer = (kind or Transfer)(what, self, slot, pins, length, held)
         transfer.post = (function, (*args, slot.pointer))
         if self.waiting or len(self.posted) >= self.limit or not self._try(transfer):
+            if self.shut is not None:
+                self._refused(transfer)
+                raise self.shut()
             transfer.move(PARKED)
             if not self.waiting:
                 self.waiting = deque()
@@ -172,16 +182,21 @@ class Lane:
         if rc == -_EAGAIN:
             self.refused = True
             return False
-        source.slots.take_back(transfer.slot)
-        transfer.pins = None
-        transfer.let_go()
+        self._refused(transfer)
         check(rc, transfer.what, peer=self.name)
         return True
+
+    def _refused(self, transfer: Transfer) -> None:
+        self.source.slots.take_back(transfer.slot)
+        transfer.pins = None
+        transfer.let_go()
 
     def retry(self) -> int:
         """Post what is parked, oldest first, as far as there is room; return how many found their way."""
         moved = 0
         self.refused = False
+        if self.shut is not None:
+            self.turn_away(self.shut)
         while self.waiting and len(self.posted) < self.limit:
             transfer = self.waiting[0]
             try:
@@ -313,6 +328,11 @@ class Lane:
             _log.debug(
                 "%s, %d bytes, with %s: abandoned, pinned until it ends", transfer.what, transfer.length, self.name
             )
+
+    def close_off(self, error: Callable[[], BaseException]) -> None:
+        """Nothing may be posted any more: the provider would crash. What is posted stays so. Any thread."""
+        self.limit = 0  # so that `submit` and `retry` come by
+        self.shut = error
 
     def turn_away(self, error: Callable[[], BaseException]) -> None:
         """Settle what is parked: it will not be posted any more."""

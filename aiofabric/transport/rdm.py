@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ffi import constants, ffi, lib
-from ..address_vector import AddressVector, Peer
+from ..address_vector import AddressVector, Peer, neighbours
 from ..cm.door import hurry
 from ..cm.handshake import name_of
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
 from ..cq.reactor import Reactor
-from ..errors import NoProviderError, NotSupportedError, check
+from ..errors import NoProviderError, NotSupportedError, UnreachableError, check
 from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
 from ..memory import pin
@@ -60,12 +61,13 @@ _CAPS = {
 class ConnectionlessHandle(EndpointHandle):
     """An endpoint with its address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("by_peer", "events", "groups", "leaving", "unnumbered", "vector")
+    __slots__ = ("address", "by_peer", "events", "groups", "leaving", "unnumbered", "vector")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.vector = vector
         self.by_peer: dict[Peer, Route] = {}
+        self.address: Address | None = None  # as a neighbour of others
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
         self.leaving: list[Route] = []  # of forgotten peers, while the provider holds operations for them
@@ -83,18 +85,38 @@ class ConnectionlessHandle(EndpointHandle):
             self.vector.check(peer)
             kind = PrefixRoute if prefix_of(self.info) else Route
             route = self.by_peer[peer] = kind(self, peer.native, peer.address)
+            if self.vector.lost(peer.native):
+                route.close_off(partial(_closed_neighbour, peer))
         return route
 
-    def forget(self, peer: Peer, *, number: bool = True) -> None:
-        """No more transfers with ``peer``; its ``number`` goes back to the provider after the last one."""
+    def appear(self, address: Address) -> None:
+        """Become a neighbour, where the provider needs to know; before anybody can have the address."""
+        if Quirk.CLOSED_NEIGHBOUR_CRASHES in quirks(self.info):
+            self.address = address
+            neighbours[address] = self
+
+    def _disappear(self) -> None:
+        """Before fi_close: from now on nobody of this process may send here."""
+        if self.address is None or neighbours.pop(self.address, None) is None:
+            return
+        for other in list(neighbours.values()):
+            assert isinstance(other, ConnectionlessHandle)
+            for peer, route in list(other.by_peer.items()):
+                if peer.address == self.address:
+                    error = partial(_closed_neighbour, peer)
+                    route.close_off(error)
+                    if other.thread == self.thread and not other.source.driver.closed():  # others' loops come to it
+                        route.turn_away(error)
+
+    def forget(self, peer: Peer) -> None:
+        """No more transfers with ``peer``; its number goes back to the provider after the last one."""
         self.vector.check(peer)
         self.vector.forget(peer)
         route = self.by_peer.pop(peer, None)
         if route is not None:
             route.turn_away(self.closed_error)
             self.leaving.append(route)
-        if number:
-            self.unnumbered.append(peer.native)
+        self.unnumbered.append(peer.native)
         self.leaving = [lane for lane in self.leaving if lane.posted]
         busy = {lane.peer for lane in self.leaving}
         for native in [native for native in self.unnumbered if native not in busy]:
@@ -112,8 +134,14 @@ class ConnectionlessHandle(EndpointHandle):
             lane.end(error)
 
     def release(self) -> None:
+        self._disappear()
         self.source.close()
         super().release()
+
+
+def _closed_neighbour(peer: Peer) -> UnreachableError:
+    detail = "It was closed, in this process, and the provider would crash"
+    return UnreachableError(constants.FI_EHOSTUNREACH, "send", peer=peer.address, detail=detail)
 
 
 class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
@@ -160,6 +188,7 @@ class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
             options.apply(handle)
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
+            handle.appear(self.local_address)
             hurry(self.local_address)  # rxm and tcp accept connections below
             options.hear_of_writes(handle)
             if Caps.MSG in info.caps:

@@ -18,6 +18,8 @@ from ..memory import pin
 from .buffers import descriptors, gather, lend, lend_all, lend_rma
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..memory import RemoteRegion
@@ -47,6 +49,10 @@ class Route(Lane):
         self.inject_size = handle.inject_size
         self.untracked = 0  # injected, and no completion has told yet that they have left
         self.unfenced = 0  # those of them behind the last fence
+
+    def close_off(self, error: Callable[[], BaseException]) -> None:
+        self.inject_size = -1  # `inject` leaves it to `post`
+        super().close_off(error)
 
     def inject(self, data: Any, tag: int | None = None) -> bool:
         """Copy a small message into the provider; no completion, no slot. False: `post` is needed.

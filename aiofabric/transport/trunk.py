@@ -284,7 +284,7 @@ class Trunk:
         near = self._near.pop(peer, None)
         if not self.closed:
             self.source.drain()
-            self.handle.forget(peer, number=near is None or not near.closed)
+            self.handle.forget(peer)
         if near is not None:
             near._unknown()
 

@@ -165,6 +165,7 @@ class Endpoint:
     """One lane of an endpoint whose provider is the test: answers to posts, cancels that may complete."""
 
     fid = None
+    native_open = True
 
     def __init__(
         self,

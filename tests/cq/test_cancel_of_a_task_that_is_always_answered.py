@@ -43,6 +43,8 @@ class QuickQueue(ScriptedQueue):
 class Owner:
     """Of a lane on which nothing fails, and nothing can be cancelled."""
 
+    native_open = True
+
     def cancel(self, context: Any) -> None: ...
 
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:

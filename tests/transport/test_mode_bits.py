@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import anyio
 import pytest
 
 import aiofabric
@@ -120,6 +121,20 @@ def test_a_receive_that_cannot_be_posted_again_fails() -> None:
     endpoint.driver.settle_down()
     assert transfer.state is State.SETTLED
     assert isinstance(transfer.error, aiofabric.FabricError)
+    endpoint.close()
+
+
+def test_a_receive_that_was_used_up_as_its_endpoint_closed_is_not_posted_again() -> None:
+    """What the provider flushed is read after fi_close: a post would write to freed memory."""
+    endpoint = Endpoint()
+    endpoint.source.rx_cq_data = True
+    transfer = endpoint.submit("receive")
+    endpoint.native_open = False
+    endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
+    endpoint.driver.settle_down()
+    assert len(endpoint.posted) == 1
+    endpoint.lane.end(lambda: anyio.ClosedResourceError("closed"))
+    assert isinstance(transfer.error, anyio.ClosedResourceError)
     endpoint.close()
 
 
