@@ -14,7 +14,7 @@ from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError, FabricError, TruncatedMessageError, from_errno
 from ..features import Quirk, quirks
-from ..flags import Access, Mode
+from ..flags import Access, Caps, Mode
 from ..observe import ended
 from ..regions import MemoryHome
 from .buffers import lend
@@ -57,7 +57,7 @@ class EndpointHandle(MemoryHome):
 
     __slots__ = (
         "_native", "admits", "checkpoint", "gone", "info", "inject_size", "known", "max_size", "on_release", "orphans",
-        "own", "pool", "refills", "remote_writes", "rx", "source", "tx",
+        "own", "pool", "reaches_memory", "refills", "remote_writes", "rx", "source", "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -89,6 +89,7 @@ class EndpointHandle(MemoryHome):
         self.refills: set[Transfer] = set()
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
+        self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
         self.admits = 0
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None

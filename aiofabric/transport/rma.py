@@ -47,6 +47,7 @@ class Rma(Resource):
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            NotSupportedError: the endpoint was opened without `Caps.RMA`.
             RemoteAccessError, FabricConnectionError: the peer refused. The tcp provider ends the connection
                 then, on both sides, and does not say why.
 
@@ -80,6 +81,7 @@ class Rma(Resource):
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            NotSupportedError: the endpoint was opened without `Caps.RMA`.
             RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write has often been reported
                 as complete by the time the peer refuses it.
 

@@ -153,8 +153,13 @@ class Route(Lane):
     def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
         """Post a read or write of a peer's memory, or park it in order.
 
+        Raises:
+            NotSupportedError: the endpoint has no FI_RMA.
+
         Man page: fi_rma (fi_read, fi_write, fi_writedata, fi_readmsg, fi_writemsg).
         """
+        if not self.handle.reaches_memory:
+            require(Caps.RMA, self.handle.info)
         if flags:
             return self._post_rma_message(what, pins, remote, remote_data, flags)
         size = len(pins)

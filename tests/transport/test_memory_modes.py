@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +32,9 @@ from aiofabric import (
 from aiofabric._ffi import constants, ffi, lib
 from aiofabric.memory import pin
 from aiofabric.regions import RegionTable
+from tests.fixtures.children import run_in_child
 from tests.fixtures.loops import LOOPS
-from tests.fixtures.peers import peers
+from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.providers import Pair
 from tests.fixtures.registrations import want_of_memory
 from tests.fixtures.sides import Open
@@ -359,6 +361,51 @@ async def test_what_the_provider_would_ignore_is_refused(flag: OpFlags) -> None:
                 with pytest.raises(NotSupportedError, match=f"{missing}.*shm.*does not have it"):
                     await call()
             assert one.statistics().sends == 0
+
+
+@anyio_test
+@one_loop
+@pytest.mark.exercises("FI_FENCE")
+async def test_a_fenced_send_comes_after_what_was_written_before() -> None:
+    async with peers("sockets", Caps.MSG | Caps.RMA | Caps.FENCE) as (one, other, peer, _):
+        memory = bytearray(1 << 20)
+        with other.domain.register(memory, access=BOTH) as region, anyio.fail_after(8):
+            for n in range(1, 4):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(partial(one.write, bytes([n]) * len(memory), region.remote, to=peer))
+                    await anyio.lowlevel.checkpoint()
+                    tasks.start_soon(partial(one.send, b"written", to=peer, flags=OpFlags.FENCE))
+                    assert await other.recv() == b"written"
+                    assert memory == bytes([n]) * len(memory)
+
+
+@pytest.mark.parametrize("provider", ["shm", "sm2", "tcp;ofi_rxm"])
+def test_the_crash_of_remote_memory_where_there_are_no_such_calls_is_fenced(provider: str) -> None:
+    """sm2 has no FI_RMA, and fi_write dereferences NULL there."""
+    skip_without(provider, Caps.MSG)
+    ended = run_in_child(
+        """
+        import sys
+
+        import anyio
+        from aiofabric import Caps, NotSupportedError, RemoteRegion
+        from tests.fixtures.peers import peers
+
+        async def main():
+            remote = RemoteRegion(0, 0, 1)
+            async with peers(sys.argv[1], Caps.MSG) as (one, _, peer, _):
+                for call in (one.write(b"x", remote, to=peer), one.read(remote, to=peer)):
+                    try:
+                        await call
+                    except NotSupportedError as error:
+                        print(error)
+
+        anyio.run(main)
+        """,
+        provider,
+    )
+    assert ended.status == 0, ended.err
+    assert ended.out.count("FI_RMA") == ended.out.count("does not have it") == 2
 
 
 @anyio_test
