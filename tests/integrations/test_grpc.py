@@ -191,7 +191,8 @@ async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any, face: str) -> 
 async def test_a_deadline_ends_a_stream_on_both_sides(stubs: Any, face: str) -> None:
     async with serving(stubs, face) as (service, stub, data):
         await stub.Unary(data())  # connects: the time is for the call alone
-        with pytest.raises((asyncio.TimeoutError, GRPCError)):
+        # AssertionError: grpclib's own, where the server's end of the deadline comes first and within a message.
+        with pytest.raises((asyncio.TimeoutError, GRPCError, AssertionError)):
             await stub.Forever(data(content=bytes(PIECE)), timeout=0.5)
         await asyncio.wait_for(service.cancelled.wait(), 5)
         assert (await stub.Unary(data(count=1))).count == 1
