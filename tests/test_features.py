@@ -18,6 +18,7 @@ from aiofabric import (
     library_version,
 )
 from aiofabric.features import describe, has, quirks, require
+from tests.fixtures.children import run_in_child
 
 
 def offer(provider: str, kind: EndpointType) -> Info:
@@ -74,6 +75,33 @@ def test_tagged_messages_on_connections_are_fenced_where_they_crash() -> None:
             require(Caps.TAGGED, info.duplicate())
     else:
         require(Caps.TAGGED, info.duplicate())
+
+
+def test_a_connection_that_asks_for_tagged_messages_never_meets_the_crash() -> None:
+    """What is connected then stands on FI_EP_RDM, or on a provider that does not crash."""
+    ended = run_in_child("""
+        import anyio
+        from aiofabric import Caps, Hints, connect, listen
+        from aiofabric.features import Quirk, quirks
+
+        async def main():
+            hints = Hints(caps=Caps.MSG | Caps.TAGGED)
+            async with listen("127.0.0.1", 0, provider="tcp", hints=hints) as listener:
+                with anyio.fail_after(8):
+                    async with anyio.create_task_group() as tasks:
+
+                        async def accept():
+                            async with await (await listener.accept_request()).accept() as end:
+                                print((await end.recv()).decode())
+
+                        tasks.start_soon(accept)
+                        async with await connect(listener.address, provider="tcp", hints=hints) as end:
+                            assert Quirk.TAGGED_MSG_CRASHES not in quirks(end.info)
+                            await end.send(b"done")
+
+        anyio.run(main)
+    """)
+    assert (ended.status, ended.out.strip()) == (0, "done"), ended.err
 
 
 @pytest.mark.parametrize(
