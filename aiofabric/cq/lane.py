@@ -39,7 +39,7 @@ class LaneOwner(Protocol):
 
     @property
     def native_open(self) -> bool: ...
-    def cancel(self, context: Any, /) -> None: ...
+    def cancel(self, context: Any, /) -> object: ...
     def explain(self, transfer: Transfer, entry: ErrorEntry, /) -> BaseException: ...
 
 
@@ -259,7 +259,7 @@ class Lane:
         if transfer.state is POSTED:
             source.look()
         try:
-            if transfer.state is not SETTLED:
+            if transfer.state is POSTED or transfer.state is PARKED:
                 waiter = source.driver.create_waiter()
 
                 def wake(_: Operation) -> None:
@@ -293,6 +293,8 @@ class Lane:
         if transfer.state is SETTLED:
             if transfer.error is None and transfer.orphaned is not None:
                 transfer.orphaned(transfer)
+            return True
+        if transfer.state is ABANDONED:  # dismissed already
             return True
         if transfer.state is PARKED:
             self.waiting.remove(transfer)
@@ -333,6 +335,14 @@ class Lane:
         """Nothing may be posted any more: the provider would crash. What is posted stays so. Any thread."""
         self.limit = 0  # so that `submit` and `retry` come by
         self.shut = error
+
+    def dismiss(self, transfer: Transfer, error: BaseException) -> None:
+        """Answer who waits for a posted operation; it stays pinned until the provider is done with it."""
+        notify = transfer.notify
+        transfer.error = error
+        self._abandon(transfer)
+        if notify is not None:
+            notify(transfer)
 
     def turn_away(self, error: Callable[[], BaseException]) -> None:
         """Settle what is parked: it will not be posted any more."""

@@ -57,7 +57,7 @@ class EndpointHandle(MemoryHome):
 
     __slots__ = (
         "_native", "admits", "checkpoint", "gone", "info", "inject_size", "known", "max_size", "on_release", "orphans",
-        "own", "pool", "reaches_memory", "refills", "remote_writes", "rx", "source", "tx",
+        "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx", "source", "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -87,6 +87,7 @@ class EndpointHandle(MemoryHome):
         self.remote_writes: RemoteWriteQueue | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
         self.refills: set[Transfer] = set()
+        self.private: set[Transfer] = set()  # receives into memory of ours
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
@@ -161,9 +162,10 @@ class EndpointHandle(MemoryHome):
     def closed_error(self) -> BaseException:
         return ClosedResourceError(f"this {self.what} was closed while the operation was in flight")
 
-    def cancel(self, context: Any) -> None:
-        """fi_cancel: ask for the operation of this slot to end."""
-        lib.fi_cancel(self.native, context)
+    def cancel(self, context: Any) -> int:
+        """fi_cancel: ask for the operation of this slot to end. -FI_ENOSYS says that it never will; else ignore it."""
+        rc: int = lib.fi_cancel(self.native, context)
+        return rc
 
     def flushed(self, code: int) -> bool:
         """Whether an operation failed only because the connection ended, or because it was asked to."""
@@ -184,9 +186,13 @@ class EndpointHandle(MemoryHome):
         """A message was left behind by a cancelled receive: the oldest posted one that it fits would wait past it."""
         for transfer in self.rx.posted:
             if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits(where_of(transfer)):
-                self.refills.add(transfer)
-                self.cancel(transfer.slot.pointer)
-                self.source.touch()
+                if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
+                    self.refills.add(transfer)
+                    self.source.touch()
+                elif transfer in self.private:
+                    self.rx.dismiss(transfer, Refill())
+                else:  # the caller's memory, which the provider would write to after the answer
+                    continue
                 return
 
     def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:

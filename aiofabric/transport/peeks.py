@@ -86,7 +86,7 @@ class Claim:
         if self._leftover is not None:
             self._take()
         else:
-            await self._finish(_NOTHING, _CLAIM | _DISCARD)
+            await self._finish(pin(_NOTHING), _CLAIM | _DISCARD)
 
     def _take(self) -> Slot | None:
         if self._slot is None and self._leftover is None:
@@ -135,7 +135,7 @@ class Peeks(TaggedReceives):
         leftover = self._left(where)
         if leftover is not None:
             return _told(leftover)
-        got = await self._answer(self._look(where, _NOTHING, _PEEK))
+        got = await self._answer(self._look(where, pin(_NOTHING), _PEEK))
         return None if got is None else self._envelope(got, source)
 
     async def claim_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Claim | None:
@@ -150,7 +150,7 @@ class Peeks(TaggedReceives):
         if leftover is not None:
             self._stash.remove(leftover)
             return Claim(self, where, _told(leftover), None, leftover)
-        transfer = self._look(where, _NOTHING, _PEEK | _CLAIM, kind=_Reserving)
+        transfer = self._look(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
         transfer.orphaned = partial(self._receive_claimed, where)
         got = await self._answer(transfer)
         return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)

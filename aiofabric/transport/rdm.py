@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._ffi import constants, ffi, lib
+from .._ffi import constants, lib
 from ..address_vector import AddressVector, Peer, neighbours
 from ..cm.door import hurry
 from ..cm.handshake import name_of
@@ -24,13 +24,12 @@ from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
 from ..memory import pin
 from .atomic import Atomic
-from .buffers import fill
 from .collective import Collective
 from .discover import find
 from .endpoint import Endpoint
 from .handle import EndpointHandle
 from .inbox import truncated
-from .messages import Message, Messages
+from .messages import Messages
 from .multicast import Multicast
 from .names import own_name, sweep
 from .options import EndpointOptions
@@ -253,17 +252,14 @@ class DatagramEndpoint(ConnectionlessEndpoint):
 
     __slots__ = ()
 
-    async def _receive(self, pins: Any, where: tuple[int, ...]) -> Any:
+    async def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Any:
         if Quirk.TRUNCATES_SILENTLY not in self._handle.known:
-            return await super()._receive(pins, where)
+            return await super()._receive(pins, where, private=private)
         whole = pin(bytearray(self.max_message_size), writable=True)
-        got = await super()._receive(whole, where)
-        size = len(got) if isinstance(got, Message) else got.length
-        if size > len(pins):
-            raise truncated(size, len(pins))
-        if not isinstance(got, Message):
-            fill(pins, ffi.buffer(whole), size)
-        return got
+        message = await super()._receive(whole, where, private=True)
+        if len(message) > len(pins):
+            raise truncated(len(message), len(pins))
+        return message
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
+from ..cq.operation import State
 from ..errors import FabricConnectionResetError
 from ..flags import Access
 from ..memory import pin
@@ -189,11 +190,9 @@ class Receives(Resource):
     async def _recv_direct(self, max_bytes: int | None) -> Message:
         if max_bytes is None:
             raise TypeError("this endpoint has no pool (recv_size=None): say how many bytes, recv(max_bytes)")
-        buffer = bytearray(max_bytes)
-        got = await self._receive(pin(buffer, writable=True), self._handle.any_message)
-        if isinstance(got, Message):
-            return got
-        return self._annotated(memoryview(buffer)[: got.length], got)
+        room = pin(bytearray(max_bytes), writable=True)
+        message: Message = await self._receive(room, self._handle.any_message, private=True)
+        return message
 
     async def _recv_into_direct(self, pins: Any) -> int:
         got = await self._receive(pins, self._handle.any_message)
@@ -203,10 +202,11 @@ class Receives(Resource):
         length: int = got.length
         return length
 
-    async def _receive(self, pins: Any, where: tuple[int, ...]) -> Any:
+    async def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Any:
         """Receive into ``pins``: the settled transfer, or a message that an earlier, cancelled receive got.
 
-        ``where`` is the source, and for tagged messages the tag and what of it to ignore.
+        ``where`` is the source, and for tagged messages the tag and what of it to ignore. With ``private`` nobody
+        else looks at ``pins``: a receive may be left behind there, and the answer is always the message.
         """
         handle = self._handle
         if handle.checkpoint is not None:
@@ -233,15 +233,20 @@ class Receives(Resource):
             function = getattr(lib, what)
             transfer = handle.rx.submit(what, function, args, pins, len(pins), held)
             transfer.orphaned = partial(self._keep, pins, len(where) > 1)
+            if private:
+                handle.private.add(transfer)
             try:
                 await handle.rx.outcome(transfer)
             except Refill:
+                if transfer.state is State.ABANDONED:
+                    pins = pin(bytearray(len(pins)), writable=True)
                 continue
             finally:
                 handle.refills.discard(transfer)
+                handle.private.discard(transfer)
             # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
             if len(where) == 1 or not (transfer.tag ^ where[1]) & ~where[2]:
-                return transfer
+                return self._annotated(contents(pins, transfer.length), transfer) if private else transfer
             self._keep(pins, True, transfer)
 
     def _room(self, buffer: Any) -> Any:

@@ -102,9 +102,9 @@ class TaggedReceives(Endpoint, Receives):
         size = max_bytes if max_bytes is not None else self.recv_size
         if size is None:
             raise TypeError("this endpoint was opened with recv_size=None: say how many bytes, max_bytes=")
-        buffer = bytearray(size)
-        got = await self._receive(pin(buffer, writable=True), self._where(tag, ignore, source))
-        return got if isinstance(got, Message) else self._annotated(memoryview(buffer)[: got.length], got)
+        room = pin(bytearray(size), writable=True)
+        message: Message = await self._receive(room, self._where(tag, ignore, source), private=True)
+        return message
 
     async def recv_tagged_into(self, buffer: Any, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope:
         """Receive the next message whose tag matches into ``buffer``, without a copy; otherwise as `recv_tagged`.

@@ -230,3 +230,29 @@ async def test_sending_to_groups_by_default_would_read_a_peers_number_as_a_point
     with pytest.raises((ValueError, aiofabric.NoProviderError)):
         async with aiofabric.open_endpoint(DGRAM, "127.0.0.1", provider="udp", hints=hints):
             pass
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["before", "meanwhile"])
+async def test_what_an_abandoned_receive_got_goes_to_the_next_one(waiting: bool) -> None:
+    """udp cannot cancel: the receive that was left stays posted, and takes the message."""
+    got: list[bytes] = []
+
+    async def receive(ep: DatagramEndpoint) -> None:
+        got.append(await ep.recv(100))
+
+    async with pair(recv_size=None, cancel_grace=0) as (one, other, there, _):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(receive, other)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        assert other.statistics().abandoned == 1
+        with anyio.fail_after(10):
+            for number in range(3):
+                async with anyio.create_task_group() as tasks:
+                    if waiting:
+                        tasks.start_soon(receive, other)
+                        await anyio.wait_all_tasks_blocked()
+                    await one.send(b"%d" % number, to=there)
+                    if not waiting:
+                        tasks.start_soon(receive, other)
+    assert got == [b"0", b"1", b"2"]
