@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Iterator
 
-LONG = 30.0  # seconds
+LONG = float(os.environ.get("AIOFABRIC_SLOW_SECONDS", "5"))  # AIOFABRIC_SLOW_SECONDS=30 for the long one
 FULL = HELLO.window - 2 * len(peers.ITEM)  # bytes that a writer has got rid of before it can be blocked
 GROWTH = 8 << 20  # bytes that a process may grow by, for each connection
 
