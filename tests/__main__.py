@@ -1,21 +1,22 @@
 """The whole suite on every libfabric at hand, as one pytest run: ``python -m tests [pytest's arguments]``.
 
-xdist's ``--dist each`` runs every test in every environment it is given: here one process per libfabric,
-side by side. A crash in one of them is a failed test that is named, and ends the run: what may crash
-belongs in a child process of the test.
+xdist's ``--dist each`` runs every test in every environment it is given: here two processes per libfabric, side by
+side, which share the files (fixtures/shares.py). A crash in one of them is a failed test that is named, and ends the
+run: what may crash belongs in a child process of the test.
 """
 
 import sys
 
 import pytest
 
-from tests.fixtures.libraries import libraries
+from tests.fixtures.libraries import SHARE, SHARES, libraries
 
 
 def main() -> int:
     environments = [
-        f"--tx=popen//id={name}" + (f"//env:AIOFABRIC_LIBFABRIC={path}" if path else "")
+        f"--tx=popen//id={name}-{share}//env:{SHARE}={share}" + (f"//env:AIOFABRIC_LIBFABRIC={path}" if path else "")
         for name, path in libraries().items()
+        for share in SHARES
     ]
     return pytest.main(["--dist=each", "--max-worker-restart=0", *environments, *sys.argv[1:]])
 
