@@ -120,6 +120,22 @@ class Listener(Resource):
         return self._handle.address()
 
     @property
+    def fabric_address(self) -> Address:
+        """The raw address of the endpoint that listens, in the provider's own format, for ``connect(..., raw=True)``.
+
+        Where the provider has connections of its own it is ``address``. Elsewhere `address` is a port of the kernel's
+        TCP, and this the address of a connectionless endpoint, which answers from the first time that it is asked for
+        here; a provider that wakes nobody (shm) is then looked at all the time, some 200 times a second.
+
+        Raises:
+            FabricError: (FI_EADDRINUSE) another listener of this loop is found there: they share the endpoint. One with
+                a ``domain=`` of its own has an address of its own.
+            ClosedResourceError: the listener is closed.
+        """
+        self._handle.check_open()
+        return self._handle.fabric_address()
+
+    @property
     def settings(self) -> EndpointSettings:
         """Options of the passive endpoint, and the provider's own backlog (fi_getopt, fi_control)."""
         return EndpointSettings(self._handle, self.info)

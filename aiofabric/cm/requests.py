@@ -65,6 +65,10 @@ class RequestQueue(Handle, ABC):
     def address(self) -> Address:
         """Where it listens."""
 
+    def fabric_address(self) -> Address:
+        """And under which address of the provider's own."""
+        return self.address()
+
     @abstractmethod
     def refuse(self, request: ConnectionRequest, data: bytes) -> None:
         """Tell the peer so."""

@@ -63,6 +63,6 @@ class Bell:
 def fall_asleep(trunk: Trunk) -> bool:
     """Tell all peers that nobody looks any more; False while something needs our looks all the same."""
     links = trunk.links.values()
-    if trunk.source.parked or any(lane.posted for each in (trunk.handle, *links) for lane in each.routes):
+    if trunk.busy or trunk.source.parked or any(lane.posted for each in (trunk.handle, *links) for lane in each.routes):
         return False
     return all(link.dormant and link.bell.tell() for link in links)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..address import Address, split_uri
 from ..cm.handshake import check_param
 from ..cm.listener import Listener, PassiveHandle
 from ..cm.requests import MAX_PARAM
@@ -35,7 +36,6 @@ from .virtual import VirtualListenerHandle, accept_virtual, connect_virtual
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ..address import Address
     from ..cm.requests import ConnectionRequest
     from ..domain import Domain
 
@@ -50,6 +50,7 @@ async def connect(
     domain: Domain | None = None,
     param: Any = b"",
     reservation: Reservation | None = None,
+    raw: bool = False,
     hints: Hints | None = None,
     **options: Any,
 ) -> MessageEndpoint:
@@ -57,12 +58,14 @@ async def connect(
 
     Args:
         node: host name (its addresses are tried in turn), numeric address, ``fi_sockaddr://host:port`` (then without
-            service), or an `Address`.
+            service), an `Address`, or the text of one, such as ``fi_shm://...``.
         service: port number or service name.
         provider: by name, such as ``"tcp"`` or ``"shm"``; by default the first that reaches the node.
         domain: open the endpoint on this domain instead of one that the loop's endpoints share.
         param: private data for the listener, at most 256 bytes.
         reservation: connect from this address; it is used up.
+        raw: ``node`` is the listener's ``fabric_address``, which looks like its ``address`` where both are IP
+            addresses; other formats are never anything else.
         hints: further wishes (`Hints`).
         options: see `EndpointOptions`: ``recv_size``, ``recv_count``, ``cancel_grace``, ``waiting``, ``busy_poll``.
 
@@ -79,11 +82,16 @@ async def connect(
     """
     chosen = EndpointOptions(**options)
     data = check_param(param, MAX_PARAM)
+    if isinstance(node, str) and "://" in node and (raw or split_uri(node) is None):
+        node = Address.from_str(node)
+    if raw and not isinstance(node, Address):
+        raise TypeError(f"a raw address is an Address, or its text, not {node!r}")
+    raw = raw or (isinstance(node, Address) and not node.family)
     domain, hints = chosen.home(domain), _at(reservation, chosen.complete(hints))
     failure: FabricError | None = None
     for place in [(node, service)] if reservation is not None else await places(node, service):
         try:
-            return await _connect(*place, provider, domain, hints, chosen, data, reservation)
+            return await _connect(*place, provider, domain, hints, chosen, data, reservation, raw)
         except (FabricConnectionRefusedError, UnreachableError, FabricTimeoutError, NoProviderError) as error:
             if isinstance(error, FabricConnectionRefusedError) and error.param:  # somebody's answer
                 raise
@@ -101,12 +109,13 @@ async def _connect(
     chosen: EndpointOptions,
     data: bytes,
     reservation: Reservation | None,
+    raw: bool,
 ) -> MessageEndpoint:
     info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints)
     with span("connect", peer=info.dest_addr or node, provider=info.fabric_attr.prov_name):
         if info.ep_attr.type != EndpointType.MSG:
             chosen.check_virtual(info.fabric_attr.prov_name)
-            return await connect_virtual(info, node, service, domain, chosen, data)
+            return await connect_virtual(info, node, service, domain, chosen, data, raw=raw)
         if reservation is not None:
             info.native.handle = reservation.native
         endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr, "connect")

@@ -12,7 +12,7 @@ from anyio import getaddrinfo, to_thread
 
 from .._ffi import is_loaded
 from ..address import Address, split_uri
-from ..flags import Caps, EndpointType, GetInfoFlags
+from ..flags import AddressFormat, Caps, EndpointType, GetInfoFlags
 from ..info import Hints, Info, getinfo
 from ..info.discovery import check_port, offers
 
@@ -56,7 +56,10 @@ async def find(
 async def _first(
     node: str | Address | None, service: str | int | None, wanted: Hints, caps: Caps, passive: bool
 ) -> Info | None:
-    ask = partial(resolve, node, service, passive=passive, call=offers)
+    async def ask(wanted: Hints) -> list[Info]:
+        found = await resolve(node, service, wanted, passive=passive, call=offers)
+        return [info for info in found if _understands(info, node)]
+
     found = [] if wanted.caps else await ask(replace(wanted, caps=caps))
     found = found or await ask(wanted)
     if not wanted.fabric_attr.prov_name:
@@ -65,6 +68,13 @@ async def _first(
         return None
     _classify(found[0], wanted)
     return found[0]
+
+
+def _understands(info: Info, node: str | Address | None) -> bool:
+    """Whether a text address is of the provider's own kind: sm2 would take shm's."""
+    if not isinstance(node, Address) or node.format != AddressFormat.ADDR_STR or info.src_addr is None:
+        return True
+    return str(info.src_addr).partition("://")[0] == str(node).partition("://")[0]
 
 
 def _classify(info: Info, wanted: Hints) -> None:
@@ -102,7 +112,8 @@ async def find_connectable(
     if hints is not None and hints.caps:
         hints = replace(hints, caps=hints.caps | Caps.TAGGED)
     unconnected = _complete(hints, EndpointType.RDM, provider, domain)
-    info = await _first(None, None, unconnected, tagged, False)
+    raw = node if isinstance(node, Address) and not node.family else None  # of one provider's format
+    info = await _first(raw, None, unconnected, tagged, False)
     if info is None:  # ask once more, for the reasons
         for_both = unconnected if for_sure == EndpointType.RDM else wanted
         return (await resolve(node, service, for_both, passive=passive))[0]

@@ -8,20 +8,21 @@ for a thousand connections as for one. Credits keep every sender within what its
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._ffi import constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError, check
 from ..features import Quirk, quirks
-from ..flags import AvType, Caps
+from ..flags import AddressFormat, AvType, Caps
 from .bell import fall_asleep
+from .hail import AT_ONCE, HAIL_SIZE, Hails
 from .options import EndpointOptions
 from .rdm import RdmEndpoint
-from .wire import DIRECT, EVERY_BIT, ID, POOL, TAG_BITS, host_mark
+from .wire import DIRECT, EVERY_BIT, HAIL_POOL, ID, POOL, TAG_BITS, host_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ..address_vector import Peer
     from ..cq.queue import Entry, ErrorEntry
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from ..info import Info
     from .link import LinkHandle
 
-__all__ = ["Trunk", "TrunkParcel", "TrunkPool", "borrow_trunk"]
+__all__ = ["Trunk", "TrunkParcel", "TrunkPool", "borrow_trunk", "one_host"]
 
 _EAGAIN = constants.FI_EAGAIN
-_POOLS_MOST = 16
+_POOLS_MOST = HAIL_POOL
 _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
 _here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
 _WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
@@ -91,14 +92,20 @@ class TrunkParcel:
         return self.memory[: self.length]
 
 
+class Taker(Protocol):
+    """What messages of a pool are for."""
+
+    def arrived(self, parcel: TrunkParcel, tag: int, /) -> None: ...
+
+
 class TrunkPool:
     """Receives of one size, shared by the connections that asked for it. Grows with their number."""
 
-    def __init__(self, trunk: Trunk, number: int, size: int) -> None:
+    def __init__(self, trunk: Trunk, number: int, size: int, links: Mapping[int, Taker]) -> None:
         self.trunk = trunk
         self.number = number
         self.size = size
-        self.links = trunk.links
+        self.links = links
         self.promised = 0  # messages that connections may hold at once
         self.count = 0
         self.posted = 0
@@ -184,10 +191,11 @@ class Trunk:
         self.fid = self.handle.fid
         self.source = self.handle.source
         self.links: dict[int, LinkHandle] = {}
-        self.host = 0 if Caps.REMOTE_COMM in info.caps else host_mark()
+        self.host = host_mark() if one_host(info) else 0
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
         self._pools: dict[int, TrunkPool] = {}
+        self._hails: tuple[Hails, TrunkPool] | None = None
         if self.host:
             self.source.doze = lambda: fall_asleep(self)
         self._users: dict[Peer, int] = {}
@@ -207,6 +215,10 @@ class Trunk:
             _here.pop(self._raw, None)
             for pool in self._pools.values():
                 pool.end()
+            if self._hails is not None:
+                hails, pool = self._hails
+                hails.end()
+                pool.end()
             release()
 
         self.handle.on_release = released
@@ -215,6 +227,21 @@ class Trunk:
     def closed(self) -> bool:
         """Whether the endpoint is closed, and its connections with it."""
         return self.handle.closed
+
+    @property
+    def hails(self) -> Hails:
+        """Questions and answers by raw address; nothing is posted for them before there is a use."""
+        if self._hails is None:
+            hails = Hails(self)
+            pool = TrunkPool(self, HAIL_POOL, HAIL_SIZE, {0: hails})
+            pool.promise(AT_ONCE)
+            self._hails = hails, pool
+        return self._hails[0]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question or an answer may come, of which nothing tells where the provider wakes nobody."""
+        return self._hails is not None and self._hails[0].busy
 
     def pool(self, size: int) -> TrunkPool:
         """The receives of this size; when there are many sizes already, those of the next larger one."""
@@ -225,7 +252,7 @@ class Trunk:
                 if not fitting:
                     raise ValueError(f"connections of one domain have {_POOLS_MOST} different recv_size at most")
                 return self._pools[min(fitting)]
-            pool = self._pools[size] = TrunkPool(self, len(self._pools), size)
+            pool = self._pools[size] = TrunkPool(self, len(self._pools), size, self.links)
         return pool
 
     def window(self, wanted: int) -> int:
@@ -307,6 +334,14 @@ class Trunk:
             trunk._lose_near(self)
         if not self._known:
             self.endpoint.close()
+
+
+def one_host(info: Info) -> bool:
+    """Whether the provider stays within its host: its addresses are texts, and it claims no more (FI_REMOTE_COMM).
+
+    1.17's rxm, rxd and shm claim nothing about either unless they are asked.
+    """
+    return info.addr_format == AddressFormat.ADDR_STR and Caps.REMOTE_COMM not in info.caps
 
 
 def borrow_trunk(

@@ -7,6 +7,7 @@ that socket stays beside the connection, because its end is how a peer's end is 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
@@ -19,10 +20,9 @@ from ..cm.rendezvous import Rendezvous
 from ..cm.requests import ConnectionRequest, RequestQueue
 from ..cq.reactor import Reactor
 from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError
-from ..flags import Caps
 from .connected import MessageEndpoint
 from .link import LinkHandle, LinkRoute
-from .trunk import borrow_trunk
+from .trunk import borrow_trunk, one_host
 from .wire import FrameKind, Hello
 
 if TYPE_CHECKING:
@@ -198,17 +198,25 @@ async def connect_virtual(
     domain: Domain | None,
     options: EndpointOptions,
     param: bytes,
+    *,
+    raw: bool,
 ) -> VirtualEndpoint:
-    """Connect over the provider of ``info`` to a virtual listener at a host and port; see `connect`."""
+    """Connect over the provider of ``info``, to a host and port or to a raw address; see `connect`."""
     if domain is not None:
         domain._handle.check_open()
-    line = Line(await dial(*_place(node, service)), Reactor.current().driver)
-    try:
-        endpoint = VirtualEndpoint(info, domain, options)
-    except BaseException:
-        line.close()
-        raise
-    await endpoint._connect_over(line, param)
+    with ExitStack() as borrowed:
+        if raw:
+            assert isinstance(node, Address)
+            trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+            borrowed.callback(give_back)
+            node, service = await trunk.hails.ask(node)
+        line = Line(await dial(*_place(node, service)), Reactor.current().driver)
+        try:
+            endpoint = VirtualEndpoint(info, domain, options)
+        except BaseException:
+            line.close()
+            raise
+        await endpoint._connect_over(line, param)
     return endpoint
 
 
@@ -253,13 +261,17 @@ class VirtualListenerHandle(RequestQueue):
     async def open(self, node: str | Address | None, service: str | int | None) -> None:
         """Listen at a host and port; by default on all interfaces if the provider reaches other hosts."""
         node, service = _place(node, service)
-        if node is None and Caps.REMOTE_COMM not in self.trunk.info.caps:
+        if node is None and one_host(self.trunk.info):
             node = _LOOPBACK
         self.rendezvous = await Rendezvous.open(node, service, self.source.driver, self._request, self.cut_off)
 
     def address(self) -> Address:
         assert self.rendezvous is not None
         return self.rendezvous.address
+
+    def fabric_address(self) -> Address:
+        self.trunk.hails.answer_for(self)
+        return self.trunk.endpoint.local_address
 
     def _request(self, line: Line, frame: Frame) -> None:
         hello = Hello.unpack(frame.body)
@@ -281,5 +293,7 @@ class VirtualListenerHandle(RequestQueue):
         request.line.close()
 
     def release_native(self) -> None:
+        if self.trunk.busy:
+            self.trunk.hails.retire(self)
         if self.rendezvous is not None:
             self.rendezvous.close()

@@ -6,7 +6,8 @@ A tag has 47 bits, because there are providers with 48 (cxi):
     credits   8   messages that the sender of this one has taken meanwhile: so many more may come
     sequence  8   of the connection's messages: large ones may complete after small ones that left later (rxm)
     pool      4   which receives of the peer it is for, by size
-    kind      2   a message, credits alone, or the length of a message that was too long to send
+    kind      2   a message, credits alone, or the length of a message that was too long to send; in the last pool, a
+                  question or an answer (see hail.py)
     direct    1   for a receive into the caller's memory, which asks for exactly this tag: id and this bit, the rest 0
                   (shm 1.17 does not see what a receive says to ignore when the message was there first)
 """
@@ -23,6 +24,9 @@ __all__ = [
     "CREDITS",
     "DIRECT",
     "EVERY_BIT",
+    "HAIL_ANSWER",
+    "HAIL_POOL",
+    "HAIL_QUESTION",
     "ID",
     "KIND",
     "KIND_CREDITS",
@@ -43,6 +47,9 @@ KIND = 3 << 44
 KIND_CREDITS = 1 << 44
 KIND_TOO_LONG = 2 << 44
 DIRECT = 1 << 46
+HAIL_POOL = 15
+HAIL_QUESTION = HAIL_POOL << POOL
+HAIL_ANSWER = HAIL_QUESTION | 1 << 44
 TAG_BITS = 47
 EVERY_BIT = (1 << TAG_BITS) - 1
 
