@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ._ffi import constants, ffi, lib
@@ -19,6 +20,8 @@ __all__ = ["AddressVector", "Peer", "neighbours"]
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
+_STRANGERS_MOST = 1024
+_NOBODY: int = constants.FI_ADDR_NOTAVAIL
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
 
 # The open endpoints of this process whose provider must not hear of them once they are closed
@@ -80,7 +83,7 @@ class AddressVector(Resource):
     Man page: fi_av.
     """
 
-    __slots__ = ("_natives", "_near", "_peers", "domain", "format", "rx_ctx_bits")
+    __slots__ = ("_natives", "_near", "_peers", "_strangers", "domain", "format", "rx_ctx_bits")
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class AddressVector(Resource):
         self._handle = Handle("AddressVector", out[0], domain._handle)
         self._peers: dict[Address, Peer] = {}
         self._natives: dict[int, Peer] = {}
+        self._strangers: list[Peer] = []  # that introduced themselves
         self._near: dict[int, Address] = {}  # which of them are neighbours
 
     @property
@@ -138,6 +142,19 @@ class AddressVector(Resource):
         raw = ffi.new("char[]", address.raw)
         rc = check(lib.fi_av_insert(self._handle.fid, raw, 1, out, 0, ffi.NULL), "fi_av_insert", peer=address)
         return self._add(rc, address, out[0], "fi_av_insert")
+
+    def introduce(self, raw: bytes) -> int:
+        """The number of a sender that the provider did not find here; FI_ADDR_NOTAVAIL if it cannot have one.
+
+        With FI_SOURCE_ERR whoever writes becomes a peer: `_STRANGERS_MOST` of them, until the program removes some.
+        """
+        self._strangers = [peer for peer in self._strangers if peer.vector is self]
+        with suppress(FabricError, ValueError):
+            if raw and len(self._strangers) < _STRANGERS_MOST:
+                peer = self.insert(raw)
+                self._strangers.append(peer)
+                return peer.native
+        return _NOBODY
 
     def insert_service(self, node: str, service: str | int) -> Peer:
         """Look a host and port up and make them reachable. May block while the name is resolved.

@@ -47,9 +47,14 @@ class ScriptedQueue:
         """The operation whose slot has the address ``context`` succeeded; ``length`` is in bytes."""
         self._write((context, flags, length, 0, data, tag))
 
-    def fail(self, context: int, errno: int, *, flags: int = 0, length: int = 0, overflow: int = 0) -> None:
-        """It failed with ``errno`` (positive, of fi_errno); ``overflow`` bytes did not fit."""
-        self._write(ErrorEntry(context, flags, length, overflow, 0, errno, 0, "", 2**64 - 1))
+    def fail(
+        self, context: int, errno: int, *, flags: int = 0, length: int = 0, overflow: int = 0, address: bytes = b""
+    ) -> None:
+        """It failed with ``errno`` (positive, of fi_errno); ``overflow`` bytes did not fit.
+
+        ``address`` is whom a message came from that nobody knows (FI_EADDRNOTAVAIL).
+        """
+        self._write(ErrorEntry(context, flags, length, overflow, 0, errno, 0, "", 2**64 - 1, address=address))
 
     def again(self, times: int = 1) -> None:
         """So many reads find nothing before what is written next."""

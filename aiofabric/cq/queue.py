@@ -25,6 +25,7 @@ _ENTRY = struct.Struct("=6Q")  # struct fi_cq_tagged_entry; its layout is assert
 _NO_ADDRESS = 2**64 - 1
 _EAGAIN = constants.FI_EAGAIN
 _EAVAIL = constants.FI_EAVAIL
+_UNKNOWN = constants.FI_EADDRNOTAVAIL
 
 
 class ErrorEntry(NamedTuple):
@@ -39,6 +40,10 @@ class ErrorEntry(NamedTuple):
     provider_errno: int
     text: str
     source: int
+    buffer: int = 0
+    data: int = 0
+    address: bytes = b""
+    """Of a sender whom the address vector does not know (FI_EADDRNOTAVAIL, FI_SOURCE_ERR): where it is."""
 
 
 class CompletionQueue(Resource):
@@ -161,6 +166,12 @@ class CompletionQueue(Resource):
             entry.prov_errno,
             ffi.string(text).decode(errors="replace") if text != ffi.NULL else "",
             room.src_addr,
+            int(ffi.cast("uintptr_t", entry.buf)),
+            entry.data,
+            # The provider's memory until the next read; 1.17 leaves the size as it was, 0, where there is none.
+            bytes(ffi.buffer(entry.err_data, entry.err_data_size))
+            if entry.err == _UNKNOWN and entry.err_data and entry.err_data_size
+            else b"",
         )
 
     def quiet(self) -> bool:

@@ -23,6 +23,7 @@ __all__ = ["BUDGET", "Settling"]
 # What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
 _OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+_UNKNOWN = constants.FI_EADDRNOTAVAIL
 BUDGET = 256  # completions of one turn, then other callbacks get their chance
 
 
@@ -38,6 +39,7 @@ class Settling:
         self.closed = False
         self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
         self._told = False  # that nobody was
+        self.introduce: Callable[[bytes], int] | None = None  # the number of a sender that had none (FI_SOURCE_ERR)
         self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
         self._draining = False
         self._completions = self._errors = self._stale = 0
@@ -106,7 +108,11 @@ class Settling:
             self._stale += 1
             return True
         try:
-            operation.fail(entry)
+            if entry.errno == _UNKNOWN and self.introduce is not None:  # the message itself is there
+                source = self.introduce(entry.address)
+                operation.complete((*entry[:3], entry.buffer, entry.data, entry.tag, source))
+            else:
+                operation.fail(entry)
         except Exception as error:
             self.driver.report("aiofabric: a completion's callback failed", error)
         return True

@@ -60,7 +60,7 @@ class Caps(Flags):
     SOURCE = C.FI_SOURCE
     """Secondary: completions name the sender. For connectionless endpoints."""
     SOURCE_ERR = C.FI_SOURCE_ERR
-    """Secondary, with SOURCE: an unknown sender's raw address comes in an error entry."""
+    """Secondary, with SOURCE: an unknown sender comes with its raw address, and gets a `Peer` by it."""
     RMA_EVENT = C.FI_RMA_EVENT
     """Secondary: the target of RMA and atomics gets events too."""
     RMA_PMEM = C.FI_RMA_PMEM

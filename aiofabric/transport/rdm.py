@@ -174,6 +174,8 @@ class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
                 source,
                 cancel_grace=options.cancel_grace,
             )
+            if Caps.SOURCE_ERR in info.caps:
+                source.introduce = self.vector.introduce
             if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # joining a group is told of by an event
                 handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
                 source.accompany(handle.events)

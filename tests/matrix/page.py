@@ -25,6 +25,8 @@ MODES = (
     "COLLECTIVE",
 )
 UNRUN = "unrun: no provider here asks for it"
+UNRUN_MODES = ("MSG_PREFIX", "RX_CQ_DATA", "ASYNC_IOV")
+UNRUN_CAPS = ("SOURCE_ERR",)
 ABSENT = "not in this libfabric"
 NOT_ASKED = "not asked yet"
 
@@ -52,6 +54,16 @@ _MODES = """\
 
 What fi_getinfo's answers asked of registered memory. Of a mode that nobody here asks for, nothing on this page was run.
 
+"""
+
+
+_DOUBLES = """
+## Shown against doubles alone
+
+What these ask of a program is implemented, and no provider here asks or grants it.
+
+| | |
+|---|---|
 """
 
 
@@ -115,4 +127,7 @@ def text() -> str:
         lines.append(f"## Not asked yet\n\nHere too, and nothing is known of them: {', '.join(left)}.\n\n")
     lines.append(f"{_MODES}| mode | who asks for it |\n|---|---|\n")
     lines += [f"| FI_MR_{name} | {_asked(recorded, getattr(constants, f'FI_MR_{name}'))} |\n" for name in MODES]
+    lines.append(_DOUBLES)
+    lines += [f"| FI_{name} | {UNRUN} |\n" for name in UNRUN_MODES]
+    lines += [f"| FI_{name} | {UNRUN.replace('asks for', 'grants')} |\n" for name in UNRUN_CAPS]
     return "".join(lines)

@@ -5,11 +5,11 @@ import json
 import pytest
 
 import aiofabric
-from aiofabric import EndpointType
+from aiofabric import Caps, EndpointType, Mode
 from tests.fixtures.libraries import libraries
 from tests.matrix.checks import CHECKS
 from tests.matrix.loops import LOOPS
-from tests.matrix.page import MODES, PAGE, UNRUN, text
+from tests.matrix.page import MODES, PAGE, UNRUN, UNRUN_CAPS, UNRUN_MODES, text
 from tests.matrix.probe import BROKEN, ask
 from tests.matrix.record import RECORDED, offers
 
@@ -52,6 +52,14 @@ def test_the_tables_have_as_many_cells_as_their_heads() -> None:
         cells = line.replace("\\|", "").count("|")
         width = width or cells
         assert cells == width, line
+
+
+def test_what_is_marked_as_shown_against_doubles_is_nobody_s_here() -> None:
+    found = aiofabric.getinfo()
+    assert found
+    for info in found:
+        assert not any(Mode[name] in info.mode for name in UNRUN_MODES)
+        assert not any(Caps[name] in info.caps for name in UNRUN_CAPS)
 
 
 @pytest.mark.once

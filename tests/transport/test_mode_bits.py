@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import Caps, EndpointType, Info, MessageTooLongError, Mode, NotSupportedError
+from aiofabric import Address, Caps, EndpointType, Info, MessageTooLongError, Mode, NotSupportedError, address_vector
 from aiofabric._ffi import constants, ffi, lib
 from aiofabric.cq.operation import State
-from aiofabric.cq.queue import CompletionQueue
+from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from aiofabric.transport import discover, rdm
 from aiofabric.transport.pool import PoolBuffer
 from tests.cq.manual import Endpoint
@@ -204,3 +204,101 @@ async def test_the_context_of_an_operation_is_the_provider_s(monkeypatch: pytest
         for number in range(8):
             await one.send(bytes([number]) * 100_000, to=peer)
             assert await other.recv() == bytes([number]) * 100_000
+
+
+class Naming:
+    """udp as a provider that grants FI_SOURCE_ERR: it reports a message of a stranger as an error, with an address."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.address = b""  # of the stranger
+        self._strange: list[Any] = []
+        read, read_error, find = CompletionQueue.read, CompletionQueue.read_error, discover.find
+
+        def naming_read(queue: CompletionQueue, window: int = 0) -> Any:
+            entries = list(read(queue, window) or ())
+            known = [e for e in entries if not (e[1] & constants.FI_RECV and e[6] == constants.FI_ADDR_NOTAVAIL)]
+            self._strange += [e for e in entries if e not in known]
+            return known or (None if self._strange else ())
+
+        def naming_read_error(queue: CompletionQueue) -> ErrorEntry | None:
+            if not self._strange:
+                return read_error(queue)
+            context, flags, length, buffer, data, tag, source = self._strange.pop(0)
+            words = ("", source, buffer, data, self.address)
+            return ErrorEntry(context, flags, length, 0, tag, constants.FI_EADDRNOTAVAIL, 0, *words)
+
+        async def naming_find(*args: Any, **options: Any) -> Info:
+            info = await find(*args, **options)
+            object.__setattr__(info, "caps", info.caps | Caps.SOURCE_ERR)
+            return info
+
+        monkeypatch.setattr(CompletionQueue, "read", naming_read)
+        monkeypatch.setattr(CompletionQueue, "read_error", naming_read_error)
+        monkeypatch.setattr(rdm, "find", naming_find)
+
+
+@pytest.mark.exercises("FI_SOURCE_ERR", "FI_EADDRNOTAVAIL")
+@pytest.mark.anyio
+@pytest.mark.parametrize("recv_size", [1000, None], ids=["pooled", "direct"])
+async def test_a_stranger_s_message_brings_its_address(recv_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    naming, room = Naming(monkeypatch), (1000,) if recv_size is None else ()
+    async with (
+        aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp") as stranger,
+        aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp", recv_size=recv_size) as host,
+    ):
+        naming.address = stranger.local_address.raw
+        peer = await stranger.add_peer(host.local_address)
+        with anyio.fail_after(5):
+            for words in (b"who am I?", b"and now?"):
+                await stranger.send(words, to=peer)
+                message = await host.recv(*room)
+                assert message == words
+                assert message.source is not None
+                assert message.source.address == stranger.local_address
+            await host.send(b"I know you", to=message.source)
+            assert await stranger.recv() == b"I know you"
+
+
+@pytest.mark.anyio
+async def test_strangers_without_an_address_or_without_number_have_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address_vector, "_STRANGERS_MOST", 2)
+    nobody = constants.FI_ADDR_NOTAVAIL
+    async with aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp") as ep:
+        ports = [Address.from_ip("127.0.0.1", port).raw for port in (1, 2, 3)]
+        assert ep.vector.introduce(b"") == ep.vector.introduce(b"what?") == nobody
+        numbers = [ep.vector.introduce(raw) for raw in ports]
+        assert nobody not in numbers[:2]
+        assert numbers[2] == nobody  # as many as may be
+        ep.remove_peer(next(iter(ep.vector)))
+        assert ep.vector.introduce(ports[2]) != nobody
+
+
+@pytest.mark.exercises("FI_SOURCE_ERR")
+def test_the_address_is_read_from_the_error_s_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = ffi.new("char[]", b"sixteen bytes!!")
+
+    def readerr(cq: Any, entry: Any, flags: int) -> int:
+        entry.err, entry.flags, entry.len, entry.data = constants.FI_EADDRNOTAVAIL, constants.FI_RECV, 5, 7
+        entry.err_data, entry.err_data_size = raw, 15
+        return 1
+
+    monkeypatch.setattr(lib, "fi_cq_readerr", readerr)
+    info = aiofabric.getinfo(hints=aiofabric.Hints(fabric_attr=aiofabric.FabricAttr(prov_name="udp")))[0]
+    with aiofabric.Fabric(info) as fabric, aiofabric.Domain(info, fabric) as domain, CompletionQueue(domain) as queue:
+        entry = queue.read_error()
+    assert entry is not None
+    assert (entry.address, entry.length, entry.data) == (b"sixteen bytes!!", 5, 7)
+
+
+@pytest.mark.exercises("FI_SOURCE_ERR")
+def test_a_receive_from_a_stranger_succeeds_where_it_has_a_number() -> None:
+    endpoint = Endpoint()
+    endpoint.source.introduce = {b"somewhere": 42}.__getitem__
+    known, unknown = endpoint.submit("receive"), endpoint.submit("receive")
+    flags = constants.FI_RECV
+    endpoint.queue.fail(known.slot.address, constants.FI_EADDRNOTAVAIL, flags=flags, length=3, address=b"somewhere")
+    endpoint.queue.fail(unknown.slot.address, constants.FI_EIO, flags=flags, address=b"somewhere")
+    endpoint.driver.settle_down()
+    assert (known.error, known.length, known.source) == (None, 3, 42)
+    assert unknown.error is not None
+    endpoint.close()
