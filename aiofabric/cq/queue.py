@@ -64,7 +64,7 @@ class CompletionQueue(Resource):
         "_fabric",
         "_fd",
         "_fids",
-        "_gap",
+        "_pace",
         "_sources",
         "_view",
         "domain",
@@ -77,7 +77,7 @@ class CompletionQueue(Resource):
         self._handle = Handle("CompletionQueue", self._cq, domain._handle)
         self._buffer = ffi.new("struct fi_cq_tagged_entry[]", _BATCH)
         self._view = memoryview(ffi.buffer(self._buffer)).toreadonly()
-        self._gap = ffi.new("uint64_t *")
+        self._pace = ffi.new("struct aiofabric_pace *")
         self._sources = ffi.new("fi_addr_t[]", [_NO_ADDRESS] * _BATCH) if source else None
         self._fabric = domain.fabric._handle.fid
         self._fids = ffi.new("struct fid *[1]", [self.native])
@@ -115,7 +115,7 @@ class CompletionQueue(Resource):
 
     def longest_gap(self) -> int:
         """Nanoseconds between two reads of the last look, the longest; 0 if the first read found something."""
-        gap: int = self._gap[0]
+        gap: int = self._pace.gap
         return gap
 
     def read(self, window: int = 0) -> Iterable[Entry] | None:
@@ -126,13 +126,13 @@ class CompletionQueue(Resource):
         """
         # One crossing for the whole look: 65-95 ns each way, and up to 15 looks fit in a window.
         if self._sources is None:
-            n = lib.aiofabric_cq_look(self._cq, self._buffer, _BATCH, window, self._gap)
+            n = lib.aiofabric_cq_look(self._cq, self._buffer, _BATCH, window, self._pace)
             if n == 1:
                 return (_ENTRY.unpack_from(self._view),)  # iter_unpack costs 120 ns more for the common case
             if n > 0:
                 return list(_ENTRY.iter_unpack(self._view[: n * 48]))
         else:
-            n = lib.aiofabric_cq_look_from(self._cq, self._buffer, _BATCH, self._sources, window, self._gap)
+            n = lib.aiofabric_cq_look_from(self._cq, self._buffer, _BATCH, self._sources, window, self._pace)
             if n == 1:
                 return ((*_ENTRY.unpack_from(self._view), self._sources[0]),)
             if n > 0:

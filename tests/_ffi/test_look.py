@@ -1,6 +1,8 @@
 """The bounded look at a completion queue, on a datagram endpoint that sends to itself."""
 
-from collections.abc import Iterator
+import ctypes
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +28,12 @@ class Loopback:
 
     def look(self, window: int, src: Any = None) -> tuple[int, int, list[int]]:
         """What the look returned, the longest gap, and the contexts of the entries."""
-        gap, room = ffi.new("uint64_t *"), ffi.new("struct fi_cq_tagged_entry[4]")
+        pace, room = ffi.new("struct aiofabric_pace *"), ffi.new("struct fi_cq_tagged_entry[4]")
         if src is None:
-            got = lib.aiofabric_cq_look(self.cq, room, 4, window, gap)
+            got = lib.aiofabric_cq_look(self.cq, room, 4, window, pace)
         else:
-            got = lib.aiofabric_cq_look_from(self.cq, room, 4, src, window, gap)
-        return got, gap[0], [int(ffi.cast("uintptr_t", room[n].op_context)) for n in range(max(got, 0))]
+            got = lib.aiofabric_cq_look_from(self.cq, room, 4, src, window, pace)
+        return got, pace.gap, [int(ffi.cast("uintptr_t", room[n].op_context)) for n in range(max(got, 0))]
 
 
 @pytest.fixture
@@ -97,3 +99,64 @@ def test_looking_from_tells_the_source(loopback: Loopback) -> None:
         seen |= zip(found, sources, strict=False)
     assert seen[int(ffi.cast("uintptr_t", contexts))] == loopback.me
     assert ffi.string(room) == b"hello"
+
+
+class Scripted:
+    """A queue whose reads are a Python function: what a ``struct fid_cq`` is, and no more of it."""
+
+    READ = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self.reads = 0
+
+        def called(*_: object) -> int:
+            self.reads += 1
+            return read()
+
+        self._called = self.READ(called)
+        self._ops = (ctypes.c_void_p * 8)(64, ctypes.cast(self._called, ctypes.c_void_p))  # struct fi_ops_cq
+        self._fid = (ctypes.c_void_p * 4)(0, 0, 0, ctypes.addressof(self._ops))  # struct fid, and the pointer to it
+        self._pace = ffi.new("struct aiofabric_pace *")
+
+    def look(self) -> int:
+        cq = ffi.cast("struct fid_cq *", ctypes.addressof(self._fid))
+        got: int = lib.aiofabric_cq_look(cq, ffi.NULL, 1, 0, self._pace)
+        return got
+
+
+def busy(nanoseconds: int) -> None:
+    until = time.perf_counter_ns() + nanoseconds
+    while time.perf_counter_ns() < until:
+        pass
+
+
+@pytest.mark.once
+def test_the_next_piece_of_a_large_message_is_waited_for() -> None:
+    def read() -> int:
+        if queue.reads == 1:
+            busy(MS // 20)  # copies a piece
+        return 1 if queue.reads == 3 else -C.FI_EAGAIN
+
+    queue = Scripted(read)
+    for _ in range(1000):  # it does not go on when the thread lost its core meanwhile
+        queue.reads = 0
+        if queue.look() == 1:
+            break
+    assert queue.reads == 3
+    assert queue.look() == -C.FI_EAGAIN  # nothing moved: one read
+    assert queue.reads == 4
+
+
+@pytest.mark.once
+def test_looks_that_always_take_long_move_nothing() -> None:
+    def read() -> int:
+        busy(MS // 20)
+        return int(-C.FI_EAGAIN)
+
+    queue = Scripted(read)
+    for _ in range(300):
+        queue.look()
+    queue.reads = 0
+    for _ in range(100):
+        queue.look()
+    assert queue.reads < 150
