@@ -188,6 +188,8 @@ _RULES = (
     _Rule(Quirk.PEEK_RECEIVES, "shm", before=Version(1, 18)),
     # udpx_ep_progress takes what recvmsg returns for the length, and does not look for MSG_TRUNC.
     _Rule(Quirk.TRUNCATES_SILENTLY, "udp", EndpointType.DGRAM),
+    # rxd_cq.c: the receive entry is as long as the receive, and what does not fit is not copied.
+    _Rule(Quirk.TRUNCATES_SILENTLY, "ofi_rxd", EndpointType.RDM),
     # util_srx.c, util_srx_close: 1.17's shm still flushed.
     _Rule(Quirk.SILENT_CLOSE, "shm", since=Version(1, 18)),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +23,21 @@ __all__ = ["MemoryRegion", "RemoteRegion", "pin"]
 
 _RAW_BASE = 8  # bytes of the base address before a raw key
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
+# The collector crashes as it clears a memoryview that something exports (CPython gh-77894): a pin and its view in the
+# cycle that an exception makes are enough. So a view that is pinned is kept out of its sight. Debian 12 has 3.11.2.
+_FRAGILE_VIEWS = sys.version_info < (3, 11, 9) or (3, 12) <= sys.version_info < (3, 12, 3)
+
+
+class _PinnedView(weakref.ref[Any]):
+    """A pin, and its view. By identity: pins of one place are equal."""
+
+    __slots__ = ("view",)
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    view: memoryview
+
+
+_pinned_views: set[_PinnedView] = set()
 
 
 def pin(buffer: Any, *, writable: bool = False) -> Any:
@@ -31,7 +48,7 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
         BufferError: it is not contiguous, read-only where it would be written, or gone (a closed mmap).
     """
     try:
-        return ffi.from_buffer("char[]", buffer, require_writable=writable)
+        pins = ffi.from_buffer("char[]", buffer, require_writable=writable)
     except TypeError:
         raise TypeError(
             "a bytes-like object is required (bytes, bytearray, memoryview, array, mmap, numpy), "
@@ -41,6 +58,11 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
         raise BufferError(
             f"cannot use this {type(buffer).__name__}: {_objection(buffer, writable) or error}"
         ) from error
+    if _FRAGILE_VIEWS and type(buffer) is memoryview:
+        held = _PinnedView(pins, _pinned_views.discard)
+        held.view = buffer
+        _pinned_views.add(held)
+    return pins
 
 
 def _objection(buffer: Any, writable: bool) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import constants, ffi, lib
 from ..cq.waiting import Waiting
 from ..errors import NotSupportedError, check
-from ..flags import OpFlags
+from ..features import Quirk
+from ..flags import EndpointType, OpFlags
 from ..info import SHARED_CONTEXT, Hints
 from ..settings import EndpointSettings
 from .multi_pool import MultiPool
@@ -16,6 +17,7 @@ from .pool import Pool
 from .prefix import PrefixPool, prefix_of
 from .remote_writes import RemoteWriteQueue
 from .shared_contexts import Elsewhere
+from .whole import WholePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -173,4 +175,5 @@ class EndpointOptions:
             elif self.multi_recv is not None:
                 handle.pool = MultiPool(handle, size, count, self.multi_recv)
             else:
-                handle.pool = Pool(handle, size, count)
+                cut_off = Quirk.TRUNCATES_SILENTLY in handle.known and handle.info.ep_attr.type == EndpointType.RDM
+                handle.pool = (WholePool if cut_off else Pool)(handle, size, count)

@@ -95,16 +95,16 @@ class PoolBuffer:
 class Pool(Inbox):
     """Up to ``count`` receives of ``size`` bytes each, kept posted on one endpoint.
 
-    ``prefix`` bytes before each are the provider's (see `prefix.PrefixPool`).
+    Each has ``extra`` bytes that are no message's (see `prefix.PrefixPool`, `whole.WholePool`).
     """
 
     buffer_type = PoolBuffer
 
-    def __init__(self, handle: EndpointHandle, size: int, count: int, *, prefix: int = 0) -> None:
+    def __init__(self, handle: EndpointHandle, size: int, count: int, *, extra: int = 0) -> None:
         super().__init__(handle, size, count)
-        self.prefix = prefix
+        self.extra = extra
         # Anonymous pages: untouched ones take no memory, and a closed pool gives all back at once.
-        self._stride = -(size + prefix) // _LINE * -_LINE + _STEP
+        self._stride = -(size + extra) // _LINE * -_LINE + _STEP
         self._base = next(_serial) * _STEP % _PAGE
         memory = mmap.mmap(-1, self._base + self._stride * count)
         self.view = memoryview(memory)
@@ -119,7 +119,7 @@ class Pool(Inbox):
 
     def _extend(self, count: int) -> None:
         """Have ``count`` buffers."""
-        handle, size = self.handle, self.prefix + self.size
+        handle, size = self.handle, self.extra + self.size
         for index in range(len(self._buffers), count):
             offset = self._base + index * self._stride
             slot = handle.source.slots.lend()

@@ -49,11 +49,11 @@ class _PrefixBuffer(PoolBuffer):
     __slots__ = ()
 
     def complete(self, entry: Entry) -> None:
-        super().complete((*entry[:2], max(0, entry[2] - self.pool.prefix), *entry[3:]))
+        super().complete((*entry[:2], max(0, entry[2] - self.pool.extra), *entry[3:]))
 
     @property
     def view(self) -> memoryview:
-        start = self.offset + self.pool.prefix
+        start = self.offset + self.pool.extra
         return self.pool.view[start : start + self.length]
 
 
@@ -63,4 +63,4 @@ class PrefixPool(Pool):
     buffer_type = _PrefixBuffer
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
-        super().__init__(handle, size, count, prefix=prefix_of(handle.info))
+        super().__init__(handle, size, count, extra=prefix_of(handle.info))

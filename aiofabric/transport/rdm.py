@@ -22,13 +22,11 @@ from ..cq.reactor import Reactor
 from ..errors import NoProviderError, NotSupportedError, UnreachableError, check
 from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
-from ..memory import pin
 from .atomic import Atomic
 from .collective import Collective
 from .discover import find
 from .endpoint import Endpoint
 from .handle import EndpointHandle
-from .inbox import truncated
 from .messages import Messages
 from .multicast import Multicast
 from .names import own_name, sweep
@@ -41,6 +39,7 @@ from .route import Route
 from .shared import borrow_domain
 from .tagged import Tagged
 from .triggered import Triggered
+from .whole import Whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -143,7 +142,7 @@ def _closed_neighbour(peer: Peer) -> UnreachableError:
     return UnreachableError(constants.FI_EHOSTUNREACH, "send", peer=peer.address, detail=detail)
 
 
-class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
+class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
     """An endpoint that talks to many peers. Opened by `open_endpoint`; one loop, one thread."""
 
     __slots__ = ("domain", "info", "local_address", "vector")
@@ -153,7 +152,8 @@ class ConnectionlessEndpoint(Endpoint, Messages, Multicast):
         self.info = info
         self._stash = []
         known = quirks(info)
-        if options.recv_size is not None and Quirk.TRUNCATES_SILENTLY in known and not prefix_of(info):
+        cut_off = Quirk.TRUNCATES_SILENTLY in known and info.ep_attr.type == EndpointType.DGRAM and not prefix_of(info)
+        if options.recv_size is not None and cut_off:
             options = replace(options, recv_size=max(options.recv_size, info.ep_attr.max_msg_size))
         reactor = Reactor.current()
         with ExitStack() as opened:
@@ -253,15 +253,6 @@ class DatagramEndpoint(ConnectionlessEndpoint):
     """Unreliable, connectionless: datagrams of at most ``max_message_size`` bytes."""
 
     __slots__ = ()
-
-    async def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Any:
-        if Quirk.TRUNCATES_SILENTLY not in self._handle.known:
-            return await super()._receive(pins, where, private=private)
-        whole = pin(bytearray(self.max_message_size), writable=True)
-        message = await super()._receive(whole, where, private=True)
-        if len(message) > len(pins):
-            raise truncated(len(message), len(pins))
-        return message
 
 
 @asynccontextmanager

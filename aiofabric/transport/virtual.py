@@ -23,6 +23,7 @@ from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError
 from .connected import MessageEndpoint
 from .link import LinkHandle, LinkRoute
 from .trunk import borrow_trunk, one_host
+from .whole import Whole
 from .wire import FrameKind, Hello
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LineHandshake(Stage):
             self._wake(None, None)
 
 
-class VirtualEndpoint(MessageEndpoint):
+class VirtualEndpoint(Whole, MessageEndpoint):
     """A connection over a connectionless endpoint; see `MessageEndpoint`.
 
     ``local_address`` and ``peer_address`` are the host and port where the two found each other.

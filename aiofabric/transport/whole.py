@@ -1,0 +1,65 @@
+"""Whole messages, or an error, over providers that cut a long one off and say nothing (Quirk.TRUNCATES_SILENTLY).
+
+udp takes what recvmsg returns, and rxd copies what fits. So their receives have more room than was asked for: a
+datagram's longest, where there is such a thing, else one byte; a message that uses it was too long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants
+from ..cq.queue import ErrorEntry
+from ..features import Quirk
+from ..flags import EndpointType
+from ..memory import pin
+from .inbox import truncated
+from .pool import Pool, PoolBuffer
+from .receives import Receives
+
+if TYPE_CHECKING:
+    from ..cq.queue import Entry
+    from .handle import EndpointHandle
+
+__all__ = ["Whole", "WholePool"]
+
+
+class Whole(Receives):
+    """Receives into the caller's memory by way of a larger buffer, where the provider makes it necessary."""
+
+    __slots__ = ()
+
+    async def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Any:
+        handle = self._handle
+        if Quirk.TRUNCATES_SILENTLY not in handle.known:
+            return await super()._receive(pins, where, private=private)
+        limit = len(pins)
+        datagrams = handle.info.ep_attr.type == EndpointType.DGRAM
+        room = pin(bytearray(handle.max_size if datagrams else limit + 1), writable=True)
+        message = await super()._receive(room, where, private=True)
+        if len(message) > limit:
+            error = truncated(len(message), limit)
+            if not datagrams:
+                error.size = None  # how much more there was nobody knows
+            raise error
+        return message
+
+
+class _WholeBuffer(PoolBuffer):
+    __slots__ = ()
+
+    def complete(self, entry: Entry) -> None:
+        if entry[2] <= self.pool.size:
+            super().complete(entry)
+        else:
+            unknown = constants.FI_ADDR_NOTAVAIL
+            self.fail(ErrorEntry(entry[0], entry[1], entry[2], 0, entry[5], constants.FI_ETRUNC, 0, "", unknown))
+
+
+class WholePool(Pool):
+    """A pool whose receives have one byte more than a message may."""
+
+    buffer_type = _WholeBuffer
+
+    def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
+        super().__init__(handle, size, count, extra=1)
