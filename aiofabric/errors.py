@@ -244,7 +244,10 @@ _CURES = {
     _C.FI_EACCES: "Ports below 1024 and some devices need privileges",
     _C.FI_ENOMEM: "Free memory, or raise the limit on locked memory (ulimit -l) for providers that pin it",
     _C.FI_EMFILE: "Raise the limit on open files (ulimit -n)",
-    _C.FI_ENOKEY: "Each region of a domain needs a key of its own; leave it to aiofabric to choose",
+    _C.FI_ENOKEY: (
+        "Another region of the domain has that key: leave key= to aiofabric, which draws one at random. If it did, the "
+        "provider gave two registrations one key: ask for no capability that is not used, such as FI_ATOMIC over rxm"
+    ),
     _C.FI_EBUSY: "Something still uses the object: close what was opened from it first",
 }
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants, lib
 from ..cq.lane import Lane
-from ..errors import TruncatedMessageError, check
+from ..cq.operation import POSTED
+from ..errors import FabricError, TruncatedMessageError, check
 from ..memory import pin
 from .bell import Bell
 from .handle import EndpointHandle
@@ -36,7 +37,14 @@ __all__ = ["LinkHandle"]
 _EAGAIN = constants.FI_EAGAIN
 _COUNT = struct.Struct("!Q")
 _WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
-_LOST = (errno.EIO, errno.ESRCH)  # shm copies out of a process that has ended; the line is about to say so
+# How a send ends whose peer cannot be reached any more. shm copies out of a process that has ended (EIO, ESRCH).
+_LOST = frozenset(
+    (
+        errno.EIO, errno.ESRCH, errno.ENOENT, errno.EPIPE, errno.ENOTCONN, errno.ECONNRESET, errno.ECONNABORTED,
+        errno.ECONNREFUSED, errno.ESHUTDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN,
+        errno.ENETRESET, errno.ETIMEDOUT, constants.FI_ECANCELED,
+    )
+)  # fmt: skip
 _STRAGGLERS = 0.1  # seconds that messages may be behind the end of the line when nobody said how many there are
 _ANNOUNCED = 1.0  # and when the peer did say
 
@@ -76,6 +84,8 @@ class LinkRoute(Route):
                 self.link.bell.ring()
             return True
         if rc != -_EAGAIN:
+            if self.link.unreachable(-rc):
+                raise (self.link.gone or self.link.lost_peer)()
             check(rc, "fi_tinject", peer=self.name)
         return False
 
@@ -101,7 +111,12 @@ class LinkRoute(Route):
             args[1].tag = args[1].tag & KIND | self._stamp()
         else:
             transfer.post = function, (*args[:-2], args[-2] & KIND | self._stamp(), args[-1])
-        posted = super()._try(transfer)
+        try:
+            posted = super()._try(transfer)
+        except FabricError as error:
+            if self.link.unreachable(error.errno or 0):
+                raise (self.link.gone or self.link.lost_peer)() from error
+            raise
         self.sent += posted
         if self.link.bell.peer_sleeps:
             self.link.bell.ring()
@@ -127,7 +142,7 @@ class LinkRoute(Route):
             self.refused = True
             self.source.park(self)
             self.source.touch()
-        else:
+        elif not link.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
 
     def retry(self) -> int:
@@ -282,10 +297,16 @@ class LinkHandle(EndpointHandle):
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         if entry.errno == constants.FI_ETRUNC and transfer.owner is self.rx:
             self.took_directly()
-        elif entry.errno in _LOST and transfer.what.startswith("fi_t"):
-            self._expect_stragglers(_STRAGGLERS)
+        elif transfer.what.startswith("fi_tsend") and transfer.state is POSTED and self.unreachable(entry.errno):
             return (self.gone or self.lost_peer)()
         return super().explain(transfer, entry)
+
+    def unreachable(self, code: int) -> bool:
+        """Whether a send that failed so says that the peer is lost; if it does, the line has to be told."""
+        lost = code in _LOST
+        if lost and self._native:
+            self._expect_stragglers(_STRAGGLERS)
+        return lost
 
     # -- the line
 

@@ -1,0 +1,88 @@
+"""Virtual connections whose line lives while the fabric does not: what a send brings back ends the connection."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from aiofabric import FabricConnectionError, FabricError
+from aiofabric._ffi import constants, lib
+from aiofabric.cq.queue import CompletionQueue, ErrorEntry
+from tests.fixtures.providers import VIRTUAL, Pair, over
+
+pytestmark = pytest.mark.anyio
+provider = over(VIRTUAL)
+
+REASONS = [constants.FI_ECONNRESET, constants.FI_EHOSTUNREACH, constants.FI_ECANCELED, constants.FI_EIO]
+BIG = 20_000
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """From now on sends complete with this error."""
+
+    def begin(code: int) -> None:
+        failed: list[tuple[int, ...]] = []
+        read, read_error, quiet = CompletionQueue.read, CompletionQueue.read_error, CompletionQueue.quiet
+
+        def failing_read(queue: CompletionQueue, window: int = 0) -> Any:
+            entries = read(queue, window)
+            if entries is None:
+                return None
+            entries = list(entries)
+            sends = [entry for entry in entries if entry[1] & constants.FI_SEND]
+            failed.extend(sends)
+            return [entry for entry in entries if entry not in sends] or (None if failed else ())
+
+        def failing_read_error(queue: CompletionQueue) -> ErrorEntry | None:
+            if not failed:
+                return read_error(queue)
+            entry = failed.pop()
+            return ErrorEntry(entry[0], entry[1], 0, 0, 0, code, 0, "", constants.FI_ADDR_NOTAVAIL)
+
+        monkeypatch.setattr(CompletionQueue, "quiet", lambda queue: not failed and quiet(queue))
+        monkeypatch.setattr(CompletionQueue, "read", failing_read)
+        monkeypatch.setattr(CompletionQueue, "read_error", failing_read_error)
+
+    return begin
+
+
+async def gone(endpoint: Any) -> None:
+    with anyio.fail_after(5), pytest.raises(FabricConnectionError):
+        await endpoint.recv()
+    assert endpoint.state == "peer gone"
+
+
+@pytest.mark.parametrize("code", REASONS)
+async def test_completion(pair: Pair, broken: Callable[[int], None], code: int) -> None:
+    async with pair() as (active, passive):
+        await active.send(b"fine")
+        assert await passive.recv() == b"fine"
+        broken(code)
+        with anyio.fail_after(5), pytest.raises(FabricConnectionError):
+            await active.send(bytes(BIG))
+        await gone(active)
+        with anyio.fail_after(5):
+            assert [len(message) async for message in passive] in ([], [BIG])
+
+
+@pytest.mark.parametrize("size", [10, BIG], ids=["injected", "posted"])
+async def test_the_call_itself(pair: Pair, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    async with pair() as (active, passive):
+        with monkeypatch.context() as patched:
+            for name in ("fi_tinject", "fi_tsend"):
+                patched.setattr(lib, name, lambda *_: -constants.FI_EHOSTUNREACH)
+            with anyio.fail_after(5), pytest.raises(FabricConnectionError):
+                await active.send(bytes(size))
+            await gone(active)
+        await gone(passive)
+
+
+async def test_other_failures_are_the_sends_own(pair: Pair, broken: Callable[[int], None]) -> None:
+    async with pair() as (active, _):
+        broken(constants.FI_ENOMEM)
+        with anyio.fail_after(5), pytest.raises(FabricError) as caught:
+            await active.send(bytes(BIG))
+        assert not isinstance(caught.value, FabricConnectionError)
+        assert active.state == "connected"
