@@ -16,7 +16,7 @@ from .cq.queue import Entry, ErrorEntry
 from .resource import live_resources as live_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 __all__ = ["ScriptedQueue", "live_resources"]
 
@@ -81,7 +81,7 @@ class ScriptedQueue:
 
     # -- what a source asks
 
-    def read(self, window: int = 0) -> Iterable[Entry] | None:
+    def read(self, window: int = 0) -> Sequence[Entry] | None:
         """Up to 64 successes in a row; ``()`` for none, None when a failure is next."""
         assert not self.closed, "a closed queue was read: libfabric would have crashed"
         self.reads += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from .queue import Entry, ErrorEntry
     from .waiting import Waiting
@@ -17,7 +17,7 @@ __all__ = ["Companion", "Queue", "Settled", "SourceStatistics", "Watched"]
 class Queue(Protocol):
     """What a turn asks of a completion queue; `aiofabric.testing.ScriptedQueue` is the other one."""
 
-    def read(self, window: int = 0, /) -> Iterable[Entry] | None: ...
+    def read(self, window: int = 0, /) -> Sequence[Entry] | None: ...
     def read_error(self) -> ErrorEntry | None: ...
     def longest_gap(self) -> int: ...
     def quiet(self) -> bool: ...

@@ -12,32 +12,36 @@ _POLL_WINDOW_NS = 1_000_000  # how long to look, in turns, at a queue that has n
 class Looking:
     """How long a source may still look in this wait, and what its learned `Window` makes of the outcome."""
 
-    __slots__ = ("_asked", "_awake_until", "_waiting", "deadline", "window")
+    __slots__ = ("_asked", "_awake_until", "_never", "_polls", "deadline", "window")
 
     def __init__(self, waiting: Waiting, busy_poll: float) -> None:
         self.window = Window(int(busy_poll * 1000))
         self.deadline = 0  # of the window that is open; 0: none is
-        self._waiting = waiting
+        self._never = waiting is Waiting.FD
+        self._polls = waiting is Waiting.POLL
         self._asked = False  # whether this wait was given its window already
         self._awake_until = 0
 
     def ask(self, now: int) -> None:
         """Open a window, once for each wait."""
-        if not self._asked and self._waiting is not Waiting.FD:
+        if not self._asked and not self._never:
             self._asked = True
             # Without a descriptor there is nothing better to do than to look; the next best is a delay of 1 ms.
-            length = _POLL_WINDOW_NS if self._waiting is Waiting.POLL else self.window.open()
+            length = _POLL_WINDOW_NS if self._polls else self.window.open()
             self.deadline = now + length if length else 0
 
     def share(self, now: int) -> int:
-        """Nanoseconds of the open window for one look; 0 for a glance."""
-        return max(0, min(self.deadline - now, LOOK_NS))
+        """Nanoseconds of this wait's window for one look, opened if it was not yet; 0 for a glance."""
+        if not self._asked:
+            self.ask(now)
+        left = self.deadline - now
+        if left > LOOK_NS:
+            return LOOK_NS
+        return left if left > 0 else 0
 
     def judge(self, now: int, share: int, found: int, gap: int) -> None:
         """A look of ``share`` is over; ``gap`` is the longest time between two reads of it, 0 if one was enough."""
-        if not self.deadline:
-            return
-        if gap > PREEMPTED_NS and self._waiting is not Waiting.POLL:
+        if gap > PREEMPTED_NS and not self._polls:
             # The core was somebody else's meanwhile, so that sleeping would have been as quick.
             self.window.miss()
             self.deadline = 0

@@ -11,7 +11,7 @@ from ..features import Quirk, quirks
 from ..resource import Handle, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from ..domain import Domain
 
@@ -64,6 +64,7 @@ class CompletionQueue(Resource):
         "_fabric",
         "_fd",
         "_fids",
+        "_look",
         "_pace",
         "_sources",
         "_view",
@@ -79,6 +80,7 @@ class CompletionQueue(Resource):
         self._view = memoryview(ffi.buffer(self._buffer)).toreadonly()
         self._pace = ffi.new("struct aiofabric_pace *")
         self._sources = ffi.new("fi_addr_t[]", [_NO_ADDRESS] * _BATCH) if source else None
+        self._look = lib.aiofabric_cq_look
         self._fabric = domain.fabric._handle.fid
         self._fids = ffi.new("struct fid *[1]", [self.native])
 
@@ -118,7 +120,7 @@ class CompletionQueue(Resource):
         gap: int = self._pace.gap
         return gap
 
-    def read(self, window: int = 0) -> Iterable[Entry] | None:
+    def read(self, window: int = 0) -> Sequence[Entry] | None:
         """Up to 64 completions; ``()`` when there are none, None when a failed one is to be read.
 
         Args:
@@ -126,7 +128,7 @@ class CompletionQueue(Resource):
         """
         # One crossing for the whole look: 65-95 ns each way, and up to 15 looks fit in a window.
         if self._sources is None:
-            n = lib.aiofabric_cq_look(self._cq, self._buffer, _BATCH, window, self._pace)
+            n = self._look(self._cq, self._buffer, _BATCH, window, self._pace)
             if n == 1:
                 return (_ENTRY.unpack_from(self._view),)  # iter_unpack costs 120 ns more for the common case
             if n > 0:

@@ -53,7 +53,7 @@ class Settling:
         if self._draining or self.queue is None:
             return 0
         self._draining = True
-        read, operations, count = self.queue.read, self.operations, 0
+        read, posted, count = self.queue.read, self.operations.get, 0
         try:
             while count < BUDGET and not self.closed:
                 entries = read(window)
@@ -63,10 +63,8 @@ class Settling:
                         break
                     count += 1
                     continue
-                batch = 0
                 for entry in entries:
-                    batch += 1
-                    operation = operations.get(entry[0])
+                    operation = posted(entry[0])
                     if operation is None or entry[1] & _OF_THE_PEER:
                         self._unasked(operation, entry)
                         continue
@@ -74,8 +72,8 @@ class Settling:
                         operation.complete(entry)
                     except Exception as error:  # a callback's; the entries behind it are others'
                         self.driver.report("aiofabric: a completion's callback failed", error)
-                count += batch
-                if batch < 64:  # a short batch: fi_trywait proves emptiness, a further read would cost one more poll
+                count += len(entries)
+                if len(entries) < 64:  # fi_trywait proves emptiness; a further read would cost one more poll
                     break
         finally:
             self._draining = False

@@ -66,13 +66,15 @@ class Source(Settling):
         if self._deaf:
             waiting = Waiting.POLL
         self.waiting = waiting
+        self._polls = waiting is Waiting.POLL  # asked often: a member of an Enum takes 0.1 us to find
+        self._looks = waiting is not Waiting.FD
         self.looking = Looking(Waiting.FD if queue is None else waiting, busy_poll)
         self.interest = 0  # tasks and operations that need turns although no descriptor can wake us (POLL)
         self.abandoned = 0
         self.armed = False
         self.breath = monotonic_ns()
         self.streak = 0
-        self._wakes = 0
+        self.wakes = 0  # suspended tasks that were woken since the loop last went round
         self._crowd = False
         self._scheduled = False
         self._woken = 0  # awaits that waited, since the last of them looked whether it was cancelled
@@ -89,7 +91,7 @@ class Source(Settling):
         self.readers = Readers(driver)
         if queue is not None:
             self.readers.add(queue.fileno(), self._readable, on_demand=True)
-        if waiting is Waiting.POLL:
+        if self._polls:
             self.touch()
 
     # -- descriptors
@@ -136,16 +138,19 @@ class Source(Settling):
             return
         self.breathed()
         try:
-            found = self.drain()
+            found = self._drain()
         except Exception as error:
             self._failed(error)
             return
         if found:
+            if not self._scheduled:
+                self.touch()
             self._fruitless = self._vain = 0
-            self.looking.over()
-            self._crowd = self._wakes > 1
-            if not self._wakes:  # handed to a sink: nobody asks for a window by waiting
-                self.looking.ask(self.breath)
+            if self._looks:
+                self.looking.over()
+                self._crowd = self.wakes > 1
+                if not self.wakes:  # handed to a sink: nobody asks for a window by waiting
+                    self.looking.ask(self.breath)
         else:
             self._empty += 1
             self._vain += 1
@@ -187,10 +192,10 @@ class Source(Settling):
 
     def breathed(self) -> None:
         """The loop went round: awaits may be answered at once again for a while."""
-        self.breath = monotonic_ns()
-        self.streak = 0
-        self._wakes = 0
-        self._crowd = False
+        if self._looks:
+            self.breath = monotonic_ns()
+            self._crowd = False
+        self.streak = self.wakes = 0
 
     def turn(self) -> None:
         """One pass; ends armed, or with another turn on its way."""
@@ -211,7 +216,7 @@ class Source(Settling):
         self.breathed()
         linger, self._hurried = self.looking.deadline and not self._hurried, False
         moved = self._look_once(self.breath) if linger else self._drain()
-        self._crowd = self._wakes > 1
+        self._crowd = self.wakes > 1
         if self._events_due:
             self._events_due = False
             self._unsettled = True
@@ -235,16 +240,18 @@ class Source(Settling):
     def _look_once(self, now: int) -> int:
         """Drain; look for a share of the open window if there is nothing at once."""
         assert self.queue is not None
-        share = self.looking.share(now)
+        looking = self.looking
+        share = looking.share(now)
         found = self._drain(share)
-        self.looking.judge(now, share, found, self.queue.longest_gap())
+        if looking.deadline:
+            looking.judge(now, share, found, self.queue.longest_gap())
         return found
 
     def _rest(self, moved: int) -> None:
         """Arm and sleep; or, where that is impossible, come back later."""
         if self._scheduled:
             return
-        if self.waiting is Waiting.POLL:
+        if self._polls:
             # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
             self.looking.over()
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
@@ -278,7 +285,8 @@ class Source(Settling):
 
     def _sleep(self) -> None:
         self.armed = True
-        self.looking.over()
+        if self._looks:
+            self.looking.over()
         self.readers.sleep()
 
     def _quiet(self) -> bool:
@@ -319,7 +327,7 @@ class Source(Settling):
 
     def woke(self) -> None:
         """A suspended task was woken: nobody may spin while it waits for its turn."""
-        self._wakes += 1
+        self.wakes += 1
 
     async def checkpoint(self) -> None:
         """Let the loop go round, and any cancellation come in; a turn on the way does not linger meanwhile."""
@@ -328,28 +336,28 @@ class Source(Settling):
 
     def look(self) -> None:
         """Inside an awaiting call, before it suspends: a bounded look at the queue."""
-        if self._crowd or self.waiting is Waiting.FD or self.closed:
+        if not self._looks or self._crowd or self.closed:
             return
         now = monotonic_ns()
         if now - self.breath > _BREATH_NS:
             return
-        self.looking.ask(now)
-        self._wakes = 0
+        self.wakes = 0
         self.armed = False
         if self._look_once(now):
-            self.streak += 1
-            self._crowd = self._wakes > 0
-            self.touch()
+            self._crowd = self.wakes > 0
+            if not self._scheduled:
+                self.touch()
 
     def prepare(self) -> None:
         """A task is about to suspend: see to it that its completion wakes us."""
-        if self.waiting is Waiting.POLL:
+        if self._polls:
             self._begin_anew()
         looking = self.looking
         if self.armed or (self._scheduled and (self._crowd or looking.deadline)):
             return
-        looking.ask(monotonic_ns())
-        if looking.deadline or self.waiting is Waiting.POLL or not self._quiet():
+        if self._looks:
+            looking.ask(monotonic_ns())
+        if looking.deadline or self._polls or not self._quiet():
             self.touch()
         else:
             self._sleep()

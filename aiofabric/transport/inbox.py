@@ -61,6 +61,7 @@ class Inbox(ABC):
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         self.handle = handle
+        self.source = handle.source
         self.size = size
         self.count = count
         self.ended: Callable[[], BaseException] | None = None
@@ -79,6 +80,9 @@ class Inbox(ABC):
     def recycle(self, buffer: Any) -> None:
         """The message was taken: its memory may be filled anew."""
 
+    def wanted(self) -> None:  # noqa: B027  (most inboxes always post what they can)
+        """Somebody is about to wait: whatever can be received into must be posted by now."""
+
     def told(self) -> None:  # noqa: B027  (most inboxes have nothing to count)
         """A message that cannot be taken was told of instead: its error was raised."""
 
@@ -86,7 +90,7 @@ class Inbox(ABC):
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
-                self.handle.source.woke()
+                self.source.wakes += 1
                 waiter.set_result(item)
                 return
         self.inbox.append(item)
@@ -94,50 +98,60 @@ class Inbox(ABC):
     # -- the caller's side
 
     def take(self, room: int | None = None) -> Parcel | None:
-        """The next message's buffer if it may be had at once; None: ask `next`."""
-        if self.inbox and not self._checkpoints and self.handle.source.streak < STREAK:
-            self.handle.source.streak += 1
-            return self.first(room)
-        return None
+        """The next message's buffer if it is there, or comes while we look; None: ask `next`."""
+        source = self.source
+        if not self.inbox:
+            if self._checkpoints or self.ended is not None:
+                return None
+            source.look()
+            if not self.inbox:
+                return None
+        elif source.streak >= STREAK or self._checkpoints:
+            return None
+        source.streak += 1
+        return self.first(room)
 
     def first(self, room: int | None = None) -> Parcel:
         """The message that is there; as `next` otherwise."""
-        item = self.inbox[0]
-        if room is not None and not isinstance(item, BaseException) and item.length > room:
-            raise truncated(item.length, room)
-        self.inbox.popleft()
-        if self._returned:
-            self._returned -= 1
+        item = self.inbox.popleft()
         if isinstance(item, BaseException):
+            self._returned = max(0, self._returned - 1)
             self.told()
             raise item
+        if room is not None and item.length > room:
+            self.inbox.appendleft(item)
+            raise truncated(item.length, room)
+        if self._returned:
+            self._returned -= 1
         return item
 
     async def next(self, room: int | None = None) -> Parcel:
-        """The next message's buffer, in order of arrival; give it back with `recycle` or `take_back`.
+        """Where `take` had none: the next message's buffer, in order of arrival.
+
+        Give it back with `recycle` or `take_back`.
 
         Raises:
             TruncatedMessageError: it is longer than ``room`` bytes; it stays the next one.
             BaseException: as the endpoint ended, once everything that arrived before was handed out.
         """
-        source = self.handle.source
-        driver = source.driver
+        source = self.source
         if self._checkpoints:
             # A trio await is always a checkpoint. Taken before the message is, it costs no latency: the peer
             # works meanwhile; and nothing can be lost to it.
-            await driver.checkpoint_if_cancelled()  # type: ignore[misc]
+            await source.driver.checkpoint_if_cancelled()  # type: ignore[misc]
             await source.breathe()
+            if not self.inbox and self.ended is None:
+                source.look()
         elif self.inbox:
             await source.breathe()
         elif source.overdue:
             await source.checkpoint()
-        if not self.inbox and self.ended is None:
-            source.look()
         if self.inbox:
             return self.first(room)
         if self.ended is not None:
             raise self.ended()
-        waiter = driver.create_waiter()
+        self.wanted()
+        waiter = source.driver.create_waiter()
         self.waiters.append(waiter)
         source.interest += 1
         try:
@@ -214,7 +228,7 @@ class Inbox(ABC):
         try:
             self.sink(buffer.view)
         except BaseException as error:
-            self.handle.source.driver.report("aiofabric: a message sink failed", error)
+            self.source.driver.report("aiofabric: a message sink failed", error)
         self.recycle(buffer)
 
     def finish(self, error: BaseException) -> None:
@@ -223,7 +237,7 @@ class Inbox(ABC):
             try:
                 on_end(error)
             except BaseException as failure:
-                self.handle.source.driver.report("aiofabric: a message sink failed", failure)
+                self.source.driver.report("aiofabric: a message sink failed", failure)
 
     def end(self, error: Callable[[], BaseException]) -> None:
         """Nothing will arrive any more, and nobody may wait for it.
@@ -236,7 +250,7 @@ class Inbox(ABC):
             self._returned = 0
         while self.waiters:
             waiter = self.waiters.popleft()
-            if not waiter.done() and not self.handle.source.driver.closed():
+            if not waiter.done() and not self.source.driver.closed():
                 waiter.set_result(error())
         if self.sink is not None:
             self.finish(error())

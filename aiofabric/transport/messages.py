@@ -6,6 +6,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from ..cq.source import STREAK
 from ..resource import Resource
 from .batch import Batch
 from .receives import Message, Receives
@@ -63,8 +64,10 @@ class Sends(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         if remote_data is None and flags is NO_FLAGS and route.inject(data):
-            if handle.checkpoint is not None or handle.source.breathless:
-                await handle.source.breathe()
+            source = route.source
+            source.streak += 1
+            if source.streak > STREAK or handle.checkpoint is not None:
+                await source.breathe()
             return
         await route.outcome(route.post(data, None, remote_data, int(flags)))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import mmap
 from itertools import count as counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._ffi import constants, ffi, lib
 from ..errors import check
@@ -43,13 +43,13 @@ _serial = counter()
 class PoolBuffer:
     """One buffer of a pool, with its slot; registered with the source for as long as the pool lives."""
 
-    __slots__ = ("args", "data", "flags", "length", "offset", "pool", "posted", "slot", "source", "tag")
+    __slots__ = ("data", "flags", "index", "length", "offset", "pool", "posted", "slot", "source", "tag")
 
-    def __init__(self, pool: Pool, offset: int, slot: Slot, args: tuple[Any, ...]) -> None:
+    def __init__(self, pool: Pool, index: int, offset: int, slot: Slot) -> None:
         self.pool = pool
+        self.index = index
         self.offset = offset
         self.slot = slot
-        self.args = args
         self.posted = False
         self.length = self.flags = self.data = self.tag = 0
         self.source: int | None = None
@@ -57,19 +57,17 @@ class PoolBuffer:
     def complete(self, entry: Entry) -> None:
         """A message arrived: to the sink, to whoever waits the longest, or into the inbox."""
         # One function on purpose: three calls of a line each cost 0.2 us of the 3.5 us that a message takes.
-        self.flags = entry[1]
-        self.length = length = entry[2]
-        self.data = entry[4]
-        self.tag = entry[5]
-        if len(entry) > 6:
-            self.source = entry[6]
+        if len(entry) == 6:
+            _, self.flags, self.length, _, self.data, self.tag = entry
+        else:
+            _, self.flags, self.length, _, self.data, self.tag, self.source = entry
         self.posted = False
         pool = self.pool
         pool.posted -= 1
         if not pool.posted:
             pool.grow()
         pool.messages += 1
-        pool.bytes += length
+        pool.bytes += self.length
         if pool.sink is not None:
             pool.feed(self)
         elif pool.waiters:
@@ -112,21 +110,23 @@ class Pool(Inbox):
         # (CPython gh-77894, in Debian's 3.11.2).
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
         self._descriptor = handle.register_own(self._pins)
+        self._receives = ffi.new("struct aiofabric_receive[]", count)
         self._buffers: list[PoolBuffer] = []
-        self._free: list[PoolBuffer] = []
+        self._free: list[int] = []  # their indexes
         self._extend(min(count, _FIRST))
         self.post()
 
     def _extend(self, count: int) -> None:
         """Have ``count`` buffers."""
-        handle, size = self.handle, self.extra + self.size
+        source = self.source
         for index in range(len(self._buffers), count):
             offset = self._base + index * self._stride
-            slot = handle.source.slots.lend()
-            args = (handle.fid, self._pins + offset, size, self._descriptor, constants.FI_ADDR_UNSPEC, slot.pointer)
-            buffer = self.buffer_type(self, offset, slot, args)
+            slot = source.slots.lend()
+            receive = self._receives[index]
+            receive.buf, receive.context = self._pins + offset, slot.pointer
+            source.operations[slot.address] = buffer = self.buffer_type(self, index, offset, slot)
             self._buffers.append(buffer)
-            self._free.append(buffer)
+            self._free.append(index)
         self._batch = max(1, count // 2)
 
     def grow(self) -> None:
@@ -139,28 +139,31 @@ class Pool(Inbox):
 
     def post(self) -> None:
         """Post every free buffer."""
-        if not self.handle.native_open:  # what arrived last is read after fi_close
+        if self.ended is not None or not self.handle.native_open:  # what arrived last is read after fi_close
             return
-        operations = self.handle.source.operations
-        recv, free = lib.fi_recv, self._free
+        fid, size = self.handle.fid, self.extra + self.size
+        free, buffers = self._free, self._buffers
         while free:
-            buffer = free.pop()
-            operations[buffer.slot.address] = buffer
-            rc = recv(*buffer.args)
-            if rc:
-                del operations[buffer.slot.address]
-                free.append(buffer)
-                if rc != -_EAGAIN:
-                    check(rc, "fi_recv", peer=self.handle.peer_name)
+            posted = lib.aiofabric_recv_each(fid, self._receives, free, len(free), size, self._descriptor)
+            if posted < 0:
+                if posted != -_EAGAIN:
+                    check(posted, "fi_recv", peer=self.handle.peer_name)
                 break
-            buffer.posted = True
-            self.posted += 1
-        self.handle.source.touch()
+            for index in free[:posted]:
+                buffers[index].posted = True
+            del free[:posted]
+            self.posted += posted
+        self.source.touch()
 
     def recycle(self, buffer: PoolBuffer) -> None:
         """The message was taken. Posted again in batches: one turn for eight posts instead of one for each."""
-        self._free.append(buffer)
-        if (len(self._free) >= self._batch or self.posted <= self._batch // 2) and self.ended is None:
+        free = self._free
+        free.append(buffer.index)
+        if len(free) >= self._batch:
+            self.post()
+
+    def wanted(self) -> None:
+        if not self.posted:  # most are lent: the rest is less than a batch
             self.post()
 
     def failed(self, buffer: PoolBuffer, entry: ErrorEntry) -> None:
@@ -168,7 +171,7 @@ class Pool(Inbox):
         if buffer.posted:
             buffer.posted = False
             self.posted -= 1
-        self._free.append(buffer)
+        self._free.append(buffer.index)
         if not (self.handle.flushed(entry.errno) or self.handle.closed):
             error = self.handle.failure("fi_recv", entry, self.size, self.handle.peer_name)
             if self.sink is None:
@@ -180,7 +183,7 @@ class Pool(Inbox):
 
     def end(self, error: Callable[[], BaseException]) -> None:
         """As `Inbox.end`; the endpoint is gone natively, so no receive is posted any more."""
-        source = self.handle.source
+        source = self.source
         buffers, self._buffers = self._buffers, []  # end may come twice: peer gone, then closed
         for buffer in buffers:
             source.operations.pop(buffer.slot.address, None)

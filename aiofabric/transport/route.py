@@ -40,15 +40,16 @@ _UNTRACKED_MOST = 256  # injected messages that may be under way without a compl
 class Route(Lane):
     """What is posted and parked for one peer, ``peer`` being its fi_addr."""
 
-    __slots__ = ("handle", "inject_size", "peer", "unfenced", "untracked")
+    __slots__ = ("covered", "fi_inject", "fid", "handle", "inject_size", "peer", "unfenced")
 
     def __init__(self, handle: EndpointHandle, peer: int, name: object = None) -> None:
         super().__init__(handle.source, handle, max(1, handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
         self.handle = handle
         self.peer = peer
         self.inject_size = handle.inject_size
-        self.untracked = 0  # injected, and no completion has told yet that they have left
-        self.unfenced = 0  # those of them behind the last fence
+        self.unfenced = 0  # injected since the last fence
+        self.covered = 0  # injected before a fence whose completion is still to come
+        self.fid, self.fi_inject = handle.fid, lib.fi_inject  # asked for with every small message
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`
@@ -71,33 +72,41 @@ class Route(Lane):
         return size <= self.inject_size and not self.waiting and self._inject(data, size, tag)
 
     def _inject(self, data: Any, size: int, tag: int | None) -> bool:
-        if self.untracked >= _UNTRACKED_MOST:
-            return False
-        # Injected messages tell nobody when they have left, so one in 64 is sent with a completion: messages
-        # leave in order, so its completion is theirs as well, and what is under way stays bounded.
-        if self.unfenced == _FENCE_EVERY:
-            self._fence(data, tag)
-            return True
+        if self.unfenced >= _FENCE_EVERY:
+            return self._fence(data, tag)
         if tag is None:
-            rc = lib.fi_inject(self.handle.fid, data, size, self.peer)
+            rc = self.fi_inject(self.fid, data, size, self.peer)
         else:
-            rc = lib.fi_tinject(self.handle.fid, data, size, self.peer, tag)
+            rc = lib.fi_tinject(self.fid, data, size, self.peer, tag)
         if rc == 0:
-            self.untracked += 1
             self.unfenced += 1
             return True
         if rc != -_EAGAIN:
             check(rc, "fi_inject" if tag is None else "fi_tinject", peer=self.name)
         return False
 
-    def _fence(self, data: Any, tag: int | None) -> None:
+    def _fence(self, data: Any, tag: int | None) -> bool:
+        """Send with a completion; False when enough of these are under way.
+
+        Injected messages tell nobody when they have left, so one in 64 is sent like this: messages leave in order,
+        so its completion is that of those before it as well, and what is under way stays bounded.
+        """
+        if self.untracked >= _UNTRACKED_MOST:
+            return False
         transfer = self.post(data if isinstance(data, bytes) else bytes(ffi.buffer(data)), tag)
-        covered, self.unfenced = self.unfenced, 0
+        behind, self.unfenced = self.unfenced, 0
+        self.covered += behind
 
         def left(_: Operation) -> None:
-            self.untracked -= covered
+            self.covered -= behind
 
         transfer.notify = left
+        return True
+
+    @property
+    def untracked(self) -> int:
+        """How many were injected of which no completion has told yet that they have left."""
+        return self.covered + self.unfenced
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
         """Post a message, or park it in order. ``data`` is a buffer, or a list of buffers for one message.

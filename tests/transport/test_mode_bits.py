@@ -15,6 +15,7 @@ from aiofabric.transport import discover, rdm
 from aiofabric.transport.pool import PoolBuffer
 from tests.cq.manual import Endpoint
 from tests.fixtures.peers import peers
+from tests.fixtures.receives import post_receives_through
 
 PREFIX = 40  # bytes, as verbs and efa datagrams have
 
@@ -53,7 +54,7 @@ class Prefixed:
             raise AssertionError("an injected message would have no prefix")
 
         monkeypatch.setattr(lib, "fi_send", prefixed_send)
-        monkeypatch.setattr(lib, "fi_recv", prefixed_recv)
+        post_receives_through(monkeypatch, prefixed_recv)
         monkeypatch.setattr(lib, "fi_inject", no_inject)
         monkeypatch.setattr(CompletionQueue, "read", prefixed_read)
         monkeypatch.setattr(rdm, "find", prefixed_find)
@@ -155,7 +156,7 @@ def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
         recycled: ClassVar[list[Any]] = []
         recycle = recycled.append
 
-    buffer = PoolBuffer(Pool(), 0, None, ())  # type: ignore[arg-type]
+    buffer = PoolBuffer(Pool(), 0, 0, None)  # type: ignore[arg-type]
     buffer.posted = True
     buffer.consumed()
     assert (buffer.posted, buffer.pool.posted, Pool.recycled) == (False, 0, [buffer])
@@ -198,8 +199,8 @@ async def test_the_context_of_an_operation_is_the_provider_s(monkeypatch: pytest
 
         return post
 
-    for name in ("fi_send", "fi_recv"):
-        monkeypatch.setattr(lib, name, scribbling(getattr(lib, name)))
+    monkeypatch.setattr(lib, "fi_send", scribbling(lib.fi_send))
+    post_receives_through(monkeypatch, scribbling(lib.fi_recv))
     async with peers("tcp;ofi_rxm", Caps.MSG, recv_size=1 << 20, recv_count=2) as (one, other, peer, _):
         for number in range(8):
             await one.send(bytes([number]) * 100_000, to=peer)
