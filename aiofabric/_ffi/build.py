@@ -25,6 +25,8 @@ constants.set_source(
     "aiofabric._ffi._constants",
     text("constants.src.c"),
     include_dirs=flags["include_dirs"],
+    # It needs nothing of the C library, and auditwheel tells glibc's wheels from musl's by what they link.
+    extra_link_args=["-Wl,--no-as-needed"],
 )
 
 libfabric = FFI()

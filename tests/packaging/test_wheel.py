@@ -28,16 +28,21 @@ def test_wheel_holds_the_package_and_no_libfabric(wheel: Path) -> None:
     assert not [name for name in names if "libfabric.so" in name or name.endswith((".pyc", "_libfabric.c"))]
 
 
-def test_sdist_holds_the_licence_and_the_changelog(dist: Path) -> None:
+def test_sdist_holds_the_licence_the_changelog_and_the_tests(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "LICENSE",
         "README.md",
+        "CHANGELOG.md",
+        "tests/fixtures/peers.py",
+        "docs/first-steps.md",
+        "examples/demo.py",
         "aiofabric/_ffi/libfabric.cdef.h",
         "aiofabric/_ffi/libfabric.src.c",
     } <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
 @pytest.mark.parametrize("name", libraries())
