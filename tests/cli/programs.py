@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.fixtures.libraries import CHOICE
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 # The ip providers then have the loopback interface only: no test leaves this machine.
 LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}

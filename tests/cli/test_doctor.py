@@ -127,12 +127,48 @@ def test_few_open_files_and_a_provider_that_fails_for_want_of_them_are_seen() ->
     )
 
 
-def test_a_probe_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    crash = tmp_path / "crash"
-    crash.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    crash.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(crash))
-    assert ask("signals").failure == "it was ended by SIGSEGV"
+def fails_in_probes(folder: Path, statement: str) -> dict[str, str]:
+    """An environment in which the doctor's probes, and only they, run a statement first."""
+    (folder / "sitecustomize.py").write_text(f"""
+import os, signal, sys
+if "aiofabric.cli.doctor.probing" in sys.orig_argv:
+    {statement}
+""")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_a_library_that_crashes_a_fresh_process_is_seen(tmp_path: Path) -> None:
+    crash = fails_in_probes(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
+    said = aiofabric("doctor", **crash, **ONLY_TCP)
+    assert (said.err, said.status) == ("", 1)
+    found = findings(said)
+    level, text = found["signals"]
+    assert level == "FAIL"
+    assert text.startswith(
+        "looking for providers in a fresh process failed: it was ended by SIGSEGV cure: FI_LOG_LEVEL="
+    )
+    level, text = found["tcp msg"]
+    assert level == "FAIL"
+    assert text.startswith("no echo over loopback: it was ended by SIGSEGV cure: choose another provider; ")
+    assert "fi_tcp(7)" in text
+
+
+def test_an_odd_provider_that_fails_is_only_a_warning(tmp_path: Path) -> None:
+    exits = fails_in_probes(tmp_path, "'sockets' in sys.argv and os._exit(3)")
+    said = aiofabric("doctor", **exits, FI_PROVIDER="sockets")
+    assert (said.err, said.status) == ("", 0)
+    level, text = findings(said)["sockets msg"]
+    assert level == "warn"
+    assert text.startswith("no echo over loopback: exit status 3 cure: choose another provider; ")
+
+
+def test_a_probe_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 60\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    monkeypatch.setattr("aiofabric.cli.doctor.probe._PATIENCE", 0.2)
+    assert ask("signals").failure == "no answer in 0 s"
 
 
 def test_signals_taken_by_another_library_are_seen() -> None:
@@ -166,6 +202,26 @@ def test_no_shared_memory_is_seen(tmp_path: Path) -> None:
     level, text = apart(BARE.format(tmp_path / "dev"), **ONLY_TCP)["/dev/shm"]
     assert level == "warn"
     assert text.startswith("missing (No such file or directory): the shm provider cannot work cure: mount -t tmpfs ")
+
+
+@needs_apart
+def test_shared_memory_that_nobody_may_write_is_seen() -> None:
+    level, text = apart("mount -t tmpfs -o ro tmpfs /dev/shm", **ONLY_TCP)["/dev/shm"]
+    assert level == "warn"
+    assert (
+        text == "not writable: the shm provider cannot work cure: chmod 1777 /dev/shm, or mount -o remount,rw /dev/shm"
+    )
+
+
+@needs_apart
+def test_rdma_devices_that_this_user_may_not_open_are_seen(tmp_path: Path) -> None:
+    # Root may open anything but what is mounted read-only.
+    ours, theirs = "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"
+    device = f"mkdir /dev/infiniband && touch {ours} {theirs}"
+    closed = f"mount --bind {theirs} {theirs} && mount -o remount,bind,ro {theirs}"
+    level, text = apart(f"{BARE.format(tmp_path / 'dev')} && {device} && {closed}", **ONLY_TCP)["/dev/infiniband"]
+    assert level == "warn"
+    assert text.startswith("this user may not open uverbs1 cure: join the group that owns them")
 
 
 @needs_apart

@@ -37,7 +37,7 @@ import aiofabric
 from aiofabric import MessageEndpoint
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 20
+PATIENCE = 60
 SHOWN = {"sh", "text", "toml", "ini", "markdown", "{eval-rst}", "{toctree}", "{include}", "{note}", "{warning}"}
 
 _HIDDEN = {"<!-- run": "python", "<!-- console": "console"}

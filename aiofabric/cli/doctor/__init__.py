@@ -69,7 +69,8 @@ def _show(finding: Finding) -> None:
 
 
 def _wrap(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text, room, break_on_hyphens=False)  # a path stays in one piece where it can
+    under = " " * (len(text) - len(text.lstrip(" -")))  # what a bullet begins with
+    return textwrap.wrap(text, room, subsequent_indent=under, break_on_hyphens=False)  # paths stay in one piece
 
 
 def _number(count: int, noun: str) -> str:

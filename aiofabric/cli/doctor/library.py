@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from contextlib import suppress
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from aiofabric.cli.doctor.findings import Finding, Level
@@ -30,7 +31,7 @@ def library() -> Finding:
             Level.FAILURE,
             "library",
             text,
-            cures or "name a libfabric.so.1 that exists in AIOFABRIC_LIBFABRIC, or unset it",
+            dedent(cures) or "name a libfabric.so.1 that exists in AIOFABRIC_LIBFABRIC, or unset it",
         )
 
 

@@ -71,8 +71,9 @@ def shared_memory() -> Iterator[Finding]:
     free = found.f_bavail * found.f_frsize
     if not os.access(_SHARED, os.W_OK | os.X_OK):
         yield Finding(
-            Level.WARNING, str(_SHARED), "not writable: the shm provider cannot work", f"chmod 1777 {_SHARED}"
-        )
+            Level.WARNING, str(_SHARED), "not writable: the shm provider cannot work",
+            f"chmod 1777 {_SHARED}, or mount -o remount,rw {_SHARED}",
+        )  # fmt: skip
     elif free < _ENOUGH_SHARED:
         yield Finding(
             Level.WARNING,

@@ -88,9 +88,10 @@ async def _connectionless(provider: str, kind: EndpointType) -> dict[str, Any]:
 
 
 async def _measure(send: Any, receive: Any) -> dict[str, Any]:
+    """Time the round trips after the first, which may have to connect."""
     times: list[float] = []
     for number in range(_ROUNDS):
-        if sum(times) > _LONG_ENOUGH:
+        if sum(times[1:]) > _LONG_ENOUGH:
             break
         message = number.to_bytes(_SIZE, "big")
         start = perf_counter()
@@ -103,7 +104,7 @@ async def _measure(send: Any, receive: Any) -> dict[str, Any]:
     busiest = max(sources, key=lambda source: source.completions)
     return {
         "waiting": busiest.waiting.value,
-        "microseconds": statistics.median(times) * 1e6,
+        "microseconds": statistics.median(times[1:]) * 1e6,
         "signals": taken_signals(),
     }
 

@@ -1,8 +1,10 @@
-"""Every provider, tried: messages to and fro over loopback, each in a process of its own."""
+"""Every provider, tried: messages to and fro over loopback, each in a process of its own.
+
+One after the other: side by side they would measure each other.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from aiofabric.cli.doctor.findings import Finding, Level
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["providers"]
 
 _KINDS = (EndpointType.MSG, EndpointType.RDM, EndpointType.DGRAM)
-_AT_ONCE = 4
 
 
 def providers() -> Iterator[Finding]:
@@ -33,10 +34,8 @@ def providers() -> Iterator[Finding]:
         return
     offers = {(info.fabric_attr.prov_name, info.ep_attr.type): info for info in reversed(found)}
     offers = {key: info for key, info in reversed(offers.items()) if key[1] in _KINDS}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        reports = pool.map(lambda key: ask(key[0], key[1].name), offers)
-        for info, report in zip(offers.values(), reports, strict=True):
-            yield _finding(info, report)
+    for (name, kind), info in offers.items():
+        yield _finding(info, ask(name, kind.name))
 
 
 def _finding(info: Info, report: Report) -> Finding:
