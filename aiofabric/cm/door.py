@@ -9,6 +9,10 @@ But the sockets are the kernel's, and ours to find. So new connections are looke
 honest client's first words are one segment, and whoever sent a part of them is shut down, which the provider
 understands. So is who says nothing. What slips through, in the microseconds between our look and the provider's, does
 not block: what a socket accepts inherits its SO_RCVTIMEO.
+
+Connectionless endpoints over TCP (rxm; tcp and net of FI_EP_RDM) accept while messages move, too often to look before.
+There the kernel keeps whoever says nothing, for the longest time it can (TCP_DEFER_ACCEPT), and half a request does
+not block.
 """
 
 from __future__ import annotations
@@ -25,13 +29,14 @@ from .._ffi import ffi
 from .queue import EventQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..address import Address
     from ..cq.drivers import Driver
+    from ..cq.source import Source
     from ..fabric import Fabric
 
-__all__ = ["PATIENCE", "SILENT_MOST", "Door", "GuardedQueue", "hurry", "out_of_descriptors"]
+__all__ = ["PATIENCE", "SILENT_MOST", "Door", "GuardedQueue", "guard", "out_of_descriptors"]
 
 PATIENCE = 5.0  # seconds that a new connection may say nothing
 SILENT_MOST = 256  # connections that have not said anything yet
@@ -43,18 +48,21 @@ _HURRY = struct.pack("@ll", -1, 0)  # struct timeval
 _HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of the private data, ...
 _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
+_RECEIVED, _RECEIVED_AT = struct.Struct("@Q"), 128  # tcpi_bytes_received of struct tcp_info (linux/tcp.h), since 4.1
+_HOURS = 3600 * 4
 
 
-def hurry(address: Address | None) -> None:
-    """Let no read block the provider that accepts at this address."""
-    if address is None or address.port is None:
-        return
-    for name in os.listdir("/proc/self/fd"):
-        if (sock := _tcp_socket(int(name), address.port)) is not None:
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _HURRY)
-            finally:
-                sock.detach()
+def guard(source: Source, address: Address) -> None:
+    """See to the port of a connectionless endpoint, where it has one."""
+    knocks = select.poll()
+    listening = _hurry(address.port)
+    for descriptor in listening:
+        sock = socket.socket(fileno=descriptor)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
+        knocks.register(sock.detach(), select.POLLIN)
+    if listening:
+        # 2.x's rxm accepts one in 10 ms. Until then the queue's descriptor is readable, to no avail.
+        source.starved = lambda: bool(knocks.poll(0))
 
 
 def out_of_descriptors() -> bool:
@@ -68,76 +76,106 @@ class Door:
     When `SILENT_MOST` say nothing at once, the longest silent one makes room. ``on_cut`` is called for each.
     """
 
-    def __init__(self, port: int | None, driver: Driver, on_cut: Callable[[], object]) -> None:
-        self._port = port
+    def __init__(self, address: Address, driver: Driver, on_cut: Callable[[], object]) -> None:
+        self._port = address.port
         self._driver = driver
         self._on_cut = on_cut
+        self._listening = _hurry(address.port)
         self._talking = select.epoll()  # forgets by itself what the provider closes
+        for descriptor in self._listening:
+            self._talking.register(descriptor, select.EPOLLIN)
         self._silent: dict[int, tuple[Any, float]] = {}  # descriptor -> who, since when; the longest silent one first
         self._cancel: Callable[[], None] | None = None
-        self._next: int | None = None
+        self._next: int | None = None  # what is accepted now gets this number, if nothing else is opened or closed
+        self._missed = False
 
     def before(self) -> None:
         """The provider is about to read and to accept."""
-        if self._silent:
-            for descriptor, _ in self._talking.poll(0):
+        self._next = None
+        for descriptor, _ in self._talking.poll(0):
+            if descriptor in self._listening:
+                self._next = _next_descriptor()
+            else:
                 self._judge(descriptor)
-        self._next = _next_descriptor()
         ffi.errno = 0  # 1.17 takes an end for "try again" if errno says so from before
 
     def after(self) -> None:
-        """It accepts at most one connection at a time, under the lowest number that is free."""
-        if self._next is None or (sock := _tcp_socket(self._next, self._port)) is None:
+        """It accepts at most one connection at a time, mostly under the lowest number that was free."""
+        if self._next is None:
             return
+        if (sock := _tcp_socket(self._next, self._port)) is None:
+            self._missed = True  # somebody who left made a lower one free, or another thread took this one
+            self._wait(PATIENCE)
+        else:
+            self._welcome(sock)
+            sock.detach()
+
+    def _welcome(self, sock: socket.socket) -> None:
         with suppress(OSError):
             who = sock.getpeername()
+            self._forget(sock.fileno())  # who had this number before
             if len(self._silent) >= SILENT_MOST:
-                self._cut(next(iter(self._silent)))
-            self._talking.register(self._next, select.EPOLLIN)
-            self._silent[self._next] = who, monotonic()
-            if self._cancel is None:
-                self._cancel = self._driver.call_later(PATIENCE, self._late)
-        sock.detach()
+                self._dismiss(next(iter(self._silent)))
+            self._talking.register(sock, select.EPOLLIN)
+            self._silent[sock.fileno()] = who, monotonic()
+            self._wait(PATIENCE)
+
+    def _wait(self, seconds: float) -> None:
+        if self._cancel is None:
+            self._cancel = self._driver.call_later(seconds, self._late)
 
     def _judge(self, descriptor: int) -> None:
+        """Somebody whom we watch has spoken, or left."""
+        self._forget(descriptor)  # a request, or the end: the provider's
         if (sock := _tcp_socket(descriptor, self._port)) is None:
-            self._forget(descriptor)
             return
-        try:
+        with suppress(OSError):
             words = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            words = b""
-        finally:
-            sock.detach()
-        if words and not _whole(words):
-            self._cut(descriptor)
-        else:  # a request, or the end: the provider's
-            self._forget(descriptor)
+            if words and not _whole(words):
+                self._cut(sock)
+        sock.detach()
 
     def _late(self) -> None:
         self._cancel = None
+        if self._missed:
+            with suppress(OSError):  # out of descriptors: somebody has to be cut off first
+                self._sweep()
         now = monotonic()
         while self._silent:
             descriptor, (_, since) = next(iter(self._silent.items()))
             if now - since < PATIENCE - 0.01:
-                self._cancel = self._driver.call_later(PATIENCE - (now - since), self._late)
+                self._wait(PATIENCE - (now - since))
                 return
-            self._cut(descriptor)
+            self._dismiss(descriptor)
+        if self._missed:
+            self._wait(PATIENCE)
 
-    def _cut(self, descriptor: int, *, close: bool = False) -> None:
+    def _sweep(self) -> None:
+        """Look for those who slipped in unseen and have said less than a request."""
+        for sock in _tcp_sockets(self._port):
+            with suppress(OSError):
+                known = self._silent.get(sock.fileno())
+                if (known is None or known[0] != sock.getpeername()) and _received(sock) < _HEADER_SIZE:
+                    self._welcome(sock)
+        self._missed = False
+
+    def _dismiss(self, descriptor: int, *, close: bool = False) -> None:
+        """Cut off who has said nothing so far."""
         who, _ = self._forget(descriptor)
         if (sock := _tcp_socket(descriptor, self._port)) is None:
             return
         with suppress(OSError):
-            if sock.getpeername() == who:  # and not somebody who came after it had left by itself
-                sock.shutdown(socket.SHUT_RDWR)
-                self._on_cut()
+            # And not somebody who came after it had left, nor who said it while the provider was looking.
+            if sock.getpeername() == who and _received(sock) < _HEADER_SIZE:
+                self._cut(sock)
                 if close:
                     sock.close()
                     return
         sock.detach()
+
+    def _cut(self, sock: socket.socket) -> None:
+        sock.shutdown(socket.SHUT_RDWR)
+        self._on_cut()
 
     def _forget(self, descriptor: int) -> tuple[Any, float]:
         with suppress(OSError):
@@ -147,7 +185,7 @@ class Door:
     def close(self) -> None:
         """Look no more. After the close of the listener: it has forgotten those who had not said anything yet."""
         for descriptor in list(self._silent):
-            self._cut(descriptor, close=True)
+            self._dismiss(descriptor, close=True)
         self._talking.close()
         if self._cancel is not None and not self._driver.closed():
             self._cancel()
@@ -188,6 +226,13 @@ def _whole(words: bytes) -> bool:
     return len(words) >= _HEADER_SIZE + min(promised, _DATA_MOST)
 
 
+def _received(sock: socket.socket) -> int:
+    """Bytes that have come so far, read or not; 0 where the kernel does not say."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size)
+    known = len(info) >= _RECEIVED_AT + _RECEIVED.size
+    return int(_RECEIVED.unpack_from(info, _RECEIVED_AT)[0]) if known else 0
+
+
 def _next_descriptor() -> int | None:
     """The number that the next descriptor will get; None when there is none left."""
     try:
@@ -196,6 +241,30 @@ def _next_descriptor() -> int | None:
         return None
     os.close(number)
     return number
+
+
+def _hurry(port: int | None) -> list[int]:
+    """Let no read block the provider that accepts at this port; return the descriptors that it (soon) listens with."""
+    without_peer = []
+    for sock in _tcp_sockets(port):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _HURRY)
+        try:
+            sock.getpeername()
+        except OSError:
+            without_peer.append(sock.fileno())
+    return without_peer
+
+
+def _tcp_sockets(port: int | None) -> Iterator[socket.socket]:
+    """Those of this process with this local port, each on loan until the next."""
+    if port is None:
+        return
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if (sock := _tcp_socket(descriptor, port)) is not None:
+            try:
+                yield sock
+            finally:
+                sock.detach()
 
 
 def _tcp_socket(descriptor: int, port: int | None) -> socket.socket | None:

@@ -14,7 +14,7 @@ from ..features import Quirk, quirks
 from ..info import Info
 from ..resource import Handle, Resource
 from ..settings import EndpointSettings
-from .door import Door, GuardedQueue, hurry, out_of_descriptors
+from .door import Door, GuardedQueue, out_of_descriptors
 from .events import CONNREQ, Event, EventError
 from .handshake import name_of
 from .requests import ConnectionRequest, ListenerStatistics, RequestQueue
@@ -42,9 +42,8 @@ class PassiveHandle(RequestQueue):
         try:
             check(lib.fi_pep_bind(self.fid, self.events.native, 0), "fi_pep_bind")
             if Quirk.BLOCKING_HANDSHAKE in quirks(info):
-                address = self.address()
-                hurry(address)  # the socket is there, and nobody is accepted yet
-                self.events.door = Door(address.port, self.source.driver, self.cut_off)
+                # The socket is there, and nobody is accepted yet.
+                self.events.door = Door(self.address(), self.source.driver, self.cut_off)
             check(lib.fi_listen(self.fid), "fi_listen")
         except BaseException:
             self.close()

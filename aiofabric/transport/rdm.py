@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ffi import constants, lib
 from ..address_vector import AddressVector, Peer, neighbours
-from ..cm.door import hurry
+from ..cm.door import guard
 from ..cm.handshake import name_of
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
@@ -190,7 +190,7 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
             handle.appear(self.local_address)
-            hurry(self.local_address)  # rxm and tcp accept connections below
+            guard(handle.source, self.local_address)  # rxm and tcp accept connections below
             options.hear_of_writes(handle)
             if Caps.MSG in info.caps:
                 options.open_inbox(handle)

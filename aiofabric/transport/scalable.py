@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants, ffi, lib
 from ..address_vector import AddressVector, Peer
-from ..cm.door import hurry
+from ..cm.door import guard
 from ..cm.handshake import name_of
 from ..cq.queue import CompletionQueue
 from ..cq.reactor import Reactor
@@ -127,7 +127,7 @@ class ScalableEndpoint(Resource):
             check(lib.fi_scalable_ep_bind(handle.fid, self.vector.native, 0), "fi_scalable_ep_bind")
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
-            hurry(self.local_address)  # rxm and tcp accept connections below
+            guard(handle.source, self.local_address)  # rxm and tcp accept connections below
             self.transmit = tuple(self._open_transmit(queue, index) for index in range(transmit))
             self.receive = tuple(self._open_receive(queue, index, options) for index in range(receive))
         except BaseException:

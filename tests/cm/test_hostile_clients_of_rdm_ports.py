@@ -1,0 +1,112 @@
+"""Hazard: strangers at the port of a connectionless endpoint over TCP, which accepts connections of its own.
+
+Nobody of ours sees them come. What it has to do: serve honest peers while they are there, keep nobody who says
+nothing, and not spin.
+"""
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import Address, EndpointType, EpAttr, FabricAttr, Hints
+from aiofabric.errors import NoProviderError
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.strangers import (
+    HERE,
+    ONE_LOOP,
+    Listening,
+    connections,
+    first_words,
+    kinds,
+    questions,
+)
+
+pytestmark = pytest.mark.anyio
+
+PROVIDERS = ["tcp", "tcp;ofi_rxm"]
+SPUN = 20_000  # turns that nobody needs: a tenth of a second of spinning
+
+
+@pytest.fixture(params=PROVIDERS)
+def rdm(request: pytest.FixtureRequest) -> str:
+    """A provider whose connectionless endpoints stand on TCP."""
+    name: str = request.param
+    try:
+        aiofabric.getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name=name), ep_attr=EpAttr(type=EndpointType.RDM)))
+    except NoProviderError as error:
+        pytest.skip(str(error))
+    return name
+
+
+def at(port: int) -> Address:
+    return Address.from_ip(HERE, port)
+
+
+async def serve(parent: Parent, provider: str) -> None:
+    """Answer every message, which is its sender's port."""
+    async with (
+        aiofabric.open_endpoint(EndpointType.RDM, HERE, provider=provider) as endpoint,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def echo() -> None:
+            while True:
+                port = int.from_bytes(await endpoint.recv(), "big")
+                peer = await endpoint.add_peer(at(port))
+                await endpoint.send(b"at your service", to=peer)
+
+        tasks.start_soon(echo)
+        parent.tell(endpoint.local_address.port)
+        source = endpoint._handle.source
+        await questions(parent, lambda: {"turns": source.statistics().turns})
+        tasks.cancel_scope.cancel()
+
+
+async def call(provider: str, port: int) -> None:
+    async with aiofabric.open_endpoint(EndpointType.RDM, HERE, provider=provider) as endpoint:
+        peer = await endpoint.add_peer(at(port))
+        ours = endpoint.local_address.port
+        assert ours is not None
+        await endpoint.send(ours.to_bytes(2, "big"), to=peer)
+        assert await endpoint.recv() == b"at your service"
+
+
+async def honest(provider: str, port: int) -> None:
+    with anyio.fail_after(15):
+        await call(provider, port)
+
+
+@ONE_LOOP
+async def test_two_thousand_that_say_nothing_cost_nothing(rdm: str, child: Callable[..., Child]) -> None:
+    listening = Listening(child(serve, rdm))
+    await honest(rdm, listening.port)
+    before, _ = await listening.tells()
+    with connections(listening.port, lambda: b""):
+        _, then = await listening.tells()
+        await honest(rdm, listening.port)
+        here, now = await listening.tells()
+        assert here <= before + 10
+        assert now["turns"] - then["turns"] < SPUN
+    await listening.end()
+
+
+@ONE_LOOP
+@pytest.mark.parametrize("kind", ["half a request", "nonsense"])
+async def test_who_speaks_nonsense_stops_nobody(kind: str, rdm: str, child: Callable[..., Child]) -> None:
+    async def ask(port: int) -> None:
+        await call(rdm, port)
+
+    words = kinds(await first_words(ask), kind)[kind]
+    listening = Listening(child(serve, rdm))
+    await honest(rdm, listening.port)
+    before, then = await listening.tells()
+    with connections(listening.port, words, 300):  # 2.x's rxm accepts a hundred a second
+        await honest(rdm, listening.port)
+    await honest(rdm, listening.port)
+    _, now = await listening.tells()
+    assert now["turns"] - then["turns"] < SPUN
+    if kind == "nonsense":  # of half a request, 2.x's tcp keeps the one that ends with the header
+        await listening.until(lambda descriptors, _: descriptors <= before + 1)
+    await listening.end()
