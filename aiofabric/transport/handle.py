@@ -86,8 +86,9 @@ class EndpointHandle(MemoryHome):
         self.pool: Inbox | None = None
         self.remote_writes: RemoteWriteQueue | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
-        self.refills: set[Transfer] = set()
-        self.private: set[Transfer] = set()  # receives into memory of ours
+        # Dictionaries as sets: empty ones take 150 bytes less.
+        self.refills: dict[Transfer, None] = {}
+        self.private: dict[Transfer, None] = {}  # receives into memory of ours
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
@@ -177,7 +178,7 @@ class EndpointHandle(MemoryHome):
             if transfer.state in (State.CANCELLING, State.ABANDONED):
                 return ClosedResourceError("cancelled")  # the caller has left; nobody will see it
             if transfer in self.refills:
-                self.refills.discard(transfer)
+                del self.refills[transfer]
                 return Refill()
             return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
@@ -187,7 +188,7 @@ class EndpointHandle(MemoryHome):
         for transfer in self.rx.posted:
             if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits(where_of(transfer)):
                 if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
-                    self.refills.add(transfer)
+                    self.refills[transfer] = None
                     self.source.touch()
                 elif transfer in self.private:
                     self.rx.dismiss(transfer, Refill())

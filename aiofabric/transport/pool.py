@@ -7,9 +7,9 @@ A buffer is posted, or filled and waiting to be taken, or lent to a caller, or f
 posts. A message stays in the pool's memory until it is taken: a reader that does not read makes the pool run
 dry, the provider stops reading its socket, and the sender stops.
 
-A pool begins with a few buffers, because an idle connection pays for each (0.5 KiB here and as much in
-libfabric), and doubles them, up to its count, when a burst runs it dry: 64 requests in flight cost 10 % less CPU
-with 64 receives posted than with 16.
+A pool begins with a few buffers, because an idle connection pays for each (0.5 KiB here, as much in libfabric, and a
+page of 4 KiB once a message was in it), and doubles them, up to its count, when a burst runs it dry: 64 requests in
+flight cost 10 % less CPU with 64 receives posted than with 16. With two to begin with, a round trip takes 6 us more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Pool", "PoolBuffer"]
 
 _EAGAIN = constants.FI_EAGAIN
-_FIRST = 8  # buffers to begin with
+_FIRST = 4  # buffers to begin with
 # Buffers a power of two apart would share a few sets of every cache: each begins five lines further on.
 _LINE = 64
 _STEP = 5 * _LINE

@@ -234,7 +234,7 @@ class Receives(Resource):
             transfer = handle.rx.submit(what, function, args, pins, len(pins), held)
             transfer.orphaned = partial(self._keep, pins, len(where) > 1)
             if private:
-                handle.private.add(transfer)
+                handle.private[transfer] = None
             try:
                 await handle.rx.outcome(transfer)
             except Refill:
@@ -242,8 +242,8 @@ class Receives(Resource):
                     pins = pin(bytearray(len(pins)), writable=True)
                 continue
             finally:
-                handle.refills.discard(transfer)
-                handle.private.discard(transfer)
+                handle.refills.pop(transfer, None)
+                handle.private.pop(transfer, None)
             # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
             if len(where) == 1 or not (transfer.tag ^ where[1]) & ~where[2]:
                 return self._annotated(contents(pins, transfer.length), transfer) if private else transfer
