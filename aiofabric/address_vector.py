@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._ffi import constants, ffi, lib
 from .address import Address
@@ -16,17 +16,13 @@ if TYPE_CHECKING:
 
     from .domain import Domain
 
-__all__ = ["AddressVector", "Peer", "neighbours"]
+__all__ = ["AddressVector", "Peer"]
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
 _STRANGERS_MOST = 1024
 _NOBODY: int = constants.FI_ADDR_NOTAVAIL
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
-
-# The open endpoints of this process whose provider must not hear of them once they are closed
-# (Quirk.CLOSED_NEIGHBOUR_CRASHES).
-neighbours: dict[Address, Handle] = {}
 
 
 class Peer:
@@ -66,6 +62,16 @@ class Peer:
         return f"<Peer {self.native} {self.address}{' removed' if self.vector is None else ''}>"
 
 
+class Watch(Protocol):
+    """Looks at what is inserted, where the provider must not be left alone with endpoints of the same process."""
+
+    def admit(self, address: Address) -> None:
+        """Raise if the provider must not hear of the address."""
+
+    def inserted(self, address: Address, native: int) -> bool:
+        """The provider has numbered it: whether it is an endpoint of this process, whose end is told of by `lose`."""
+
+
 class AddressVector(Resource):
     """The addresses that endpoints of a domain can send to.
 
@@ -83,7 +89,9 @@ class AddressVector(Resource):
     Man page: fi_av.
     """
 
-    __slots__ = ("_natives", "_near", "_peers", "_strangers", "domain", "format", "rx_ctx_bits")
+    __slots__ = (
+        "_lost", "_natives", "_near", "_peers", "_spare", "_strangers", "domain", "format", "rx_ctx_bits", "watch"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -112,7 +120,10 @@ class AddressVector(Resource):
         self._peers: dict[Address, Peer] = {}
         self._natives: dict[int, Peer] = {}
         self._strangers: list[Peer] = []  # that introduced themselves
-        self._near: dict[int, Address] = {}  # which of them are neighbours
+        self.watch: Watch | None = None
+        self._near: dict[Address, int] = {}  # the numbers of endpoints of this process
+        self._spare: dict[Address, int] = {}  # and of those that nobody here asks for, or no more
+        self._lost: set[int] = set()  # numbers given back already, though somebody may have them still
 
     @property
     def native(self) -> Any:
@@ -138,10 +149,17 @@ class AddressVector(Resource):
         address = self.fit(address)
         if (known := self._peers.get(address)) is not None:
             return known
+        if self.watch is not None:
+            self.watch.admit(address)
+        native = self._spare.pop(address, None)
+        return self._add(1, address, self._insert(address) if native is None else native, "fi_av_insert")
+
+    def _insert(self, address: Address) -> int:
         out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
         raw = ffi.new("char[]", address.raw)
         rc = check(lib.fi_av_insert(self._handle.fid, raw, 1, out, 0, ffi.NULL), "fi_av_insert", peer=address)
-        return self._add(rc, address, out[0], "fi_av_insert")
+        native: int = out[0] if rc else constants.FI_ADDR_NOTAVAIL
+        return native
 
     def introduce(self, raw: bytes) -> int:
         """The number of a sender that the provider did not find here; FI_ADDR_NOTAVAIL if it cannot have one.
@@ -206,25 +224,51 @@ class AddressVector(Resource):
 
     def forget(self, peer: Peer) -> None:
         """Take a peer out of use, and keep its number for transfers that are still under way; see `release`."""
-        del self._peers[peer.address], self._natives[peer.native]
+        del self._peers[peer.address]
+        if self._natives.get(peer.native) is peer:
+            del self._natives[peer.native]
         for each in (peer, *peer._contexts.values()):
             each.vector = None
 
     def release(self, native: int) -> None:
-        """Give the number of a forgotten peer back to the provider, unless somebody has it again.
+        """Give the number of a forgotten peer back to the provider, unless somebody has it again."""
+        if self.closed or native in self._natives:
+            return
+        if native in self._lost:
+            self._lost.discard(native)
+            return
+        for address in [address for address, number in self._near.items() if number == native]:
+            self._spare[address] = self._near.pop(address)  # both sides forget at once: see `lose`
+            return
+        self._remove(native)
 
-        That of a neighbour that was closed stays with the provider, until the vector is closed.
-        """
-        if not (self.closed or native in self._natives or self.lost(native)):
-            self._near.pop(native, None)
-            rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
-            if rc != -constants.FI_EINVAL:  # 2.x's sockets: the peer was never sent to; it is removed all the same
-                check(rc, "fi_av_remove")
+    def _remove(self, native: int) -> None:
+        rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
+        if rc != -constants.FI_EINVAL:  # 2.x's sockets: the peer was never sent to; it is removed all the same
+            check(rc, "fi_av_remove")
 
-    def lost(self, native: int) -> bool:
-        """Whether this is the number of an endpoint that was closed, and the provider would crash on it."""
-        near = self._near.get(native)
-        return near is not None and near not in neighbours
+    def prepare(self, address: Address) -> int:
+        """Have the provider number an address that nobody here has asked for yet."""
+        peer = self._peers.get(address)
+        native = self._spare.get(address) if peer is None else peer.native
+        if native is None:
+            native = self._spare[address] = self._insert(address)
+        return native
+
+    def knows(self, address: Address) -> bool:
+        """Whether the provider has a number for an endpoint of this process, because somebody asked for it."""
+        return address in self._near
+
+    def lose(self, address: Address) -> None:
+        """An endpoint of this process goes, or this one does: the provider forgets the other's number now."""
+        native = self._spare.pop(address, None)
+        if native is None:
+            native = self._near.pop(address, None)
+            if native is None:
+                return
+            self._lost.add(native)
+        if not self._handle.released:
+            self._remove(native)
 
     def find(self, native: int | None) -> Peer | None:
         """The peer with this number, as a completion brings it; None for an unknown source."""
@@ -287,11 +331,14 @@ class AddressVector(Resource):
     def _add(self, inserted: int, address: Address, native: int, call: str) -> Peer:
         if not inserted or native == constants.FI_ADDR_NOTAVAIL:
             raise FabricError(constants.FI_EADDRNOTAVAIL, call, peer=address)
+        if native in self._lost:
+            self._lost.discard(native)
+            del self._natives[native]
         peer = self._peers.get(address) or self._natives.get(native)  # the provider may see one where bytes differ
         if peer is None:
             peer = self._peers[address] = self._natives[native] = Peer(address, native, self)
-            if address in neighbours:
-                self._near[native] = address
+            if self.watch is not None and self.watch.inserted(address, native):
+                self._near[address] = native
         return peer
 
     def __repr__(self) -> str:

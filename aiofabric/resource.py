@@ -59,10 +59,12 @@ class Handle:
         "closed",
         "fid",
         "forked",
+        "lingers",
         "needed",
         "number",
         "opened_at",
         "parent",
+        "released",
         "thread",
         "what",
     )
@@ -75,6 +77,8 @@ class Handle:
         self.children: dict[Handle, None] = {}
         self.closed = False
         self.forked = False
+        self.lingers = False  # closed, but the native object must stay for a while
+        self.released = False  # the native object was given back
         self.thread = threading.get_ident()
         self.number = next(_numbers)
         self.opened_at = _opened_at()
@@ -100,11 +104,17 @@ class Handle:
                 order.callback(child.close)
 
     def _leave(self) -> None:
-        if self.parent is not None:
-            self.parent.children.pop(self, None)
-        for other in self.needed:
+        """Give the native object back; or let whichever child still lingers come by when it has left."""
+        if self.released or self.lingers or self.children:
+            return
+        self.released = True
+        above = self.needed if self.parent is None else [*self.needed, self.parent]
+        for other in above:
             other.children.pop(self, None)
         self.release()
+        for other in above:
+            if other.closed:
+                other._leave()
 
     def release(self) -> None:
         """Give the native object back."""

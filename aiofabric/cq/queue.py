@@ -176,6 +176,10 @@ class CompletionQueue(Resource):
             else b"",
         )
 
+    def progress(self) -> None:
+        """Let the provider go on, and read nothing. Any thread."""
+        lib.fi_cq_read(self._cq, ffi.NULL, 0)
+
     def quiet(self) -> bool:
         """fi_trywait: whether it is safe to sleep on the descriptor."""
         return bool(lib.fi_trywait(self._fabric, self._fids, 1) == 0)

@@ -57,7 +57,7 @@ class EndpointHandle(MemoryHome):
 
     __slots__ = (
         "_native", "admits", "checkpoint", "gone", "info", "inject_size", "known", "max_size", "on_release", "orphans",
-        "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx", "source", "tx",
+        "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx", "source", "spills", "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -92,6 +92,7 @@ class EndpointHandle(MemoryHome):
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
+        self.spills = False  # receives have room behind them for what is too long
         self.admits = 0
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None
@@ -229,9 +230,13 @@ class EndpointHandle(MemoryHome):
 
     def release(self) -> None:
         self.admits = 0
+        self._close_native()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Settle what is left, and give back what was borrowed."""
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
-        self._close_native()
         self._end(self.closed_error)
         if self.on_release is not None:
             release, self.on_release = self.on_release, None

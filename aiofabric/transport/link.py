@@ -19,6 +19,7 @@ from ..memory import pin
 from .bell import Bell
 from .handle import EndpointHandle
 from .inbox import Inbox
+from .neighbours import INLINE, reads_ours
 from .route import Route
 from .wire import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, FrameKind
 
@@ -64,6 +65,8 @@ class LinkRoute(Route):
         self.sent = 0
         self.taken = 0  # of those, by the peer's program
         self.owes = False
+        if reads_ours(link.trunk.handle, link.peer.address):
+            self.inject_size = min(self.inject_size, INLINE)
         if hello.room:
             self.inject_size = min(self.inject_size, hello.room)
 
@@ -205,6 +208,7 @@ class LinkHandle(EndpointHandle):
             "MessageEndpoint", trunk.fid, trunk.handle, trunk.info, trunk.source, cancel_grace=options.cancel_grace
         )
         self.trunk = trunk
+        self.spills = trunk.handle.spills
         self.rx = LinkReceives(self.source, self, self.rx.limit, receives=True, grace=options.cancel_grace)
         self.line: Line | None = None
         self.bell = Bell(self)

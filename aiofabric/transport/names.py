@@ -19,7 +19,7 @@ from ..flags import AddressFormat
 if TYPE_CHECKING:
     from ..info import Info
 
-__all__ = ["own_name", "sweep"]
+__all__ = ["is_own", "own_name", "path_of", "sweep"]
 
 _DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
@@ -37,6 +37,19 @@ def own_name(info: Info) -> Address | None:
     scheme = str(info.src_addr).partition("://")[0]
     name = f"{scheme}://aiofabric-{_namespace():x}-{os.getpid()}-{secrets.token_hex(4)}"
     return Address(AddressFormat.ADDR_STR, name.encode())
+
+
+def path_of(name: Address) -> Path:
+    """Where the provider has the memory of an endpoint."""
+    return _DIRECTORY / name.raw.rstrip(b"\0").decode().partition("://")[2]
+
+
+def is_own(address: Address) -> bool:
+    """Whether the address is a name that this process gave."""
+    if address.format != AddressFormat.ADDR_STR:
+        return False
+    match = _NAME.search(address.raw.decode(errors="replace"))
+    return match is not None and (match[1], match[2]) == (f"{_namespace():x}", str(os.getpid()))
 
 
 def sweep() -> None:

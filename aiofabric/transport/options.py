@@ -17,6 +17,7 @@ from .pool import Pool
 from .prefix import PrefixPool, prefix_of
 from .remote_writes import RemoteWriteQueue
 from .shared_contexts import Elsewhere
+from .spill import SpillPool
 from .whole import WholePool
 
 if TYPE_CHECKING:
@@ -176,4 +177,4 @@ class EndpointOptions:
                 handle.pool = MultiPool(handle, size, count, self.multi_recv)
             else:
                 cut_off = Quirk.TRUNCATES_SILENTLY in handle.known and handle.info.ep_attr.type == EndpointType.RDM
-                handle.pool = (WholePool if cut_off else Pool)(handle, size, count)
+                handle.pool = (WholePool if cut_off else SpillPool if handle.spills else Pool)(handle, size, count)

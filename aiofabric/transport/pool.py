@@ -141,10 +141,9 @@ class Pool(Inbox):
         """Post every free buffer."""
         if self.ended is not None or not self.handle.native_open:  # what arrived last is read after fi_close
             return
-        fid, size = self.handle.fid, self.extra + self.size
         free, buffers = self._free, self._buffers
         while free:
-            posted = lib.aiofabric_recv_each(fid, self._receives, free, len(free), size, self._descriptor)
+            posted = self._post_each(free)
             if posted < 0:
                 if posted != -_EAGAIN:
                     check(posted, "fi_recv", peer=self.handle.peer_name)
@@ -154,6 +153,12 @@ class Pool(Inbox):
             del free[:posted]
             self.posted += posted
         self.source.touch()
+
+    def _post_each(self, which: list[int]) -> int:
+        """Post buffers by index; return how many found room, or the error of the first."""
+        size, receives = self.extra + self.size, self._receives
+        posted: int = lib.aiofabric_recv_each(self.handle.fid, receives, which, len(which), size, self._descriptor)
+        return posted
 
     def recycle(self, buffer: PoolBuffer) -> None:
         """The message was taken. Posted again in batches: one turn for eight posts instead of one for each."""

@@ -13,15 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ffi import constants, lib
-from ..address_vector import AddressVector, Peer, neighbours
+from ..address_vector import AddressVector, Peer
 from ..cm.door import guard
 from ..cm.handshake import name_of
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
 from ..cq.reactor import Reactor
-from ..errors import NoProviderError, NotSupportedError, UnreachableError, check
+from ..errors import NoProviderError, NotSupportedError, check
 from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
+from . import neighbours
 from .atomic import Atomic
 from .collective import Collective
 from .discover import find
@@ -37,6 +38,7 @@ from .remote_writes import RemoteWrites
 from .rma import Rma
 from .route import Route
 from .shared import borrow_domain
+from .spill import spills
 from .tagged import Tagged
 from .triggered import Triggered
 from .whole import Whole
@@ -59,13 +61,21 @@ _CAPS = {
 class ConnectionlessHandle(EndpointHandle):
     """An endpoint with its address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("address", "by_peer", "events", "groups", "leaving", "unnumbered", "vector")
+    __slots__ = (
+        "address", "by_peer", "entered", "events", "groups", "leaving", "lingered", "met", "queue", "unnumbered",
+        "vector",
+    )  # fmt: skip
+    address: Address
+    queue: CompletionQueue
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.vector = vector
+        self.spills = spills(self)
+        self.entered = False  # among the neighbours, and may be met
+        self.lingered = False
+        self.met: set[ConnectionlessHandle] = set()  # neighbours that have the address, or whose address is here
         self.by_peer: dict[Peer, Route] = {}
-        self.address: Address | None = None  # as a neighbour of others
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
         self.leaving: list[Route] = []  # of forgotten peers, while the provider holds operations for them
@@ -82,29 +92,36 @@ class ConnectionlessHandle(EndpointHandle):
                 raise TypeError(f"say which peer, to=peer, as add_peer() and Message.source give it, not {peer!r}")
             self.vector.check(peer)
             kind = PrefixRoute if prefix_of(self.info) else Route
+            if neighbours.reads_ours(self, peer.address):
+                kind = neighbours.NearRoute
             route = self.by_peer[peer] = kind(self, peer.native, peer.address)
-            if self.vector.lost(peer.native):
-                route.close_off(partial(_closed_neighbour, peer))
+            if Quirk.CLOSED_NEIGHBOUR_CRASHES in self.known and neighbours.is_closed(peer.address):
+                route.close_off(partial(neighbours.closed, peer.address))
         return route
 
-    def appear(self, address: Address) -> None:
-        """Become a neighbour, where the provider needs to know; before anybody can have the address."""
-        if Quirk.CLOSED_NEIGHBOUR_CRASHES in quirks(self.info):
-            self.address = address
-            neighbours[address] = self
-
     def _disappear(self) -> None:
-        """Before fi_close: from now on nobody of this process may send here."""
-        if self.address is None or neighbours.pop(self.address, None) is None:
-            return
-        for other in list(neighbours.values()):
-            assert isinstance(other, ConnectionlessHandle)
-            for peer, route in list(other.by_peer.items()):
+        """From now on nobody of this process may send here."""
+        error = partial(neighbours.closed, self.address)
+        for other in tuple(self.met):
+            aliases = [each for each in other.children if isinstance(each, ConnectionlessHandle)]
+            for peer, route in [pair for each in (other, *aliases) for pair in each.by_peer.items()]:
                 if peer.address == self.address:
-                    error = partial(_closed_neighbour, peer)
                     route.close_off(error)
                     if other.thread == self.thread and not other.source.driver.closed():  # others' loops come to it
                         route.turn_away(error)
+
+    def _leave(self) -> None:
+        if not self.entered:
+            super()._leave()
+            return
+        self.admits = 0
+        self._disappear()
+        self.lingered = neighbours.leave(self)
+        if self.lingered:
+            self.source.close()
+            self._finish()
+        super()._leave()
+        neighbours.sweep()
 
     def forget(self, peer: Peer) -> None:
         """No more transfers with ``peer``; its number goes back to the provider after the last one."""
@@ -120,6 +137,8 @@ class ConnectionlessHandle(EndpointHandle):
         for native in [native for native in self.unnumbered if native not in busy]:
             self.unnumbered.remove(native)
             self.vector.release(native)
+        if Quirk.CLOSED_NEIGHBOUR_CRASHES in self.known:
+            neighbours.sweep()
 
     def receive_from(self, peer: Peer) -> int:
         require(Caps.DIRECTED_RECV, self.info)
@@ -132,14 +151,11 @@ class ConnectionlessHandle(EndpointHandle):
             lane.end(error)
 
     def release(self) -> None:
-        self._disappear()
         self.source.close()
-        super().release()
-
-
-def _closed_neighbour(peer: Peer) -> UnreachableError:
-    detail = "It was closed, in this process, and the provider would crash"
-    return UnreachableError(constants.FI_EHOSTUNREACH, "send", peer=peer.address, detail=detail)
+        if self.lingered:
+            self._close_native()
+        else:
+            super().release()
 
 
 class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
@@ -156,6 +172,8 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
         if options.recv_size is not None and cut_off:
             options = replace(options, recv_size=max(options.recv_size, info.ep_attr.max_msg_size))
         reactor = Reactor.current()
+        if Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+            neighbours.check_room()
         with ExitStack() as opened:
             self.domain, give_back = borrow_domain(reactor, info, domain)
             opened.callback(give_back)
@@ -189,7 +207,8 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
             options.apply(handle)
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
-            handle.appear(self.local_address)
+            if Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+                neighbours.enter(handle, self.local_address, queue)
             guard(handle.source, self.local_address)  # rxm and tcp accept connections below
             options.hear_of_writes(handle)
             if Caps.MSG in info.caps:

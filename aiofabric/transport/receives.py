@@ -17,6 +17,7 @@ from .buffers import Pieces, contents, fill, lend, lend_all
 from .handle import Refill
 from .inbox import truncated
 from .leftovers import Leftover
+from .spill import behind, iovec, spilt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -222,16 +223,23 @@ class Receives(Resource):
             if handle.gone is not None:
                 raise handle.gone()
             what = "fi_recv" if len(where) == 1 else "fi_trecv"
-            if isinstance(pins, Pieces):
+            held: Sequence[Held]
+            pinned = pins
+            if handle.spills:
                 what += "v"
-                held: Sequence[Held]
+                pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()]
+                descriptors, held = lend_all(handle, pieces, Access.RECV)
+                pinned = pins, (iov := iovec(*pieces))
+                args = (handle.fid, iov, descriptors, len(pieces), *where)
+            elif isinstance(pins, Pieces):
+                what += "v"
                 descriptors, held = lend_all(handle, pins.pins, Access.RECV)
                 args = (handle.fid, pins.iov, descriptors, len(pins.pins), *where)
             else:
                 descriptor, held = lend(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
                 args = (handle.fid, pins, len(pins), descriptor, *where)
             function = getattr(lib, what)
-            transfer = handle.rx.submit(what, function, args, pins, len(pins), held)
+            transfer = handle.rx.submit(what, function, args, pinned, len(pins), held)
             transfer.orphaned = partial(self._keep, pins, len(where) > 1)
             if private:
                 handle.private[transfer] = None
@@ -244,6 +252,8 @@ class Receives(Resource):
             finally:
                 handle.refills.pop(transfer, None)
                 handle.private.pop(transfer, None)
+            if transfer.length > len(pins):
+                raise spilt(what, transfer.length, len(pins), self._source_of(transfer.source))
             # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
             if len(where) == 1 or not (transfer.tag ^ where[1]) & ~where[2]:
                 return self._annotated(contents(pins, transfer.length), transfer) if private else transfer
@@ -252,11 +262,13 @@ class Receives(Resource):
     def _room(self, buffer: Any) -> Any:
         """Where a message is to go, pinned."""
         if type(buffer) is list or type(buffer) is tuple:
-            return Pieces(buffer, self._handle.info.rx_attr.iov_limit)
+            return Pieces(buffer, self._handle.info.rx_attr.iov_limit - self._handle.spills)
         return pin(buffer, writable=True)
 
     def _keep(self, pins: Any, tagged: bool, transfer: Operation) -> None:
-        """A cancelled receive got a message all the same: keep a copy for the next one."""
+        """A cancelled receive got a message all the same: keep a copy for the next one, unless it was cut off."""
+        if transfer.length > len(pins):
+            return
         message = self._annotated(contents(pins, transfer.length), transfer)
         leftover = Leftover(message, transfer.source, transfer.tag if tagged else None)
         self._stash.append(leftover)

@@ -37,7 +37,6 @@ __all__ = ["Trunk", "TrunkParcel", "TrunkPool", "borrow_trunk", "one_host"]
 _EAGAIN = constants.FI_EAGAIN
 _POOLS_MOST = HAIL_POOL
 _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
-_here: dict[bytes, Trunk] = {}  # the open trunks of this process, by raw address
 _WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
 _WINDOW_LEAST = 1
 _PARTED_MOST = 64  # of the 256 peers that shm knows at most
@@ -200,19 +199,11 @@ class Trunk:
             self.source.doze = lambda: fall_asleep(self)
         self._users: dict[Peer, int] = {}
         self._parted: dict[Peer, None] = {}  # that no connection is with any more, the longest parted first
-        # Trunks of this loop that talk to each other: shm reads a peer's endpoint of the same process directly, so that
-        # a send to a closed one (1.17) and the removal of its address (2.x) crash. Each outlives those that know it.
-        self._near: dict[Peer, Trunk] = {}
-        self._known = 0
-        self._retired = False
-        self._raw = self.endpoint.local_address.raw
-        _here[self._raw] = self
         self._next = 0
         release = self.handle.on_release
         assert release is not None
 
         def released() -> None:
-            _here.pop(self._raw, None)
             for pool in self._pools.values():
                 pool.end()
             if self._hails is not None:
@@ -281,11 +272,6 @@ class Trunk:
     def meet(self, raw: bytes) -> Peer:
         """The peer at a raw address; each meeting ends with `part`."""
         peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
-        if peer not in self._users:
-            near = _here.get(raw, self)
-            if near is not self and near.handle.thread == self.handle.thread:
-                self._near[peer] = near
-                near._known += 1
         self._users[peer] = self._users.get(peer, 0) + 1
         self._parted.pop(peer, None)
         return peer
@@ -300,40 +286,20 @@ class Trunk:
         if not self._users[peer]:
             del self._users[peer]
             self._parted[peer] = None
-            near = self._near.get(peer)
-            if not self.host or self.closed or (near is not None and near._retired):
+            if not self.host or self.closed:
                 self._lose(peer)
             elif len(self._parted) > _PARTED_MOST:
                 self._lose(next(iter(self._parted)))
 
     def _lose(self, peer: Peer) -> None:
         del self._parted[peer]
-        near = self._near.pop(peer, None)
         if not self.closed:
             self.source.drain()
             self.handle.forget(peer)
-        if near is not None:
-            near._unknown()
-
-    def _lose_near(self, near: Trunk | None = None) -> None:
-        """Lose the parted peers that are trunks of this loop: all, or this one."""
-        for peer in [each for each in self._parted if each in self._near]:
-            if near is None or self._near[peer] is near:
-                self._lose(peer)
-
-    def _unknown(self) -> None:
-        self._known -= 1
-        if self._retired and not self._known:
-            self.endpoint.close()
 
     def close(self) -> None:
-        """Close the endpoint; its connections are closed first, and trunks of this loop part from it before."""
-        self._retired = True
-        self._lose_near()
-        for trunk in [each for each in _here.values() if each.handle.thread == self.handle.thread]:
-            trunk._lose_near(self)
-        if not self._known:
-            self.endpoint.close()
+        """Close the endpoint; its connections are closed first."""
+        self.endpoint.close()
 
 
 def one_host(info: Info) -> bool:

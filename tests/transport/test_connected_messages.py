@@ -257,14 +257,17 @@ async def test_connection_goes_on_after_a_truncated_message(pair: Pair, provider
             assert await passive.recv() == b"%d" % n
 
 
-async def test_message_larger_than_a_direct_buffer_says_so(pair: Pair, provider: str) -> None:
-    if provider not in CONNECTED:
-        pytest.skip("shm's own defect")
+@pytest.mark.parametrize("size", [2000, 5000, 3 * MIB])
+async def test_message_larger_than_a_direct_buffer_says_so(pair: Pair, provider: str, size: int) -> None:
     async with pair(recv_size=None) as (active, passive), anyio.create_task_group() as tasks:
-        tasks.start_soon(active.send, bytes(5000))
+        tasks.start_soon(active.send, bytes(size))
         with pytest.raises(aiofabric.TruncatedMessageError) as caught:
             await passive.recv_into(bytearray(1000))
         assert caught.value.limit == 1000
+        if provider == "shm":
+            assert caught.value.size == size
+            tasks.start_soon(active.send, b"and goes on")
+            assert await passive.recv(100) == b"and goes on"
 
 
 async def test_pooled_message_larger_than_the_callers_buffer_is_kept(pair: Pair) -> None:

@@ -1,0 +1,110 @@
+"""Spill: room behind the caller's buffer, where the provider puts what does not fit.
+
+shm cannot cut a message off: what is above its inject size is copied with process_vm_readv until all of it is there
+(1.17 smr_cma_loop, 2.x cma_copy), and where the receive has no room left that copies nothing, for ever, inside
+fi_cq_read. With such a place behind it no message is too long, and how long it was is known. The pages are the
+kernel's until something lands there, and afterwards.
+"""
+
+from __future__ import annotations
+
+import mmap
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .._ffi import constants, ffi, lib
+from ..cq.queue import ErrorEntry
+from ..errors import TruncatedMessageError
+from ..features import Quirk
+from .pool import Pool, PoolBuffer
+
+if TYPE_CHECKING:
+    from ..cq.queue import Entry
+    from .handle import EndpointHandle
+
+__all__ = ["SpillPool", "behind", "dry", "iovec", "spills", "spilt"]
+
+_SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
+_MAP_NORESERVE = 0x4000  # Linux; the module mmap has it since Python 3.12 only
+
+
+@cache
+def _area() -> Any:
+    for size in _SIZES:
+        try:
+            area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        except (OSError, OverflowError):
+            continue
+        return area, ffi.from_buffer("char[]", area, require_writable=True)
+    raise MemoryError("no address space for messages that are longer than their receive")
+
+
+def spills(handle: EndpointHandle) -> bool:
+    """Whether receives need room behind them, and can have it: not where the provider wants memory registered."""
+    return (
+        Quirk.LONG_MESSAGE_HANGS in handle.known
+        and handle.info.rx_attr.iov_limit > 1
+        and not handle.regions.local_required
+    )
+
+
+def behind() -> Any:
+    """The spill, pinned: the last piece of a receive."""
+    return _area()[1]
+
+
+def iovec(*pieces: Any) -> Any:
+    """The ``struct iovec`` of pinned memory, or of start and length."""
+    each = (piece if isinstance(piece, tuple) else (piece, len(piece)) for piece in pieces)
+    return ffi.new("struct iovec[]", list(each))
+
+
+def dry(length: int) -> None:
+    """Give back the pages that ``length`` bytes have touched."""
+    area, _ = _area()
+    area.madvise(mmap.MADV_DONTNEED, 0, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def spilt(what: str, length: int, limit: int, peer: object) -> TruncatedMessageError:
+    """The error of a message that went on into the spill, which is dry afterwards."""
+    error = TruncatedMessageError(constants.FI_ETRUNC, what, peer=peer)
+    error.size, error.limit = length, limit
+    dry(length - limit)
+    return error
+
+
+class _SpillBuffer(PoolBuffer):
+    __slots__ = ()
+
+    def complete(self, entry: Entry) -> None:
+        over = entry[2] - self.pool.size
+        if over <= 0:
+            super().complete(entry)
+        else:
+            unknown = constants.FI_ADDR_NOTAVAIL
+            self.fail(ErrorEntry(entry[0], entry[1], entry[2], over, entry[5], constants.FI_ETRUNC, 0, "", unknown))
+            dry(over)
+
+
+class SpillPool(Pool):
+    """A pool whose receives are never too short; what goes on behind them is told of and thrown away."""
+
+    buffer_type = _SpillBuffer
+
+    def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
+        self._iovecs: dict[int, Any] = {}
+        super().__init__(handle, size, count)
+
+    def _post_each(self, which: list[int]) -> int:
+        count = 0
+        for index in which:
+            receive = self._receives[index]
+            iov = self._iovecs.get(index)
+            if iov is None:
+                start = ffi.cast("char *", receive.buf)
+                iov = self._iovecs[index] = iovec((start, self.size), behind())
+            rc: int = lib.fi_recvv(self.handle.fid, iov, ffi.NULL, 2, constants.FI_ADDR_UNSPEC, receive.context)
+            if rc:
+                return count or rc
+            count += 1
+        return count
