@@ -226,10 +226,11 @@ def test_endpoints_that_come_and_go_beside_one_that_stays_leave_nothing() -> Non
             for turn in range(270):
                 async with opened(recv_size=None) as other:
                     to, back = await know(one, other)
-                    with anyio.fail_after(8):
-                        async with anyio.create_task_group() as tasks:
-                            tasks.start_soon(one.recv, 1000)
-                            await other.send(bytes(1000), to=back)
+                    if turn % 8 == 0 or turn > 256:
+                        with anyio.fail_after(8):
+                            async with anyio.create_task_group() as tasks:
+                                tasks.start_soon(one.recv, 1000)
+                                await other.send(bytes(1000), to=back)
                 if turn % 2:
                     one.remove_peer(to)
                 assert len(neighbours._gone) <= 5
