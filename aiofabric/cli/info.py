@@ -58,6 +58,7 @@ def configure(parser: ArgumentParser) -> None:
     show = parser.add_argument_group("output").add_argument
     show("-l", "--list", action="store_true", help="the providers only")
     show("-e", "--env", action="store_true", help="the environment variables that libfabric reads")
+    show("-g", "--getenv", metavar="PART", help="those whose name has this part")
     show("-v", "--verbose", action="store_true", help="everything, in libfabric's own words (fi_tostr)")
     show("--json", action="store_true", help="everything, for programs: fi_info's fields under their own names")
 
@@ -70,8 +71,8 @@ def run(options: Namespace) -> int:
         flags=GetInfoFlags.SOURCE if options.src_addr else GetInfoFlags(0),
         hints=_hints(options),
     )
-    if options.env:
-        _print_variables(as_json=options.json)
+    if options.env or options.getenv is not None:
+        _print_variables(options.getenv or "", as_json=options.json)
     elif options.list:
         _print_providers(found, as_json=options.json)
     elif options.json:
@@ -146,8 +147,8 @@ def _print_providers(found: list[Info], *, as_json: bool) -> None:
         print(table(("PROVIDER", "VERSION"), list(versions.items())))
 
 
-def _print_variables(*, as_json: bool) -> None:
-    known = parameters()
+def _print_variables(part: str, *, as_json: bool) -> None:
+    known = [each for each in parameters() if part.upper() in each.name]
     if as_json:
         print(json.dumps([fields_of(each._asdict()) for each in known], indent=2))
         return

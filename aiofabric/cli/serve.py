@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["configure", "run"]
 
 
+_LEVELS = ("critical", "error", "warning", "info", "debug")
+
+
 def configure(parser: ArgumentParser) -> None:
     """Describe the arguments."""
     ask = parser.add_argument
@@ -26,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="where to listen (%(default)s)")
     ask("-P", "--port", metavar="PORT", type=int, default=8000, help="0 lets the provider choose (%(default)s)")
     ask("--factory", action="store_true", help="module:app is a function that returns the application")
-    ask("--log-level", metavar="LEVEL", default="info", help="the server's (%(default)s)")
+    ask("--log-level", choices=_LEVELS, default="info", help="the server's (%(default)s)")
 
 
 def run(options: Namespace) -> int:
@@ -34,7 +37,11 @@ def run(options: Namespace) -> int:
     serve = SERVERS[options.server]
     sys.path.insert(0, "")
     app = _load(options.app)
-    return serve(app() if options.factory else app, options)
+    if options.factory:
+        app = app()
+    if not callable(app):
+        raise ValueError(f"{options.app} is no ASGI application: {type(app).__name__} objects cannot be called")
+    return serve(app, options)
 
 
 def _load(name: str) -> Any:

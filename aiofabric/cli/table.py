@@ -15,6 +15,7 @@ __all__ = ["BOLD", "DIM", "GREEN", "RED", "YELLOW", "on_terminal", "paint", "tab
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 _GAP = "  "
+_NARROWEST = 12  # characters of a column that is wrapped
 
 
 def on_terminal() -> bool:
@@ -39,7 +40,9 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, align: str =
     widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
     sides = align.ljust(len(widths), "<")
     before = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-    room = max(width() - before, 1)
+    room = width() - before
+    if room < _NARROWEST:
+        room = sys.maxsize  # the terminal's own wrapping reads better
 
     def line(cells: Sequence[str]) -> str:
         *first, last = cells

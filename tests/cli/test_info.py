@@ -108,6 +108,8 @@ def test_tells_the_variables_of_the_environment() -> None:
     assert "\nFI_TCP_TX_SIZE=77\n    " in said.out
     known = {each["name"]: each["value"] for each in objects("-e")}
     assert known["FI_TCP_IFACE"] == LOOPBACK["FI_TCP_IFACE"]
+    some = {each["name"] for each in objects("-g", "tcp_iface")}
+    assert "FI_TCP_IFACE" in some < known.keys()
 
 
 def test_nothing_found_is_one_sentence_and_status_1() -> None:
@@ -159,6 +161,15 @@ def test_a_terminal_gets_lines_that_fit() -> None:
     assert lines == on_terminal("NO_COLOR= python -m aiofabric info", columns=80)[1:]
     colourless = on_terminal("NO_COLOR=1 python -m aiofabric info", columns=80)
     assert colourless[1:] == plain
+
+
+@pytest.mark.once
+@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
+def test_a_terminal_that_is_too_narrow_wraps_the_lines_itself() -> None:
+    lines = on_terminal("NO_COLOR=1 python -m aiofabric info -p tcp -t msg", columns=50)
+    assert lines[0].split() == ["PROVIDER", "TYPE", "DOMAIN", "PROTOCOL", "CAPABILITIES", "FABRICS"]
+    assert all(line.startswith("tcp ") for line in lines[1:] if "msg rma" in line)
+    assert not [line for line in lines if line.startswith(" " * 30)]
 
 
 @pytest.mark.once

@@ -67,6 +67,16 @@ def test_an_application_that_is_not_there_is_a_sentence(name: str) -> None:
     assert re.fullmatch("aiofabric serve: .*nowhere_to_be_found.*\n", said.err)
 
 
+@pytest.mark.once
+def test_what_is_no_application_is_a_sentence() -> None:
+    said = aiofabric("serve", "math:pi")
+    assert said.err == "aiofabric serve: math:pi is no ASGI application: float objects cannot be called\n"
+    assert said.status == 1
+    said = aiofabric("serve", "web:app", "--log-level", "loud")
+    assert said.status == 2
+    assert "invalid choice: 'loud'" in said.err
+
+
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_port_that_is_taken_is_a_sentence(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "web.py").write_text(APP)
