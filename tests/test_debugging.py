@@ -65,6 +65,15 @@ async def test_tells_of_listeners_and_their_opener() -> None:
     assert "- 0 requests wait; 0 requests, 0 accepted, 0 rejected, 0 overflowed, 0 cut off" in said
 
 
+@pytest.mark.anyio
+async def test_tells_that_the_peer_is_gone(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        await active.aclose()
+        with anyio.fail_after(10), pytest.raises(aiofabric.FabricConnectionError):
+            await passive.recv()
+        assert re.search(r"^ +- the peer is gone$", text(), re.MULTILINE)
+
+
 def test_asks_for_no_library() -> None:
     ended = run_in_child("import aiofabric; aiofabric.debug()", AIOFABRIC_LIBFABRIC="/nowhere/libfabric.so.1")
     assert ended.status == 0
