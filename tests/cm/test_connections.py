@@ -8,6 +8,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import ConnectionRequest, Domain, Listener, MessageEndpoint
+from aiofabric.resource import live_handles
 from tests.fixtures.peers import where
 from tests.fixtures.providers import FACES, Pair, kind_of, over
 
@@ -270,7 +271,12 @@ async def test_backlog_bounds_what_waits(provider: str) -> None:
 
 
 async def test_screen_sees_requests_first(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str | None, int]] = []
+
     def friends_only(request: ConnectionRequest) -> bool:
+        assert request.address is not None
+        endpoints = [handle for handle in live_handles() if handle.what == "MessageEndpoint"]
+        seen.append((request.address.host, len(endpoints)))
         if request.param == b"crash":
             raise ValueError("the screen's own")
         return request.param == b"friend"
@@ -288,6 +294,7 @@ async def test_screen_sees_requests_first(provider: str, monkeypatch: pytest.Mon
         async with await aiofabric.connect(listener.address, provider=provider, param=b"friend") as active:
             await active.recv()
     assert [str(e) for e in reported] == ["the screen's own"]
+    assert seen == [(HERE, 1)] * 3  # the client's: for none of them there is an endpoint yet
 
 
 async def test_accept_that_cannot_begin_refuses_the_peer(provider: str) -> None:
