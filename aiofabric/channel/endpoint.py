@@ -30,12 +30,14 @@ from aiofabric.channel.frames import (
 )
 from aiofabric.channel.outbox import Outbox, Posted
 from aiofabric.channel.signal import LookingSignal
+from aiofabric.cq.source import STREAK
 from aiofabric.errors import FabricBrokenPipeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiofabric.address import Address
+    from aiofabric.cq.source import Source
     from aiofabric.info import Info
     from aiofabric.transport.connected import MessageEndpoint
 
@@ -206,9 +208,12 @@ class EndpointChannel(ByteChannel):
     # -- pace: for a face that answers many awaits at once ---------------------------------------------------
 
     @property
-    def breathless(self) -> bool:
-        """Whether an await that need not wait should take a checkpoint all the same; trio's always should."""
-        return self._strict or self._source.breathless
+    def pace(self) -> tuple[Source, int]:
+        """Whose ``streak`` counts the awaits that need not wait, and above what they take a checkpoint all the same.
+
+        It begins anew when the loop goes round. On trio every await takes one.
+        """
+        return self._source, 0 if self._strict else STREAK
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when this iteration of the loop is over."""

@@ -63,6 +63,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         self._packed = min(_PACKED, self._longest) if packing else -1
         self._pack = bytearray()
         self._flush_is_due = False
+        self._source, self._streak = channel.pace
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes] = []  # of what has not arrived completely
         self._have = 0
@@ -77,12 +78,12 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: MessageTooLongError (nothing was sent), BrokenResourceError, ClosedResourceError (also after
         :meth:`send_eof`), BusyResourceError.
         """
-        view = memoryview(item).cast("B")
+        view = item if type(item) is bytes else memoryview(item).cast("B")
         size = len(view)
-        if size > self._packed or not self._channel.flowing:
+        pack = self._pack
+        if size > self._packed or not (pack or self._channel.flowing):  # what is begun goes out soon, and first
             await self._send_now(view, size)
             return
-        pack = self._pack
         pack += _LENGTH.pack(size)
         pack += view
         if len(pack) >= _FULL:
@@ -90,10 +91,12 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         elif not self._flush_is_due:
             self._flush_is_due = True
             self._channel.call_soon(self._flush)
-        if self._channel.breathless:
+        source = self._source
+        source.streak += 1
+        if source.streak > self._streak:
             await self._channel.checkpoint()
 
-    async def _send_now(self, view: memoryview, size: int) -> None:
+    async def _send_now(self, view: bytes | memoryview, size: int) -> None:
         with self._sending:
             self._check_sendable()
             if size > self._longest:
@@ -125,8 +128,11 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: EndOfStream, BrokenResourceError (also when the peer ended within a message),
         ClosedResourceError, BusyResourceError.
         """
-        if self._messages and not self._channel.breathless:
-            return self._messages.popleft()
+        if self._messages:
+            source = self._source
+            source.streak += 1
+            if source.streak <= self._streak:
+                return self._messages.popleft()
         with self._receiving:
             if self._messages:
                 await self._channel.checkpoint()
@@ -153,18 +159,24 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         """Cut what has arrived into messages."""
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         start, end, size = 0, len(data), 0
-        while end - start >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(data, start)
-            stop = start + _LENGTH.size + size
+        header, length, message = _LENGTH.size, _LENGTH.unpack_from, self._messages.append
+        while (begin := start + header) <= end:
+            (size,) = length(data, start)
+            stop = begin + size
             if stop > end:
                 break
-            self._messages.append(data[start + _LENGTH.size : stop])
-            start, size = stop, 0
+            message(data[begin:stop])
+            start = stop
+            size = 0
         if size > self._channel.ours.max_message_size:
             self._channel.abort(protocol_error(f"The peer announced a message of {size} bytes"))
         self._parts = [data[start:]] if start < end else []
         self._have = end - start
         self._want = _LENGTH.size + size
+
+    def abort(self) -> None:
+        super().abort()
+        self._pack = bytearray()  # or a send in this iteration would still find a pack to join
 
     async def aclose(self) -> None:
         await super().aclose()
