@@ -67,6 +67,7 @@ class CompletionQueue(Resource):
         "_look",
         "_pace",
         "_sources",
+        "_trywait",
         "_view",
         "domain",
     )
@@ -80,7 +81,7 @@ class CompletionQueue(Resource):
         self._view = memoryview(ffi.buffer(self._buffer)).toreadonly()
         self._pace = ffi.new("struct aiofabric_pace *")
         self._sources = ffi.new("fi_addr_t[]", [_NO_ADDRESS] * _BATCH) if source else None
-        self._look = lib.aiofabric_cq_look
+        self._look, self._trywait = lib.aiofabric_cq_look, lib.fi_trywait  # once or more in every wait
         self._fabric = domain.fabric._handle.fid
         self._fids = ffi.new("struct fid *[1]", [self.native])
 
@@ -182,7 +183,8 @@ class CompletionQueue(Resource):
 
     def quiet(self) -> bool:
         """fi_trywait: whether it is safe to sleep on the descriptor."""
-        return bool(lib.fi_trywait(self._fabric, self._fids, 1) == 0)
+        calm: bool = self._trywait(self._fabric, self._fids, 1) == 0
+        return calm
 
     def __repr__(self) -> str:
         return f"<CompletionQueue of {self.domain!r} fd={self._fd}{' closed' if self.closed else ''}>"

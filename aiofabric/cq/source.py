@@ -194,7 +194,7 @@ class Source(Settling):
         """The loop went round: awaits may be answered at once again for a while."""
         if self._looks:
             self.breath = monotonic_ns()
-            self._crowd = False
+        self._crowd = False
         self.streak = self.wakes = 0
 
     def turn(self) -> None:
