@@ -68,12 +68,14 @@ class Source(Settling):
         self.waiting = waiting
         self._polls = waiting is Waiting.POLL  # asked often: a member of an Enum takes 0.1 us to find
         self._looks = waiting is not Waiting.FD
+        self._at_rest_when_quiet = not self._polls and driver.demand is None
         self.looking = Looking(Waiting.FD if queue is None else waiting, busy_poll)
         self.interest = 0  # tasks and operations that need turns although no descriptor can wake us (POLL)
         self.abandoned = 0
         self.armed = False
         self.breath = monotonic_ns()
         self.streak = 0
+        self.winded = False  # a look was refused because the loop has not gone round for too long
         self.wakes = 0  # suspended tasks that were woken since the loop last went round
         self._crowd = False
         self._scheduled = False
@@ -133,7 +135,7 @@ class Source(Settling):
         otherwise. Arming here would make every answer 2 us later.
         """
         self._wakeups += 1
-        self.armed = False  # a turn that is on its way must not rest on what was true before we were woken
+        armed, self.armed = self.armed, False  # what was true before we were woken
         if self.closed or self._draining:
             return
         self.breathed()
@@ -154,6 +156,10 @@ class Source(Settling):
         else:
             self._empty += 1
             self._vain += 1
+            if armed and self._vain < _VAIN and self._quiet():
+                self.armed = True  # asyncio asked the kernel before what it ran meanwhile looked, and then armed
+                self.readers.sleep()
+                return
             self._hurried = True  # uvloop calls readers before the task that the last turn woke
             self.turn()
 
@@ -194,7 +200,7 @@ class Source(Settling):
         """The loop went round: awaits may be answered at once again for a while."""
         if self._looks:
             self.breath = monotonic_ns()
-        self._crowd = False
+        self._crowd = self.winded = False
         self.streak = self.wakes = 0
 
     def turn(self) -> None:
@@ -340,6 +346,7 @@ class Source(Settling):
             return
         now = monotonic_ns()
         if now - self.breath > _BREATH_NS:
+            self.winded = True
             return
         self.wakes = 0
         self.armed = False
@@ -395,6 +402,10 @@ class Source(Settling):
     async def breathe(self) -> None:
         """Let the loop go round once; a turn on the way does not linger meanwhile."""
         self._hurried = True
+        # What a look has found leaves the descriptor readable: reset here for 1.5 us, it does not wake us for nothing,
+        # which takes 20, and makes the peer's look end too early.
+        if not self.armed and self._at_rest_when_quiet and self._quiet():
+            self.armed = True
         await self.driver.breathe()
         self.breathed()
 

@@ -16,8 +16,8 @@ __all__ = ["LOOK_NS", "PREEMPTED_NS", "Waiting", "Window"]
 
 # One look in a row, inside an awaiting call or a turn; longer would hold up other callbacks. It has to be longer than
 # the usual answer takes: what comes 1 us late costs an iteration of the loop on both sides, and those make the next
-# one late as well (64 B round trip on uvloop 29.5 us with 15, 22.9 with 20 and with 25).
-LOOK_NS = 20_000
+# one late as well (64 B round trip on uvloop 29.5 us with 15, 22.9 with 20 and with 25, of which 25 had no outliers).
+LOOK_NS = 25_000
 PREEMPTED_NS = 10_000  # a gap this long between two looks: somebody else had the core
 _FLOOR_NS = 4_000  # a shorter look is not worth its call
 _NOISE = 2  # misses in a row that a busy machine makes of a quick pattern

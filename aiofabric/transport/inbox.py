@@ -146,6 +146,10 @@ class Inbox(ABC):
             await source.breathe()
         elif source.overdue:
             await source.checkpoint()
+        elif source.winded:  # one iteration of the loop, and there may be looked again: sleeping would take 60 us
+            await source.breathe()
+            if not self.inbox and self.ended is None:
+                source.look()
         if self.inbox:
             return self.first(room)
         if self.ended is not None:

@@ -7,7 +7,7 @@ import pytest
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.waiting import Waiting
-from tests.cq.manual import Endpoint
+from tests.cq.manual import Caller, Endpoint
 
 pytestmark = pytest.mark.once
 
@@ -195,6 +195,63 @@ def test_asleep_it_costs_nothing_and_still_wakes(waiting: Waiting) -> None:
         assert endpoint.driver.iterate()
         endpoint.driver.settle_down(10_000)
         assert caller.done
+    endpoint.close()
+
+
+def test_wake_up_that_came_before_the_queue_was_armed_costs_no_turn(endpoint: Endpoint) -> None:
+    """asyncio asks the kernel first and then runs what is ready: a task may have looked and armed meanwhile."""
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    endpoint.driver.settle_down()
+    assert endpoint.source.armed
+    turns = endpoint.source.statistics().turns
+    (stale,) = endpoint.driver.readers.values()
+    stale()
+    assert endpoint.source.armed
+    assert endpoint.queue.armed
+    assert not endpoint.driver.iterate()
+    assert endpoint.source.statistics().turns == turns
+    assert endpoint.source.statistics().empty_wakeups == 1
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down()
+    assert caller.done
+
+
+def test_look_is_refused_until_the_loop_has_gone_round() -> None:
+    endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
+    source = endpoint.source
+    endpoint.driver.settle_down(10_000)
+    source.breathed()
+    source.breath -= 1_000_000  # 1 ms ago
+    reads = endpoint.queue.reads
+    source.look()
+    assert (source.winded, endpoint.queue.reads) == (True, reads)
+    caller = Caller(endpoint.driver, source.breathe())
+    endpoint.driver.iterate()
+    endpoint.driver.iterate()
+    assert caller.done
+    assert not source.winded
+    reads = endpoint.queue.reads
+    source.look()
+    assert endpoint.queue.reads > reads
+    endpoint.close()
+
+
+def test_descriptor_is_reset_before_the_loop_goes_round() -> None:
+    """What a look has found leaves it readable: the loop would wake us for it."""
+    endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
+    endpoint.driver.settle_down(10_000)
+    transfer = endpoint.submit()
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.source.breathed()
+    endpoint.source.look()
+    assert transfer.state is State.SETTLED
+    assert not endpoint.source.armed
+    caller = Caller(endpoint.driver, endpoint.source.breathe())
+    assert endpoint.queue.armed
+    endpoint.driver.settle_down(10_000)
+    assert caller.done
+    assert endpoint.source.statistics().wakeups == 0
     endpoint.close()
 
 
