@@ -80,7 +80,7 @@ class Quirk(Flag):
     TRUNCATES_SILENTLY = auto()
     """A message that is longer than its receive loses the rest, and nothing tells of it."""
     CLOSED_NEIGHBOUR_CRASHES = auto()
-    """Whatever still has to do with an endpoint of the same process that was closed ends the process."""
+    """Whatever still has to do with an endpoint of the same process that was closed ends the process, or hangs it."""
     ANSWER_CRASHES = auto()
     """Between endpoints of a process only who sends first can be answered without the end of the process."""
     LONG_MESSAGE_HANGS = auto()
@@ -173,10 +173,13 @@ _RULES = (
     _Rule(Quirk.IGNORE_FORGOTTEN, "shm", before=Version(1, 18)),
     # smr_util.c: endpoints of one process read each other's memory where it is, and fi_close unmaps it.
     _Rule(Quirk.CLOSED_NEIGHBOUR_CRASHES, "shm"),
+    # sm2_ep.c, cleanup_shm_resources: fi_close sleeps for a second, or does not end, while anybody has its messages.
+    _Rule(Quirk.CLOSED_NEIGHBOUR_CRASHES, "sm2"),
     # smr_map_to_region of 2.5 and later: a region of this process is not mapped to the endpoint (local_region).
     _Rule(Quirk.ANSWER_CRASHES, "shm", since=Version(2, 5)),
     # 1.17 smr_cma_loop, 2.x cma_copy: copying into no room is repeated until all is there.
     _Rule(Quirk.LONG_MESSAGE_HANGS, "shm"),
+    _Rule(Quirk.LONG_MESSAGE_HANGS, "sm2"),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),

@@ -22,6 +22,7 @@ from ..cq.reactor import Reactor
 from ..errors import NoProviderError, NotSupportedError, check
 from ..features import Quirk, quirks, require
 from ..flags import AvType, Caps, EndpointType
+from ..info import Hints
 from . import neighbours
 from .atomic import Atomic
 from .collective import Collective
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from ..address import Address
     from ..domain import Domain
-    from ..info import Hints, Info
+    from ..info import Info
 
 __all__ = ["DatagramEndpoint", "RdmEndpoint", "open_endpoint"]
 
@@ -316,11 +317,14 @@ async def open_endpoint(
             raise ValueError(f"{type} endpoints have one peer: use connect() and listen()") from None
         await _refuse(type, provider, hints)
     chosen = EndpointOptions(**options)
+    if caps is not None:  # to be had, not only to be preferred
+        hints = Hints() if hints is None else hints
+        hints = replace(hints, caps=hints.caps | caps | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)))
     info = await find(
         node,
         service,
         kind=type,
-        caps=(_CAPS[type] if caps is None else caps) | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)),
+        caps=_CAPS[type] | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)),
         provider=provider,
         domain=domain,
         hints=hints,

@@ -6,6 +6,7 @@ time. With them new examples until the time is over; the first failure ends it, 
 
 import sys
 import time
+from typing import Any
 
 import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
@@ -20,7 +21,9 @@ SHORT, LONG = (12, 25), (20, 50)  # examples, and steps in each
 
 def main(kind: str, provider: str, seconds: float = 0) -> None:
     virtual = kind != "connectionless" and provider != "tcp"  # has messages only
-    options = {"provider": provider, "rma": not virtual}
+    options: dict[str, Any] = {"provider": provider, "rma": not virtual}
+    if seconds:
+        options["patience"] = 120.0  # such runs go on beside other work
     machine = type(KINDS[kind].__name__, (KINDS[kind],), options)
     examples, steps = LONG if seconds else SHORT
     settings = hypothesis.settings(

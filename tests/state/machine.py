@@ -19,7 +19,6 @@ import aiofabric
 from aiofabric import Access, RemoteRegion
 from aiofabric.testing import live_resources
 
-PATIENCE = 20.0  # seconds for what has to end, however busy the machine is
 OUTSTANDING = 12  # messages that nobody has received yet, each way
 ROOM = 65536
 REGION = 8192
@@ -79,6 +78,7 @@ class Machine(RuleBasedStateMachine):
     """Two endpoints, ``ends``, and what is under way at each."""
 
     provider: ClassVar[str]
+    patience: ClassVar[float] = 20.0  # seconds for what has to end, however busy the machine is
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         async def limited() -> Any:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(self.patience):
                 return await work
 
         return self.runner.run(limited())

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(LIMIT + 10)
         ("direct", "tcp"),
         ("connected", "shm"),
         ("direct", "shm"),
+        ("connectionless", "shm"),
         ("connectionless", "tcp;ofi_rxm"),
         ("connectionless", "tcp"),
     ],

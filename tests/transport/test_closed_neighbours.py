@@ -274,3 +274,25 @@ def test_too_many_closed_endpoints_with_unread_messages_are_told_of() -> None:
     anyio.run(main)
     ended()
     """)
+
+
+def test_sm2_closes_while_its_messages_are_unread() -> None:
+    """Its fi_close waits for them, and never came back."""
+    skip_without("sm2", Caps.MSG)
+    _end("""
+    async def main():
+        async with open_endpoint(EndpointType.RDM, provider="sm2", recv_size=None) as one:
+            async with open_endpoint(EndpointType.RDM, provider="sm2", recv_size=None) as other:
+                to, back = await know(one, other)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(other.recv, 1)
+                    await one.send(b"x", to=to)
+                for end, peer in ((one, to), (other, back)):
+                    with anyio.move_on_after(0.1):
+                        await end.send(bytes(100_000), to=peer)
+            with anyio.fail_after(5):
+                assert len(await one.recv(100_000)) == 100_000
+
+    anyio.run(main)
+    ended()
+    """)

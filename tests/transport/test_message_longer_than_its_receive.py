@@ -1,4 +1,4 @@
-"""shm copies a message above its inject size until all of it is there: with no room left, for ever (fi_cq_read).
+"""shm and sm2 copy a message above its inject size until all of it is there: with no room left, for ever (fi_cq_read).
 
 So receives have room behind them (transport/spill.py). In a child: what hangs there cannot be interrupted.
 """
@@ -15,11 +15,11 @@ CODE = """
     import anyio
     from aiofabric import EndpointType, TruncatedMessageError, open_endpoint
 
-    size, how, early = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "True"
+    provider, size, how, early = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "True"
     ROOM = 1000
 
     async def main():
-        options = {"provider": "shm", "recv_size": ROOM if how == "pooled" else None}
+        options = {"provider": provider, "recv_size": ROOM if how == "pooled" else None}
         opened = [open_endpoint(EndpointType.RDM, **options) for _ in range(2)]
         with anyio.fail_after(10):
             async with opened[0] as one, opened[1] as other, anyio.create_task_group() as tasks:
@@ -62,10 +62,21 @@ CODE = """
 """
 
 
-@pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("how", ["direct", "pieces", "tagged", "pooled"])
-@pytest.mark.parametrize("size", [1001, 5000, 3 << 20])
-def test_a_message_longer_than_its_receive_is_cut_off_and_told_of(size: int, how: str, early: bool) -> None:
-    skip_without("shm", Caps.MSG | Caps.TAGGED)
-    ended = run_in_child(CODE, str(size), how, str(early))
+@pytest.mark.parametrize(
+    ("provider", "size", "early"),
+    [
+        ("shm", 1001, True),
+        ("shm", 5000, True),
+        ("shm", 5000, False),
+        ("shm", 3 << 20, False),
+        ("sm2", 5000, False),
+        ("sm2", 100_000, True),
+    ],
+)
+def test_a_message_longer_than_its_receive_is_cut_off_and_told_of(
+    provider: str, size: int, early: bool, how: str
+) -> None:
+    skip_without(provider, Caps.MSG | Caps.TAGGED)
+    ended = run_in_child(CODE, provider, str(size), how, str(early))
     assert (ended.status, ended.out) == (0, "cut off\ndone\n"), ended.err

@@ -9,9 +9,11 @@ import pytest
 
 import aiofabric
 from aiofabric import (
+    Caps,
     EndpointType,
     Hints,
     MessageEndpoint,
+    NoProviderError,
     NotSupportedError,
     OpFlags,
     TrafficClass,
@@ -30,6 +32,16 @@ async def test_a_provider_without_flags_of_opening_says_so(provider: str) -> Non
     )
     with pytest.raises(NotSupportedError, match=f"The provider {provider} opens no endpoints with FI_PEER_TRANSFER"):
         await opening.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("provider", "caps"),
+    [("shm", Caps.MSG | Caps.MULTICAST), ("sm2", Caps.MSG | Caps.RMA), ("udp;ofi_rxd", Caps.COLLECTIVE)],
+)
+async def test_capabilities_that_were_asked_for_are_there_or_nothing_is_opened(provider: str, caps: Caps) -> None:
+    skip_without(provider, Caps.MSG)
+    with pytest.raises(NoProviderError, match="would match without"):
+        await aiofabric.open_endpoint(EndpointType.RDM, provider=provider, caps=caps).__aenter__()
 
 
 async def test_a_connection_is_opened_without_flags_or_not_at_all(pair: Pair) -> None:
