@@ -126,7 +126,7 @@ def _print_table(found: list[Info]) -> None:
             info.fabric_attr.prov_name,
             _short(info.ep_attr.type).removeprefix("ep_"),
             info.domain_attr.name,
-            _short(info.ep_attr.protocol).removeprefix("proto_"),
+            _short(info.ep_attr.protocol).removeprefix("proto_").removeprefix("unknown_"),
             " ".join(_short(cap) for cap in Caps(info.caps & _PRIMARY)),
         )
         offers.setdefault(offer, {})[info.fabric_attr.name] = None
