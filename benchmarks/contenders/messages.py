@@ -41,6 +41,18 @@ class Messages(Connection):
     async def aclose(self) -> None:
         await self.endpoint.aclose()
 
+    async def flood(self, message: Message, width: int, count: int) -> None:
+        if not self.direct:
+            await super().flood(message, width, count)  # a small message is copied at once: nothing is in flight
+            return
+        left = count
+        while left:
+            async with self.endpoint.batch() as batch:
+                for _ in range(min(width, left)):
+                    await batch.send(message)
+                    left -= 1
+        await self.recv(len(DONE))
+
     async def sink(self, size: int, width: int, count: int) -> None:
         if not self.direct:
             await super().sink(size, width, count)

@@ -39,11 +39,11 @@ class Rma(Connection):
         transfer: Callable[[bytearray, RemoteRegion], Awaitable[int]] = (
             self.endpoint.write if self.operation == "write" else self.endpoint.read_into
         )
-        posted = 0
+        posted, source = 0, bytearray(message)  # one source for all writes, as with messages and in C
 
         async def move(remote: RemoteRegion) -> None:
             nonlocal posted
-            local = bytearray(size)
+            local = source if self.operation == "write" else bytearray(size)
             while posted < count:
                 posted += 1
                 await transfer(local, remote)
