@@ -41,7 +41,7 @@ class Messages(Connection):
     async def aclose(self) -> None:
         await self.endpoint.aclose()
 
-    async def flood(self, message: Message, width: int, count: int) -> None:
+    async def flood(self, message: bytes, width: int, count: int) -> None:
         if not self.direct:
             await super().flood(message, width, count)  # a small message is copied at once: nothing is in flight
             return
