@@ -38,10 +38,12 @@ __all__ = ["LinkHandle"]
 _EAGAIN = constants.FI_EAGAIN
 _COUNT = struct.Struct("!Q")
 _WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
-# How a send ends whose peer cannot be reached any more. shm copies out of a process that has ended (EIO, ESRCH).
-_LOST = frozenset(
+# How a receive ends on shm, which copies out of the sender's process, when that has ended.
+_ENDED = frozenset((errno.EIO, errno.ESRCH))
+# And a send whose peer cannot be reached any more.
+_LOST = _ENDED | frozenset(
     (
-        errno.EIO, errno.ESRCH, errno.ENOENT, errno.EPIPE, errno.ENOTCONN, errno.ECONNRESET, errno.ECONNABORTED,
+        errno.ENOENT, errno.EPIPE, errno.ENOTCONN, errno.ECONNRESET, errno.ECONNABORTED,
         errno.ECONNREFUSED, errno.ESHUTDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN,
         errno.ENETRESET, errno.ETIMEDOUT, constants.FI_ECANCELED,
     )
@@ -301,12 +303,14 @@ class LinkHandle(EndpointHandle):
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         if entry.errno == constants.FI_ETRUNC and transfer.owner is self.rx:
             self.took_directly()
-        elif transfer.what.startswith("fi_tsend") and transfer.state is POSTED and self.unreachable(entry.errno):
-            return (self.gone or self.lost_peer)()
+        elif transfer.what.startswith("fi_t") and transfer.state is POSTED:
+            received = transfer.owner is self.rx
+            if (not received or entry.errno in _ENDED) and self.unreachable(entry.errno):
+                return (self.gone or self.lost_peer)()
         return super().explain(transfer, entry)
 
     def unreachable(self, code: int) -> bool:
-        """Whether a send that failed so says that the peer is lost; if it does, the line has to be told."""
+        """Whether an operation that failed so says that the peer is lost; if it does, the line has to be told."""
         lost = code in _LOST
         if lost and self._native:
             self._expect_stragglers(_STRAGGLERS)
