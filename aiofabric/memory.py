@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryRegion", "RemoteRegion", "pin"]
 
+_ANY_ACCESS = sum(Access)
 _RAW_BASE = 8  # bytes of the base address before a raw key
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
 # The collector crashes as it clears a memoryview that something exports (CPython gh-77894): a pin and its view in the
@@ -89,6 +90,10 @@ class RemoteRegion:
     raw: bytes = b""
 
     _PACKED = struct.Struct("!QQQ")
+
+    def __post_init__(self) -> None:
+        if (self.address | self.key | self.length) >> 64:
+            raise ValueError("address, key and length of a RemoteRegion have 64 bits and no sign")
 
     def pack(self) -> bytes:
         """24 bytes to send to the peer that shall use the region; more where it has a ``raw`` key."""
@@ -172,6 +177,10 @@ class MemoryRegion(Resource):
         if endpoint is not None:
             endpoint._handle.check_open()
         asked = LOCAL_USE if access is None else Access(access)
+        if int(asked) & ~_ANY_ACCESS:
+            raise ValueError(f"access is made of {', '.join(each.name or '' for each in Access)}, not {access:#x}")
+        if key is not None and key >> 64:
+            raise ValueError(f"a key has 64 bits and no sign, unlike {key}")
         writable = bool(asked & _WRITES) and asked != LOCAL_USE
         device = None if _has_buffer(buffer) else device_memory(buffer)
         pins = pin(buffer, writable=writable) if device is None else _pin_device(device, domain, writable=writable)

@@ -171,7 +171,12 @@ class Lane:
         source = self.source
         address = transfer.slot.address
         source.operations[address] = transfer
-        rc = function(*args)
+        try:
+            rc = function(*args)
+        except BaseException:  # an argument that is no number of C's
+            del source.operations[address]
+            self._refused(transfer)
+            raise
         if rc == 0:
             self.posted[transfer] = None
             source.interest += 1

@@ -11,16 +11,13 @@ from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, quirks, require
 from ..flags import Access, AtomicForm, AtomicOp, Caps, Datatype, OpFlags
 from ..resource import Resource
-from .buffers import descriptors, lend, lend_rma
+from .buffers import descriptors, lend_parts
 from .operands import Operand, element_size, operand, result_like
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..address_vector import Peer
     from ..info import Info
     from ..memory import RemoteRegion
-    from ..regions import Held
     from .handle import EndpointHandle
     from .operands import Result
     from .route import Route
@@ -215,13 +212,13 @@ class Atomic(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         self._check(form, op, given, remote, route)
-        route.check_flags(flags)
+        route.check_flags(flags, len(given.pins))
         parts = [(given.pins, Access.WRITE)]
         if against is not None:
             parts.append((against.pins, Access.WRITE))
         if before is not None:
             parts.append((before.pins, Access.READ))
-        key, found, held = _lend_parts(handle, parts, remote)
+        key, found, held = lend_parts(handle, parts, remote)
         # Each part is a list of one: elements, its descriptor, 1.
         lists = [
             (ffi.new("struct fi_ioc *", (pins, given.count)), descriptors([descriptor]), 1)
@@ -247,25 +244,6 @@ def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:
     if op is AtomicOp.ATOMIC_READ and Quirk.ATOMIC_READ_EMPTY in known:
         return "FI_ATOMIC_READ completes without a result; fetch with FI_SUM and 0, or FI_BOR"
     return ""
-
-
-def _lend_parts(
-    handle: EndpointHandle, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
-) -> tuple[int, list[Any], list[Held]]:
-    """The peer's key, the descriptor of each part, and what the operation holds for all of that."""
-    (pins, access), *others = parts
-    descriptor, key, first = lend_rma(handle, pins, access, remote)
-    found, held = [descriptor], list(first)
-    try:
-        for pins, access in others:
-            descriptor, regions = lend(handle, pins, access)
-            found.append(descriptor)
-            held += regions
-    except BaseException:
-        for each in held:
-            each.unuse()
-        raise
-    return key, found, held
 
 
 def _with_context(function: Any, message: Any, fid: Any, *rest: Any) -> int:

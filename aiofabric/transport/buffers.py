@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..regions import Held, RegionHandle
     from .handle import EndpointHandle
 
-__all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_all", "lend_rma"]
+__all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_all", "lend_parts", "lend_rma"]
 
 
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
@@ -39,16 +39,22 @@ def _join(buffers: Sequence[Any]) -> bytes:
 
 
 class Pieces:
-    """Several writable buffers that one message is received into, one after the other."""
+    """Several pinned buffers that are one to the provider; ``len()`` is that of all."""
 
     __slots__ = ("_size", "iov", "pins")
 
-    def __init__(self, buffers: Sequence[Any], limit: int) -> None:
+    def __init__(self, pins: Sequence[Any], iov: Any) -> None:
+        self.pins = pins
+        self.iov = iov
+        self._size = sum(map(len, pins))
+
+    @classmethod
+    def room(cls, buffers: Sequence[Any], limit: int) -> Pieces:
+        """Writable ones, to be filled one after the other. What is received cannot be joined, so there is a limit."""
         if not 1 <= len(buffers) <= max(1, limit):
             raise ValueError(f"this provider receives into 1 to {max(1, limit)} buffers at once, not {len(buffers)}")
-        self.pins = [pin(buffer, writable=True) for buffer in buffers]
-        self.iov = ffi.new("struct iovec[]", [(p, len(p)) for p in self.pins])
-        self._size = sum(map(len, self.pins))
+        pins = [pin(buffer, writable=True) for buffer in buffers]
+        return cls(pins, ffi.new("struct iovec[]", [(p, len(p)) for p in pins]))
 
     def __len__(self) -> int:
         return self._size
@@ -111,6 +117,25 @@ def lend_rma(
             region.unuse()
         raise
     return descriptor, key, (*held, *more)
+
+
+def lend_parts(
+    handle: EndpointHandle, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
+) -> tuple[int, list[Any], list[Held]]:
+    """As `lend_rma`, for several pieces of local memory: the peer's key, a descriptor for each, and what is held."""
+    (pins, access), *others = parts
+    descriptor, key, first = lend_rma(handle, pins, access, remote)
+    found, held = [descriptor], list(first)
+    try:
+        for pins, access in others:
+            descriptor, regions = lend(handle, pins, access)
+            found.append(descriptor)
+            held += regions
+    except BaseException:
+        for each in held:
+            each.unuse()
+        raise
+    return key, found, held
 
 
 def descriptors(found: Sequence[Any]) -> Any:

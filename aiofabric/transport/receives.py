@@ -262,7 +262,7 @@ class Receives(Resource):
     def _room(self, buffer: Any) -> Any:
         """Where a message is to go, pinned."""
         if type(buffer) is list or type(buffer) is tuple:
-            return Pieces(buffer, self._handle.info.rx_attr.iov_limit - self._handle.spills)
+            return Pieces.room(buffer, self._handle.info.rx_attr.iov_limit - self._handle.spills)
         return pin(buffer, writable=True)
 
     def _keep(self, pins: Any, tagged: bool, transfer: Operation) -> None:

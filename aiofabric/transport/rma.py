@@ -8,12 +8,29 @@ from typing import TYPE_CHECKING, Any
 from ..flags import OpFlags
 from ..memory import RemoteRegion, pin
 from ..resource import Resource
+from .buffers import Pieces, gather
 
 if TYPE_CHECKING:
     from ..address_vector import Peer
     from .handle import EndpointHandle
 
-__all__ = ["Rma"]
+__all__ = ["Rma", "room_for", "source_of"]
+
+
+def room_for(handle: EndpointHandle, local: Any) -> Any:
+    """Where a read goes, pinned: one buffer, or several that are filled in turn."""
+    if type(local) is list or type(local) is tuple:
+        return Pieces.room(local, handle.info.tx_attr.iov_limit)
+    return pin(local, writable=True)
+
+
+def source_of(handle: EndpointHandle, local: Any) -> Any:
+    """What a write takes, pinned: one buffer, or several; of more than the provider carries the tail is joined."""
+    if type(local) is list or type(local) is tuple:
+        local, iov, count = gather(local, handle.info.tx_attr.iov_limit)
+        if count > 1:
+            return Pieces(local, iov)
+    return pin(local)
 
 
 class Rma(Resource):
@@ -24,6 +41,8 @@ class Rma(Resource):
 
     async def read(self, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)) -> bytes:
         """Read all of ``remote``; see `read_into`."""
+        if not isinstance(remote, RemoteRegion):
+            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
         buffer = bytearray(remote.length)
         await self.read_into(buffer, remote, to=to, flags=flags)
         return bytes(buffer)
@@ -40,21 +59,22 @@ class Rma(Resource):
         (``abandoned`` in the statistics) or the endpoint is closed.
 
         Args:
-            local: any writable contiguous buffer, at most as long as ``remote``.
+            local: any writable contiguous buffer, or a list of some that are filled in turn; at most as long as
+                ``remote``.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: whose memory; for connectionless endpoints, and required there.
             flags: `OpFlags.FENCE` and the like.
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            ValueError: more buffers than ``tx_attr.iov_limit``.
             NotSupportedError: the endpoint was opened without `Caps.RMA`.
             RemoteAccessError, FabricConnectionError: the peer refused. The tcp provider ends the connection
                 then, on both sides, and does not say why.
 
-        Man page: fi_rma (fi_read, fi_readmsg).
+        Man page: fi_rma (fi_read, fi_readv, fi_readmsg).
         """
-        pins = pin(local, writable=True)
-        return await self._transfer("fi_read", pins, remote, to, None, flags)
+        return await self._transfer("fi_read", room_for(self._handle, local), remote, to, None, flags)
 
     async def write(
         self,
@@ -73,7 +93,8 @@ class Rma(Resource):
         Cancelling: as for `read_into`; the write takes place all the same.
 
         Args:
-            local: any contiguous buffer, at most as long as ``remote``.
+            local: any contiguous buffer, or a list of some, written one behind the other; at most as long as
+                ``remote``.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: whose memory; for connectionless endpoints, and required there.
             remote_data: up to 64 bits that the target hears of (`remote_write`), when the bytes are in its memory.
@@ -85,10 +106,9 @@ class Rma(Resource):
             RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write has often been reported
                 as complete by the time the peer refuses it.
 
-        Man page: fi_rma (fi_write, fi_writedata, fi_writemsg).
+        Man page: fi_rma (fi_write, fi_writev, fi_writedata, fi_writemsg).
         """
-        pins = pin(local)
-        return await self._transfer("fi_write", pins, remote, to, remote_data, flags)
+        return await self._transfer("fi_write", source_of(self._handle, local), remote, to, remote_data, flags)
 
     async def _transfer(
         self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
@@ -102,6 +122,8 @@ class Rma(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         size = len(pins)
+        if not isinstance(remote, RemoteRegion):
+            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
         if size > remote.length:
             raise IndexError(f"{size} bytes do not fit a remote region of {remote.length} bytes")
         route.check_size(size, what)

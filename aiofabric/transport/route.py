@@ -15,14 +15,15 @@ from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import require
 from ..flags import Access, Caps, OpFlags
 from ..memory import pin
-from .buffers import descriptors, gather, lend, lend_all, lend_rma
+from .buffers import Pieces, descriptors, gather, lend, lend_all, lend_parts, lend_rma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..memory import RemoteRegion
+    from ..regions import Held
     from .handle import EndpointHandle
 
 __all__ = ["NO_FLAGS", "Route"]
@@ -32,13 +33,20 @@ NO_FLAGS = OpFlags(0)  # compared by identity: asking a flag whether it is empty
 _EAGAIN = constants.FI_EAGAIN
 _SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
-_FENCE, _COMMIT = constants.FI_FENCE, constants.FI_COMMIT_COMPLETE
+_FENCE, _COMMIT, _INJECT = constants.FI_FENCE, constants.FI_COMMIT_COMPLETE, constants.FI_INJECT
+_LEVELS = OpFlags.INJECT_COMPLETE | OpFlags.TRANSMIT_COMPLETE | OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE
+_FLAGS = int(
+    _LEVELS | OpFlags.MATCH_COMPLETE | OpFlags.MORE | OpFlags.FENCE | OpFlags.INJECT | OpFlags.COMPLETION
+    | OpFlags.REMOTE_CQ_DATA | OpFlags.MULTICAST | OpFlags.PEER_TRANSFER | OpFlags.AFFINITY
+)  # fmt: skip
 _FENCE_EVERY = 64  # injected messages that are followed by one whose completion is counted
 _UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
 
 
 class Route(Lane):
     """What is posted and parked for one peer, ``peer`` being its fi_addr."""
+
+    flags = _FLAGS  # that an operation here may have
 
     __slots__ = ("covered", "fi_inject", "fid", "handle", "inject_size", "peer", "unfenced")
 
@@ -142,7 +150,7 @@ class Route(Lane):
         self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int
     ) -> Transfer:
         """The form with a structure: any number of buffers, remote data and flags at once."""
-        self.check_flags(flags)
+        self.check_flags(flags, size)
         message = ffi.new("struct fi_msg *" if tag is None else "struct fi_msg_tagged *")
         message.msg_iov = iov
         message.iov_count = count
@@ -165,13 +173,18 @@ class Route(Lane):
         Raises:
             NotSupportedError: the endpoint has no FI_RMA.
 
-        Man page: fi_rma (fi_read, fi_write, fi_writedata, fi_readmsg, fi_writemsg).
+        Man page: fi_rma (fi_read, fi_readv, fi_readmsg, fi_write, fi_writev, fi_writedata, fi_writemsg).
         """
         if not self.handle.reaches_memory:
             require(Caps.RMA, self.handle.info)
-        if flags:
+        pieces = isinstance(pins, Pieces)
+        if flags or (pieces and remote_data is not None):
             return self._post_rma_message(what, pins, remote, remote_data, flags)
         size = len(pins)
+        if pieces:
+            found, key, regions = self._lend_pieces(what, pins.pins, remote)
+            args = (self.handle.fid, pins.iov, found, len(pins.pins), self.peer, remote.address, key)
+            return self.submit(f"{what}v", getattr(lib, f"{what}v"), args, pins, size, regions)
         descriptor, key, held = lend_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
         local = (self.handle.fid, pins, size, descriptor)
         target = (self.peer, remote.address, key)
@@ -182,22 +195,28 @@ class Route(Lane):
     def _post_rma_message(
         self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int
     ) -> Transfer:
-        self.check_flags(flags)
         size = len(pins)
-        iov, target = ffi.new("struct iovec *", (pins, size)), ffi.new("struct fi_rma_iov *")
-        descriptor, key, held = lend_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
+        self.check_flags(flags, size)
+        if not isinstance(pins, Pieces):
+            pins = Pieces([pins], ffi.new("struct iovec *", (pins, size)))
+        target = ffi.new("struct fi_rma_iov *")
+        found, key, held = self._lend_pieces(what, pins.pins, remote)
         target.addr, target.len, target.key = remote.address, size, key
-        found = descriptors([descriptor])
         message = ffi.new("struct fi_msg_rma *")
-        message.msg_iov, message.desc, message.iov_count = iov, found, 1
+        message.msg_iov, message.desc, message.iov_count = pins.iov, found, len(pins.pins)
         message.rma_iov, message.rma_iov_count, message.addr = target, 1, self.peer
         if remote_data is not None:
             message.data = remote_data
             flags |= _REMOTE_CQ_DATA
         what = f"{what}msg"
         args = (self.handle.fid, message, flags)
-        keep = (pins, iov, target, found, message)
+        keep = (pins, target, found, message)
         return self.submit(what, partial(with_context, getattr(lib, what)), args, keep, size, held)
+
+    def _lend_pieces(self, what: str, pins: Sequence[Any], remote: RemoteRegion) -> tuple[Any, int, list[Held]]:
+        access = _READ if what == "fi_read" else _WRITE
+        key, found, held = lend_parts(self.handle, [(each, access) for each in pins], remote)
+        return descriptors(found), key, held
 
     def check_size(self, size: int, call: str) -> None:
         """Raise unless the provider carries that many bytes at once."""
@@ -205,8 +224,13 @@ class Route(Lane):
             detail = f"The message has {size} bytes; the provider carries at most {self.handle.max_size}"
             raise MessageTooLongError(constants.FI_EMSGSIZE, call, peer=self.name, detail=detail)
 
-    def check_flags(self, flags: int) -> None:
-        """Raise unless the provider knows what ``flags`` ask for: what it does not know it would ignore."""
+    def check_flags(self, flags: int, size: int) -> None:
+        """Raise unless the provider knows what ``flags`` ask for: what it does not know it would ignore, or believe."""
+        if flags & ~self.flags:
+            raise ValueError(f"no operation that sends, reads or writes has the flags {flags & ~self.flags:#x}")
+        if flags & _INJECT and size > self.inject_size:
+            detail = f"There are {size} bytes; FI_INJECT takes at most {self.inject_size}"
+            raise MessageTooLongError(constants.FI_EMSGSIZE, "FI_INJECT", peer=self.name, detail=detail)
         if flags & _FENCE:
             require(Caps.FENCE, self.handle.info)
         if flags & _COMMIT:

@@ -60,6 +60,8 @@ class TaggedSends(Endpoint, Sends):
         route = handle.tx
         if to is not None or route is None:
             route = handle.route_to(to)
+        if tag >> 64:
+            raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
         if handle.checkpoint is not None:
             await handle.checkpoint()
         if remote_data is None and flags is NO_FLAGS and route.inject(data, tag):
@@ -129,6 +131,8 @@ class TaggedReceives(Endpoint, Receives):
         handle = self._handle
         if handle.admits != get_ident():
             raise handle.refuse("fi_trecv")
+        if (tag | ignore) >> 64:
+            raise ValueError(f"a tag has 64 bits and no sign, unlike {tag} with ignore={ignore}")
         if ignore and Quirk.IGNORE_FORGOTTEN in handle.known:
             detail = "The provider would lose a message that came before the receive, or one for another: name the tag"
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "a receive that ignores bits of its tag", detail=detail)

@@ -10,8 +10,8 @@ from .._ffi import constants, ffi
 from ..errors import NotSupportedError
 from ..features import describe, require
 from ..flags import Caps, Datatype, HmemIface
-from ..memory import pin
 from ..resource import Resource
+from .rma import room_for, source_of
 from .route import Route
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class _TriggeredRoute(Route):
     """The lane of one triggered operation."""
 
     __slots__ = ("condition",)
+    flags = Route.flags | _TRIGGER
 
     def __init__(self, route: Route, condition: Condition) -> None:
         super().__init__(route.handle, route.peer, route.name)
@@ -175,13 +176,13 @@ class Triggered(Resource):
         self, condition: Trigger | XpuTrigger, local: Any, remote: RemoteRegion, *, to: Peer | None = None
     ) -> int:
         """Write to a peer's memory when the condition has come true; otherwise as `write`."""
-        return await self._rma_when(condition, "fi_write", pin(local), remote, to)
+        return await self._rma_when(condition, "fi_write", source_of(self._handle, local), remote, to)
 
     async def read_into_when(
         self, condition: Trigger | XpuTrigger, local: Any, remote: RemoteRegion, *, to: Peer | None = None
     ) -> int:
         """Read a peer's memory when the condition has come true; otherwise as `read_into`."""
-        return await self._rma_when(condition, "fi_read", pin(local, writable=True), remote, to)
+        return await self._rma_when(condition, "fi_read", room_for(self._handle, local), remote, to)
 
     async def _rma_when(
         self, condition: Trigger | XpuTrigger, what: str, pins: Any, remote: RemoteRegion, to: Peer | None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aiofabric
-from aiofabric import Access, RemoteRegion
+from aiofabric import Access, OpFlags, RemoteRegion
 from tests.fixtures.providers import Pair
 
 MIB = 1 << 20
@@ -63,6 +63,34 @@ async def test_parts_are_taken_by_byte_range(pair: Pair) -> None:
         assert await active.read(remote[:5]) == b"\x00###\x04"
         assert await active.read(remote[7:7]) == b""
     assert memory[:5] == b"\x00###\x04"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("registered", [False, True], ids=["plain", "registered"])
+@pytest.mark.parametrize("flags", [OpFlags(0), OpFlags.DELIVERY_COMPLETE], ids=["call", "message"])
+async def test_in_pieces(pair: Pair, flags: OpFlags, registered: bool) -> None:
+    """fi_writev and fi_readv, or fi_writemsg and fi_readmsg with several buffers."""
+    memory = bytearray(5000)
+    pieces: list[Any] = [b"one", memoryview(bytearray(b"two" * 1000)), np.arange(4, dtype=np.int32)]
+    whole = b"".join(memoryview(each).cast("B") for each in pieces)
+    async with pair() as (active, passive), passive.domain.register(memory, access=BOTH) as region:
+        near = active.domain.register(bytearray(len(whole)))
+        rooms = [memoryview(near.buffer)[:5], memoryview(near.buffer)[5:9], memoryview(near.buffer)[9:]]
+        if not registered:
+            near.close()
+        assert await active.write(pieces, region.remote, flags=flags) == len(whole)
+        assert await active.read_into(rooms, region.remote, flags=flags and OpFlags.COMPLETION) == len(whole)
+        assert near.buffer == memory[: len(whole)] == whole
+        assert await active.write([b"#"] * 50, region.remote) == 50  # more than it carries: the tail is joined
+        assert await active.write([b"alone"], region.remote) == 5
+        assert await active.write([], region.remote) == 0
+        assert await active.read(region.remote[:51]) == b"alone" + b"#" * 45 + bytes(whole[50:51])
+        for wrong in ([], [bytearray(1)] * 50):
+            with pytest.raises(ValueError, match="buffers at once"):
+                await active.read_into(wrong, region.remote)
+        with pytest.raises(IndexError):
+            await active.write([memory[:3000], memory[:3000]], region.remote)
+        near.close()
 
 
 @pytest.mark.anyio
