@@ -92,8 +92,8 @@ class RemoteRegion:
     _PACKED = struct.Struct("!QQQ")
 
     def __post_init__(self) -> None:
-        if (self.address | self.key | self.length) >> 64:
-            raise ValueError("address, key and length of a RemoteRegion have 64 bits and no sign")
+        if (self.address | self.key | self.length) >> 64 or self.address + self.length > 1 << 64:
+            raise ValueError("address, key and length of a RemoteRegion have 64 bits and no sign, its end as well")
 
     def pack(self) -> bytes:
         """24 bytes to send to the peer that shall use the region; more where it has a ``raw`` key."""

@@ -10,6 +10,7 @@ from .._ffi import constants, ffi, lib
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, quirks, require
 from ..flags import Access, AtomicForm, AtomicOp, Caps, Datatype, OpFlags
+from ..memory import RemoteRegion
 from ..resource import Resource
 from .buffers import descriptors, lend_parts
 from .operands import Operand, element_size, operand, result_like
@@ -17,7 +18,6 @@ from .operands import Operand, element_size, operand, result_like
 if TYPE_CHECKING:
     from ..address_vector import Peer
     from ..info import Info
-    from ..memory import RemoteRegion
     from .handle import EndpointHandle
     from .operands import Result
     from .route import Route
@@ -191,6 +191,8 @@ class Atomic(Resource):
             detail = f"There are {given.count} elements; the provider does at most {most} at once"
             raise MessageTooLongError(constants.FI_EMSGSIZE, call, peer=route.name, detail=detail)
         size = given.count * element_size(given.datatype)
+        if not isinstance(remote, RemoteRegion):
+            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
         if size > remote.length:
             raise IndexError(f"{size} bytes do not fit a remote region of {remote.length} bytes")
 
