@@ -124,6 +124,14 @@ class Door:
         if self._cancel is None:
             self._cancel = self._driver.call_later(seconds, self._late)
 
+    def spoke(self, address: Address | None) -> None:
+        """Who comes from there is a request: net reads it whenever one of its queues is asked, not `before` alone."""
+        if address is not None:
+            host = (address.host or "").partition("%")[0]
+            for descriptor, (who, _) in list(self._silent.items()):
+                if who[:2] == (host, address.port):
+                    self._forget(descriptor)
+
     def _judge(self, descriptor: int) -> None:
         """Somebody whom we watch has spoken, or left."""
         self._forget(descriptor)  # a request, or the end: the provider's

@@ -66,6 +66,8 @@ class PassiveHandle(RequestQueue):
         if not event.info.fabric_attr.prov_name:  # 1.17's sockets leaves out what fi_getinfo adds; fi_freeinfo frees it
             event.info.fabric_attr.prov_name = lib.strdup(self.info.fabric_attr.prov_name.encode())
         info = Info.from_native(event.info)
+        if self.events.door is not None:
+            self.events.door.spoke(info.dest_addr)
         self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr))
 
     def event_error(self, error: EventError) -> None:

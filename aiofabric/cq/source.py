@@ -193,6 +193,7 @@ class Source(Settling):
 
     def _delayed_turn(self) -> None:
         self._cancel_delay = None
+        self._events_due |= self._deaf and self.readers.paused
         self._vain = min(self._vain, _VAIN - 1)  # one more chance for a descriptor that was left alone
         self.turn()
 
@@ -263,6 +264,8 @@ class Source(Settling):
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
                 return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
+                if self._vain >= _VAIN:  # a companion's descriptor that never goes quiet, as net's: polled as well
+                    self.readers.pause()
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
                 self._fruitless += 1
