@@ -53,7 +53,10 @@ async def test_cancelling_one_loses_no_message(pair: Pair) -> None:
 
 @pytest.mark.once
 async def test_what_a_cancelled_one_got_is_taken_out_of_the_pieces_and_put_into_others() -> None:
-    one, other = Pieces([bytearray(3), bytearray(5)], 4), Pieces([bytearray(6), bytearray(0), bytearray(6)], 4)
+    one, other = (
+        Pieces.room([bytearray(3), bytearray(5)], 4),
+        Pieces.room([bytearray(6), bytearray(0), bytearray(6)], 4),
+    )
     fill(one, b"message", 7)
     fill(other, contents(one, 7), 7)
     assert contents(other, 7) == b"message"
