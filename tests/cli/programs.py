@@ -1,11 +1,14 @@
 """Programs that a test starts, talks to and outlives."""
 
 import os
+import pty
+import select
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,10 @@ AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}
 OURS = ("IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE")  # set in this process by loading libfabric
 SHELL = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TERM": "xterm"}
+
+
+def _environment(added: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in OURS} | LOOPBACK | added
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Program:
     def __init__(self, *command: str, **environment: str) -> None:
         self.process = subprocess.Popen(
             command,
-            env={name: value for name, value in os.environ.items() if name not in OURS} | LOOPBACK | environment,
+            env=_environment(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,12 +88,28 @@ def same_library() -> dict[str, str]:
 
 def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str]:
     """Lines that a terminal shows of a shell command; ``python`` is this interpreter."""
-    # COLUMNS too: script may set the size of its terminal only after the command has begun.
-    sized = f"stty cols {columns} && export COLUMNS={columns} && {command}"
-    with started("script", "-qec", sized, "/dev/null", **SHELL, **environment) as program:
-        said = program.end()
-    assert said.status == 0, said
-    return said.out.replace("\r", "").splitlines()
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as screen:
+        termios.tcsetwinsize(theirs, (24, columns))
+        size = {"COLUMNS": str(columns)}  # for who trusts the variable more, and there is one
+        process = subprocess.Popen(
+            ["sh", "-c", command],
+            env=_environment(SHELL | size | environment),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        with process:
+            try:
+                shown = b""
+                with suppress(OSError):  # EIO: nobody has the terminal open any more
+                    while select.select([screen], [], [], PATIENCE)[0]:
+                        shown += screen.read(65536)
+                assert process.wait(PATIENCE) == 0, shown
+            finally:
+                process.kill()
+    return shown.decode().replace("\r", "").splitlines()
 
 
 def free_port() -> str:

@@ -1,7 +1,6 @@
 """bench shows a row for each loop and transport, whatever the numbers are."""
 
 import re
-import shutil
 import signal
 from importlib.util import find_spec
 
@@ -32,7 +31,6 @@ def test_a_row_for_each_loop_and_transport() -> None:
         assert re.fullmatch(r"\d+\.\d\d GB/s", bandwidth)
 
 
-@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
 def test_a_terminal_gets_a_bar_that_leaves_no_trace() -> None:
     text = "\n".join(on_terminal("python -m aiofabric bench -t 0.01", columns=100))
     steps = 6 * len(LOOPS)

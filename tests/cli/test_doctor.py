@@ -248,7 +248,6 @@ def test_ctrl_c_is_clean() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
 def test_a_terminal_gets_colours_and_lines_that_fit() -> None:
     lines = on_terminal("python -m aiofabric doctor", columns=72, **ONLY_TCP)
     assert lines[0].startswith("\033[32mok   \033[0m  library ")

@@ -150,7 +150,6 @@ def test_version_names_both() -> None:
     assert re.fullmatch(r"aiofabric \S+, no libfabric\n", without.out)
 
 
-@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
 def test_a_terminal_gets_lines_that_fit() -> None:
     heading, *lines = on_terminal("python -m aiofabric info", columns=80)
     assert heading.startswith("\033[1mPROVIDER")
@@ -164,7 +163,6 @@ def test_a_terminal_gets_lines_that_fit() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed (Debian: bsdutils)")
 def test_a_terminal_that_is_too_narrow_wraps_the_lines_itself() -> None:
     lines = on_terminal("NO_COLOR=1 python -m aiofabric info -p tcp -t msg", columns=50)
     assert lines[0].split() == ["PROVIDER", "TYPE", "DOMAIN", "PROTOCOL", "CAPABILITIES", "FABRICS"]
