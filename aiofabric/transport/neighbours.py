@@ -29,7 +29,7 @@ from ..errors import FabricError, UnreachableError
 from ..features import Quirk
 from .names import is_own, path_of
 from .route import Route
-from .spill import behind, dry, iovec
+from .spill import behind, dry
 
 if TYPE_CHECKING:
     from ..address import Address
@@ -70,7 +70,7 @@ class _Remains:
         if not self.handle.spills:
             return
         source = constants.FI_ADDR_UNSPEC
-        iov, fid = iovec(behind()), self.handle.fid
+        iov, fid = ffi.new("struct iovec[1]", [behind()]), self.handle.fid
         self._receive_all(lambda slot: lib.fi_recvv(fid, iov, ffi.NULL, 1, source, slot))
         self._receive_all(lambda slot: lib.fi_trecvv(fid, iov, ffi.NULL, 1, source, 0, 2**64 - 1, slot))
 

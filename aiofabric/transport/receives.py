@@ -17,7 +17,7 @@ from .buffers import Pieces, contents, fill, lend, lend_all
 from .handle import Refill
 from .inbox import truncated
 from .leftovers import Leftover
-from .spill import behind, iovec, spilt
+from .spill import roomy, spilt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -227,10 +227,9 @@ class Receives(Resource):
             pinned = pins
             if handle.spills:
                 what += "v"
-                pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()]
-                descriptors, held = lend_all(handle, pieces, Access.RECV)
-                pinned = pins, (iov := iovec(*pieces))
-                args = (handle.fid, iov, descriptors, len(pieces), *where)
+                iov, descriptors, count, held = roomy(handle, pins)
+                pinned = pins, iov
+                args = (handle.fid, iov, descriptors, count, *where)
             elif isinstance(pins, Pieces):
                 what += "v"
                 descriptors, held = lend_all(handle, pins.pins, Access.RECV)

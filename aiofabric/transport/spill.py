@@ -16,13 +16,18 @@ from .._ffi import constants, ffi, lib
 from ..cq.queue import ErrorEntry
 from ..errors import TruncatedMessageError
 from ..features import Quirk
+from ..flags import Access
+from .buffers import Pieces, lend_all
 from .pool import Pool, PoolBuffer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..cq.queue import Entry
+    from ..regions import Held
     from .handle import EndpointHandle
 
-__all__ = ["SpillPool", "behind", "dry", "iovec", "spills", "spilt"]
+__all__ = ["SpillPool", "behind", "dry", "roomy", "spills", "spilt"]
 
 _SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
 _MAP_NORESERVE = 0x4000  # Linux; the module mmap has it since Python 3.12 only
@@ -48,15 +53,20 @@ def spills(handle: EndpointHandle) -> bool:
     )
 
 
-def behind() -> Any:
-    """The spill, pinned: the last piece of a receive."""
-    return _area()[1]
+@cache
+def behind() -> tuple[Any, int]:
+    """The spill as the last piece of a receive: its start and its length."""
+    spill = _area()[1]
+    return spill, len(spill)
 
 
-def iovec(*pieces: Any) -> Any:
-    """The ``struct iovec`` of pinned memory, or of start and length."""
-    each = (piece if isinstance(piece, tuple) else (piece, len(piece)) for piece in pieces)
-    return ffi.new("struct iovec[]", list(each))
+def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Held]]:
+    """A receive into ``pins`` with the spill behind: the iovec, its descriptors, its length, and what is held."""
+    if not (handle.regions.busy or isinstance(pins, Pieces)):
+        return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()
+    pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()[0]]
+    descriptors, held = lend_all(handle, pieces, Access.RECV)
+    return ffi.new("struct iovec[]", [(piece, len(piece)) for piece in pieces]), descriptors, len(pieces), held
 
 
 def dry(length: int) -> None:
@@ -101,8 +111,7 @@ class SpillPool(Pool):
             receive = self._receives[index]
             iov = self._iovecs.get(index)
             if iov is None:
-                start = ffi.cast("char *", receive.buf)
-                iov = self._iovecs[index] = iovec((start, self.size), behind())
+                iov = self._iovecs[index] = ffi.new("struct iovec[2]", ((receive.buf, self.size), behind()))
             rc: int = lib.fi_recvv(self.handle.fid, iov, ffi.NULL, 2, constants.FI_ADDR_UNSPEC, receive.context)
             if rc:
                 return count or rc
