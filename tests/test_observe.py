@@ -32,6 +32,30 @@ def test_a_warning_is_not_printed_to_who_set_up_no_logging() -> None:
     assert (ended.out, ended.err, ended.status) == ("refused\nrefused\n", "", 0)
 
 
+DEBUGGED = """
+import asyncio, aiofabric
+
+async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60  # that log is asyncio's, about a slow machine
+    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
+        connecting = asyncio.create_task(aiofabric.connect(listener.address, provider="tcp"))
+        theirs = await (await listener.accept_request()).accept()
+        async with theirs, await connecting as ours:
+            await ours.send(bytes(50_000))
+            await theirs.recv()
+            cancelled = asyncio.create_task(theirs.recv())
+            await asyncio.sleep(0)
+            cancelled.cancel()
+
+asyncio.run(main(), debug=True)
+"""
+
+
+def test_nothing_is_said_in_asyncios_debug_mode() -> None:
+    ended = run_in_child(DEBUGGED)
+    assert (ended.status, ended.out, ended.err) == (0, "", "")
+
+
 def test_a_full_backlog_is_a_warning_with_the_listeners_opener() -> None:
     ended = run_in_child(TALK.format(setup="logging.basicConfig(format='%(levelname)s %(name)s %(message)s')"))
     assert ended.status == 0
