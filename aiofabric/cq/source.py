@@ -75,7 +75,8 @@ class Source(Settling):
         self.armed = False
         self.breath = monotonic_ns()
         self.streak = 0
-        self.winded = False  # a look was refused because the loop has not gone round for too long
+        self.winded = False  # a look that would pay was refused: the loop has not gone round for too long
+        self._paid = False  # whether the last look found something
         self.wakes = 0  # suspended tasks that were woken since the loop last went round
         self._crowd = False
         self._scheduled = False
@@ -349,11 +350,12 @@ class Source(Settling):
             return
         now = monotonic_ns()
         if now - self.breath > _BREATH_NS:
-            self.winded = True
+            self.winded = self._paid
             return
         self.wakes = 0
         self.armed = False
-        if self._look_once(now):
+        self._paid = self._look_once(now) > 0
+        if self._paid:
             self._crowd = self.wakes > 0
             if not self._scheduled:
                 self.touch()
