@@ -28,7 +28,7 @@ BUDGET = 256  # completions of one turn, then other callbacks get their chance
 
 
 class Settling:
-    """The half of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
+    """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
     def __init__(self, driver: Driver, queue: Queue | None) -> None:
         self.driver = driver

@@ -1,7 +1,7 @@
 """Pool: receives that stay posted, so that `recv` only takes from a queue.
 
 Cancelling a pooled receive is local, nothing native is posted or cancelled, so nothing can be lost. And on
-libfabric 1.17 the traps of a message that comes before its receive (see cq/source.py) hardly ever open.
+libfabric 1.17 the traps of a message that comes before its receive (see cq/turning.py) hardly ever open.
 
 A buffer is posted, or filled and waiting to be taken, or lent to a caller, or free until the next batch of
 posts. A message stays in the pool's memory until it is taken: a reader that does not read makes the pool run
