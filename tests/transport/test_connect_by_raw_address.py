@@ -80,7 +80,7 @@ async def serve(parent: Parent, provider: str, elsewhere: bool = False) -> None:
 async def test_private_data_and_messages(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider)
     address: Address = await peer.ahear()
-    with anyio.fail_after(15):
+    with anyio.fail_after(30):
         for n in range(3):
             async with await connect(address, provider, param=b"friend") as endpoint:
                 assert endpoint.param == b"friend!"
@@ -94,7 +94,7 @@ async def test_private_data_and_messages(provider: str, child: Callable[..., Chi
 @ONE_LOOP
 async def test_rejected(provider: str, child: Callable[..., Child]) -> None:
     address = await child(serve, provider).ahear()
-    with anyio.fail_after(15), pytest.raises(FabricConnectionRefusedError) as caught:
+    with anyio.fail_after(30), pytest.raises(FabricConnectionRefusedError) as caught:
         await connect(address, provider, param=b"stranger")
     assert caught.value.param == b"go away"
 
@@ -102,7 +102,7 @@ async def test_rejected(provider: str, child: Callable[..., Child]) -> None:
 @ONE_LOOP
 async def test_killed_peer_is_missed_within_a_second(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider)
-    with anyio.fail_after(15):
+    with anyio.fail_after(30):
         async with await connect(await peer.ahear(), provider, param=b"friend") as endpoint:
             await endpoint.send(b"alive?")
             assert await endpoint.recv() == b"alive?"
@@ -130,7 +130,7 @@ async def test_strangers_that_ask_nonsense(provider: str, child: Callable[..., C
         Address.from_ip(HERE, chance.randrange(1024, 65536)).raw if address.family else b"fi_shm://nobody-%d\0" % n
         for n in range(100)
     ]
-    with anyio.fail_after(15):
+    with anyio.fail_after(30):
         async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as stranger:
             there = await stranger.add_peer(address)
             for n, raw in enumerate(nobody):
@@ -160,7 +160,7 @@ async def impostor(parent: Parent, provider: str, answer: bytes) -> None:
 @pytest.mark.parametrize("answer", [b"\0\0", b"\0", b"\0\1\xff\xfe"], ids=["no port", "half a port", "no host"])
 async def test_answers_that_make_no_sense(provider: str, answer: bytes, child: Callable[..., Child]) -> None:
     address = await child(impostor, provider, answer).ahear()
-    with anyio.fail_after(15), pytest.raises(FabricConnectionAbortedError, match="no listener") as caught:
+    with anyio.fail_after(30), pytest.raises(FabricConnectionAbortedError, match="no listener") as caught:
         await connect(address, provider)
     assert caught.value.errno == errno.EPROTO
 
@@ -169,7 +169,7 @@ async def test_answers_that_make_no_sense(provider: str, answer: bytes, child: C
 async def test_other_hosts_are_reached_by_what_reaches_them(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider, True)
     address = await peer.ahear()
-    with anyio.fail_after(15):
+    with anyio.fail_after(30):
         if address.family:
             await (await connect(address, provider)).aclose()
         else:
