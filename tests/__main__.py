@@ -5,6 +5,7 @@ side, which share the files (fixtures/shares.py). A crash in one of them is a fa
 run: what may crash belongs in a child process of the test.
 """
 
+import signal
 import sys
 
 import pytest
@@ -13,6 +14,8 @@ from tests.fixtures.libraries import SHARE, SHARES, libraries
 
 
 def main() -> int:
+    # A shell has what it starts in the background ignore Ctrl-C, and so do the children: theirs is to be tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     environments = [
         f"--tx=popen//id={name}-{share}//env:{SHARE}={share}" + (f"//env:AIOFABRIC_LIBFABRIC={path}" if path else "")
         for name, path in libraries().items()
