@@ -103,6 +103,7 @@ def test_no_provider_fails() -> None:
     assert "FI_PROVIDER=nosuch restricts the providers" in found["providers"][1]
 
 
+@pytest.mark.once
 def test_a_slip_in_a_variables_name_is_seen() -> None:
     level, text = findings(aiofabric("doctor", FI_TCP_IFCAE="lo", **ONLY_TCP))["FI_TCP_IFCAE"]
     assert (level, text) == (
@@ -111,6 +112,7 @@ def test_a_slip_in_a_variables_name_is_seen() -> None:
     )
 
 
+@pytest.mark.once
 def test_few_open_files_and_a_provider_that_fails_for_want_of_them_are_seen() -> None:
     with started("prlimit", "--nofile=24", *DOCTOR, **ONLY_TCP) as program:
         said = program.end()
@@ -171,6 +173,7 @@ def test_a_probe_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert ask("signals").failure == "no answer in 0 s"
 
 
+@pytest.mark.once
 def test_signals_taken_by_another_library_are_seen() -> None:
     library = Path("/usr/lib/x86_64-linux-gnu/libinfinipath.so.4")
     if not library.exists():
@@ -181,6 +184,7 @@ def test_signals_taken_by_another_library_are_seen() -> None:
     assert "cure: do not load that library ahead of aiofabric" in text
 
 
+@pytest.mark.once
 @needs_apart
 def test_little_shared_memory_is_seen() -> None:
     found = apart("mount -t tmpfs -o size=1m tmpfs /dev/shm", **ONLY_TCP)
@@ -197,6 +201,7 @@ BARE = (
 )
 
 
+@pytest.mark.once
 @needs_apart
 def test_no_shared_memory_is_seen(tmp_path: Path) -> None:
     level, text = apart(BARE.format(tmp_path / "dev"), **ONLY_TCP)["/dev/shm"]
@@ -204,6 +209,7 @@ def test_no_shared_memory_is_seen(tmp_path: Path) -> None:
     assert text.startswith("missing (No such file or directory): the shm provider cannot work cure: mount -t tmpfs ")
 
 
+@pytest.mark.once
 @needs_apart
 def test_shared_memory_that_nobody_may_write_is_seen() -> None:
     level, text = apart("mount -t tmpfs -o ro tmpfs /dev/shm", **ONLY_TCP)["/dev/shm"]
@@ -213,6 +219,7 @@ def test_shared_memory_that_nobody_may_write_is_seen() -> None:
     )
 
 
+@pytest.mark.once
 @needs_apart
 def test_rdma_devices_that_this_user_may_not_open_are_seen(tmp_path: Path) -> None:
     # Root may open anything but what is mounted read-only.
@@ -224,6 +231,7 @@ def test_rdma_devices_that_this_user_may_not_open_are_seen(tmp_path: Path) -> No
     assert text.startswith("this user may not open uverbs1 cure: join the group that owns them")
 
 
+@pytest.mark.once
 @needs_apart
 def test_rdma_devices_without_a_driver_or_memory_are_seen(tmp_path: Path) -> None:
     device = "mkdir /dev/infiniband && touch /dev/infiniband/uverbs0 && ulimit -l 64"

@@ -13,6 +13,7 @@ from aiofabric import aio
 from aiofabric.streams import listen_messages, listen_stream
 from tests.aio.protocols import Recorder, where
 from tests.faces import peers
+from tests.fixtures.loops import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,8 @@ TOTAL = COUNT * len(peers.ITEM)
 LISTEN: dict[str, Any] = {"bytes": listen_stream, "messages": listen_messages}
 SENDER: dict[str, Any] = {"bytes": peers.byte_stream, "messages": peers.message_stream}
 kinds = pytest.mark.parametrize("kind", LISTEN)
+# Nothing runs beside these tests, so each takes the whole run's time; asyncio and uvloop have one driver.
+two_loops = pytest.mark.parametrize("anyio_backend", [loop for loop in LOOPS if loop.id != "uvloop"])
 
 
 async def for_ever(receive: Callable[[], Awaitable[object]]) -> None:
@@ -57,6 +60,7 @@ async def asyncio_streams(
 
 
 @pytest.mark.anyio
+@two_loops
 @pytest.mark.alone
 @kinds
 async def test_a_sender_that_is_killed(child: StartChild, provider: str, kind: str) -> None:
@@ -71,6 +75,7 @@ async def test_a_sender_that_is_killed(child: StartChild, provider: str, kind: s
 
 
 @pytest.mark.anyio
+@two_loops
 @pytest.mark.alone
 @kinds
 async def test_a_reader_that_is_killed_while_we_send(child: StartChild, provider: str, kind: str) -> None:
@@ -135,6 +140,7 @@ async def test_a_drain_whose_peer_is_killed(child: StartChild, provider: str) ->
 
 
 @pytest.mark.anyio
+@two_loops
 @kinds
 async def test_what_was_sent_before_a_close_arrives_though_the_process_is_gone(
     child: StartChild, provider: str, kind: str

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 provider = over(FACES)
 
-CYCLES = {"tcp": 2_000, "shm": 200}
+CYCLES = {"tcp": 1_000, "shm": 200}
 MIB = 1 << 20
 
 

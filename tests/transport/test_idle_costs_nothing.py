@@ -8,6 +8,7 @@ import pytest
 import aiofabric
 from aiofabric import Waiting
 from tests.fixtures.children import Parent
+from tests.fixtures.loops import LOOPS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone, pytest.mark.timeout(90)]
 
@@ -37,7 +38,16 @@ async def idle_server(parent: Parent, waiting: Waiting) -> None:
             await endpoint.aclose()
 
 
-@pytest.mark.parametrize("waiting", Waiting, ids=lambda waiting: waiting.value)
+# On every loop, and with every waiting; the other combinations would only be slow, because nothing runs beside them.
+COMBINATIONS = [
+    pytest.param(*loop.values, waiting, id=f"{loop.id}-{waiting.value}", marks=loop.marks)
+    for loop in LOOPS
+    for waiting in Waiting
+    if waiting is Waiting.ADAPTIVE or loop.id == "uvloop"
+]
+
+
+@pytest.mark.parametrize(("anyio_backend", "waiting"), COMBINATIONS)
 async def test_idle_connections(child, waiting: Waiting) -> None:  # type: ignore[no-untyped-def]
     server = child(idle_server, waiting)
     port = await server.ahear()
