@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 __all__ = ["Driver", "Waiter", "current_driver"]
 
@@ -96,6 +96,7 @@ class _TrioWaiter:
     """The part of `asyncio.Future` that the reactor uses, on trio's rescheduling."""
 
     __slots__ = ("_done", "_result", "_task")
+    lowlevel: ClassVar[Any]  # of trio, which is imported by the first driver only
 
     def __init__(self) -> None:
         self._done = False
@@ -109,28 +110,23 @@ class _TrioWaiter:
         return False  # a cancelled trio task simply stops waiting; the waiter may still be given a result
 
     def set_result(self, result: Any, /) -> None:
-        import trio
-
         self._done = True
         self._result = result
         if self._task is not None:
             task, self._task = self._task, None
-            trio.lowlevel.reschedule(task)
+            self.lowlevel.reschedule(task)
 
     def result(self) -> Any:
         return self._result
 
+    def _abort(self, _: Any) -> Any:
+        self._task = None
+        return self.lowlevel.Abort.SUCCEEDED
+
     def __await__(self) -> Generator[Any, None, Any]:
-        import trio
-
         if not self._done:
-            self._task = trio.lowlevel.current_task()
-
-            def abort(_: Any) -> trio.lowlevel.Abort:
-                self._task = None
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            yield from trio.lowlevel.wait_task_rescheduled(abort).__await__()  # noqa: ASYNC105 (it is, by the protocol)
+            self._task = self.lowlevel.current_task()
+            yield from self.lowlevel.wait_task_rescheduled(self._abort).__await__()
         return self._result
 
 
@@ -177,8 +173,8 @@ class _TrioReader:
                     self._parked = lowlevel.current_task()
                     await lowlevel.wait_task_rescheduled(abort)
                     continue
-                self._wanted = False
                 await lowlevel.wait_readable(self._fd)
+                self._wanted = False
                 self._callback()
 
 
@@ -191,10 +187,12 @@ class TrioDriver:
         import trio
 
         self._trio = trio
+        _TrioWaiter.lowlevel = trio.lowlevel
         self.key: object = trio.lowlevel.current_trio_token()
         self.create_waiter: Callable[[], Waiter] = _TrioWaiter
         self.checkpoint_if_cancelled: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
         self.shielded_checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.cancel_shielded_checkpoint
+        self.breathe: Callable[[], Coroutine[Any, Any, None]] = trio.lowlevel.cancel_shielded_checkpoint
         self.checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._soon: list[Callable[[], None]] = []
         self._parked: Any = None
@@ -266,9 +264,6 @@ class TrioDriver:
         import logging
 
         logging.getLogger("aiofabric.cq").error(message, exc_info=error)
-
-    async def breathe(self) -> None:
-        await self._trio.lowlevel.cancel_shielded_checkpoint()
 
 
 def current_driver() -> Driver:
