@@ -108,7 +108,7 @@ class SocketChannel(ByteChannel):
 
     # -- sending --------------------------------------------------------------------------------------------
 
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: bytes | memoryview) -> int:
         self._check_open()
         if self._broken is not None:
             raise self._broken

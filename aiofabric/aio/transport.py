@@ -35,9 +35,9 @@ class Owner(Protocol):
 class FabricTransport(_FlowControlMixin):
     """A bidirectional asyncio transport; made by :func:`create_connection` and :func:`create_server`.
 
-    ``write`` sends small data at once. What cannot go out is sent from where it lies: ``bytes`` without a
-    copy, anything mutable from a private copy, since asyncio lets the caller change it. The watermarks count
-    bytes that the provider has not finished with.
+    ``write`` sends what the peer's credits allow at once; large ``bytes`` go from where they lie, anything mutable
+    from a private copy, since asyncio lets the caller change it. The watermarks count the bytes that wait for
+    credits.
 
     asyncio's flow-control mixin supplies the watermarks: ``loop.sendfile`` knows transports by it.
     """
@@ -174,20 +174,21 @@ class FabricTransport(_FlowControlMixin):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._lost:
             return
-        view = memoryview(data).cast("B")
+        data = bytes(data)  # the same object, if it is bytes
+        sent = 0
         if not self._queued:
             try:
-                view = view[self._channel.try_send(view) :]
+                sent = self._channel.try_send(data)
             except OSError as exc:
                 self._force_close(exc)
                 return
-            if not view:
-                return
-        if not isinstance(data, bytes):
-            view = memoryview(bytes(view))
-        size = len(view)
+        if sent < len(data):
+            self._post(memoryview(data)[sent:])
+
+    def _post(self, rest: memoryview) -> None:
+        size = len(rest)
         self._queued += size
-        self._channel.post(view, lambda error: self._sent(size, error))
+        self._channel.post(rest, lambda error: self._sent(size, error))
         self._maybe_pause_protocol()
 
     def _sent(self, size: int, error: BaseException | None) -> None:

@@ -17,7 +17,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from aiofabric.channel.signal import Signal
+
+T = TypeVar("T")
 
 Done = Callable[[BaseException | None], object]
 """Told once when a posted buffer is free again: ``None`` when all of it went out, else what stopped it."""
@@ -106,18 +109,18 @@ class ByteChannel(ABC):
         """Like :meth:`try_recv`, into the caller's memory, which is free again on return; 0 at the end."""
 
     @abstractmethod
-    def try_send(self, data: memoryview) -> int:
-        """Send what can go out at once without keeping hold of ``data``; return how many bytes that was.
+    def try_send(self, data: bytes | memoryview) -> int:
+        """Send what can go out at once without keeping hold of what may change; return how many bytes that was.
 
-        Zero means wait or :meth:`post`: no credit, no room, earlier posts still queued, or ``data`` is large
-        enough that sending it from where it lies beats copying it.
+        Zero means wait or :meth:`post`: no credit, no room, earlier posts still queued, or ``data`` is no
+        ``bytes`` and large enough that sending it from where it lies beats copying it.
         """
 
     @abstractmethod
     def post(self, data: memoryview, done: Done) -> None:
         """Send all of ``data`` after everything posted before it, from where it lies.
 
-        The memory belongs to the channel until ``done`` is called, which is never before this returns.
+        The memory belongs to the channel until ``done`` is called, which may be before this returns.
         """
 
     @abstractmethod
@@ -149,41 +152,50 @@ class ByteChannel(ABC):
     async def recv(self, max_bytes: int) -> bytes:
         """Wait for bytes and take up to ``max_bytes``; ``b""`` at the peer's orderly end.
 
-        Always a checkpoint. Cancelling loses nothing: bytes leave the channel in the step that returns them.
+        Cancelling loses nothing: bytes leave the channel in the step that returns them.
         """
-        await self._arrival()
-        while (data := self.try_recv(max_bytes)) is None:
-            await self._wait_readable()
-        return data
+        return await self._receive(partial(self.try_recv, max_bytes))
 
     async def recv_into(self, buffer: Buffer) -> int:
         """Like :meth:`recv`, into the caller's writable, contiguous memory; 0 at the end."""
         with memoryview(buffer) as whole, whole.cast("B") as view:
-            await self._arrival()
-            while (count := self.try_recv_into(view)) is None:
-                await self._wait_readable()
-            return count
+            return await self._receive(partial(self.try_recv_into, view))
+
+    async def _receive(self, take: Callable[[], T | None]) -> T:
+        await self.pace()  # before anything is taken: a cancel can lose nothing then
+        taken = take()
+        if taken is None:
+            taken = self.look_for(take)
+        while taken is None:
+            await self._wait_readable()
+            taken = take()
+        return taken
 
     async def send(self, data: Buffer) -> None:
         """Send all of ``data``; it is the caller's again when this returns.
 
-        Always a checkpoint. Cancelling either finds everything handed to the provider, and then all of it
-        arrives, or aborts the channel: a stream with a hole in the middle is no stream.
+        Cancelling either finds everything handed to the provider, and then all of it arrives, or aborts the
+        channel: a stream with a hole in the middle is no stream.
         """
-        view = memoryview(data).cast("B")
-        sent = self.try_send(view)
-        if sent == len(view):
-            await self.checkpoint()
-            return
+        whole = data if type(data) is bytes else memoryview(data).cast("B")
+        sent = self.try_send(whole)
+        if sent == len(whole):
+            await self.pace()
+        else:
+            await self._send_rest(memoryview(whole)[sent:])
+
+    async def _send_rest(self, rest: memoryview) -> None:
         signal, outcome = self._signal(), list[BaseException | None]()
 
         def done(error: BaseException | None) -> None:
             outcome.append(error)
             signal.set()
 
-        self.post(view[sent:], done)
+        self.post(rest, done)
+        if not outcome:
+            self.look()
         try:
-            await signal.wait()
+            await (self.pace() if outcome else signal.wait())
         except BaseException:
             if self.unsent:
                 self.abort(ConnectionAbortedError("a send was cancelled with part of its bytes unsent"))
@@ -193,6 +205,7 @@ class ByteChannel(ABC):
 
     async def wait_writable(self) -> None:
         """Wait until a byte could be sent at once; raise what sending would raise. Always a checkpoint."""
+        await self.checkpoint()
         signal = self._signal()
         self.when_writable(signal.set)
         try:
@@ -200,14 +213,6 @@ class ByteChannel(ABC):
         finally:
             self.when_writable(None)
         self.try_send(_NOTHING)
-
-    async def _arrival(self) -> None:
-        """The checkpoint of a receive, before anything is taken: a cancel can lose nothing then."""
-        if self.readable:
-            await self.checkpoint()
-        else:
-            await checkpoint_if_cancelled()
-            await self._wait_readable()
 
     async def _wait_readable(self) -> None:
         signal = self._signal()
@@ -219,6 +224,18 @@ class ByteChannel(ABC):
 
     def _signal(self) -> Signal:
         return anyio.Event()
+
+    def look(self) -> None:  # noqa: B027  (a socket has nothing to look at)
+        """Before waiting: look whether what is waited for has come, for as long as that pays."""
+
+    def look_for(self, take: Callable[[], T | None]) -> T | None:
+        """Look for something to arrive that ``take`` takes."""
+        self.look()
+        return take()
+
+    async def pace(self) -> None:
+        """What an await owes to the loop although it need not wait: a checkpoint, or one once in a while."""
+        await self.checkpoint()
 
     async def checkpoint(self) -> None:
         """Let the loop go round, and a cancellation come in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aiofabric.channel.endpoint import EndpointChannel
-from aiofabric.channel.frames import HEADER_SIZE, Hello
+from aiofabric.channel.frames import FRAME_COST, HEADER_SIZE, Hello
 from aiofabric.errors import FabricConnectionAbortedError
 from aiofabric.transport.connect import connect
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HELLO", "accept_channel", "connect_channel"]
 
-HELLO = Hello(recv_size=65536 + HEADER_SIZE, window=1 << 20)
-"""A frame holds what ``receive()`` returns by default, and a slow reader keeps 1 MiB at most."""
-
 RECV_COUNT: Final = 16
 """Receive buffers of a connection: 1 MiB, of which an idle one has touched nothing."""
+
+_PAYLOAD: Final = 65536
+
+HELLO = Hello(recv_size=HEADER_SIZE + _PAYLOAD, window=RECV_COUNT * (_PAYLOAD + FRAME_COST))
+"""A frame holds what ``receive()`` returns by default, and a slow reader keeps as many as there are buffers."""
 
 
 async def connect_channel(

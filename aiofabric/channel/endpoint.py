@@ -1,4 +1,4 @@
-"""EndpointChannel: a byte channel over a message endpoint. The only implementation of credits.
+"""EndpointChannel: a byte channel over a message endpoint: how it receives, and how it ends; see `sending`.
 
 Arriving frames come through the endpoint's sink, from the reactor's own turn. Control frames are dealt with on
 the spot. Data is offered to the watcher while it still lies in the pool, so that a reader that is there takes it
@@ -15,20 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
 
-from aiofabric.channel.base import ByteChannel, Done, StreamStatistics
-from aiofabric.channel.frames import (
-    CLOSE,
-    DATA,
-    END,
-    FRAME_COST,
-    GRANT,
-    HEADER_SIZE,
-    PLAIN,
-    Hello,
-    header,
-    protocol_error,
-)
-from aiofabric.channel.outbox import Outbox, Posted
+from aiofabric.channel.base import StreamStatistics, T
+from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, Hello, protocol_error
+from aiofabric.channel.sending import Sending
 from aiofabric.channel.signal import LookingSignal
 from aiofabric.cq.source import STREAK
 from aiofabric.errors import FabricBrokenPipeError
@@ -41,47 +30,26 @@ if TYPE_CHECKING:
     from aiofabric.info import Info
     from aiofabric.transport.connected import MessageEndpoint
 
-__all__ = ["COPY_LIMIT", "EndpointChannel"]
+__all__ = ["EndpointChannel"]
 
 _HEADER = struct.Struct("<I")
 
-COPY_LIMIT = 16384
-"""Bytes up to which a send is copied behind its header and over at once; more goes from where it lies."""
 
-
-class EndpointChannel(ByteChannel):
+class EndpointChannel(Sending):
     """Bytes over ``endpoint``, which it owns from now on; ``ours`` and ``theirs`` were exchanged on connecting."""
 
     def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
-        self._endpoint = endpoint
-        self.ours = ours
-        self.theirs = theirs
+        super().__init__(endpoint, ours, theirs)
         self._source = source = endpoint._handle.source
-        self._strict = source.driver.checkpoint_if_cancelled is not None
+        self._streak = STREAK if source.driver.checkpoint_if_cancelled is None else 0
         self.checkpoint = source.checkpoint  # type: ignore[method-assign]
         source.interest += 1  # where no descriptor wakes us, somebody has to look
-        self._window = ours.window
-        self._payload = theirs.payload
-        self._copied = min(COPY_LIMIT, self._payload)
-        self._least = min(self._copied, theirs.window // 4)
-        # Sending.
-        self._credits = self._most_credits = theirs.window
-        self._outbox = Outbox()
-        self._farewell: int | None = None  # END or CLOSE, once everything posted has gone out
-        self._said: set[int] = set()
-        self._on_writable: Callable[[], object] | None = None
-        # Receiving.
         self._inbox: deque[bytes | memoryview] = deque()
         self._fresh: memoryview | None = None  # a payload still in the pool, while the watcher is being called
-        self._taken = 0  # credits of what was taken, not granted again yet
-        self._outstanding = self._window  # credits that the peer holds, by our own count
         self._heard: set[int] = set()
         self._watcher: Callable[[], object] | None = None
-        # The end.
-        self._gone: Exception | None = None  # how receiving ends when everything was taken
-        self._closed: Exception | None = None  # what every call raises: we have closed
         self._on_closed: Callable[[], object] | None = None
-        self._sent_bytes = self._sent_frames = self._got_bytes = self._got_frames = 0
+        self._got_bytes = self._got_frames = 0
         endpoint.set_sink(self._arrived, self._ended)
 
     @property
@@ -152,12 +120,6 @@ class EndpointChannel(ByteChannel):
         self._grant(len(piece) + FRAME_COST)
         return piece
 
-    def _grant(self, size: int) -> None:
-        """Bytes were taken: credits go back with data when a quarter is due, by themselves when half is."""
-        self._taken += size
-        if self._taken * 2 >= self._window:
-            self._say(GRANT)
-
     def _arrived(self, frame: memoryview) -> None:
         """The endpoint's sink."""
         if self._closed is not None and self._on_closed is None:
@@ -208,125 +170,47 @@ class EndpointChannel(ByteChannel):
     # -- pace: for a face that answers many awaits at once ---------------------------------------------------
 
     @property
-    def pace(self) -> tuple[Source, int]:
+    def paced(self) -> tuple[Source, int]:
         """Whose ``streak`` counts the awaits that need not wait, and above what they take a checkpoint all the same.
 
         It begins anew when the loop goes round. On trio every await takes one.
         """
-        return self._source, 0 if self._strict else STREAK
+        return self._source, self._streak
+
+    async def pace(self) -> None:
+        source = self._source
+        source.streak += 1
+        if source.streak > self._streak:
+            await source.checkpoint()
+            source.breathed()
+
+    def look(self) -> None:
+        self._source.look()
+
+    def look_for(self, take: Callable[[], T | None]) -> T | None:
+        """What arrives meanwhile is taken while it still lies in the pool."""
+        taken: T | None = None
+
+        def arrived() -> None:
+            nonlocal taken
+            if taken is None and self._fresh is not None:
+                taken = take()
+
+        self._watcher = arrived
+        try:
+            self._source.look()
+        finally:
+            self._watcher = None
+        return take() if taken is None else taken
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when this iteration of the loop is over."""
         self._source.driver.call_soon(callback)
 
-    # -- sending --------------------------------------------------------------------------------------------
-
-    @property
-    def flowing(self) -> bool:
-        """Whether what is sent now waits for nothing but the provider."""
-        return bool(
-            self._credits > FRAME_COST
-            and not self._outbox
-            and self._farewell is None
-            and self._gone is None
-            and self._closed is None
-        )
-
-    @property
-    def unsent(self) -> int:
-        return self._outbox.size
-
-    def try_send(self, data: memoryview) -> int:
-        self._check_sendable()
-        size = len(data)
-        if not size or size > self._copied or size + FRAME_COST > self._credits or self._outbox:
-            return 0
-        self._send_data(self._data_header() + data, size, None)
-        if self._gone is not None:
-            raise self._gone.with_traceback(None)
-        return size
-
-    def post(self, data: memoryview, done: Done) -> None:
-        self._check_sendable()
-        if not data:
-            done(None)
-            return
-        self._outbox.add(Posted(data, done))
-        self._pump()
-
-    def when_writable(self, callback: Callable[[], object] | None) -> None:
-        self._on_writable = callback
-        if self._closed or self._gone or self.flowing:
-            self._wake_writer()
-
-    def _check_sendable(self) -> None:
-        error = self._closed or self._gone
-        if error is not None:
-            raise error.with_traceback(None)
-        if self._farewell is not None:
-            raise ClosedResourceError("the end of this direction was announced")
-
-    def _pump(self) -> None:
-        """Send what is posted as far as there are credits, then what was to follow it."""
-        while self._outbox:
-            # Not a sliver at the end of the credits: more will come, by half windows.
-            room = min(self._payload, self._credits - FRAME_COST)
-            if room < min(self._outbox.size, self._least):
-                return
-            piece, posted = self._outbox.next_frame(room)
-            self._send_data([self._data_header(), piece], len(piece), None if posted is None else posted.sent)
-        if self._farewell is not None and self._farewell not in self._said:
-            self._say(self._farewell)
-        if self._credits > FRAME_COST:
-            self._wake_writer()
-
-    def _data_header(self) -> bytes:
-        if self._taken * 4 < self._window:
-            return PLAIN
-        taken, self._taken = self._taken, 0
-        self._outstanding += taken
-        return header(DATA, taken)
-
-    def _send_data(self, frame: Any, size: int, done: Done | None) -> None:
-        self._credits -= size + FRAME_COST
-        self._sent_frames += 1
-        self._sent_bytes += size
-        self._transmit(frame, done)
-
-    def _transmit(self, frame: Any, done: Done | None = None) -> None:
-        try:
-            self._endpoint.send_nowait(frame, done)
-        except (ConnectionError, ClosedResourceError) as error:  # gone since the last turn
-            if done is not None:
-                done(error)
-            self._lost(error)
-
-    def _say(self, kind: int) -> None:
-        """Send a control frame, unless our last word was said."""
-        if CLOSE in self._said or self._gone is not None:
-            return
-        if kind != GRANT:
-            self._said.add(kind)
-        taken, self._taken = self._taken, 0
-        self._outstanding += taken
-        self._transmit(header(kind, taken))
-
-    def _wake_writer(self) -> None:
-        callback, self._on_writable = self._on_writable, None
-        if callback is not None:
-            callback()
-
     # -- the end --------------------------------------------------------------------------------------------
 
-    def shutdown_write(self) -> None:
-        if self._closed is not None:
-            raise self._closed.with_traceback(None)
-        if self._farewell is None:
-            self._farewell = END
-            self._pump()
-
     def close(self, done: Callable[[], None]) -> None:
-        self._closed = self._closed or ClosedResourceError()
+        self._closed = self._refusal = self._closed or ClosedResourceError()
         self._on_closed = done
         self._inbox.clear()
         self._wake_reader()
@@ -347,9 +231,9 @@ class EndpointChannel(ByteChannel):
         self._lost(error)
 
     def _lost(self, error: Any) -> None:
-        """Nothing can be sent any more; what was received can be taken."""
         if self._gone is None:
             self._gone = error
+            self._refusal = self._closed or error
             self._outbox.fail(error)
             self._wake_writer()
             self._wake_reader()
@@ -362,6 +246,7 @@ class EndpointChannel(ByteChannel):
     def abort(self, error: ConnectionError | None = None) -> None:
         if self._closed is None:
             self._closed = error or ClosedResourceError()
+        self._refusal = self._closed
         self._inbox.clear()
         self._outbox.fail(self._closed)
         self._wake_writer()

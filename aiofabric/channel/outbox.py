@@ -14,10 +14,11 @@ __all__ = ["Outbox", "Posted"]
 class Posted:
     """One posted buffer: ``rest`` waits for credits, ``frames`` are with the provider."""
 
-    __slots__ = ("done", "frames", "rest")
+    __slots__ = ("done", "frames", "lent", "rest")
 
     def __init__(self, data: memoryview, done: Done) -> None:
         self.rest = data
+        self.lent = type(data.obj) is not bytes  # which nobody changes: free again as soon as it was handed over
         self.done = done
         self.frames = 0
 
@@ -27,7 +28,10 @@ class Posted:
         if error is not None:
             self.fail(error)
         elif not self.frames and not self.rest:
-            self._tell(None)
+            self.over()
+
+    def over(self) -> None:
+        self._tell(None)
 
     def fail(self, error: BaseException) -> None:
         self.rest = self.rest[:0]
@@ -45,11 +49,12 @@ def _nobody(_: BaseException | None) -> None:
 class Outbox:
     """Posted buffers in order."""
 
-    __slots__ = ("_waiting", "size")
+    __slots__ = ("_over", "_waiting", "size")
 
     def __init__(self) -> None:
         self.size = 0  # bytes that wait
         self._waiting: deque[Posted] = deque()
+        self._over: list[Posted] = []  # to be told when the frame that was taken last has gone
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -59,20 +64,24 @@ class Outbox:
         self.size += len(posted.rest)
 
     def next_frame(self, payload: int) -> tuple[memoryview, Posted | None]:
-        """What the next frame carries, at most ``payload`` bytes.
+        """What the next frame carries, at most ``payload`` bytes; call `tell` when it was handed over.
 
-        A large buffer is cut where it lies and its `Posted` comes along; it is told when the frame has left.
-        Small neighbours are joined instead, one frame for many writes, and told right away.
+        A large buffer is cut where it lies; if it is lent, its `Posted` comes along and is told when the frame has
+        left. Small neighbours are joined instead, one frame for many writes.
         """
         first = self._waiting[0]
         if len(self._waiting) == 1 or len(first.rest) + len(self._waiting[1].rest) > payload:
             piece = first.rest[:payload]
             first.rest = first.rest[payload:]
-            first.frames += 1
             self.size -= len(piece)
             if not first.rest:
                 self._waiting.popleft()
-            return piece, first
+            if first.lent:
+                first.frames += 1
+                return piece, first
+            if not first.rest:
+                self._over.append(first)
+            return piece, None
         joined = bytearray()
         while self._waiting and len(joined) + len(self._waiting[0].rest) <= payload:
             each = self._waiting.popleft()
@@ -80,8 +89,14 @@ class Outbox:
             self.size -= len(each.rest)
             each.rest = each.rest[:0]
             if not each.frames:
-                each._tell(None)
+                self._over.append(each)
         return memoryview(joined), None
+
+    def tell(self) -> None:
+        """The frame is on its way, and what it held the caller's again. Not before: who is told may send at once."""
+        over, self._over = self._over, []
+        for each in over:
+            each.over()
 
     def fail(self, error: BaseException) -> None:
         """Nothing more goes out."""

@@ -19,7 +19,7 @@ class Signal(Protocol):
 
 
 class LookingSignal:
-    """A signal whose waiter first looks at the completion queue, for as long as that has been paying."""
+    """A signal of a completion queue, whose waiter has looked at it before."""
 
     __slots__ = ("_set", "_source", "_waiter")
 
@@ -35,11 +35,16 @@ class LookingSignal:
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
+        source = self._source
         if not self._set:
-            self._source.look()
+            if source.overdue:
+                await source.checkpoint()
+            elif source.winded:  # one iteration of the loop, and there may be looked again
+                await source.breathe()
+                if not self._set:
+                    source.look()
         if self._set:
-            await self._source.checkpoint()
             return
-        self._waiter = self._source.driver.create_waiter()
-        self._source.prepare()
+        self._waiter = source.driver.create_waiter()
+        source.prepare()
         await self._waiter

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class FabricStream(ChannelStream, ByteStream):
-    """A half-closeable byte stream with flow control, from :func:`connect_stream` or :func:`listen_stream`."""
+    """A half-closeable byte stream with flow control, from :func:`connect_stream` or :func:`listen_stream`.
+
+    A send or receive that need not wait takes a checkpoint only once in a while on asyncio; on trio every one is a
+    checkpoint.
+    """
 
     @property
     def readable(self) -> bool:
@@ -70,8 +74,9 @@ class FabricStream(ChannelStream, ByteStream):
     async def send(self, item: Buffer) -> None:
         """Send all of ``item``, any contiguous buffer; a large one goes from where it lies, without a copy.
 
-        Returns when the memory is the caller's again: the bytes are on their way, not necessarily there. A
-        slow reader holds this up. Cancelled while it waits, it has either handed everything to the provider,
+        Returns when the memory is the caller's again: the bytes are on their way, not necessarily there. With
+        ``bytes`` that is as soon as the provider has them; they are kept until they have left. A slow reader holds
+        this up. Cancelled while it waits, it has either handed everything to the provider,
         and then all of it arrives, or it breaks the stream: both ends get BrokenResourceError.
 
         Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError.

@@ -63,7 +63,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         self._packed = min(_PACKED, self._longest) if packing else -1
         self._pack = bytearray()
         self._flush_is_due = False
-        self._source, self._streak = channel.pace
+        self._source, self._streak = channel.paced
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes] = []  # of what has not arrived completely
         self._have = 0

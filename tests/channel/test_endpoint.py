@@ -253,3 +253,19 @@ async def test_small_posts_share_a_frame_when_credit_comes(peers: Peers) -> None
         await raw.send(header(GRANT, 500))
         assert await raw.recv() == PLAIN + b"a" * 10 + b"b" * 10 + b"c" * 10
         assert told == [None] * 3
+
+
+@pytest.mark.parametrize("first", [[b"abc"], [b"ab", b"c"]], ids=["one", "joined"])
+async def test_who_is_told_and_sends_at_once_comes_after_what_it_was_told_of(peers: Peers, first: list[bytes]) -> None:
+    async with peers(Hello(recv_size=65540, window=1000)) as (channel, raw):
+        assert channel.try_send(memoryview(bytes(900))) == 900
+
+        def done(_: BaseException | None) -> None:
+            if not channel.unsent:
+                assert channel.try_send(b"d") == 1
+
+        for item in first:
+            channel.post(memoryview(item), done if item is first[-1] else lambda _: None)
+        assert len(await raw.recv()) == 904
+        await raw.send(header(GRANT, 500))
+        assert [await raw.recv() for _ in range(2)] == [PLAIN + b"abc", PLAIN + b"d"]

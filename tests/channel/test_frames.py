@@ -60,15 +60,18 @@ def test_headers() -> None:
     assert header(GRANT, 0x123456) == b"\x01\x56\x34\x12"
 
 
-@given(st.lists(st.binary(min_size=1, max_size=50), max_size=20), st.integers(1, 40))
-def test_an_outbox_sends_everything_once_and_in_order(items: list[bytes], payload: int) -> None:
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@given(items=st.lists(st.binary(min_size=1, max_size=50), max_size=20), payload=st.integers(1, 40))
+def test_an_outbox_sends_everything_once_and_in_order(
+    kind: type[bytes | bytearray], items: list[bytes], payload: int
+) -> None:
     outbox, told = Outbox(), list[int]()
 
     def note(number: int, _: BaseException | None) -> None:
         told.append(number)
 
     for number, item in enumerate(items):
-        outbox.add(Posted(memoryview(item), partial(note, number)))
+        outbox.add(Posted(memoryview(kind(item)), partial(note, number)))
     sent = bytearray()
     while outbox:
         assert outbox.size == sum(map(len, items)) - len(sent)
@@ -77,12 +80,13 @@ def test_an_outbox_sends_everything_once_and_in_order(items: list[bytes], payloa
         sent += piece
         if posted is not None:
             posted.sent(None)
+        outbox.tell()
     assert sent == b"".join(items)
     assert sorted(told) == list(range(len(items)))
 
 
 def test_a_large_buffer_is_sent_from_where_it_lies_and_told_when_its_last_frame_has_left() -> None:
-    outbox, told, data = Outbox(), list[BaseException | None](), bytes(100)
+    outbox, told, data = Outbox(), list[BaseException | None](), bytearray(100)
     outbox.add(Posted(memoryview(data), told.append))
     pieces = [outbox.next_frame(40) for _ in range(3)]
     assert [piece.obj is data for piece, _ in pieces] == [True] * 3
@@ -94,9 +98,21 @@ def test_a_large_buffer_is_sent_from_where_it_lies_and_told_when_its_last_frame_
     assert told == [None]
 
 
-def test_a_buffer_is_told_once_of_the_first_failure() -> None:
+def test_what_nobody_changes_is_told_as_soon_as_its_last_frame_is_handed_over() -> None:
     outbox, told = Outbox(), list[BaseException | None]()
     outbox.add(Posted(memoryview(bytes(100)), told.append))
+    for _ in range(3):
+        outbox.tell()
+        assert told == []
+        _, posted = outbox.next_frame(40)
+        assert posted is None
+    outbox.tell()
+    assert told == [None]
+
+
+def test_a_buffer_is_told_once_of_the_first_failure() -> None:
+    outbox, told = Outbox(), list[BaseException | None]()
+    outbox.add(Posted(memoryview(bytearray(100)), told.append))
     _, posted = outbox.next_frame(40)
     assert posted is not None
     error = ConnectionResetError()

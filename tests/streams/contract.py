@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import sniffio
 import trio.testing
+from anyio.lowlevel import checkpoint
 
 if TYPE_CHECKING:
     from aiofabric.streams import FabricStream
@@ -26,20 +27,35 @@ StreamMaker = Callable[[], Awaitable[tuple[Any, Any]]]
 
 
 class TrioShape:
-    """A FabricStream under the names of trio's HalfCloseableStream."""
+    """A FabricStream under the names of trio's HalfCloseableStream.
+
+    On asyncio a send or receive that need not wait is a checkpoint only once in a while (test_pace.py). The checks
+    want one each time: it is taken here.
+    """
 
     def __init__(self, stream: FabricStream) -> None:
         self._stream = stream
-        self.send_all = stream.send
         self.wait_send_all_might_not_block = stream.wait_send_might_not_block
         self.send_eof = stream.send_eof
         self.aclose = stream.aclose
 
+    async def send_all(self, data: bytes) -> None:
+        with self._stream._sending:  # who waits for its turn of the loop is busy already
+            await _owed()
+        await self._stream.send(data)
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        with self._stream._receiving:
+            await _owed()
         try:
             return await (self._stream.receive() if max_bytes is None else self._stream.receive(max_bytes))
         except anyio.EndOfStream:
             return b""
+
+
+async def _owed() -> None:
+    if sniffio.current_async_library() != "trio":
+        await checkpoint()
 
 
 class _Core:

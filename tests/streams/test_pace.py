@@ -1,0 +1,78 @@
+"""Sends and receives that need not wait leave the loop to others once in a while, and let a cancel in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from aiofabric.cq.source import STREAK
+from aiofabric.streams import FabricStream
+from tests.streams.pairs import over_fabric
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 10 * STREAK
+
+
+async def connected(provider: str) -> tuple[FabricStream, FabricStream]:
+    one, other = await over_fabric(provider)
+    return FabricStream(one), FabricStream(other)
+
+
+async def arrived(one: FabricStream, other: FabricStream) -> Callable[[], Awaitable[object]]:
+    """So much is there that each of ``COUNT`` receives finds a byte."""
+    await one.send(bytes(2 * COUNT))
+    await other.receive(1)
+
+    async def receive() -> None:
+        assert await other.receive(1) == b"\0"
+
+    return receive
+
+
+async def sent(one: FabricStream, other: FabricStream) -> Callable[[], Awaitable[object]]:
+    return lambda: one.send(b"x")
+
+
+@pytest.mark.parametrize("prepare", [arrived, sent])
+async def test_others_have_their_turn(
+    provider: str, prepare: Callable[[FabricStream, FabricStream], Awaitable[Callable[[], Awaitable[object]]]]
+) -> None:
+    one, other = await connected(provider)
+    async with one, other, anyio.create_task_group() as tg:
+        act, turns = await prepare(one, other), 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await checkpoint()
+                turns += 1
+
+        tg.start_soon(others)
+        await checkpoint()
+        for _ in range(COUNT):
+            await act()
+        assert turns >= COUNT // (STREAK + 1)
+        tg.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("prepare", [arrived, sent])
+async def test_a_cancel_comes_in_soon(
+    provider: str, prepare: Callable[[FabricStream, FabricStream], Awaitable[Callable[[], Awaitable[object]]]]
+) -> None:
+    one, other = await connected(provider)
+    async with one, other:
+        act, count = await prepare(one, other), 0
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            while count < COUNT:
+                await act()
+                count += 1
+        assert scope.cancelled_caught
+        assert count <= STREAK
