@@ -2,7 +2,7 @@
 # the stamp files in .venv keep every later run quick.
 
 bin := .venv/bin
-native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/build.py)
+native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/build.py aiofabric/_hot/*.[ch])
 
 help:  ## show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -29,7 +29,7 @@ docs: .venv/.with-docs  ## the documentation, in build/docs
 	@echo "build/docs/index.html"
 
 clean:  ## forget the environment and everything built
-	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
+	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_hot/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
 
 .venv/.built: tools/setup.sh $(native)
 	@tools/setup.sh

@@ -1,8 +1,23 @@
-"""What pyproject.toml cannot say: the two cffi modules and the one abi3 wheel."""
+"""What pyproject.toml cannot say: the extension modules and the one abi3 wheel."""
 
-from setuptools import setup
+from pathlib import Path
+
+from cffi.pkgconfig import flags_from_pkgconfig
+from setuptools import Extension, setup
+
+headers = flags_from_pkgconfig(["libfabric"])["include_dirs"]
+sources = sorted(map(str, Path("aiofabric/_hot").glob("*.c")))
 
 setup(
+    ext_modules=[
+        Extension(
+            "aiofabric._hot._hot",
+            sources,
+            depends=["aiofabric/_hot/hot.h"],
+            include_dirs=headers,
+            py_limited_api=True,
+        )
+    ],
     cffi_modules=["aiofabric/_ffi/build.py:constants", "aiofabric/_ffi/build.py:libfabric"],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -32,6 +32,8 @@ class ScriptedQueue:
         descriptor: whether there is a wait descriptor; without one a queue can only be polled.
     """
 
+    native_queue = None
+
     def __init__(self, *, descriptor: bool = True) -> None:
         self._script: deque[Entry | ErrorEntry | None] = deque()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if descriptor else None

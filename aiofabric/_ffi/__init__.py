@@ -16,7 +16,7 @@ from ._constants import lib as constants
 if TYPE_CHECKING:
     from ._libfabric import Lib
 
-__all__ = ["CData", "constants", "ffi", "is_loaded", "lib"]
+__all__ = ["CData", "address_of", "constants", "ffi", "is_loaded", "lib"]
 
 CData: TypeAlias = Any
 """A cffi object: a pointer, structure or array of C."""
@@ -61,3 +61,8 @@ def is_loaded() -> bool:
 
 ffi: Any = _Lazy("ffi")
 lib = cast("Lib", _Lazy("lib"))
+
+
+def address_of(pointer: CData) -> int:
+    """Where ``pointer`` points: a number for `aiofabric._hot`, or for comparing."""
+    return int(ffi.cast("uintptr_t", pointer))

@@ -481,22 +481,6 @@ ssize_t fi_cq_sreadfrom(struct fid_cq *cq, void *buf, size_t count, fi_addr_t *s
 int fi_cq_signal(struct fid_cq *cq);
 const char *fi_cq_strerror(struct fid_cq *cq, int prov_errno, const void *err_data, char *buf, size_t len);
 
-struct aiofabric_pace {
-	uint64_t gap;
-	...;
-};
-
-ssize_t aiofabric_cq_look(struct fid_cq *cq, void *buf, size_t count, uint64_t window_ns,
-			  struct aiofabric_pace *pace);
-ssize_t aiofabric_cq_look_from(struct fid_cq *cq, void *buf, size_t count, fi_addr_t *src_addr,
-			       uint64_t window_ns, struct aiofabric_pace *pace);
-struct aiofabric_receive {
-	void *buf;
-	void *context;
-};
-ssize_t aiofabric_recv_each(struct fid_ep *ep, const struct aiofabric_receive *receives, const uint32_t *which,
-			    size_t count, size_t len, void *desc);
-
 uint64_t fi_cntr_read(struct fid_cntr *cntr);
 uint64_t fi_cntr_readerr(struct fid_cntr *cntr);
 int fi_cntr_add(struct fid_cntr *cntr, uint64_t value);

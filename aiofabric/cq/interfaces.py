@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._hot import NativeQueue
     from .queue import Entry, ErrorEntry
     from .waiting import Waiting
 
@@ -17,6 +18,8 @@ __all__ = ["Companion", "Queue", "Settled", "SourceStatistics", "Watched"]
 class Queue(Protocol):
     """What a turn asks of a completion queue; `aiofabric.testing.ScriptedQueue` is the other one."""
 
+    @property
+    def native_queue(self) -> NativeQueue | None: ...  # what is asked in its place
     def read(self, window: int = 0, /) -> Sequence[Entry] | None: ...
     def read_error(self) -> ErrorEntry | None: ...
     def longest_gap(self) -> int: ...

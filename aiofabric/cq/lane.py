@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from anyio import move_on_after
 
 from .._ffi import constants
+from .._hot import LaneCore
 from ..errors import check, from_errno
 from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED, Operation
 
@@ -80,7 +81,7 @@ class Transfer(Operation):
             self.settle(error)
 
 
-class Lane:
+class Lane(LaneCore):
     """Posted and parked operations of one direction.
 
     Args:
@@ -99,20 +100,16 @@ class Lane:
         "in_parked",
         "limit",
         "name",
-        "owner",
         "posted",
         "receives",
         "refused",
         "shut",
-        "source",
-        "waiting",
     )
 
     def __init__(
         self, source: Source, owner: LaneOwner, limit: int, *, receives: bool, grace: float, name: object = None
     ) -> None:
-        self.source = source
-        self.owner = owner
+        super().__init__(source, owner)
         self.limit = limit
         self.receives = receives
         self.grace = grace

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._ffi import constants, ffi, lib
+from .._ffi import address_of, constants, ffi, lib
+from .._hot import NativeQueue
 from ..errors import check
 from ..features import Quirk, quirks
 from ..resource import Handle, Resource
@@ -20,8 +20,6 @@ __all__ = ["CompletionQueue", "Entry", "ErrorEntry"]
 Entry = tuple[int, ...]
 """A completion as the queue wrote it: op_context, flags, len, buf, data, tag and, with ``source``, fi_addr."""
 
-_BATCH = 64
-_ENTRY = struct.Struct("=6Q")  # struct fi_cq_tagged_entry; its layout is asserted in libfabric.src.c
 _NO_ADDRESS = 2**64 - 1
 _EAGAIN = constants.FI_EAGAIN
 _EAVAIL = constants.FI_EAVAIL
@@ -59,16 +57,9 @@ class CompletionQueue(Resource):
     """
 
     __slots__ = (
-        "_buffer",
         "_cq",
-        "_fabric",
         "_fd",
-        "_fids",
-        "_look",
-        "_pace",
-        "_sources",
-        "_trywait",
-        "_view",
+        "_native_queue",
         "domain",
     )
 
@@ -77,13 +68,8 @@ class CompletionQueue(Resource):
         domain._handle.check_open()
         self._cq, self._fd = self._open(size)
         self._handle = Handle("CompletionQueue", self._cq, domain._handle)
-        self._buffer = ffi.new("struct fi_cq_tagged_entry[]", _BATCH)
-        self._view = memoryview(ffi.buffer(self._buffer)).toreadonly()
-        self._pace = ffi.new("struct aiofabric_pace *")
-        self._sources = ffi.new("fi_addr_t[]", [_NO_ADDRESS] * _BATCH) if source else None
-        self._look, self._trywait = lib.aiofabric_cq_look, lib.fi_trywait  # once or more in every wait
-        self._fabric = domain.fabric._handle.fid
-        self._fids = ffi.new("struct fid *[1]", [self.native])
+        fabric = domain.fabric._handle.fid
+        self._native_queue = NativeQueue(address_of(self._cq), address_of(fabric), source)
 
     def _open(self, size: int) -> tuple[Any, int | None]:
         out = ffi.new("struct fid_cq **")
@@ -116,10 +102,14 @@ class CompletionQueue(Resource):
         """The wait descriptor; None where the provider has none."""
         return self._fd
 
+    @property
+    def native_queue(self) -> NativeQueue | None:
+        """What a source reads and asks instead of this object."""
+        return self._native_queue
+
     def longest_gap(self) -> int:
         """Nanoseconds between two reads of the last look, the longest; 0 if the first read found something."""
-        gap: int = self._pace.gap
-        return gap
+        return self._native_queue.gap
 
     def read(self, window: int = 0) -> Sequence[Entry] | None:
         """Up to 64 completions; ``()`` when there are none, None when a failed one is to be read.
@@ -127,26 +117,14 @@ class CompletionQueue(Resource):
         Args:
             window: nanoseconds to keep looking for the first one.
         """
-        # One crossing for the whole look: 65-95 ns each way, and up to 15 looks fit in a window.
-        if self._sources is None:
-            n = self._look(self._cq, self._buffer, _BATCH, window, self._pace)
-            if n == 1:
-                return (_ENTRY.unpack_from(self._view),)  # iter_unpack costs 120 ns more for the common case
-            if n > 0:
-                return list(_ENTRY.iter_unpack(self._view[: n * 48]))
-        else:
-            n = lib.aiofabric_cq_look_from(self._cq, self._buffer, _BATCH, self._sources, window, self._pace)
-            if n == 1:
-                return ((*_ENTRY.unpack_from(self._view), self._sources[0]),)
-            if n > 0:
-                entries = _ENTRY.iter_unpack(self._view[: n * 48])
-                return [(*entry, self._sources[i]) for i, entry in enumerate(entries)]
-        if n == -_EAGAIN or n == 0:
+        found = self._native_queue.read(window)
+        if isinstance(found, list):
+            return found
+        if found == -_EAGAIN:
             return ()
-        if n == -_EAVAIL:
-            return None
-        check(n, "fi_cq_read")
-        return ()
+        if found != -_EAVAIL:
+            check(found, "fi_cq_read")
+        return None
 
     def read_error(self) -> ErrorEntry | None:
         """The failed operation at the head of the queue; None when there is none after all."""
@@ -183,8 +161,7 @@ class CompletionQueue(Resource):
 
     def quiet(self) -> bool:
         """fi_trywait: whether it is safe to sleep on the descriptor."""
-        calm: bool = self._trywait(self._fabric, self._fids, 1) == 0
-        return calm
+        return self._native_queue.quiet()
 
     def __repr__(self) -> str:
         return f"<CompletionQueue of {self.domain!r} fd={self._fd}{' closed' if self.closed else ''}>"

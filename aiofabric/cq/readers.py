@@ -35,11 +35,6 @@ class Readers:
             if self._watching:
                 self._driver.add_reader(fd, callback, on_demand=on_demand)
 
-    @property
-    def paused(self) -> bool:
-        """Whether nothing wakes the source."""
-        return not self._watching
-
     def sleep(self) -> None:
         """The source sleeps now: watch all, also what is watched on demand."""
         if not self._watching:

@@ -1,4 +1,7 @@
-"""Settling: read what a completion queue has, give each operation its answer, post what waited for room."""
+"""Settling: read what a completion queue has, give each operation its answer, post what waited for room.
+
+Reading, and telling the operation that a completion names, is `SourceCore`'s (_hot/source.c); here are the exceptions.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants
+from .._hot import Looking, SourceCore
+from ..errors import check
+from .readers import Readers
 from .slots import Slots
 
 if TYPE_CHECKING:
@@ -18,67 +24,36 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["BUDGET", "Settling"]
+__all__ = ["Settling"]
 
 # What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
 _OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 _UNKNOWN = constants.FI_EADDRNOTAVAIL
-BUDGET = 256  # completions of one turn, then other callbacks get their chance
 
 
-class Settling:
+class Settling(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
-    def __init__(self, driver: Driver, queue: Queue | None) -> None:
-        self.driver = driver
-        self.queue = queue
-        self.operations: dict[int, Settled] = {}
+    def __init__(self, driver: Driver, queue: Queue | None, looking: Looking, *, polls: bool, looks: bool) -> None:
+        super().__init__(driver, queue, Readers(driver), deque(), looking, polls=polls, looks=looks)
         self.slots = Slots()
-        self.parked: deque[Any] = deque()  # endpoint handles with parked operations, oldest first
-        self.closed = False
         self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
         self._told = False  # that nobody was
         self.introduce: Callable[[bytes], int] | None = None  # the number of a sender that had none (FI_SOURCE_ERR)
         self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
-        self._draining = False
-        self._completions = self._errors = self._stale = 0
+        self._errors = self._stale = 0
 
     @property
     def draining(self) -> bool:
         """Whether completions are being settled right now: the caller is a callback of one of them."""
         return self._draining
 
-    def _drain(self, window: int = 0) -> int:
-        if self._draining or self.queue is None:
-            return 0
-        self._draining = True
-        read, posted, count = self.queue.read, self.operations.get, 0
-        try:
-            while count < BUDGET and not self.closed:
-                entries = read(window)
-                window = 0
-                if entries is None:
-                    if not self._drain_error():
-                        break
-                    count += 1
-                    continue
-                for entry in entries:
-                    operation = posted(entry[0])
-                    if operation is None or entry[1] & _OF_THE_PEER:
-                        self._unasked(operation, entry)
-                        continue
-                    try:
-                        operation.complete(entry)
-                    except Exception as error:  # a callback's; the entries behind it are others'
-                        self.driver.report("aiofabric: a completion's callback failed", error)
-                count += len(entries)
-                if len(entries) < 64:  # fi_trywait proves emptiness; a further read would cost one more poll
-                    break
-        finally:
-            self._draining = False
-            self._completions += count
-        return count
+    def _read_failed(self, code: int) -> None:
+        check(code, "fi_cq_read")
+
+    def _callback_failed(self, error: Exception) -> None:
+        self.driver.report("aiofabric: a completion's callback failed", error)
 
     def _unasked(self, operation: Settled | None, entry: Entry) -> None:
         """A completion that ends no operation of ours."""
@@ -112,7 +87,7 @@ class Settling:
             else:
                 operation.fail(entry)
         except Exception as error:
-            self.driver.report("aiofabric: a completion's callback failed", error)
+            self._callback_failed(error)
         return True
 
     def park(self, handle: Any) -> None:

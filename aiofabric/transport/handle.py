@@ -140,6 +140,8 @@ class EndpointHandle(MemoryHome):
     def open_for_use(self) -> None:
         """From now on operations may be posted. Before a connection they crash the tcp provider."""
         self.admits = self.thread
+        if self.pool is not None and self.tx is not None:
+            self.pool.peer = self.tx.name  # not asked for with every message
 
     def register_own(self, pins: Any) -> Any:
         """The descriptor of memory in which receives stay posted; registered once, until the endpoint is closed."""

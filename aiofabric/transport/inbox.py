@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from .._ffi import constants
-from ..cq.source import STREAK
+from .._hot import InboxCore
 from ..errors import TruncatedMessageError
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ class Parcel(Protocol):
 
     @property
     def view(self) -> memoryview: ...
+    @property
+    def contents(self) -> bytes: ...  # a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,77 +54,28 @@ class PoolStatistics:
     bytes: int
 
 
-class Inbox(ABC):
+class Inbox(InboxCore, ABC):
     """Where messages of up to ``size`` bytes wait to be taken, ``count`` of them at most.
 
-    Who delivers calls `feed` when there is a sink, `hand_out` when somebody waits, and appends to ``inbox`` otherwise.
+    Who receives them calls `deliver`.
     """
 
+    __slots__ = ()
+
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
-        self.handle = handle
-        self.source = handle.source
-        self.size = size
-        self.count = count
-        self.ended: Callable[[], BaseException] | None = None
-        self.inbox: deque[Parcel | BaseException] = deque()
-        self.waiters: list[Waiter] = []  # short; an empty deque takes 760 bytes of each connection
-        self.sink: Callable[[memoryview], object] | None = None
-        self._on_end: Callable[[BaseException], object] | None = None
-        self._checkpoints = handle.source.driver.checkpoint_if_cancelled is not None
-        self.posted = 0
-        self.messages = 0
-        self.bytes = 0
-        self._lent = 0
-        self._returned = 0  # how many at the head of the inbox were handed out before, and came back
+        super().__init__(handle, handle.source, size, count)
 
     @abstractmethod
     def recycle(self, buffer: Any) -> None:
         """The message was taken: its memory may be filled anew."""
 
-    def wanted(self) -> None:  # noqa: B027  (most inboxes always post what they can)
-        """Somebody is about to wait: whatever can be received into must be posted by now."""
-
-    def told(self) -> None:  # noqa: B027  (most inboxes have nothing to count)
+    def told(self) -> None:
         """A message that cannot be taken was told of instead: its error was raised."""
-
-    def hand_out(self, item: Parcel | BaseException) -> None:
-        while self.waiters:
-            waiter = self.waiters.pop(0)
-            if not waiter.done():
-                self.source.wakes += 1
-                waiter.set_result(item)
-                return
-        self.inbox.append(item)
 
     # -- the caller's side
 
-    def take(self, room: int | None = None) -> Parcel | None:
-        """The next message's buffer if it is there, or comes while we look; None: ask `next`."""
-        source = self.source
-        if not self.inbox:
-            if self._checkpoints or self.ended is not None:
-                return None
-            source.look()
-            if not self.inbox:
-                return None
-        elif source.streak >= STREAK or self._checkpoints:
-            return None
-        source.streak += 1
-        return self.first(room)
-
-    def first(self, room: int | None = None) -> Parcel:
-        """The message that is there; as `next` otherwise."""
-        item = self.inbox.popleft()
-        if isinstance(item, BaseException):
-            self._returned = max(0, self._returned - 1)
-            self.told()
-            raise item
-        if room is not None and item.length > room:
-            self.inbox.appendleft(item)
-            raise truncated(item.length, room)
-        if self._returned:
-            self._returned -= 1
-        return item
+    def _too_long(self, size: int, limit: int) -> NoReturn:
+        raise truncated(size, limit)
 
     async def next(self, room: int | None = None) -> Parcel:
         """Where `take` had none: the next message's buffer, in order of arrival.
@@ -135,31 +87,15 @@ class Inbox(ABC):
             BaseException: as the endpoint ended, once everything that arrived before was handed out.
         """
         source = self.source
-        if self._checkpoints:
-            # A trio await is always a checkpoint. Taken before the message is, it costs no latency: the peer
-            # works meanwhile; and nothing can be lost to it.
-            await source.driver.checkpoint_if_cancelled()  # type: ignore[misc]
-            await source.breathe()
-            if not self.inbox and self.ended is None:
-                source.look()
-        elif self.inbox:
-            await source.breathe()
-        elif source.overdue:
-            await source.checkpoint()
-        elif source.winded:  # one iteration of the loop, and there may be looked again: sleeping would take 60 us
-            await source.breathe()
-            if not self.inbox and self.ended is None:
-                source.look()
-        if self.inbox:
-            return self.first(room)
-        if self.ended is not None:
-            raise self.ended()
-        self.wanted()
-        waiter = source.driver.create_waiter()
-        self.waiters.append(waiter)
-        source.interest += 1
+        waiter = self.enlist()
+        if waiter is None:
+            await self._before_waiting()
+            if self.inbox:
+                return self.first(room)  # type: ignore[no-any-return]
+            if self.ended is not None:
+                raise self.ended()
+            waiter = self.enlist(True)
         try:
-            source.prepare()
             item = await waiter
         except BaseException:
             self._withdraw(waiter)
@@ -174,6 +110,22 @@ class Inbox(ABC):
             self._put_back(buffer)
             raise truncated(buffer.length, room)
         return buffer
+
+    async def _before_waiting(self) -> None:
+        """What is owed first: a checkpoint, an iteration of the loop, or a look that may be had again after one."""
+        source = self.source
+        checkpoint = source.driver.checkpoint_if_cancelled
+        if checkpoint is not None:
+            # A trio await is always a checkpoint. Taken before the message is, it costs no latency: the peer
+            # works meanwhile; and nothing can be lost to it.
+            await checkpoint()
+        elif not (self.inbox or source.winded):
+            if self.ended is None:  # `overdue`
+                await source.checkpoint()
+            return
+        await source.breathe()
+        if not self.inbox and self.ended is None:
+            source.look()
 
     def _withdraw(self, waiter: Waiter) -> None:
         """The receive was cancelled: what it was given already is the next one's again."""

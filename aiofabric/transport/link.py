@@ -56,6 +56,7 @@ class LinkRoute(Route):
     """Where a link's messages go: the peer's fi_addr, and under which tags."""
 
     __slots__ = ("base", "link", "notices", "owes", "room", "sent", "taken", "window")
+    direct = False
 
     def __init__(self, link: LinkHandle, peer: int, hello: Hello, name: object) -> None:
         super().__init__(link, peer, name)
@@ -79,10 +80,10 @@ class LinkRoute(Route):
         link.announced = link.taken
         return self.base | (link.taken & 255) << CREDITS | (self.sent & 255) << SEQUENCE
 
-    def _inject(self, data: Any, size: int, tag: int | None) -> bool:
+    def _inject(self, data: bytes, tag: int | None) -> bool:
         if self.sent - self.taken >= self.window:
             return False
-        rc = lib.fi_tinject(self.handle.fid, data, size, self.peer, self._stamp())
+        rc = lib.fi_tinject(self.handle.fid, data, len(data), self.peer, self._stamp())
         if rc == 0:
             self.sent += 1
             if self.link.bell.peer_sleeps:
@@ -173,10 +174,11 @@ class LinkReceives(Lane):
 class CopiedParcel:
     """A message that waits in memory of its own, because the shared receives have run low."""
 
-    __slots__ = ("data", "flags", "length", "source", "tag", "view")
+    __slots__ = ("contents", "data", "flags", "length", "source", "tag", "view")
 
     def __init__(self, parcel: TrunkParcel) -> None:
-        self.view = memoryview(bytes(parcel.view))
+        self.contents = parcel.contents
+        self.view = memoryview(self.contents)
         self.length, self.flags, self.data, self.tag = parcel.length, parcel.flags, parcel.data, parcel.tag
         self.source = parcel.source
 
@@ -268,15 +270,11 @@ class LinkHandle(EndpointHandle):
             parcel.tag = 0
             inbox.messages += 1
             inbox.bytes += parcel.length
-            if inbox.sink is not None:
-                inbox.feed(parcel)
-            elif inbox.waiters:
-                inbox.hand_out(parcel)
-            elif parcel.pool.scarce:
-                inbox.inbox.append(CopiedParcel(parcel))
+            if inbox.sink is None and not inbox.waiters and parcel.pool.scarce:
+                inbox.deliver(CopiedParcel(parcel))
                 parcel.pool.recycle(parcel)
             else:
-                inbox.inbox.append(parcel)
+                inbox.deliver(parcel)
         if self.received == self.last:
             self.peer_gone()
 

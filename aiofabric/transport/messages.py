@@ -6,7 +6,6 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from ..cq.source import STREAK
 from ..resource import Resource
 from .batch import Batch
 from .receives import Message, Receives
@@ -56,19 +55,20 @@ class Sends(Resource):
         Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg, fi_inject).
         """
         handle = self._handle
-        if handle.admits != get_ident():
-            raise handle.refuse("fi_send")
         route = handle.tx
         if to is not None or route is None:
+            handle.check_usable("fi_send")
             route = handle.route_to(to)
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        if remote_data is None and flags is NO_FLAGS and route.inject(data):
-            source = route.source
-            source.streak += 1
-            if source.streak > STREAK or handle.checkpoint is not None:
-                await source.breathe()
-            return
+        if remote_data is None and flags is NO_FLAGS:
+            breathless = route.send(data)
+            if breathless is not None:
+                if breathless:
+                    await handle.source.breathe()
+                return
+        else:
+            handle.check_usable("fi_send")
         await route.outcome(route.post(data, None, remote_data, int(flags)))
 
     def batch(self, *, to: Peer | None = None) -> Batch:

@@ -50,6 +50,10 @@ class _Slice:
     def view(self) -> memoryview:
         return self.slab.pool.view[self.start : self.start + self.length]
 
+    @property
+    def contents(self) -> bytes:
+        return bytes(self.view)
+
 
 class _Slab:
     """One buffer, with its slot; registered with the source for as long as the pool lives."""
@@ -72,7 +76,7 @@ class _Slab:
         pool = self.pool
         if entry[1] & _RECV:
             self.taken += 1
-            pool.deliver(_Slice(self, entry))
+            pool.arrived(_Slice(self, entry))
         if entry[1] & _MULTI_RECV:
             self.given_back()
 
@@ -141,15 +145,10 @@ class MultiPool(Inbox):
         self.posted += 1
         handle.source.touch()
 
-    def deliver(self, item: _Slice) -> None:
+    def arrived(self, item: _Slice) -> None:
         self.messages += 1
         self.bytes += item.length
-        if self.sink is not None:
-            self.feed(item)
-        elif self.waiters:
-            self.hand_out(item)
-        else:
-            self.inbox.append(item)
+        self.deliver(item)
 
     def recycle(self, buffer: _Slice) -> None:
         """The message was taken."""

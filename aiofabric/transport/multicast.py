@@ -45,8 +45,9 @@ class _GroupRoute(Route):
     """The way to a group. Its number is none of the address vector's, and every call has to say so."""
 
     __slots__ = ()
+    direct = False
 
-    def inject(self, data: Any, tag: int | None = None) -> bool:
+    def _inject(self, data: bytes, tag: int | None) -> bool:
         return False  # fi_inject takes no flags
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:

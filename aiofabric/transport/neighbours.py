@@ -222,13 +222,14 @@ class NearRoute(Route):
     """To a neighbour whose receive reads our memory: a completion tells when it has, also for what is injected."""
 
     __slots__ = ()
+    direct = False
 
-    def _inject(self, data: Any, size: int, tag: int | None) -> bool:
-        if size <= INLINE:
-            return super()._inject(data, size, tag)
+    def _inject(self, data: bytes, tag: int | None) -> bool:
+        if len(data) <= INLINE:
+            return super()._inject(data, tag)
         if len(self.posted) >= _INJECTED_MOST:
             return False
-        self.post(data if isinstance(data, bytes) else bytes(ffi.buffer(data)), tag)
+        self.post(data, tag)
         return True
 
 

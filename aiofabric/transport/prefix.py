@@ -32,8 +32,9 @@ class PrefixRoute(Route):
     """A route whose messages are sent behind a prefix."""
 
     __slots__ = ()
+    direct = False
 
-    def _inject(self, data: Any, size: int, tag: int | None) -> bool:
+    def _inject(self, data: bytes, tag: int | None) -> bool:
         return False  # `post` copies
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
@@ -54,7 +55,12 @@ class _PrefixBuffer(PoolBuffer):
     @property
     def view(self) -> memoryview:
         start = self.offset + self.pool.extra
-        return self.pool.view[start : start + self.length]
+        view: memoryview = self.pool.view[start : start + self.length]
+        return view
+
+    @property
+    def contents(self) -> bytes:
+        return bytes(self.view)
 
 
 class PrefixPool(Pool):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..cq.operation import Operation
     from ..regions import Held
     from .handle import EndpointHandle
-    from .inbox import Parcel
 
 __all__ = ["Message", "Receives"]
 
@@ -50,6 +49,7 @@ class Receives(Resource):
     """Receive. Mixed into whatever messages arrive at."""
 
     __slots__ = ("_stash",)
+    message_type = Message
     _handle: EndpointHandle
     _stash: list[Leftover]
 
@@ -76,12 +76,8 @@ class Receives(Resource):
             return await self._recv_direct(max_bytes)
         if max_bytes is not None:
             raise TypeError("max_bytes is for endpoints opened with recv_size=None; this one has a pool")
-        if self._handle.admits != get_ident():  # here as well as there: one call less for each message
-            self._check_receivable()
-        buffer = pool.take() or await pool.next()
-        message = self._message(buffer)
-        pool.recycle(buffer)
-        return message
+        message: Message | None = pool.receive(self)
+        return pool.unpack(self, await pool.next()) if message is None else message
 
     def recv_nowait(self) -> Message | None:
         """The next message if one is there; None otherwise. Pooled endpoints only."""
@@ -91,9 +87,7 @@ class Receives(Resource):
             if pool.ended is not None:
                 raise pool.ended()
             return None
-        item = pool.first()
-        message = self._message(item)
-        pool.recycle(item)
+        message: Message = pool.unpack(self, pool.first())
         return message
 
     async def recv_into(self, buffer: Any) -> int:
@@ -162,13 +156,6 @@ class Receives(Resource):
             return await self.recv()
         except FabricConnectionResetError:
             raise StopAsyncIteration from None
-
-    def _message(self, buffer: Parcel) -> Message:
-        message = Message(buffer.view)
-        if buffer.flags & _REMOTE_CQ_DATA:
-            message.remote_data = buffer.data
-        message.source = self._source_of(buffer.source)
-        return message
 
     def _source_of(self, address: int | None) -> Any:
         route = self._handle.tx

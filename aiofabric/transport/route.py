@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants, ffi, lib
+from .._ffi import address_of, constants, ffi, lib
 from ..cq.lane import Lane
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import require
@@ -39,7 +39,6 @@ _FLAGS = int(
     _LEVELS | OpFlags.MATCH_COMPLETE | OpFlags.MORE | OpFlags.FENCE | OpFlags.INJECT | OpFlags.COMPLETION
     | OpFlags.REMOTE_CQ_DATA | OpFlags.MULTICAST | OpFlags.PEER_TRANSFER | OpFlags.AFFINITY
 )  # fmt: skip
-_FENCE_EVERY = 64  # injected messages that are followed by one whose completion is counted
 _UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
 
 
@@ -48,52 +47,43 @@ class Route(Lane):
 
     flags = _FLAGS  # that an operation here may have
 
-    __slots__ = ("covered", "fi_inject", "fid", "handle", "inject_size", "peer", "unfenced")
+    __slots__ = ("covered", "fid", "handle")
+    direct = True  # whether small messages go to the provider without `_inject`
 
     def __init__(self, handle: EndpointHandle, peer: int, name: object = None) -> None:
         super().__init__(handle.source, handle, max(1, handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
         self.handle = handle
-        self.peer = peer
-        self.inject_size = handle.inject_size
-        self.unfenced = 0  # injected since the last fence
         self.covered = 0  # injected before a fence whose completion is still to come
-        self.fid, self.fi_inject = handle.fid, lib.fi_inject  # asked for with every small message
+        self.fid = handle.fid
+        self._lead(address_of(self.fid), peer, handle.inject_size, self.direct)
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`
         super().close_off(error)
 
-    def inject(self, data: Any, tag: int | None = None) -> bool:
-        """Copy a small message into the provider; no completion, no slot. False: `post` is needed.
+    def _inject_other(self, data: Any, tag: int | None) -> bool:
+        """`inject` for what is no plain buffer: several, or none at all, which is an error."""
+        pins = [pin(piece) for piece in (data if type(data) in (list, tuple) else [data])]
+        if sum(map(len, pins)) > self.inject_size:
+            return False
+        return self.inject(b"".join(map(ffi.buffer, pins)), tag)
 
-        Man pages: fi_msg (fi_inject), fi_tagged (fi_tinject).
-        """
-        if not isinstance(data, bytes):
-            if type(data) is list or type(data) is tuple:
-                pins = [pin(piece) for piece in data]
-                if sum(map(len, pins)) > self.inject_size:
-                    return False
-                data = b"".join(map(ffi.buffer, pins))
-            else:
-                data = pin(data)
-        size = len(data)
-        return size <= self.inject_size and not self.waiting and self._inject(data, size, tag)
-
-    def _inject(self, data: Any, size: int, tag: int | None) -> bool:
-        if self.unfenced >= _FENCE_EVERY:
-            return self._fence(data, tag)
+    def _inject(self, data: bytes, tag: int | None) -> bool:
+        """The provider's call; what `inject` does itself where it is `direct`."""
         if tag is None:
-            rc = self.fi_inject(self.fid, data, size, self.peer)
+            rc = lib.fi_inject(self.fid, data, len(data), self.peer)
         else:
-            rc = lib.fi_tinject(self.fid, data, size, self.peer, tag)
+            rc = lib.fi_tinject(self.fid, data, len(data), self.peer, tag)
         if rc == 0:
             self.unfenced += 1
-            return True
-        if rc != -_EAGAIN:
-            check(rc, "fi_inject" if tag is None else "fi_tinject", peer=self.name)
-        return False
+        elif rc != -_EAGAIN:
+            self._inject_failed(rc, tag)
+        return rc == 0
 
-    def _fence(self, data: Any, tag: int | None) -> bool:
+    def _inject_failed(self, code: int, tag: int | None) -> None:
+        check(code, "fi_inject" if tag is None else "fi_tinject", peer=self.name)
+
+    def _fence(self, data: bytes, tag: int | None) -> bool:
         """Send with a completion; False when enough of these are under way.
 
         Injected messages tell nobody when they have left, so one in 64 is sent like this: messages leave in order,
@@ -101,7 +91,7 @@ class Route(Lane):
         """
         if self.untracked >= _UNTRACKED_MOST:
             return False
-        transfer = self.post(data if isinstance(data, bytes) else bytes(ffi.buffer(data)), tag)
+        transfer = self.post(data, tag)
         behind, self.unfenced = self.unfenced, 0
         self.covered += behind
 

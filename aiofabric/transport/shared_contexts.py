@@ -132,7 +132,7 @@ class Elsewhere(Inbox):
     def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError(_ELSEWHERE)
 
-    take = next = recycle = set_sink = _refuse  # type: ignore[assignment]
+    take = receive = next = recycle = set_sink = _refuse  # type: ignore[assignment]
 
     def statistics(self) -> PoolStatistics:
         return self._shared.statistics()

@@ -12,17 +12,17 @@ import mmap
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants, ffi, lib
-from ..cq.queue import ErrorEntry
+from .._ffi import address_of, constants, ffi
 from ..errors import TruncatedMessageError
 from ..features import Quirk
 from ..flags import Access
 from .buffers import Pieces, lend_all
-from .pool import Pool, PoolBuffer
+from .pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._hot import PoolBuffer
     from ..cq.queue import Entry
     from ..regions import Held
     from .handle import EndpointHandle
@@ -83,37 +83,14 @@ def spilt(what: str, length: int, limit: int, peer: object) -> TruncatedMessageE
     return error
 
 
-class _SpillBuffer(PoolBuffer):
-    __slots__ = ()
-
-    def complete(self, entry: Entry) -> None:
-        over = entry[2] - self.pool.size
-        if over <= 0:
-            super().complete(entry)
-        else:
-            unknown = constants.FI_ADDR_NOTAVAIL
-            self.fail(ErrorEntry(entry[0], entry[1], entry[2], over, entry[5], constants.FI_ETRUNC, 0, "", unknown))
-            dry(over)
-
-
 class SpillPool(Pool):
     """A pool whose receives are never too short; what goes on behind them is told of and thrown away."""
 
-    buffer_type = _SpillBuffer
-
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
-        self._iovecs: dict[int, Any] = {}
-        super().__init__(handle, size, count)
+        spill, length = behind()
+        super().__init__(handle, size, count, behind=(address_of(spill), length), limits=True)
 
-    def _post_each(self, which: list[int]) -> int:
-        count = 0
-        for index in which:
-            receive = self._receives[index]
-            iov = self._iovecs.get(index)
-            if iov is None:
-                iov = self._iovecs[index] = ffi.new("struct iovec[2]", ((receive.buf, self.size), behind()))
-            rc: int = lib.fi_recvv(self.handle.fid, iov, ffi.NULL, 2, constants.FI_ADDR_UNSPEC, receive.context)
-            if rc:
-                return count or rc
-            count += 1
-        return count
+    def overlong(self, buffer: PoolBuffer, entry: Entry, over: int = 0) -> None:
+        over = entry[2] - self.size
+        super().overlong(buffer, entry, over)
+        dry(over)

@@ -90,6 +90,10 @@ class TrunkParcel:
         """The message, in the pool's memory."""
         return self.memory[: self.length]
 
+    @property
+    def contents(self) -> bytes:
+        return bytes(self.view)
+
 
 class Taker(Protocol):
     """What messages of a pool are for."""

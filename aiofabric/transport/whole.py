@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants
-from ..cq.queue import ErrorEntry
 from ..features import Quirk
 from ..flags import EndpointType
 from ..memory import pin
 from .inbox import truncated
-from .pool import Pool, PoolBuffer
+from .pool import Pool
 from .receives import Receives
 
 if TYPE_CHECKING:
-    from ..cq.queue import Entry
     from .handle import EndpointHandle
 
 __all__ = ["Whole", "WholePool"]
@@ -45,21 +42,8 @@ class Whole(Receives):
         return message
 
 
-class _WholeBuffer(PoolBuffer):
-    __slots__ = ()
-
-    def complete(self, entry: Entry) -> None:
-        if entry[2] <= self.pool.size:
-            super().complete(entry)
-        else:
-            unknown = constants.FI_ADDR_NOTAVAIL
-            self.fail(ErrorEntry(entry[0], entry[1], entry[2], 0, entry[5], constants.FI_ETRUNC, 0, "", unknown))
-
-
 class WholePool(Pool):
     """A pool whose receives have one byte more than a message may."""
 
-    buffer_type = _WholeBuffer
-
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
-        super().__init__(handle, size, count, extra=1)
+        super().__init__(handle, size, count, extra=1, limits=True)

@@ -6,8 +6,10 @@ import pytest
 
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
+from aiofabric.cq.source import Source
 from aiofabric.cq.waiting import Waiting
-from tests.cq.manual import Caller, Endpoint
+from aiofabric.testing import ScriptedQueue
+from tests.cq.manual import Caller, Endpoint, ManualDriver
 
 pytestmark = pytest.mark.once
 
@@ -126,10 +128,8 @@ def test_callback_that_raises_costs_nobody_else_an_answer(endpoint: Endpoint) ->
 
 
 def test_queue_that_promises_a_failure_and_has_none_does_not_hold_the_loop(endpoint: Endpoint) -> None:
-    class Liar:
+    class Liar(ScriptedQueue):
         """-FI_EAVAIL from fi_cq_read, nothing from fi_cq_readerr."""
-
-        reads = 0
 
         def read(self, window: int = 0) -> None:
             self.reads += 1
@@ -138,17 +138,11 @@ def test_queue_that_promises_a_failure_and_has_none_does_not_hold_the_loop(endpo
         def read_error(self) -> None:
             return None
 
-        def longest_gap(self) -> int:
-            return 1
-
-        def quiet(self) -> bool:
-            return True
-
-        def fileno(self) -> None:
-            return None
-
-    endpoint.source.queue = Liar()
-    assert endpoint.source.drain() == 0
+    with Liar() as liar:
+        source = Source(endpoint.driver, liar)
+        assert source.drain() == 0
+        assert liar.reads == 1
+        source.close()
 
 
 # -- sleeping and waking
@@ -439,10 +433,13 @@ def test_closing_from_inside_a_turn_ends_that_turn(endpoint: Endpoint) -> None:
     assert endpoint.source.closed
 
 
-def test_woken_for_nothing_while_a_turn_is_on_its_way_it_asks_to_be_woken_again(endpoint: Endpoint) -> None:
+def test_woken_for_nothing_while_a_turn_is_on_its_way_it_asks_to_be_woken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """trio waits for a descriptor once for each time it is asked to: the turn may not take that for granted."""
     asked: list[int] = []
-    endpoint.driver.demand = asked.append
+    monkeypatch.setattr(ManualDriver, "demand", staticmethod(asked.append))
+    endpoint = Endpoint()
     endpoint.submit()  # a turn is on its way
     endpoint.source.prepare()  # ... and the queue is armed meanwhile
     assert endpoint.source.armed
@@ -452,3 +449,4 @@ def test_woken_for_nothing_while_a_turn_is_on_its_way_it_asks_to_be_woken_again(
     endpoint.driver.settle_down()
     assert endpoint.source.armed
     assert len(asked) == 2
+    endpoint.close()

@@ -10,6 +10,7 @@ from aiofabric import FabricConnectionError, FabricError
 from aiofabric._ffi import constants, lib
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from tests.fixtures.providers import VIRTUAL, Pair, over
+from tests.fixtures.through_python import ask_queues_through_python
 
 pytestmark = pytest.mark.anyio
 provider = over(VIRTUAL)
@@ -21,6 +22,7 @@ BIG = 20_000
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """From now on sends complete with this error."""
+    ask_queues_through_python(monkeypatch)
 
     def begin(code: int) -> None:
         failed: list[tuple[int, ...]] = []

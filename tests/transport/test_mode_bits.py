@@ -9,13 +9,13 @@ import pytest
 import aiofabric
 from aiofabric import Address, Caps, EndpointType, Info, MessageTooLongError, Mode, NotSupportedError, address_vector
 from aiofabric._ffi import constants, ffi, lib
+from aiofabric._hot import PoolBuffer, PoolCore
 from aiofabric.cq.operation import State
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from aiofabric.transport import discover, rdm
-from aiofabric.transport.pool import PoolBuffer
 from tests.cq.manual import Endpoint
 from tests.fixtures.peers import peers
-from tests.fixtures.receives import post_receives_through
+from tests.fixtures.through_python import ask_queues_through_python, inject_through_python, post_receives_through
 
 PREFIX = 40  # bytes, as verbs and efa datagrams have
 
@@ -55,7 +55,9 @@ class Prefixed:
 
         monkeypatch.setattr(lib, "fi_send", prefixed_send)
         post_receives_through(monkeypatch, prefixed_recv)
+        inject_through_python(monkeypatch)
         monkeypatch.setattr(lib, "fi_inject", no_inject)
+        ask_queues_through_python(monkeypatch)
         monkeypatch.setattr(CompletionQueue, "read", prefixed_read)
         monkeypatch.setattr(rdm, "find", prefixed_find)
 
@@ -151,15 +153,24 @@ def test_without_the_mode_a_peer_s_write_touches_no_receive() -> None:
 
 
 def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
-    class Pool:
-        posted = 1
-        recycled: ClassVar[list[Any]] = []
-        recycle = recycled.append
+    class Receives(PoolCore):
+        posts: ClassVar[list[list[int]]] = []
 
-    buffer = PoolBuffer(Pool(), 0, 0, None)  # type: ignore[arg-type]
-    buffer.posted = True
+        def _post_each(self, which: list[int]) -> int:
+            self.posts.append(which)
+            return len(which)
+
+    endpoint = Endpoint()
+    pool = Receives(endpoint, endpoint.source, 64, 1)
+    pool._prepare(0, 0, 64, 1, (0, 0), False, True)
+    buffer = PoolBuffer(pool, 0, 0, endpoint.source.slots.lend())
+    pool._enter(buffer, 0, 0)
+    pool.post()
+    assert (buffer.posted, pool.posted) == (True, 1)
     buffer.consumed()
-    assert (buffer.posted, buffer.pool.posted, Pool.recycled) == (False, 0, [buffer])
+    assert (buffer.posted, pool.posted, pool.posts) == (True, 1, [[0], [0]])
+    assert not pool.inbox
+    endpoint.close()
 
 
 @pytest.mark.exercises("FI_ASYNC_IOV")
@@ -233,6 +244,7 @@ class Naming:
             object.__setattr__(info, "caps", info.caps | Caps.SOURCE_ERR)
             return info
 
+        ask_queues_through_python(monkeypatch)
         monkeypatch.setattr(CompletionQueue, "read", naming_read)
         monkeypatch.setattr(CompletionQueue, "read_error", naming_read_error)
         monkeypatch.setattr(rdm, "find", naming_find)

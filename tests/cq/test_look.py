@@ -11,8 +11,10 @@ import pytest
 
 import aiofabric
 from aiofabric import AddressFormat, Caps, EndpointType, EpAttr, FabricAttr, Hints
+from aiofabric._ffi import address_of, ffi, lib
 from aiofabric._ffi import constants as C
-from aiofabric._ffi import ffi, lib
+from aiofabric._hot import NativeQueue
+from aiofabric.cq.queue import Entry
 from aiofabric.errors import check
 
 MS = 1_000_000  # nanoseconds
@@ -26,14 +28,10 @@ class Loopback:
     cq: Any
     me: int
 
-    def look(self, window: int, src: Any = None) -> tuple[int, int, list[int]]:
-        """What the look returned, the longest gap, and the contexts of the entries."""
-        pace, room = ffi.new("struct aiofabric_pace *"), ffi.new("struct fi_cq_tagged_entry[4]")
-        if src is None:
-            got = lib.aiofabric_cq_look(self.cq, room, 4, window, pace)
-        else:
-            got = lib.aiofabric_cq_look_from(self.cq, room, 4, src, window, pace)
-        return got, pace.gap, [int(ffi.cast("uintptr_t", room[n].op_context)) for n in range(max(got, 0))]
+    def look(self, window: int, sources: bool = False) -> tuple[list[Entry] | int, int]:
+        """What the look returned, and the longest gap."""
+        queue = NativeQueue(address_of(self.cq), 0, sources)
+        return queue.read(window), queue.gap
 
 
 @pytest.fixture
@@ -70,7 +68,7 @@ def loopback() -> Iterator[Loopback]:
 
 
 def test_an_empty_queue_is_watched_for_the_whole_window(loopback: Loopback) -> None:
-    got, gap, _ = loopback.look(2 * MS)
+    got, gap = loopback.look(2 * MS)
     assert got == -C.FI_EAGAIN
     assert 0 < gap < 2000 * MS
 
@@ -82,22 +80,22 @@ def test_a_window_of_zero_is_one_look(loopback: Loopback) -> None:
 def test_a_completion_ends_the_look(loopback: Loopback) -> None:
     context, buffer = ffi.new("struct fi_context2 *"), ffi.new("char[]", b"hello")
     check(lib.fi_send(loopback.ep, buffer, 5, ffi.NULL, loopback.me, context), "fi_send")
-    got, _, contexts = loopback.look(10_000 * MS)
-    assert got == 1
-    assert contexts == [int(ffi.cast("uintptr_t", context))]
+    got, _ = loopback.look(10_000 * MS)
+    assert isinstance(got, list)
+    assert [entry[0] for entry in got] == [address_of(context)]
+    assert len(got[0]) == 6
 
 
 def test_looking_from_tells_the_source(loopback: Loopback) -> None:
     contexts, room = ffi.new("struct fi_context2[2]"), ffi.new("char[64]")
     check(lib.fi_recv(loopback.ep, room, 64, ffi.NULL, C.FI_ADDR_UNSPEC, contexts), "fi_recv")
     check(lib.fi_send(loopback.ep, b"hello", 5, ffi.NULL, loopback.me, contexts + 1), "fi_send")
-    sources = ffi.new("fi_addr_t[4]", [C.FI_ADDR_NOTAVAIL] * 4)
     seen: dict[int, int] = {}
     while len(seen) < 2:
-        got, _, found = loopback.look(10_000 * MS, sources)
-        assert got > 0
-        seen |= zip(found, sources, strict=False)
-    assert seen[int(ffi.cast("uintptr_t", contexts))] == loopback.me
+        got, _ = loopback.look(10_000 * MS, sources=True)
+        assert isinstance(got, list)
+        seen |= {entry[0]: entry[6] for entry in got}
+    assert seen[address_of(contexts)] == loopback.me
     assert ffi.string(room) == b"hello"
 
 
@@ -116,12 +114,12 @@ class Scripted:
         self._called = self.READ(called)
         self._ops = (ctypes.c_void_p * 8)(64, ctypes.cast(self._called, ctypes.c_void_p))  # struct fi_ops_cq
         self._fid = (ctypes.c_void_p * 4)(0, 0, 0, ctypes.addressof(self._ops))  # struct fid, and the pointer to it
-        self._pace = ffi.new("struct aiofabric_pace *")
+        self._queue = NativeQueue(ctypes.addressof(self._fid), 0, False)
 
     def look(self) -> int:
-        cq = ffi.cast("struct fid_cq *", ctypes.addressof(self._fid))
-        got: int = lib.aiofabric_cq_look(cq, ffi.NULL, 1, 0, self._pace)
-        return got
+        """How many it found, or the error."""
+        got = self._queue.read()
+        return len(got) if isinstance(got, list) else got
 
 
 def busy(nanoseconds: int) -> None:

@@ -1,0 +1,231 @@
+/*
+ * The hot path: what every message passes through, in C.  See __init__.py for what it is and why.
+ *
+ * Built against the limited API of Python 3.11, so that one binary serves all later versions. libfabric's calls that
+ * are made here are inline functions of its headers, which call through the objects: nothing is linked.
+ */
+#ifndef AIOFABRIC_HOT_H
+#define AIOFABRIC_HOT_H
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+/* For our own types: the limited interface takes a PyObject * and nothing else. */
+static inline PyTypeObject *type_of(void *object)
+{
+	return Py_TYPE((PyObject *) object);
+}
+
+static inline PyObject *new_ref(void *object)
+{
+	return Py_NewRef((PyObject *) object);
+}
+
+/* ---- waiting.c: how long to look ---- */
+
+typedef struct {
+	PyObject_HEAD
+	long long limit, length, skip, streak, hits, misses;
+} Window;
+
+typedef struct {
+	PyObject_HEAD
+	Window *window;
+	long long deadline, awake_until;
+	char never, polls, asked;
+} Looking;
+
+extern PyTypeObject *Looking_Type;
+
+long long now_ns(void);
+void looking_ask(Looking *self, long long now);
+void looking_over(Looking *self);
+int looking_goes_on(Looking *self, long long now, long long moved);
+/* Nanoseconds of this wait's window for one look, opened if it was not yet; 0 for a glance. */
+long long looking_share(Looking *self, long long now);
+void looking_judge(Looking *self, long long now, long long share, long long found, long long gap);
+
+/* ---- queue.c: reading a completion queue ---- */
+
+#define BATCH 64 /* completions of one read */
+
+typedef struct {
+	PyObject_HEAD
+	struct fid_cq *cq;
+	struct fid_fabric *fabric;
+	int sources; /* whether the sender's address is read with each */
+	long long gap;	/* ns: the longest from one look to the next, of the last call */
+	long long vain;	/* ns: of one that finds nothing, learned from all calls; only compared with */
+	struct fi_cq_tagged_entry entries[BATCH];
+	fi_addr_t from[BATCH];
+} NativeQueue;
+
+extern PyTypeObject *NativeQueue_Type;
+
+ssize_t queue_look(NativeQueue *self, long long window);
+int queue_quiet(NativeQueue *self);
+/* A completion as Python has it: op_context, flags, len, buf, data, tag and, with sources, fi_addr. */
+PyObject *entry_tuple(const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
+
+/* ---- source.c: the part of a source that each wait passes through ---- */
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *driver, *queue, *readers;
+	PyObject *operations;	/* dict: who is told, by the address of the slot that its completion names */
+	PyObject *parked, *companions, *watched;
+	Looking *looking;
+	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
+	PyObject *call_soon;
+	long long breath, streak, wakes, woken, interest, completions, wakeups, empty, fruitless, vain;
+	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
+	char polls, looks, at_rest_when_quiet;
+	char checkpoints;	/* every await owes one */
+} SourceCore;
+
+#define STREAK 64 /* most awaits in a row that may be answered without an iteration of the loop */
+
+extern PyTypeObject *SourceCore_Type;
+
+int source_touch(SourceCore *self);
+int source_look(SourceCore *self);
+int source_prepare(SourceCore *self);
+/* Whether so many awaits waited and were woken that this one should take a checkpoint.  Counts. */
+int source_overdue(SourceCore *self);
+
+/* ---- fifo.c: what waits to be taken ---- */
+
+typedef struct {
+	PyObject_HEAD
+	PyObject **items;	/* a ring; room is a power of two, or 0 */
+	Py_ssize_t room, head, count;
+} Fifo;
+
+extern PyTypeObject *Fifo_Type;
+
+int fifo_append(Fifo *self, PyObject *item);
+int fifo_insert(Fifo *self, Py_ssize_t index, PyObject *item);
+PyObject *fifo_popleft(Fifo *self);
+
+/* ---- inbox.c: messages that arrived ---- */
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *handle;
+	SourceCore *source;
+	Fifo *inbox;
+	PyObject *ended, *waiters, *sink, *on_end, *peer;
+	long long size, count, posted, messages, bytes, returned, lent;
+} InboxCore;
+
+extern PyTypeObject *InboxCore_Type;
+
+int inbox_deliver(InboxCore *self, PyObject *item);
+/* For the types that begin with one. */
+int inbox_traverse(PyObject *self, visitproc visit, void *arg);
+int inbox_clear(PyObject *self);
+void inbox_release(InboxCore *self);
+
+/* ---- pool.c: receives that stay posted ---- */
+
+struct receive {
+	void *buf;
+	void *context;
+};
+
+typedef struct {
+	InboxCore inbox;
+	PyObject *buffers;	/* list of PoolBuffer, by index */
+	struct fid_ep *ep;
+	void *descriptor;
+	size_t room;		/* bytes of each receive */
+	struct receive *receives;
+	uint32_t *free;		/* indexes of what is not posted, filled or lent */
+	long long capacity, nfree, batch;
+	struct iovec spill;	/* room behind each, if it has a length: see transport/spill.py */
+	char limits;		/* whether longer messages than `size` may complete, for `overlong` */
+	char by_hand;		/* `_post_each` posts: for tests that stand in for fi_recv */
+} PoolCore;
+
+extern PyTypeObject *PoolCore_Type;
+
+typedef struct {
+	PyObject_HEAD
+	PoolCore *pool;
+	PyObject *slot, *source;
+	long long index, offset, length;
+	unsigned long long flags, data, tag;
+	char posted;
+} PoolBuffer;
+
+extern PyTypeObject *PoolBuffer_Type;
+
+PyObject *pool_contents(PoolBuffer *self);
+int pool_recycle(PoolBuffer *self);
+int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
+
+/* ---- lane.c: what a small message passes through on its way out ---- */
+
+extern PyTypeObject *LaneCore_Type;
+
+/* ---- all of them ---- */
+
+int add_waiting(PyObject *module);
+int add_queue(PyObject *module);
+int add_source(PyObject *module);
+int add_fifo(PyObject *module);
+int add_inbox(PyObject *module);
+int add_pool(PyObject *module);
+int add_lane(PyObject *module);
+
+/* Names that are asked for, made once. The last one's is NULL. */
+struct name {
+	PyObject **name;
+	const char *text;
+};
+
+int intern(const struct name *names);
+
+/* Whether the thread that calls may use this handle now; -1 for an exception. */
+int admitted(PyObject *handle);
+
+/* Make a type, add it to the module and keep a pointer to it. */
+int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type);
+
+/* CPython's own, which the limited API leaves out. */
+#define REPLACE(field, value)                       \
+	do {                                        \
+		PyObject *old_ = (PyObject *) (field); \
+		(field) = (value);                  \
+		Py_XDECREF(old_);                   \
+	} while (0)
+
+static inline void *pointer_of(PyObject *address)
+{
+	return PyLong_AsVoidPtr(address);
+}
+
+/* For the results of calls that nobody wants: 0, or -1 with the exception set. */
+static inline int drop(PyObject *result)
+{
+	if (!result)
+		return -1;
+	Py_DECREF(result);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,387 @@
+/* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/inbox.py has the rest. */
+#include "hot.h"
+
+PyTypeObject *InboxCore_Type;
+
+static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *name_data, *name_done, *name_feed, *name_flags, *name_handle, *name_length,
+	*name_message_type, *name_recycle, *name_remote_data, *name_set_result, *name_source, *name_source_of, *name_told,
+	*name_too_long;
+
+/* Give an item to whoever waits the longest, or keep it. */
+static int hand_out(InboxCore *self, PyObject *item)
+{
+	while (PyList_Size(self->waiters) > 0) {
+		PyObject *waiter = PyList_GetItem(self->waiters, 0), *done;
+		int rc = -1;
+
+		Py_XINCREF(waiter);
+		if (!waiter || PySequence_DelItem(self->waiters, 0)) {
+			Py_XDECREF(waiter);
+			return -1;
+		}
+		done = PyObject_CallMethodObjArgs(waiter, name_done, NULL);
+		if (done && PyObject_IsTrue(done) == 0) {
+			self->source->wakes++;
+			rc = drop(PyObject_CallMethodObjArgs(waiter, name_set_result, item, NULL));
+			Py_DECREF(done);
+			Py_DECREF(waiter);
+			return rc;
+		}
+		Py_DECREF(waiter);
+		if (!done)
+			return -1;
+		Py_DECREF(done);
+	}
+	return fifo_append(self->inbox, item);
+}
+
+int inbox_deliver(InboxCore *self, PyObject *item)
+{
+	if (self->sink != Py_None)
+		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_feed, item, NULL));
+	return hand_out(self, item);
+}
+
+/* The message that is there.  `room` is the caller's, or NULL. */
+static PyObject *first(InboxCore *self, PyObject *room)
+{
+	PyObject *item = fifo_popleft(self->inbox);
+
+	if (!item)
+		return NULL;
+	if (PyExceptionInstance_Check(item)) {
+		self->returned -= self->returned > 0;
+		if (!drop(PyObject_CallMethodObjArgs((PyObject *) self, name_told, NULL)))
+			PyErr_SetObject((PyObject *) type_of(item), item);
+		Py_DECREF(item);
+		return NULL;
+	}
+	if (room) {
+		PyObject *length = PyObject_GetAttr(item, name_length);
+		int over = length ? PyObject_RichCompareBool(length, room, Py_GT) : -1;
+
+		if (over > 0) {
+			if (!fifo_insert(self->inbox, 0, item))
+				PyObject_CallMethodObjArgs((PyObject *) self, name_too_long, length, room, NULL);
+		}
+		Py_XDECREF(length);
+		if (over) {
+			Py_DECREF(item);
+			return NULL;
+		}
+	}
+	self->returned -= self->returned > 0;
+	return item;
+}
+
+static int optional_room(PyObject *args, PyObject **room)
+{
+	*room = NULL;
+	if (!PyArg_ParseTuple(args, "|O", room))
+		return -1;
+	if (*room == Py_None)
+		*room = NULL;
+	return 0;
+}
+
+/* The next message if it is there, or comes while we look; NULL without an exception for none. */
+static PyObject *take(InboxCore *self, PyObject *room)
+{
+	SourceCore *source = self->source;
+
+	if (!self->inbox->count) {
+		if (source->checkpoints || self->ended != Py_None || source_look(source) || !self->inbox->count)
+			return NULL;
+	} else if (source->streak >= STREAK || source->checkpoints) {
+		return NULL;
+	}
+	source->streak++;
+	return first(self, room);
+}
+
+static PyObject *none_unless(PyObject *item)
+{
+	if (item || PyErr_Occurred())
+		return item;
+	Py_RETURN_NONE;
+}
+
+static PyObject *InboxCore_take(InboxCore *self, PyObject *args)
+{
+	PyObject *room;
+
+	return optional_room(args, &room) ? NULL : none_unless(take(self, room));
+}
+
+static int recycle(InboxCore *self, PyObject *item)
+{
+	if (PyObject_TypeCheck(item, PoolBuffer_Type) && ((PoolBuffer *) item)->pool == (PoolCore *) self)
+		return pool_recycle((PoolBuffer *) item);
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_recycle, item, NULL));
+}
+
+static int set_from(PyObject *message, PyObject *name, PyObject *value)
+{
+	int rc = value ? PyObject_SetAttr(message, name, value) : -1;
+
+	Py_XDECREF(value);
+	return rc;
+}
+
+/* A `Message` with what is in the buffer, and what came along, for the endpoint that receives it. */
+static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
+{
+	PyObject *type = PyObject_GetAttr(receiver, name_message_type), *contents = NULL, *message = NULL, *source;
+	unsigned long long flags = 0;
+
+	if (type && Py_IS_TYPE(item, PoolBuffer_Type)) {
+		flags = ((PoolBuffer *) item)->flags;
+		contents = pool_contents((PoolBuffer *) item);
+	} else if (type) {
+		PyObject *number = PyObject_GetAttr(item, name_flags);
+
+		if (number) {
+			flags = PyLong_AsUnsignedLongLong(number);
+			Py_DECREF(number);
+			contents = PyObject_GetAttr(item, name_contents);
+		}
+	}
+	if (contents)
+		message = PyObject_CallFunctionObjArgs(type, contents, NULL);
+	Py_XDECREF(type);
+	Py_XDECREF(contents);
+	if (message && self->peer != Py_None) {
+		if (PyObject_SetAttr(message, name_source, self->peer))
+			Py_CLEAR(message);
+	} else if (message) {
+		PyObject *address = PyObject_GetAttr(item, name_source);
+
+		source = address ? PyObject_CallMethodObjArgs(receiver, name_source_of, address, NULL) : NULL;
+		Py_XDECREF(address);
+		if (set_from(message, name_source, source))
+			Py_CLEAR(message);
+	}
+	if (message && flags & FI_REMOTE_CQ_DATA && set_from(message, name_remote_data, PyObject_GetAttr(item, name_data)))
+		Py_CLEAR(message);
+	return message;
+}
+
+static PyObject *unpack(InboxCore *self, PyObject *receiver, PyObject *item)
+{
+	PyObject *message = message_of(self, receiver, item);
+
+	if (message && recycle(self, item))
+		Py_CLEAR(message);
+	return message;
+}
+
+static PyObject *InboxCore_receive(InboxCore *self, PyObject *receiver)
+{
+	PyObject *handle = PyObject_GetAttr(receiver, name_handle), *item, *message;
+	int may = handle ? admitted(handle) : -1;
+
+	Py_XDECREF(handle);
+	if (may < 0 || (!may && drop(PyObject_CallMethodObjArgs(receiver, name_check_receivable, NULL))))
+		return NULL;
+	item = take(self, NULL);
+	if (!item)
+		return none_unless(NULL);
+	message = unpack(self, receiver, item);
+	Py_DECREF(item);
+	return message;
+}
+
+static PyObject *InboxCore_unpack(InboxCore *self, PyObject *args)
+{
+	PyObject *receiver, *item;
+
+	return PyArg_ParseTuple(args, "OO", &receiver, &item) ? unpack(self, receiver, item) : NULL;
+}
+
+static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
+{
+	PyObject *room;
+
+	return optional_room(args, &room) ? NULL : first(self, room);
+}
+
+/*
+ * Be the next to get a message.  None where something comes first: a message is there, the end has come, or the loop
+ * has to go round, unless the caller says that it did.
+ */
+static PyObject *InboxCore_enlist(InboxCore *self, PyObject *args)
+{
+	SourceCore *source = self->source;
+	PyObject *waiter;
+	int now = 0;
+
+	if (!PyArg_ParseTuple(args, "|p", &now))
+		return NULL;
+	if (!now && (source->checkpoints || self->inbox->count || source->winded || source_overdue(source) ||
+		     self->ended != Py_None))
+		Py_RETURN_NONE;
+	waiter = PyObject_CallMethodObjArgs(source->driver, name_create_waiter, NULL);
+	if (!waiter || PyList_Append(self->waiters, waiter)) {
+		Py_XDECREF(waiter);
+		return NULL;
+	}
+	source->interest++;
+	if (source_prepare(source)) {
+		source->interest--;
+		PySequence_DelItem(self->waiters, PyList_Size(self->waiters) - 1);
+		Py_CLEAR(waiter);
+	}
+	return waiter;
+}
+
+static PyObject *InboxCore_deliver(InboxCore *self, PyObject *item)
+{
+	if (inbox_deliver(self, item))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *InboxCore_hand_out(InboxCore *self, PyObject *item)
+{
+	if (hand_out(self, item))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static int InboxCore_init(InboxCore *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"handle", "source", "size", "count", NULL};
+	PyObject *handle, *source;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!LL", names, &handle, SourceCore_Type, &source, &self->size,
+					 &self->count))
+		return -1;
+	REPLACE(self->handle, new_ref(handle));
+	REPLACE(self->source, (SourceCore *) new_ref(source));
+	REPLACE(self->inbox, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));
+	REPLACE(self->ended, new_ref(Py_None));
+	REPLACE(self->sink, new_ref(Py_None));
+	REPLACE(self->on_end, new_ref(Py_None));
+	REPLACE(self->peer, new_ref(Py_None));
+	REPLACE(self->waiters, PyList_New(0));
+	return self->inbox && self->waiters ? 0 : -1;
+}
+
+int inbox_traverse(PyObject *object, visitproc visit, void *arg)
+{
+	InboxCore *self = (InboxCore *) object;
+
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->handle);
+	Py_VISIT(self->source);
+	Py_VISIT(self->ended);
+	Py_VISIT(self->inbox);
+	Py_VISIT(self->waiters);
+	Py_VISIT(self->sink);
+	Py_VISIT(self->on_end);
+	Py_VISIT(self->peer);
+	return 0;
+}
+
+/* Only what makes cycles and may be None: the methods go on to work on the rest. */
+int inbox_clear(PyObject *object)
+{
+	InboxCore *self = (InboxCore *) object;
+
+	REPLACE(self->handle, new_ref(Py_None));
+	REPLACE(self->ended, new_ref(Py_None));
+	REPLACE(self->sink, new_ref(Py_None));
+	REPLACE(self->on_end, new_ref(Py_None));
+	if (self->waiters)
+		PyList_SetSlice(self->waiters, 0, PyList_Size(self->waiters), NULL);
+	return 0;
+}
+
+void inbox_release(InboxCore *self)
+{
+	Py_CLEAR(self->handle);
+	Py_CLEAR(self->source);
+	Py_CLEAR(self->ended);
+	Py_CLEAR(self->inbox);
+	Py_CLEAR(self->waiters);
+	Py_CLEAR(self->sink);
+	Py_CLEAR(self->on_end);
+	Py_CLEAR(self->peer);
+}
+
+static void InboxCore_dealloc(InboxCore *self)
+{
+	PyTypeObject *type = type_of(self);
+	freefunc free = PyType_GetSlot(type, Py_tp_free);
+
+	PyObject_GC_UnTrack(self);
+	inbox_release(self);
+	free(self);
+	Py_DECREF(type);
+}
+
+static PyMethodDef InboxCore_methods[] = {
+	{"take", (PyCFunction) InboxCore_take, METH_VARARGS,
+	 "The next message's buffer if it is there, or comes while we look; None: ask `next`."},
+	{"receive", (PyCFunction) InboxCore_receive, METH_O,
+	 "For this receiver: the next message, copied, if `take` has one; else None."},
+	{"unpack", (PyCFunction) InboxCore_unpack, METH_VARARGS,
+	 "unpack(receiver, buffer): the message in a buffer, copied; the buffer is recycled."},
+	{"first", (PyCFunction) InboxCore_first, METH_VARARGS, "The message that is there; as `next` otherwise."},
+	{"enlist", (PyCFunction) InboxCore_enlist, METH_VARARGS,
+	 "A waiter that gets the next message; to be answered by `source.interest -= 1`. None where something comes first."},
+	{"deliver", (PyCFunction) InboxCore_deliver, METH_O, "A message: to the sink; else as `hand_out`."},
+	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To whoever waits the longest, or into the inbox."},
+	{NULL},
+};
+
+static PyMemberDef InboxCore_members[] = {
+	{"handle", T_OBJECT_EX, offsetof(InboxCore, handle), READONLY},
+	{"source", T_OBJECT_EX, offsetof(InboxCore, source), READONLY},
+	{"inbox", T_OBJECT_EX, offsetof(InboxCore, inbox), READONLY},
+	{"waiters", T_OBJECT_EX, offsetof(InboxCore, waiters), READONLY},
+	{"peer", T_OBJECT, offsetof(InboxCore, peer), 0, "whom every message is from; None: the receiver's `_source_of` knows"},
+	{"ended", T_OBJECT, offsetof(InboxCore, ended)},
+	{"sink", T_OBJECT, offsetof(InboxCore, sink)},
+	{"_on_end", T_OBJECT, offsetof(InboxCore, on_end)},
+	{"size", T_LONGLONG, offsetof(InboxCore, size)},
+	{"count", T_LONGLONG, offsetof(InboxCore, count)},
+	{"posted", T_LONGLONG, offsetof(InboxCore, posted)},
+	{"messages", T_LONGLONG, offsetof(InboxCore, messages)},
+	{"bytes", T_LONGLONG, offsetof(InboxCore, bytes)},
+	{"_returned", T_LONGLONG, offsetof(InboxCore, returned)},
+	{"_lent", T_LONGLONG, offsetof(InboxCore, lent)},
+	{NULL},
+};
+
+static PyType_Slot InboxCore_slots[] = {
+	{Py_tp_doc, "Base of `aiofabric.transport.inbox.Inbox`."},
+	{Py_tp_init, InboxCore_init},
+	{Py_tp_dealloc, InboxCore_dealloc},
+	{Py_tp_traverse, inbox_traverse},
+	{Py_tp_clear, inbox_clear},
+	{Py_tp_methods, InboxCore_methods},
+	{Py_tp_members, InboxCore_members},
+	{0, NULL},
+};
+
+static PyType_Spec InboxCore_spec = {
+	"aiofabric._hot.InboxCore", sizeof(InboxCore), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, InboxCore_slots,
+};
+
+int add_inbox(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_check_receivable, "_check_receivable"},
+		{&name_contents, "contents"}, {&name_create_waiter, "create_waiter"},
+		{&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"}, {&name_flags, "flags"}, {&name_handle, "_handle"}, {&name_length, "length"},
+		{&name_message_type, "message_type"}, {&name_recycle, "recycle"},
+		{&name_remote_data, "remote_data"}, {&name_set_result, "set_result"}, {&name_source, "source"}, {&name_source_of, "_source_of"},
+		{&name_told, "told"}, {&name_too_long, "_too_long"}, {NULL},
+	};
+
+	if (intern(names))
+		return -1;
+	return add_type(module, &InboxCore_spec, NULL, &InboxCore_Type);
+}

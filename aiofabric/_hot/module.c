@@ -1,0 +1,53 @@
+/* The module: its types are made in the files named after them. */
+#include "hot.h"
+
+int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type)
+{
+	PyObject *made = PyType_FromModuleAndSpec(module, spec, base);
+
+	if (!made)
+		return -1;
+	*type = (PyTypeObject *) made; /* kept for good, as the module is */
+	return PyModule_AddType(module, *type);
+}
+
+static PyObject *name_admits;
+
+int admitted(PyObject *handle)
+{
+	PyObject *admits = PyObject_GetAttr(handle, name_admits);
+	unsigned long thread;
+
+	if (!admits)
+		return -1;
+	thread = PyLong_AsUnsignedLong(admits);
+	Py_DECREF(admits);
+	if (thread == (unsigned long) -1 && PyErr_Occurred())
+		return -1;
+	return thread == PyThread_get_thread_ident();
+}
+
+int intern(const struct name *names)
+{
+	for (; names->name; names++)
+		if (!(*names->name = PyUnicode_InternFromString(names->text)))
+			return -1;
+	return 0;
+}
+
+static struct PyModuleDef definition = {
+	PyModuleDef_HEAD_INIT, "_hot", "See aiofabric/_hot/__init__.py.", -1, NULL,
+};
+
+PyMODINIT_FUNC PyInit__hot(void)
+{
+	PyObject *module = PyModule_Create(&definition);
+	static const struct name names[] = {{&name_admits, "admits"}, {NULL}};
+
+	if (!module || intern(names) || add_waiting(module) || add_queue(module) || add_source(module) || add_fifo(module) ||
+	    add_inbox(module) || add_pool(module) || add_lane(module)) {
+		Py_XDECREF(module);
+		return NULL;
+	}
+	return module;
+}

@@ -1,0 +1,36 @@
+"""Hazard: nearly all of a pool is lent, and what is left is less than a batch of posts. It is posted all the same."""
+
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+
+from aiofabric import MessageEndpoint
+from tests.fixtures.providers import Pair
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 8
+
+
+async def by_waiting(ep: MessageEndpoint) -> bytes:
+    return await ep.recv()
+
+
+async def by_asking(ep: MessageEndpoint) -> bytes:
+    while (message := ep.recv_nowait()) is None:  # noqa: ASYNC110 (asking is what is tested)
+        await anyio.sleep(0.001)
+    return message
+
+
+@pytest.mark.parametrize("receive", [by_waiting, by_asking])
+@pytest.mark.parametrize("lent", [COUNT // 2, COUNT - 2, COUNT - 1])
+async def test_lent_buffers_leave_the_pool_alive(pair: Pair, receive, lent: int) -> None:  # type: ignore[no-untyped-def]
+    async with pair(recv_count=COUNT) as (active, passive), AsyncExitStack() as views:
+        with anyio.fail_after(10):
+            for _ in range(lent):
+                await active.send(b"kept")
+                await views.enter_async_context(passive.recv_view())
+            for number in range(4 * COUNT):
+                await active.send(b"%d" % number)
+                assert await receive(passive) == b"%d" % number
