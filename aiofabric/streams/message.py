@@ -2,7 +2,7 @@
 
 Each message goes into the byte channel behind its length, four bytes little-endian. So credits, ends and large
 messages are the channel's business, and small messages may share a frame: with packing, which both sides must
-have agreed to, those of one loop iteration leave together when it ends.
+have agreed to, those of one loop iteration leave together when it ends, or when somebody waits for an answer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import anyio
@@ -36,8 +37,6 @@ _LENGTH = struct.Struct("<I")
 _PACKED = 8192
 """Bytes up to which a message is packed with others; a longer one gains nothing by waiting."""
 _CHUNK = 1 << 20
-_FULL = 14336
-"""Bytes of a pack that is not held back any longer; together with one more message it is still copied."""
 
 
 def message_hello(*, packing: bool, max_message_size: int) -> Hello:
@@ -61,13 +60,11 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         self._longest = channel.theirs.max_message_size
         packing = channel.ours.packing and channel.theirs.packing
         self._packed = min(_PACKED, self._longest) if packing else -1
-        self._pack = bytearray()
-        self._flush_is_due = False
+        self._pack: list[bytes] = []  # messages that leave together when the loop goes round
         self._source, self._streak = channel.paced
         self._messages: deque[bytes] = deque()
-        self._parts: list[bytes] = []  # of what has not arrived completely
-        self._have = 0
-        self._want = _LENGTH.size
+        self._parts: list[bytes | memoryview] = []  # of a message, or of its length, that has not arrived completely
+        self._missing = 0  # bytes of that message
 
     async def send(self, item: Buffer) -> None:
         """Send one message: any contiguous buffer, at most the peer's ``max_message_size``; empty ones too.
@@ -78,49 +75,57 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: MessageTooLongError (nothing was sent), BrokenResourceError, ClosedResourceError (also after
         :meth:`send_eof`), BusyResourceError.
         """
-        view = item if type(item) is bytes else memoryview(item).cast("B")
-        size = len(view)
         pack = self._pack
-        if size > self._packed or not (pack or self._channel.flowing):  # what is begun goes out soon, and first
-            await self._send_now(view, size)
+        if pack and type(item) is bytes and len(item) <= self._packed:
+            pack.append(item)
+        elif not self._begin(item):
+            await self._send_now(item)
             return
-        pack += _LENGTH.pack(size)
-        pack += view
-        if len(pack) >= _FULL:
-            self._flush()
-        elif not self._flush_is_due:
-            self._flush_is_due = True
-            self._channel.call_soon(self._flush)
         source = self._source
         source.streak += 1
-        if source.streak > self._streak:
+        if source.streak > self._streak:  # and so a pack has no more messages than a streak has awaits
             await self._channel.checkpoint()
 
-    async def _send_now(self, view: bytes | memoryview, size: int) -> None:
+    def _begin(self, item: Buffer) -> bool:
+        """Pack ``item``, unless it must wait or is large."""
+        whole = bytes(item) if type(item) is not bytes and memoryview(item).nbytes <= self._packed else item
+        if type(whole) is not bytes or len(whole) > self._packed:
+            return False
+        if not self._pack:
+            if not self._channel.flowing:
+                return False
+            self._channel.call_soon(self._flush)
+        self._pack.append(whole)
+        return True
+
+    async def _send_now(self, item: Buffer) -> None:
+        view = memoryview(item).cast("B")
         with self._sending:
             self._check_sendable()
-            if size > self._longest:
-                detail = f"The message has {size} bytes; the peer takes at most {self._longest}"
+            if len(view) > self._longest:
+                detail = f"The message has {len(view)} bytes; the peer takes at most {self._longest}"
                 raise MessageTooLongError(errno.EMSGSIZE, "send", peer=self._channel.peer_address, detail=detail)
-            self._pack += _LENGTH.pack(size)
+            self._flush()  # what was packed before goes first
+            length = _LENGTH.pack(len(view))
             try:
-                if size <= _PACKED:
-                    self._pack += view
-                    pack, self._pack = self._pack, bytearray()
-                    await self._channel.send(pack)
+                if len(view) <= _PACKED:
+                    await self._channel.send(length + view)
                 else:
-                    self._flush()
-                    await self._channel.send(view)
+                    self._put(length)
+                    await self._channel.send(item)
             except ConnectionError as error:
                 raise broken(error) from error
 
     def _flush(self) -> None:
-        self._flush_is_due = False
         if self._pack:
-            pack, self._pack = memoryview(self._pack), bytearray()
-            with suppress(ConnectionError, anyio.ClosedResourceError):  # the next call says so
-                if not self._channel.try_send(pack):
-                    self._channel.post(pack, _nobody_waits)
+            pack, self._pack = self._pack, []
+            # All in C: 1.2 us a message less than to add each to a bytearray
+            self._put(b"".join(chain.from_iterable(zip(map(_LENGTH.pack, map(len, pack)), pack, strict=True))))
+
+    def _put(self, data: bytes) -> None:
+        with suppress(ConnectionError, anyio.ClosedResourceError):  # the next call says so
+            if self._channel.try_send(data) < len(data):
+                self._channel.post(memoryview(data), _nobody_waits)
 
     async def receive(self) -> bytes:
         """Receive the next message. Cancelling loses nothing.
@@ -137,6 +142,8 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             if self._messages:
                 await self._channel.checkpoint()
             while not self._messages:
+                if not self._channel.readable:
+                    self._flush()  # what is waited for may be the answer
                 await self._receive_more()
             return self._messages.popleft()
 
@@ -146,37 +153,40 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         except ConnectionError as error:
             raise broken(error) from error
         if chunk:
-            self._parts.append(chunk)
-            self._have += len(chunk)
-            if self._have >= self._want:
-                self._cut()
-        elif self._have:
+            self._cut(chunk)
+        elif self._parts:
             raise anyio.BrokenResourceError("the peer ended the stream within a message")
         else:
             raise anyio.EndOfStream
 
-    def _cut(self) -> None:
+    def _cut(self, chunk: bytes) -> None:
         """Cut what has arrived into messages."""
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        start, end, size = 0, len(data), 0
-        header, length, message = _LENGTH.size, _LENGTH.unpack_from, self._messages.append
+        start, parts, message = self._missing, self._parts, self._messages.append
+        if start > len(chunk):
+            parts.append(chunk)
+            self._missing -= len(chunk)
+            return
+        if start:
+            parts.append(memoryview(chunk)[:start])
+            message(b"".join(parts))
+        elif parts:  # of a length
+            chunk = b"".join((*parts, chunk))
+        end, header, length = len(chunk), _LENGTH.size, _LENGTH.unpack_from
         while (begin := start + header) <= end:
-            (size,) = length(data, start)
+            (size,) = length(chunk, start)
             stop = begin + size
             if stop > end:
-                break
-            message(data[begin:stop])
+                if size > self._channel.ours.max_message_size:
+                    self._channel.abort(protocol_error(f"The peer announced a message of {size} bytes"))
+                self._parts, self._missing = [memoryview(chunk)[begin:]], stop - end
+                return
+            message(chunk[begin:stop])
             start = stop
-            size = 0
-        if size > self._channel.ours.max_message_size:
-            self._channel.abort(protocol_error(f"The peer announced a message of {size} bytes"))
-        self._parts = [data[start:]] if start < end else []
-        self._have = end - start
-        self._want = _LENGTH.size + size
+        self._parts, self._missing = [chunk[start:]] if start < end else [], 0
 
     def abort(self) -> None:
         super().abort()
-        self._pack = bytearray()  # or a send in this iteration would still find a pack to join
+        self._pack = []  # or a send in this iteration would still find a pack to join
 
     async def aclose(self) -> None:
         await super().aclose()
