@@ -162,7 +162,8 @@ class ByteChannel(ABC):
             return await self._receive(partial(self.try_recv_into, view))
 
     async def _receive(self, take: Callable[[], T | None]) -> T:
-        await self.pace()  # before anything is taken: a cancel can lose nothing then
+        if self.breathless:
+            await self.checkpoint()  # before anything is taken: a cancel can lose nothing then
         taken = take()
         if taken is None:
             taken = self.look_for(take)
@@ -179,10 +180,10 @@ class ByteChannel(ABC):
         """
         whole = data if type(data) is bytes else memoryview(data).cast("B")
         sent = self.try_send(whole)
-        if sent == len(whole):
-            await self.pace()
-        else:
+        if sent < len(whole):
             await self._send_rest(memoryview(whole)[sent:])
+        elif self.breathless:
+            await self.checkpoint()
 
     async def _send_rest(self, rest: memoryview) -> None:
         signal, outcome = self._signal(), list[BaseException | None]()
@@ -195,7 +196,10 @@ class ByteChannel(ABC):
         if not outcome:
             self.look()
         try:
-            await (self.pace() if outcome else signal.wait())
+            if not outcome:
+                await signal.wait()
+            elif self.breathless:
+                await self.checkpoint()
         except BaseException:
             if self.unsent:
                 self.abort(ConnectionAbortedError("a send was cancelled with part of its bytes unsent"))
@@ -233,9 +237,10 @@ class ByteChannel(ABC):
         self.look()
         return take()
 
-    async def pace(self) -> None:
-        """What an await owes to the loop although it need not wait: a checkpoint, or one once in a while."""
-        await self.checkpoint()
+    @property
+    def breathless(self) -> bool:
+        """Whether an await that need not wait owes the loop a checkpoint all the same; asked once by each."""
+        return True
 
     async def checkpoint(self) -> None:
         """Let the loop go round, and a cancellation come in."""

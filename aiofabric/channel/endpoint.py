@@ -19,7 +19,6 @@ from aiofabric.channel.base import StreamStatistics, T
 from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, Hello, protocol_error
 from aiofabric.channel.sending import Sending
 from aiofabric.channel.signal import LookingSignal
-from aiofabric.cq.source import STREAK
 from aiofabric.errors import FabricBrokenPipeError
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ class EndpointChannel(Sending):
     def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
         super().__init__(endpoint, ours, theirs)
         self._source = source = endpoint._handle.source
-        self._streak = STREAK if source.driver.checkpoint_if_cancelled is None else 0
-        self.checkpoint = source.checkpoint  # type: ignore[method-assign]
+        self._strict = source.driver.checkpoint_if_cancelled is not None
         source.interest += 1  # where no descriptor wakes us, somebody has to look
         self._inbox: deque[bytes | memoryview] = deque()
         self._fresh: memoryview | None = None  # a payload still in the pool, while the watcher is being called
@@ -124,10 +122,14 @@ class EndpointChannel(Sending):
         """The endpoint's sink."""
         if self._closed is not None and self._on_closed is None:
             return
-        if len(frame) < HEADER_SIZE:
+        size = len(frame) - HEADER_SIZE
+        if size < 0:
             self._misbehaved(f"it sent a frame of {len(frame)} bytes")
             return
         (word,) = _HEADER.unpack_from(frame)
+        if not word:  # PLAIN
+            self._data(frame[HEADER_SIZE:], size)
+            return
         kind, granted = word & 0xFF, word >> 8
         if granted:
             self._credits += granted
@@ -135,7 +137,7 @@ class EndpointChannel(Sending):
                 self._misbehaved("it granted more credits than it was sent bytes")
                 return
         if kind == DATA:
-            self._data(frame[HEADER_SIZE:])
+            self._data(frame[HEADER_SIZE:], size)
         elif kind == END:
             self._heard.add(END)
             self._wake_reader()
@@ -147,21 +149,23 @@ class EndpointChannel(Sending):
         if granted:
             self._pump()
 
-    def _data(self, payload: memoryview) -> None:
-        self._outstanding -= len(payload) + FRAME_COST
-        if self._outstanding < 0 or not payload or END in self._heard:
+    def _data(self, payload: memoryview, size: int) -> None:
+        self._outstanding -= size + FRAME_COST
+        if self._outstanding < 0 or not size or END in self._heard:
             self._misbehaved("it sent data without credit, without bytes, or after the end")
             return
         self._got_frames += 1
-        self._got_bytes += len(payload)
+        self._got_bytes += size
         if self._closed is not None:
             return  # closing: nobody will take it, and nobody is granted more
-        self._fresh = payload
-        if not self._inbox:
-            self._wake_reader()
-        if self._fresh is not None:
-            self._inbox.append(bytes(self._fresh))
-            self._fresh = None
+        watcher = self._watcher
+        if watcher is not None and not self._inbox:
+            self._fresh = payload
+            watcher()
+            if self._fresh is None:
+                return
+            payload, self._fresh = self._fresh, None
+        self._inbox.append(bytes(payload))
 
     def _wake_reader(self) -> None:
         if self._watcher is not None:
@@ -170,19 +174,17 @@ class EndpointChannel(Sending):
     # -- pace: for a face that answers many awaits at once ---------------------------------------------------
 
     @property
-    def paced(self) -> tuple[Source, int]:
-        """Whose ``streak`` counts the awaits that need not wait, and above what they take a checkpoint all the same.
+    def pace(self) -> tuple[Source, bool]:
+        """Whose ``breathless`` counts the awaits that need not wait, and whether each takes a checkpoint anyway."""
+        return self._source, self._strict
 
-        It begins anew when the loop goes round. On trio every await takes one.
-        """
-        return self._source, self._streak
+    @property
+    def breathless(self) -> bool:
+        return self._strict or self._source.breathless
 
-    async def pace(self) -> None:
-        source = self._source
-        source.streak += 1
-        if source.streak > self._streak:
-            await source.checkpoint()
-            source.breathed()
+    async def checkpoint(self) -> None:
+        await self._source.checkpoint()
+        self._source.breathed()
 
     def look(self) -> None:
         self._source.look()

@@ -68,7 +68,7 @@ class Sending(ByteChannel):
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
         size = len(data)
-        if size + FRAME_COST > self._credits or size > self._payload or self._outbox.size or not size:
+        if not 0 < size <= self._payload or size + FRAME_COST > self._credits or self._outbox.size:
             return 0
         if size <= self._copied:
             self._send_data(self._data_header() + data, size)

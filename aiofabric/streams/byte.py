@@ -82,7 +82,8 @@ class FabricStream(ChannelStream, ByteStream):
         Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError.
         """
         with self._sending:
-            self._check_sendable()
+            if self._closed or self._eof_sent:
+                raise anyio.ClosedResourceError
             try:
                 await self._channel.send(item)
             except ConnectionError as error:

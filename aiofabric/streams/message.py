@@ -61,7 +61,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         packing = channel.ours.packing and channel.theirs.packing
         self._packed = min(_PACKED, self._longest) if packing else -1
         self._pack: list[bytes] = []  # messages that leave together when the loop goes round
-        self._source, self._streak = channel.paced
+        self._source, self._strict = channel.pace
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes | memoryview] = []  # of a message, or of its length, that has not arrived completely
         self._missing = 0  # bytes of that message
@@ -81,9 +81,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         elif not self._begin(item):
             await self._send_now(item)
             return
-        source = self._source
-        source.streak += 1
-        if source.streak > self._streak:  # and so a pack has no more messages than a streak has awaits
+        if self._strict or self._source.breathless:  # and so a pack has no more messages than a streak has awaits
             await self._channel.checkpoint()
 
     def _begin(self, item: Buffer) -> bool:
@@ -133,11 +131,8 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: EndOfStream, BrokenResourceError (also when the peer ended within a message),
         ClosedResourceError, BusyResourceError.
         """
-        if self._messages:
-            source = self._source
-            source.streak += 1
-            if source.streak <= self._streak:
-                return self._messages.popleft()
+        if self._messages and not (self._strict or self._source.breathless):
+            return self._messages.popleft()
         with self._receiving:
             if self._messages:
                 await self._channel.checkpoint()
