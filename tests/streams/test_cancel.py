@@ -137,15 +137,19 @@ async def test_a_cancelled_send_is_whole_or_breaks_the_stream(
 
 
 async def _cancel_sends(one: Stream, other: Stream, size: int, chance: random.Random) -> None:
-    """The items are numbered: a hole or a half would show."""
-    begun, received, broken = bytearray(), bytearray(), False
+    """The items are numbered: a hole or a half would show. Both ends agree on whether the stream broke."""
+    begun, received, broken, lost = bytearray(), bytearray(), False, False
 
     async def drain() -> None:
-        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-            while True:
-                received.extend(await other.receive())
-                for _ in range(chance.randrange(3)):
-                    await checkpoint()
+        nonlocal lost
+        try:
+            with suppress(anyio.EndOfStream):
+                while True:
+                    received.extend(await other.receive())
+                    for _ in range(chance.randrange(3)):
+                        await checkpoint()
+        except anyio.BrokenResourceError:
+            lost = True
 
     async def send() -> None:
         item = (len(begun) // size).to_bytes(4, "big") * (size // 4)
@@ -156,8 +160,10 @@ async def _cancel_sends(one: Stream, other: Stream, size: int, chance: random.Ra
         tg.start_soon(drain)
         try:
             await interrupt(send, chance, cancels=50, attempts=200)
+            await one.wait_send_might_not_block()  # no send follows the last cancel to tell that it broke the stream
         except* anyio.BrokenResourceError:
             broken = True
         await one.aclose()
     assert begun.startswith(received)
+    assert lost == broken
     assert broken or received == begun
