@@ -1,16 +1,18 @@
 """The hot path: what every message passes through, in C, beside the modules that say what it is for.
 
-======== ======================================================= =================================================
-file     what                                                    belongs to
-======== ======================================================= =================================================
-waiting  `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.py``
-queue    `NativeQueue`: reads a completion queue                 ``cq/queue.py``
-source   `SourceCore`: drain, look, arm, wake up                 ``cq/settling.py``, ``cq/turning.py``, ``cq/source.py``
-fifo     `Fifo`: what waits to be taken                          ``transport/inbox.py``
-inbox    `InboxCore`: takes a message, hands one out             ``transport/inbox.py``
-pool     `PoolCore`, `PoolBuffer`: receives that stay posted     ``transport/pool.py``
-lane     `LaneCore`: small messages out                          ``cq/lane.py``, ``transport/route.py``
-======== ======================================================= =================================================
+========= ======================================================== =================================================
+file      what                                                    belongs to
+========= ======================================================== =================================================
+waiting   `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.py``
+queue     `NativeQueue`: reads a completion queue                 ``cq/queue.py``
+source    `SourceCore`: drain, look, arm, wake up                 ``cq/settling.py``, ``turning.py``, ``source.py``
+fifo      `Fifo`: what waits to be taken                          ``transport/inbox.py``
+inbox     `InboxCore`: takes a message, hands one out             ``transport/inbox.py``
+pool      `PoolCore`, `PoolBuffer`: receives that stay posted     ``transport/pool.py``
+slots     `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py``
+operation `Operation`, `Transfer`: what is posted                ``cq/operation.py``
+lane      `LaneCore`: posts, and sends small messages             ``cq/lane.py``, ``transport/route.py``
+========= ======================================================== =================================================
 
 A class in Python inherits from each and has what happens now and then: opening, closing, errors, growing, parking. What
 is here is what happens for each message, and nothing else: of a 64 B round trip that takes 11 us in C, the interpreter
@@ -29,10 +31,15 @@ from ._hot import (
     LaneCore,
     Looking,
     NativeQueue,
+    Operation,
     PoolBuffer,
     PoolCore,
+    Slot,
+    SlotsCore,
     SourceCore,
+    Transfer,
     Window,
+    learn_states,
 )
 
 __all__ = [
@@ -44,8 +51,13 @@ __all__ = [
     "LaneCore",
     "Looking",
     "NativeQueue",
+    "Operation",
     "PoolBuffer",
     "PoolCore",
+    "Slot",
+    "SlotsCore",
     "SourceCore",
+    "Transfer",
     "Window",
+    "learn_states",
 ]

@@ -1,12 +1,15 @@
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
-from ..cq.drivers import Driver
+from ..cq.drivers import Driver, Waiter
 from ..cq.interfaces import Companion, Queue, Settled, Watched
+from ..cq.lane import Lane
+from ..cq.operation import State
 from ..cq.queue import Entry, ErrorEntry
 from ..cq.readers import Readers
-from ..cq.slots import Slot
+from ..cq.slots import Slots
+from ..regions import Held
 
 BUDGET: int
 STREAK: int
@@ -37,7 +40,7 @@ class NativeQueue:
     def __init__(self, cq: int, fabric: int, sources: bool) -> None: ...
     @property
     def gap(self) -> int: ...
-    def read(self, window: int = 0, /) -> list[Entry] | int: ...
+    def read(self, window: int = 0, offering: bool = False, /) -> list[Entry] | int: ...
     def quiet(self) -> bool: ...
 
 class SourceCore:
@@ -45,9 +48,11 @@ class SourceCore:
     streak: int
     wakes: int
     interest: int
+    abandoned: int
     closed: bool
     armed: bool
     winded: bool
+    _breathing: int
     _completions: int
     _wakeups: int
     _empty: int
@@ -70,6 +75,7 @@ class SourceCore:
         readers: Readers,
         parked: deque[Any],
         looking: Looking,
+        slots: Slots,
         *,
         polls: bool,
         looks: bool,
@@ -90,6 +96,8 @@ class SourceCore:
     def watched(self) -> dict[Watched, None]: ...
     @property
     def looking(self) -> Looking: ...
+    @property
+    def slots(self) -> Slots: ...
     @property
     def breathless(self) -> bool: ...
     @property
@@ -112,6 +120,7 @@ class Fifo:
     def append(self, item: Any, /) -> None: ...
     def popleft(self) -> Any: ...
     def insert(self, index: int, item: Any, /) -> None: ...
+    def remove(self, item: Any, /) -> None: ...
     def clear(self) -> None: ...
 
 class InboxCore:
@@ -192,9 +201,72 @@ class PoolBuffer:
     def fail(self, entry: ErrorEntry, /) -> None: ...
     def consumed(self) -> None: ...
 
+class Slot:
+    def __init__(self, pointer: Any, address: int, /) -> None: ...
+    @property
+    def pointer(self) -> Any: ...
+    @property
+    def address(self) -> int: ...
+
+class SlotsCore:
+    lent: int
+    @property
+    def _shelf(self) -> Fifo: ...
+    def lend(self) -> Slot: ...
+    def take_back(self, slot: Slot, /) -> None: ...
+
+def learn_states(
+    states: tuple[State, ...],
+    moves: dict[State, frozenset[State]],
+    impossible: Callable[[str, State, State], object],
+    /,
+) -> None: ...
+
+class Operation:
+    owner: Any
+    pins: Any
+    held: Sequence[Held]
+    state: State
+    error: BaseException | None
+    notify: Callable[[Any], object] | Waiter | None
+    orphaned: Callable[[Any], object] | None
+    post: tuple[Callable[..., int], tuple[Any, ...]] | None
+    source: int | None
+    length: int
+    flags: int
+    data: int
+    tag: int
+    def __init__(
+        self, what: str, owner: Any, slot: Slot, pins: Any, length: int, held: Sequence[Held] = (), /
+    ) -> None: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def slot(self) -> Slot: ...
+    def move(self, state: State, /) -> None: ...
+    def settle(self, error: BaseException | None = None, /) -> None: ...
+    def tell(self, notify: Callable[[Any], object] | Waiter | None, /) -> None: ...
+    def let_go(self) -> None: ...
+    def result(self) -> Self: ...
+
+class Transfer(Operation):
+    owner: Lane
+    def complete(self, entry: Entry, /) -> None: ...
+    def fail(self, entry: ErrorEntry, /) -> None: ...
+    def consumed(self) -> None: ...
+
 class LaneCore:
-    waiting: deque[Any]
-    def __init__(self, source: SourceCore, owner: Any, /) -> None: ...
+    waiting: deque[Transfer]
+    posted: dict[Transfer, None]
+    limit: int
+    refused: bool
+    def __init__(
+        self, source: SourceCore, owner: Any, waiting: deque[Transfer], limit: int, receives: bool, /
+    ) -> None: ...
+    @property
+    def receives(self) -> bool: ...
+    @property
+    def idle(self) -> list[Waiter]: ...
     @property
     def source(self) -> Any: ...  # a `Source`
     @property
@@ -204,5 +276,20 @@ class LaneCore:
     @property
     def peer(self) -> int: ...
     def inject(self, data: Any, tag: int | None = None, /) -> bool: ...
+    def submit(
+        self,
+        what: str,
+        function: Callable[..., int],
+        args: tuple[Any, ...],
+        pins: Any,
+        length: int,
+        held: Sequence[Held] = (),
+        *,
+        kind: type[Transfer] | None = None,
+        slot: Slot | None = None,
+    ) -> Transfer: ...
+    def settled(self, transfer: Transfer, /) -> Transfer | None: ...
+    def home(self, transfer: Transfer, /) -> None: ...
+    def _try(self, transfer: Transfer, /) -> bool: ...
     def send(self, data: Any, tag: int | None = None, /) -> bool | None: ...
     def _lead(self, ep: int, peer: int, inject_size: int, direct: bool, /) -> None: ...

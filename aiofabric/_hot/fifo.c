@@ -93,6 +93,22 @@ static PyObject *Fifo_insert(Fifo *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *Fifo_remove(Fifo *self, PyObject *item)
+{
+	Py_ssize_t i = self->count;
+
+	while (i--)
+		if (AT(self, i) == item) {
+			for (; i < self->count - 1; i++)
+				AT(self, i) = AT(self, i + 1);
+			self->count--;
+			Py_DECREF(item);
+			Py_RETURN_NONE;
+		}
+	PyErr_SetString(PyExc_ValueError, "it is not there");
+	return NULL;
+}
+
 static PyObject *Fifo_empty(Fifo *self, PyObject *unused)
 {
 	Fifo_clear(self);
@@ -139,6 +155,7 @@ static PyMethodDef Fifo_methods[] = {
 	{"append", (PyCFunction) Fifo_append, METH_O, "Behind all others."},
 	{"popleft", (PyCFunction) Fifo_popleft, METH_NOARGS, "Take the oldest."},
 	{"insert", (PyCFunction) Fifo_insert, METH_VARARGS, "insert(index, item): before the one that has that index."},
+	{"remove", (PyCFunction) Fifo_remove, METH_O, "Take this one, the newest of several."},
 	{"clear", (PyCFunction) Fifo_empty, METH_NOARGS, "Forget all."},
 	{NULL},
 };

@@ -70,6 +70,8 @@ typedef struct {
 	int sources; /* whether the sender's address is read with each */
 	long long gap;	/* ns: the longest from one look to the next, of the last call */
 	long long vain;	/* ns: of one that finds nothing, learned from all calls; only compared with */
+	long long kept;	/* how often the core is still not offered; see queue.c */
+	long long useless; /* offers in a row that brought nothing */
 	struct fi_cq_tagged_entry entries[BATCH];
 	fi_addr_t from[BATCH];
 } NativeQueue;
@@ -77,35 +79,14 @@ typedef struct {
 extern PyTypeObject *NativeQueue_Type;
 
 ssize_t queue_look(NativeQueue *self, long long window);
+/* Whether the core should be offered to others before this wait.  Counts. */
+int queue_offers(NativeQueue *self);
+/* As queue_look, but that it offers the core where there is nothing at once. */
+ssize_t queue_look_after_offer(NativeQueue *self, long long window);
 int queue_quiet(NativeQueue *self);
 /* A completion as Python has it: op_context, flags, len, buf, data, tag and, with sources, fi_addr. */
 PyObject *entry_tuple(const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
-
-/* ---- source.c: the part of a source that each wait passes through ---- */
-
-typedef struct {
-	PyObject_HEAD
-	PyObject *driver, *queue, *readers;
-	PyObject *operations;	/* dict: who is told, by the address of the slot that its completion names */
-	PyObject *parked, *companions, *watched;
-	Looking *looking;
-	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
-	PyObject *call_soon;
-	long long breath, streak, wakes, woken, interest, completions, wakeups, empty, fruitless, vain;
-	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
-	char polls, looks, at_rest_when_quiet;
-	char checkpoints;	/* every await owes one */
-} SourceCore;
-
-#define STREAK 64 /* most awaits in a row that may be answered without an iteration of the loop */
-
-extern PyTypeObject *SourceCore_Type;
-
-int source_touch(SourceCore *self);
-int source_look(SourceCore *self);
-int source_prepare(SourceCore *self);
-/* Whether so many awaits waited and were woken that this one should take a checkpoint.  Counts. */
-int source_overdue(SourceCore *self);
+int entry_parse(PyObject *tuple, struct fi_cq_tagged_entry *entry, fi_addr_t *from, int *sources);
 
 /* ---- fifo.c: what waits to be taken ---- */
 
@@ -120,6 +101,53 @@ extern PyTypeObject *Fifo_Type;
 int fifo_append(Fifo *self, PyObject *item);
 int fifo_insert(Fifo *self, Py_ssize_t index, PyObject *item);
 PyObject *fifo_popleft(Fifo *self);
+
+/* ---- slots.c: what operations lend to the provider ---- */
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *pointer, *address;
+} Slot;
+
+typedef struct {
+	PyObject_HEAD
+	Fifo *shelf;
+	long long lent;
+} SlotsCore;
+
+extern PyTypeObject *Slot_Type, *SlotsCore_Type;
+
+Slot *slots_lend(SlotsCore *self);
+int slots_take_back(SlotsCore *self, PyObject *slot);
+
+/* ---- source.c: the part of a source that each wait passes through ---- */
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *driver, *queue, *readers;
+	PyObject *operations;	/* dict: who is told, by the address of the slot that its completion names */
+	PyObject *parked, *companions, *watched;
+	Looking *looking;
+	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
+	PyObject *call_soon;
+	SlotsCore *slots;
+	long long breath, streak, wakes, woken, interest, abandoned, completions, wakeups, empty, fruitless, vain;
+	long long breathing;	/* tasks that could go on, and only let the loop go round */
+	long long respite;	/* how often the turn that is on its way may still be put off for them */
+	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
+	char polls, looks, at_rest_when_quiet;
+	char checkpoints;	/* every await owes one */
+} SourceCore;
+
+#define STREAK 64 /* most awaits in a row that may be answered without an iteration of the loop */
+
+extern PyTypeObject *SourceCore_Type;
+
+int source_touch(SourceCore *self);
+int source_look(SourceCore *self);
+int source_prepare(SourceCore *self);
+/* Whether so many awaits waited and were woken that this one should take a checkpoint.  Counts. */
+int source_overdue(SourceCore *self);
 
 /* ---- inbox.c: messages that arrived ---- */
 
@@ -178,9 +206,49 @@ PyObject *pool_contents(PoolBuffer *self);
 int pool_recycle(PoolBuffer *self);
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 
-/* ---- lane.c: what a small message passes through on its way out ---- */
+/* ---- operation.c: what is posted ---- */
+
+enum state { NEW, PARKED, POSTED, CANCELLING, ABANDONED, SETTLED, STATES };
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *what, *owner, *pins, *held, *error, *notify, *orphaned, *post, *source;
+	Slot *slot;
+	unsigned long long flags, data, tag;
+	long long length;
+	char state;
+} Operation;
+
+extern PyTypeObject *Operation_Type, *Transfer_Type;
+
+Operation *transfer_new(PyObject *what, PyObject *lane, PyObject *slot, PyObject *pins, PyObject *held, long long length);
+int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
+int operation_move(Operation *self, enum state state);
+int operation_settle(Operation *self, PyObject *error);
+int operation_let_go(Operation *self);
+PyObject *operation_result(Operation *self);
+
+/* ---- lane.c: posting, and what a small message passes through on its way out ---- */
+
+typedef struct {
+	PyObject_HEAD
+	SourceCore *source;
+	PyObject *owner;	/* the endpoint's handle */
+	PyObject *waiting;	/* deque: what is parked */
+	PyObject *posted;	/* dict as a set: what the provider has */
+	PyObject *idle;		/* list: who waits for nothing to be posted */
+	struct fid_ep *ep;
+	unsigned long long peer;
+	long long limit, inject_size, unfenced;
+	char receives, refused;
+	char direct;		/* whether small messages are sent from here; else by `_inject` of the subclass */
+	char plain_home, plain_try; /* whether the subclass has none of its own */
+} LaneCore;
 
 extern PyTypeObject *LaneCore_Type;
+
+/* Its completion was read: the slot may be lent again. */
+int lane_home(LaneCore *self, Operation *transfer);
 
 /* ---- all of them ---- */
 
@@ -188,6 +256,8 @@ int add_waiting(PyObject *module);
 int add_queue(PyObject *module);
 int add_source(PyObject *module);
 int add_fifo(PyObject *module);
+int add_slots(PyObject *module);
+int add_operation(PyObject *module);
 int add_inbox(PyObject *module);
 int add_pool(PyObject *module);
 int add_lane(PyObject *module);

@@ -1,22 +1,12 @@
-/* LaneCore: how a small message leaves (man pages: fi_msg, fi_tagged).  cq/lane.py and transport/route.py have the rest. */
+/* LaneCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
 #include "hot.h"
 
 PyTypeObject *LaneCore_Type;
 
-static PyObject *name_fence, *name_inject, *name_inject_failed, *name_inject_other;
+static PyObject *name_call_failed, *name_fence, *name_inject, *name_inject_failed, *name_inject_other, *name_park,
+	*name_tell, *name_try;
 
 #define FENCE_EVERY 64 /* injected messages that are followed by one whose completion is counted */
-
-typedef struct {
-	PyObject_HEAD
-	SourceCore *source;
-	PyObject *owner;	/* the endpoint's handle */
-	PyObject *waiting;	/* deque: what is parked */
-	struct fid_ep *ep;
-	unsigned long long peer;
-	long long inject_size, unfenced;
-	char direct;		/* whether the provider is called from here; else `_inject` of the subclass */
-} LaneCore;
 
 static PyObject *by_method(LaneCore *self, PyObject *name, const char *bytes, Py_ssize_t size, PyObject *tag)
 {
@@ -126,15 +116,223 @@ static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t
 	return PyBool_FromLong(++self->source->streak > STREAK || self->source->checkpoints);
 }
 
+/* -- posting */
+
+/* Forget what a dict has under a key, if anything. */
+static int forget(PyObject *dict, PyObject *key)
+{
+	if (!PyDict_DelItem(dict, key))
+		return 0;
+	if (!PyErr_ExceptionMatches(PyExc_KeyError))
+		return -1;
+	PyErr_Clear();
+	return 0;
+}
+
+int lane_home(LaneCore *self, Operation *transfer)
+{
+	SourceCore *source = self->source;
+
+	if (forget(source->operations, transfer->slot->address) ||
+	    slots_take_back(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
+		return -1;
+	source->interest--;
+	source->abandoned -= transfer->state == ABANDONED;
+	if (PyList_Size(self->idle))
+		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_tell, NULL));
+	return 0;
+}
+
+/* It was not posted, and will not be. */
+static int give_up(LaneCore *self, Operation *transfer)
+{
+	if (slots_take_back(self->source->slots, (PyObject *) transfer->slot))
+		return -1;
+	REPLACE(transfer->pins, new_ref(Py_None));
+	return operation_let_go(transfer);
+}
+
+/* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
+static int try_post(LaneCore *self, Operation *transfer)
+{
+	SourceCore *source = self->source;
+	PyObject *address = transfer->slot->address, *answer, *type, *error, *traceback;
+	long long rc;
+
+	if (!PyTuple_Check(transfer->post) || PyTuple_Size(transfer->post) != 2) {
+		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
+		return -1;
+	}
+	if (PyDict_SetItem(source->operations, address, (PyObject *) transfer))
+		return -1;
+	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
+	rc = answer ? PyLong_AsLongLong(answer) : 0;
+	Py_XDECREF(answer);
+	if (PyErr_Occurred()) { /* an argument that is no number of C's */
+		PyErr_Fetch(&type, &error, &traceback);
+		if (forget(source->operations, address) || give_up(self, transfer))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
+		return -1;
+	}
+	if (rc == 0) {
+		source->interest++;
+		if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED) ||
+		    source_touch(source))
+			return -1;
+		return 1;
+	}
+	if (forget(source->operations, address))
+		return -1;
+	if (rc == -FI_EAGAIN) {
+		self->refused = 1;
+		return 0;
+	}
+	if (!give_up(self, transfer)) {
+		PyObject *code = PyLong_FromLongLong(rc);
+
+		if (code)
+			drop(PyObject_CallMethodObjArgs((PyObject *) self, name_call_failed, code, transfer->what, NULL));
+		Py_XDECREF(code);
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_SystemError, "a call that failed without an error");
+	}
+	return -1;
+}
+
+static PyObject *LaneCore_try(LaneCore *self, PyObject *transfer)
+{
+	int posted;
+
+	if (!PyObject_TypeCheck(transfer, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no operation");
+		return NULL;
+	}
+	posted = try_post(self, (Operation *) transfer);
+	return posted < 0 ? NULL : PyBool_FromLong(posted);
+}
+
+static PyObject *LaneCore_home(LaneCore *self, PyObject *transfer)
+{
+	if (!PyObject_TypeCheck(transfer, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no operation");
+		return NULL;
+	}
+	if (lane_home(self, (Operation *) transfer))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* The arguments of the call, and behind them the context. */
+static PyObject *with_context(PyObject *function, PyObject *args, Slot *slot)
+{
+	Py_ssize_t count = PyTuple_Size(args), i;
+	PyObject *all = PyTuple_New(count + 1), *post = NULL;
+
+	if (!all)
+		return NULL;
+	for (i = 0; i < count; i++)
+		PyTuple_SetItem(all, i, new_ref(PyTuple_GetItem(args, i)));
+	PyTuple_SetItem(all, count, new_ref(slot->pointer));
+	post = PyTuple_Pack(2, function, all);
+	Py_DECREF(all);
+	return post;
+}
+
+static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", NULL};
+	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *lent = Py_None, *post;
+	Operation *transfer;
+	long long length;
+	int posted = 0;
+	Slot *slot;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OO", names, &what, &function, &PyTuple_Type, &arguments,
+					 &pins, &length, &held, &kind, &lent))
+		return NULL;
+	slot = lent == Py_None ? slots_lend(self->source->slots) : (Slot *) new_ref(lent);
+	held = held ? new_ref(held) : PyTuple_New(0);
+	if (!slot || !held)
+		transfer = NULL;
+	else if (kind == Py_None)
+		transfer = transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, length);
+	else
+		transfer = (Operation *) PyObject_CallFunction(kind, "OOOOLO", what, self, slot, pins, length, held);
+	post = transfer ? with_context(function, arguments, slot) : NULL;
+	Py_XDECREF(held);
+	if (!post) {
+		Py_XDECREF((PyObject *) slot);
+		Py_XDECREF((PyObject *) transfer);
+		return NULL;
+	}
+	Py_DECREF((PyObject *) slot);
+	REPLACE(transfer->post, post);
+	if (!PyObject_Size(self->waiting) && PyDict_Size(self->posted) < self->limit) {
+		if (self->plain_try) {
+			posted = try_post(self, transfer);
+		} else {
+			PyObject *tried = PyObject_CallMethodObjArgs((PyObject *) self, name_try, transfer, NULL);
+
+			posted = tried ? PyObject_IsTrue(tried) : -1;
+			Py_XDECREF(tried);
+		}
+	}
+	if (!posted)
+		posted = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_park, transfer, NULL));
+	if (posted < 0) {
+		Py_DECREF((PyObject *) transfer);
+		return NULL;
+	}
+	return (PyObject *) transfer;
+}
+
+/* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
+static PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
+{
+	Operation *transfer = (Operation *) object;
+
+	if (!PyObject_TypeCheck(object, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no operation");
+		return NULL;
+	}
+	if (transfer->state == POSTED && source_look(self->source))
+		return NULL;
+	if (transfer->state != SETTLED || self->source->streak >= STREAK)
+		Py_RETURN_NONE;
+	self->source->streak++;
+	return operation_result(transfer);
+}
+
+static int is_plain(LaneCore *self, PyObject *name)
+{
+	PyObject *ours = PyObject_GetAttr((PyObject *) LaneCore_Type, name);
+	PyObject *theirs = PyObject_GetAttr((PyObject *) type_of(self), name);
+
+	Py_XDECREF(ours);
+	Py_XDECREF(theirs);
+	return ours && ours == theirs; /* compared, not used */
+}
+
 static int LaneCore_init(LaneCore *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *source, *owner;
+	PyObject *source, *owner, *waiting, *home = PyUnicode_FromString("home");
+	int receives;
 
-	if (!PyArg_ParseTuple(args, "O!O", SourceCore_Type, &source, &owner))
+	if (!home || !PyArg_ParseTuple(args, "O!OOLp", SourceCore_Type, &source, &owner, &waiting, &self->limit, &receives)) {
+		Py_XDECREF(home);
 		return -1;
+	}
+	self->receives = receives;
+	self->plain_home = is_plain(self, home);
+	self->plain_try = is_plain(self, name_try);
+	Py_DECREF(home);
 	REPLACE(self->source, (SourceCore *) new_ref(source));
 	REPLACE(self->owner, new_ref(owner));
-	return 0;
+	REPLACE(self->waiting, new_ref(waiting));
+	REPLACE(self->posted, PyDict_New());
+	REPLACE(self->idle, PyList_New(0));
+	return self->posted && self->idle ? 0 : -1;
 }
 
 static int LaneCore_traverse(LaneCore *self, visitproc visit, void *arg)
@@ -143,6 +341,8 @@ static int LaneCore_traverse(LaneCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->source);
 	Py_VISIT(self->owner);
 	Py_VISIT(self->waiting);
+	Py_VISIT(self->posted);
+	Py_VISIT(self->idle);
 	return 0;
 }
 
@@ -161,6 +361,8 @@ static void LaneCore_dealloc(LaneCore *self)
 	Py_CLEAR(self->source);
 	Py_CLEAR(self->owner);
 	Py_CLEAR(self->waiting);
+	Py_CLEAR(self->posted);
+	Py_CLEAR(self->idle);
 	release(self);
 	Py_DECREF(type);
 }
@@ -185,8 +387,38 @@ static PyMethodDef LaneCore_methods[] = {
 	{"send", (PyCFunction) (void (*)(void)) LaneCore_send, METH_FASTCALL,
 	 "send(data, tag=None): as `inject`, for a task: whether it should let the loop go round now; None: `post` is needed.\n\n"
 	 "Raises as the handle refuses, where it does not admit this thread."},
+	{"submit", (PyCFunction) (void (*)(void)) LaneCore_submit, METH_VARARGS | METH_KEYWORDS,
+	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args, context)\n"
+	 "now, or park it behind those that wait already.\n\n"
+	 "Args:\n    kind: what it is, if no ordinary `Transfer`.\n    slot: one that the caller kept, instead of a fresh one.\n\n"
+	 "Raises:\n    FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and\n"
+	 "        nothing stays pinned or held."},
+	{"settled", (PyCFunction) LaneCore_settled, METH_O,
+	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
+	{"home", (PyCFunction) LaneCore_home, METH_O, "Its completion was read: the slot may be lent again."},
+	{"_try", (PyCFunction) LaneCore_try, METH_O, "Register, then post. False: the provider has no room now."},
 	{"_lead", (PyCFunction) LaneCore_lead, METH_VARARGS,
 	 "The endpoint by address, the peer's fi_addr, bytes that may be injected, and whether that is done here."},
+	{NULL},
+};
+
+static PyObject *LaneCore_get_posted(LaneCore *self, void *unused)
+{
+	return new_ref(self->posted);
+}
+
+static int LaneCore_set_posted(LaneCore *self, PyObject *posted, void *unused)
+{
+	if (!posted || !PyDict_Check(posted)) {
+		PyErr_SetString(PyExc_TypeError, "what is posted is a dict");
+		return -1;
+	}
+	REPLACE(self->posted, new_ref(posted));
+	return 0;
+}
+
+static PyGetSetDef LaneCore_getset[] = {
+	{"posted", (getter) LaneCore_get_posted, (setter) LaneCore_set_posted, "what the provider has; a dict as a set"},
 	{NULL},
 };
 
@@ -194,6 +426,10 @@ static PyMemberDef LaneCore_members[] = {
 	{"source", T_OBJECT_EX, offsetof(LaneCore, source), READONLY},
 	{"owner", T_OBJECT_EX, offsetof(LaneCore, owner), READONLY, "the endpoint's handle"},
 	{"waiting", T_OBJECT_EX, offsetof(LaneCore, waiting), 0, "what is parked"},
+	{"idle", T_OBJECT_EX, offsetof(LaneCore, idle), READONLY, "who waits for nothing to be posted or parked"},
+	{"limit", T_LONGLONG, offsetof(LaneCore, limit), 0, "most operations posted at once"},
+	{"receives", T_BOOL, offsetof(LaneCore, receives), READONLY, "whether the provider reports the length"},
+	{"refused", T_BOOL, offsetof(LaneCore, refused), 0, "the provider said -FI_EAGAIN to the oldest parked operation"},
 	{"peer", T_ULONGLONG, offsetof(LaneCore, peer), READONLY, "the peer's fi_addr"},
 	{"inject_size", T_LONGLONG, offsetof(LaneCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
 	{"unfenced", T_LONGLONG, offsetof(LaneCore, unfenced), 0, "injected since the last fence"},
@@ -207,6 +443,7 @@ static PyType_Slot LaneCore_slots[] = {
 	{Py_tp_traverse, LaneCore_traverse},
 	{Py_tp_clear, LaneCore_clear},
 	{Py_tp_methods, LaneCore_methods},
+	{Py_tp_getset, LaneCore_getset},
 	{Py_tp_members, LaneCore_members},
 	{0, NULL},
 };
@@ -219,8 +456,9 @@ static PyType_Spec LaneCore_spec = {
 int add_lane(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_fence, "_fence"}, {&name_inject, "_inject"}, {&name_inject_failed, "_inject_failed"},
-		{&name_inject_other, "_inject_other"}, {NULL},
+		{&name_call_failed, "_call_failed"}, {&name_fence, "_fence"}, {&name_inject, "_inject"}, {&name_inject_failed, "_inject_failed"},
+		{&name_inject_other, "_inject_other"}, {&name_park, "_park"}, {&name_tell, "_tell"}, {&name_try, "_try"},
+		{NULL},
 	};
 
 	if (intern(names))

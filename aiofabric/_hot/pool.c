@@ -316,18 +316,11 @@ static int PoolBuffer_init(PoolBuffer *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *PoolBuffer_complete(PoolBuffer *self, PyObject *tuple)
 {
-	unsigned long long context, flags, length, buf, data, tag, source = 0;
-	struct fi_cq_tagged_entry entry = {0};
+	struct fi_cq_tagged_entry entry;
 	fi_addr_t from;
+	int sources;
 
-	if (!PyArg_ParseTuple(tuple, "KKKKKK|K", &context, &flags, &length, &buf, &data, &tag, &source))
-		return NULL;
-	from = source;
-	entry.flags = flags;
-	entry.len = length;
-	entry.data = data;
-	entry.tag = tag;
-	if (pool_complete(self, &entry, PyTuple_Size(tuple) > 6 ? &from : NULL))
+	if (entry_parse(tuple, &entry, &from, &sources) || pool_complete(self, &entry, sources ? &from : NULL))
 		return NULL;
 	Py_RETURN_NONE;
 }

@@ -65,6 +65,7 @@ static void window_miss(Window *self)
 		long long doublings = self->streak - NOISE;
 
 		self->skip = doublings < 8 ? 1 << doublings : LONGEST_SKIP;
+		self->length = self->limit;
 	}
 }
 

@@ -13,26 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import move_on_after
 
-from .._ffi import constants
-from .._hot import LaneCore
+from .._hot import LaneCore, Transfer
 from ..errors import check, from_errno
-from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED, Operation
+from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from ..regions import Held
     from .drivers import Waiter
-    from .queue import Entry, ErrorEntry
-    from .slots import Slot
+    from .queue import ErrorEntry
     from .source import Source
 
 _log = logging.getLogger(__name__)
 
 __all__ = ["Lane", "Transfer"]
-
-_EAGAIN = constants.FI_EAGAIN
-Post = tuple["Callable[..., int]", tuple[Any, ...]]
 
 
 class LaneOwner(Protocol):
@@ -47,40 +41,6 @@ class LaneOwner(Protocol):
 _NOBODY: deque[Transfer] = deque()  # shared by all lanes: an empty deque takes 760 bytes, and few lanes ever park
 
 
-class Transfer(Operation):
-    """An operation on a lane: the completion brings it home and settles it."""
-
-    __slots__ = ()
-    owner: Lane
-
-    def complete(self, entry: Entry) -> None:
-        lane = self.owner
-        if lane.receives:
-            self.length = entry[2]
-        self.flags, self.data, self.tag = entry[1], entry[4], entry[5]
-        if len(entry) > 6:
-            self.source = entry[6]
-        lane.home(self)
-        self.settle()
-
-    def fail(self, entry: ErrorEntry) -> None:
-        lane = self.owner
-        error = lane.owner.explain(self, entry)
-        lane.home(self)
-        self.settle(error)
-
-    def consumed(self) -> None:
-        """A peer's write used the receive up (FI_RX_CQ_DATA): post it again, from the same slot."""
-        assert self.post is not None
-        function, args = self.post
-        if not self.owner.owner.native_open:  # what was flushed is read after fi_close; `Lane.end` settles this
-            return
-        if rc := function(*args):
-            error = from_errno(-rc, self.what, peer=self.owner.name)
-            self.owner.home(self)
-            self.settle(error)
-
-
 class Lane(LaneCore):
     """Posted and parked operations of one direction.
 
@@ -93,105 +53,51 @@ class Lane(LaneCore):
         name: whom it leads to, for error texts.
     """
 
-    __slots__ = (
-        "_unparked",
-        "grace",
-        "idle",
-        "in_parked",
-        "limit",
-        "name",
-        "posted",
-        "receives",
-        "refused",
-        "shut",
-    )
+    __slots__ = ("_unparked", "grace", "in_parked", "name", "shut")
 
     def __init__(
         self, source: Source, owner: LaneOwner, limit: int, *, receives: bool, grace: float, name: object = None
     ) -> None:
-        super().__init__(source, owner)
-        self.limit = limit
-        self.receives = receives
+        super().__init__(source, owner, _NOBODY, limit, receives)
         self.grace = grace
         self.name = name
-        self.posted: dict[Transfer, None] = {}
-        self.waiting = _NOBODY
-        self.idle: list[Waiter] = []  # who waits for the lane to be empty
-        self._unparked: list[Waiter] = []  # and who waits for nothing to be parked
+        self._unparked: list[Waiter] = []  # who waits for nothing to be parked
         self.in_parked = False
-        self.refused = False  # the provider said -FI_EAGAIN to the oldest parked operation
         self.shut: Callable[[], BaseException] | None = None  # why nothing may be posted any more
 
-    def submit(
-        self,
-        what: str,
-        function: Callable[..., int],
-        args: tuple[Any, ...],
-        pins: Any,
-        length: int,
-        held: Sequence[Held] = (),
-        *,
-        kind: type[Transfer] | None = None,
-        slot: Slot | None = None,
-    ) -> Transfer:
-        """Post ``function(*args, slot)`` now, or park it behind those that wait already.
+    def _park(self, transfer: Transfer) -> None:
+        """There is no room for it now."""
+        if self.shut is not None:
+            self.source.slots.take_back(transfer.slot)
+            transfer.pins = None
+            transfer.let_go()
+            raise self.shut()
+        transfer.move(PARKED)
+        if not self.waiting:
+            self.waiting = deque()
+        self.waiting.append(transfer)
+        self.source.park(self)
+        if self.refused:
+            self.source.touch()
 
-        Args:
-            kind: what it is, if no ordinary `Transfer`.
-            slot: one that the caller kept, instead of a fresh one.
+    def _call_failed(self, code: int, what: str) -> None:
+        check(code, what, peer=self.name)
 
-        Raises:
-            FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and nothing
-                stays pinned or held.
-        """
-        if slot is None:
-            slot = self.source.slots.lend()
-        transfer = (kind or Transfer)(what, self, slot, pins, length, held)
-        transfer.post = (function, (*args, slot.pointer))
-        if self.waiting or len(self.posted) >= self.limit or not self._try(transfer):
-            if self.shut is not None:
-                self._refused(transfer)
-                raise self.shut()
-            transfer.move(PARKED)
-            if not self.waiting:
-                self.waiting = deque()
-            self.waiting.append(transfer)
-            self.source.park(self)
-            if self.refused:
-                self.source.touch()
-        return transfer
+    def failed(self, transfer: Transfer, entry: ErrorEntry) -> None:
+        """The provider says that it failed."""
+        error = self.owner.explain(transfer, entry)
+        self.home(transfer)
+        transfer.settle(error)
 
-    def _try(self, transfer: Transfer) -> bool:
-        """Register, then post. False: the provider has no room now."""
+    def consumed(self, transfer: Transfer) -> None:
+        """A peer's write used the receive up (FI_RX_CQ_DATA): post it again, from the same slot."""
         assert transfer.post is not None
         function, args = transfer.post
-        source = self.source
-        address = transfer.slot.address
-        source.operations[address] = transfer
-        try:
-            rc = function(*args)
-        except BaseException:  # an argument that is no number of C's
-            del source.operations[address]
-            self._refused(transfer)
-            raise
-        if rc == 0:
-            self.posted[transfer] = None
-            source.interest += 1
-            transfer.move(POSTED)
-            source.touch()
-            return True
-        del source.operations[address]
-        if rc == -_EAGAIN:
-            self.refused = True
-            return False
-        self._refused(transfer)
-        check(rc, transfer.what, peer=self.name)
-        return True
-
-    def _refused(self, transfer: Transfer) -> None:
-        self.source.slots.take_back(transfer.slot)
-        transfer.pins = None
-        transfer.let_go()
+        if not self.owner.native_open:  # what was flushed is read after fi_close; `end` settles this
+            return
+        if rc := function(*args):
+            self.home(transfer)
+            transfer.settle(from_errno(-rc, transfer.what, peer=self.name))
 
     def retry(self) -> int:
         """Post what is parked, oldest first, as far as there is room; return how many found their way."""
@@ -214,25 +120,14 @@ class Lane(LaneCore):
             self._tell()
         return moved
 
-    def home(self, transfer: Transfer) -> None:
-        """Its completion was read: the slot may be lent again."""
-        source = self.source
-        source.operations.pop(transfer.slot.address, None)
-        source.slots.take_back(transfer.slot)
-        source.interest -= 1
-        if transfer.state is ABANDONED:
-            source.abandoned -= 1
-        self.posted.pop(transfer, None)
-        if self.idle:
-            self._tell()
-
     def _tell(self) -> None:
         """Something has left the lane: wake who waited for that."""
         if self.waiting:
             return
         told, self._unparked = self._unparked, []
         if not self.posted:
-            told, self.idle = told + self.idle, []
+            told += self.idle
+            self.idle.clear()
         for waiter in told:
             if not waiter.done():
                 self.source.woke()
@@ -257,19 +152,12 @@ class Lane(LaneCore):
 
     async def outcome(self, transfer: Transfer) -> Transfer:
         """Wait until the operation is settled; raise its error. Cancelling asks the provider and waits a little."""
+        if (answered := self.settled(transfer)) is not None:
+            return answered
         source = self.source
-        if transfer.state is POSTED:
-            source.look()
         try:
             if transfer.state is POSTED or transfer.state is PARKED:
-                waiter = source.driver.create_waiter()
-
-                def wake(_: Operation) -> None:
-                    if not waiter.done():
-                        source.woke()
-                        waiter.set_result(None)
-
-                transfer.notify = wake
+                transfer.notify = waiter = source.driver.create_waiter()
                 source.interest += 1
                 try:
                     source.prepare()
@@ -287,7 +175,7 @@ class Lane(LaneCore):
                 else:
                     await self._cancel(transfer)
             raise
-        return transfer.result()  # type: ignore[return-value]
+        return transfer.result()
 
     def _taken_back(self, transfer: Transfer) -> bool:
         """The caller was interrupted: whether that ends the matter, because the provider has nothing of it."""
@@ -314,8 +202,7 @@ class Lane(LaneCore):
         source.touch()
         try:
             if self.grace and transfer.state is not SETTLED:
-                waiter = source.driver.create_waiter()
-                transfer.notify = lambda _: None if waiter.done() else waiter.set_result(None)
+                transfer.notify = waiter = source.driver.create_waiter()
                 with move_on_after(self.grace, shield=True):
                     await waiter
         finally:  # asyncio's own cancel goes through the shield
@@ -343,8 +230,7 @@ class Lane(LaneCore):
         notify = transfer.notify
         transfer.error = error
         self._abandon(transfer)
-        if notify is not None:
-            notify(transfer)
+        transfer.tell(notify)
 
     def turn_away(self, error: Callable[[], BaseException]) -> None:
         """Settle what is parked: it will not be posted any more."""
@@ -367,8 +253,7 @@ class Lane(LaneCore):
                 transfer.move(CANCELLING)
                 self.owner.cancel(transfer.slot.pointer)
                 self._abandon(transfer)
-            if notify is not None:
-                notify(transfer)
+            transfer.tell(notify)
         self._tell()
 
     def end(self, error: Callable[[], BaseException]) -> None:

@@ -36,8 +36,7 @@ class Settling(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
     def __init__(self, driver: Driver, queue: Queue | None, looking: Looking, *, polls: bool, looks: bool) -> None:
-        super().__init__(driver, queue, Readers(driver), deque(), looking, polls=polls, looks=looks)
-        self.slots = Slots()
+        super().__init__(driver, queue, Readers(driver), deque(), looking, Slots(), polls=polls, looks=looks)
         self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
         self._told = False  # that nobody was
         self.introduce: Callable[[bytes], int] | None = None  # the number of a sender that had none (FI_SOURCE_ERR)

@@ -8,10 +8,10 @@ its queue is closed, because a late completion for the old operation would other
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
-from .._ffi import ffi
+from .._ffi import address_of, ffi
+from .._hot import Slot, SlotsCore
 
 __all__ = ["Slot", "Slots"]
 
@@ -19,38 +19,15 @@ _BLOCK = 128
 _SIZE = 64  # sizeof(struct fi_context2), asserted in libfabric.src.c
 
 
-class Slot:
-    """One lendable fi_context: the pointer that is posted and the address that comes back."""
-
-    __slots__ = ("address", "pointer")
-
-    def __init__(self, pointer: Any, address: int) -> None:
-        self.pointer = pointer
-        self.address = address
-
-
-class Slots:
+class Slots(SlotsCore):
     """The shelf of one queue. Blocks are never freed before the shelf is, so addresses stay valid."""
 
-    __slots__ = ("_blocks", "_shelf", "lent", "quarantined")
+    __slots__ = ("_blocks", "quarantined")
 
     def __init__(self) -> None:
+        super().__init__()
         self._blocks: list[Any] = []
-        self._shelf: deque[Slot] = deque()
-        self.lent = 0
         self.quarantined = 0
-
-    def lend(self) -> Slot:
-        """Lend the slot that has been home the longest."""
-        if not self._shelf:
-            self._grow()
-        self.lent += 1
-        return self._shelf.popleft()
-
-    def take_back(self, slot: Slot) -> None:
-        """The completion was read, or the operation was never posted: the slot is home."""
-        self.lent -= 1
-        self._shelf.append(slot)
 
     def keep(self, slot: Slot) -> None:
         """It came home just now, but its address still means something to the provider: lend it once more."""
@@ -65,7 +42,6 @@ class Slots:
     def _grow(self) -> None:
         block = ffi.new("struct fi_context2[]", _BLOCK)
         self._blocks.append(block)
-        base = int(ffi.cast("uintptr_t", block))
-        self._shelf.extend(
-            Slot(ffi.cast("void *", address), address) for address in range(base, base + _BLOCK * _SIZE, _SIZE)
-        )
+        base = address_of(block)
+        for address in range(base, base + _BLOCK * _SIZE, _SIZE):
+            self._shelf.append(Slot(ffi.cast("void *", address), address))

@@ -22,8 +22,11 @@ class Source(Turning):
 
     async def checkpoint(self) -> None:
         """Let the loop go round, and any cancellation come in; a turn on the way does not linger meanwhile."""
-        self._hurried = True
-        await self.driver.checkpoint()
+        self._breathing += 1
+        try:
+            await self.driver.checkpoint()
+        finally:
+            self._breathing -= 1
 
     def wake(self) -> None:
         """Somebody says that there is something to look for, though no descriptor does."""
@@ -41,12 +44,15 @@ class Source(Turning):
 
     async def breathe(self) -> None:
         """Let the loop go round once; a turn on the way does not linger meanwhile."""
-        self._hurried = True
         # What a look has found leaves the descriptor readable: reset here for 1.5 us, it does not wake us for nothing,
         # which takes 20, and makes the peer's look end too early.
         if not self.armed and self._at_rest_when_quiet and self._quiet():
             self.armed = True
-        await self.driver.breathe()
+        self._breathing += 1
+        try:
+            await self.driver.breathe()
+        finally:
+            self._breathing -= 1
         self.breathed()
 
     def statistics(self) -> SourceStatistics:

@@ -60,7 +60,6 @@ class Turning(Settling):
         polls, looks = waiting is Waiting.POLL, waiting is not Waiting.FD
         looking = Looking(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
         super().__init__(driver, queue, looking, polls=polls, looks=looks)
-        self.abandoned = 0
         self.starved: Callable[[], bool] | None = None  # whether what wakes us may be there to stay; None: never
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
@@ -142,7 +141,8 @@ class Turning(Settling):
     def _turn(self) -> None:
         self._turns += 1
         self.breathed()
-        linger, self._hurried = self.looking.deadline and not self._hurried, False
+        linger = self.looking.deadline and not (self._hurried or self._breathing)
+        self._hurried = False
         moved = self._look_once() if linger else self._drain()
         self._crowd = self.wakes > 1
         if self._events_due:

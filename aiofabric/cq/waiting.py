@@ -6,6 +6,9 @@ while the peer has a core of its own; so a queue has a `Window` that grows while
 shrinks to nothing while they do not, as a hypervisor's halt polling does. The first share of the window is spent
 inside the awaiting call (no loop iteration at all when the answer comes in time), the rest in turns, one share in
 each, so that other callbacks run in between. Idle costs nothing: after one window in vain the queue is armed.
+
+Whatever the strategy, who is about to wait offers its core once, while that is answered (_hot/queue.c): a peer on the
+same core replies meanwhile, and neither sleeps.
 """
 
 from __future__ import annotations
@@ -23,6 +26,6 @@ class Waiting(Enum):
     ADAPTIVE = "adaptive"
     """Look for a learned time, then sleep on the descriptor. The default where the provider has one."""
     FD = "fd"
-    """Sleep on the descriptor at once."""
+    """Sleep on the descriptor, without looking for longer than an offer of the core takes."""
     POLL = "poll"
     """Look, with a growing delay; then sleep on the descriptor where there is one. The providers without have this."""

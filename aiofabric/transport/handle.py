@@ -56,8 +56,9 @@ class EndpointHandle(MemoryHome):
     """
 
     __slots__ = (
-        "_native", "admits", "checkpoint", "gone", "info", "inject_size", "known", "max_size", "on_release", "orphans",
-        "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx", "source", "spills", "tx",
+        "_native", "admits", "checkpoint", "cuts_off", "gone", "info", "inject_size", "known", "max_size", "on_release",
+        "orphans", "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx", "source", "spills",
+        "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -92,6 +93,7 @@ class EndpointHandle(MemoryHome):
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
+        self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
         self.spills = False  # receives have room behind them for what is too long
         self.admits = 0
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone

@@ -57,7 +57,6 @@ class Sends(Resource):
         handle = self._handle
         route = handle.tx
         if to is not None or route is None:
-            handle.check_usable("fi_send")
             route = handle.route_to(to)
         if handle.checkpoint is not None:
             await handle.checkpoint()
@@ -69,7 +68,9 @@ class Sends(Resource):
                 return
         else:
             handle.check_usable("fi_send")
-        await route.outcome(route.post(data, None, remote_data, int(flags)))
+        transfer = route.post(data, None, remote_data, int(flags))
+        if route.settled(transfer) is None:
+            await route.outcome(transfer)
 
     def batch(self, *, to: Peer | None = None) -> Batch:
         """Many sends, one wait: ``async with ep.batch() as batch``; see `Batch`.

@@ -20,8 +20,9 @@ from .leftovers import Leftover
 from .spill import roomy, spilt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+    from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..regions import Held
     from .handle import EndpointHandle
@@ -190,60 +191,75 @@ class Receives(Resource):
         length: int = got.length
         return length
 
-    async def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Any:
+    def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Coroutine[Any, Any, Any]:
         """Receive into ``pins``: the settled transfer, or a message that an earlier, cancelled receive got.
 
         ``where`` is the source, and for tagged messages the tag and what of it to ignore. With ``private`` nobody
         else looks at ``pins``: a receive may be left behind there, and the answer is always the message.
         """
+        return self._receive_into(pins, where, private)
+
+    async def _receive_into(self, pins: Any, where: tuple[int, ...], private: bool) -> Any:
         handle = self._handle
         if handle.checkpoint is not None:
             await handle.checkpoint()
         while True:
             self._check_receivable()
-            for leftover in self._stash:
-                if leftover.fits(where):
-                    if len(leftover.message) > len(pins):
-                        raise truncated(len(leftover.message), len(pins))
-                    self._stash.remove(leftover)
-                    return leftover.message
+            if self._stash and (kept := self._leftover_for(pins, where)) is not None:
+                return kept
             if handle.gone is not None:
                 raise handle.gone()
-            what = "fi_recv" if len(where) == 1 else "fi_trecv"
-            held: Sequence[Held]
-            pinned = pins
-            if handle.spills:
-                what += "v"
-                iov, descriptors, count, held = roomy(handle, pins)
-                pinned = pins, iov
-                args = (handle.fid, iov, descriptors, count, *where)
-            elif isinstance(pins, Pieces):
-                what += "v"
-                descriptors, held = lend_all(handle, pins.pins, Access.RECV)
-                args = (handle.fid, pins.iov, descriptors, len(pins.pins), *where)
-            else:
-                descriptor, held = lend(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
-                args = (handle.fid, pins, len(pins), descriptor, *where)
-            function = getattr(lib, what)
-            transfer = handle.rx.submit(what, function, args, pinned, len(pins), held)
-            transfer.orphaned = partial(self._keep, pins, len(where) > 1)
+            transfer = self._post_receive(handle, pins, where)
             if private:
                 handle.private[transfer] = None
             try:
-                await handle.rx.outcome(transfer)
+                if handle.rx.settled(transfer) is None:
+                    await handle.rx.outcome(transfer)
             except Refill:
                 if transfer.state is State.ABANDONED:
                     pins = pin(bytearray(len(pins)), writable=True)
                 continue
             finally:
-                handle.refills.pop(transfer, None)
-                handle.private.pop(transfer, None)
+                if private:
+                    handle.private.pop(transfer, None)
+                if handle.refills:
+                    handle.refills.pop(transfer, None)
             if transfer.length > len(pins):
-                raise spilt(what, transfer.length, len(pins), self._source_of(transfer.source))
+                raise spilt(transfer.what, transfer.length, len(pins), self._source_of(transfer.source))
             # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
             if len(where) == 1 or not (transfer.tag ^ where[1]) & ~where[2]:
                 return self._annotated(contents(pins, transfer.length), transfer) if private else transfer
             self._keep(pins, True, transfer)
+
+    def _leftover_for(self, pins: Any, where: tuple[int, ...]) -> Message | None:
+        """What a cancelled receive got, if this one asks for it."""
+        for leftover in self._stash:
+            if leftover.fits(where):
+                if len(leftover.message) > len(pins):
+                    raise truncated(len(leftover.message), len(pins))
+                self._stash.remove(leftover)
+                return leftover.message
+        return None
+
+    def _post_receive(self, handle: EndpointHandle, pins: Any, where: tuple[int, ...]) -> Transfer:
+        what = "fi_recv" if len(where) == 1 else "fi_trecv"
+        held: Sequence[Held]
+        pinned = pins
+        if handle.spills:
+            what += "v"
+            iov, descriptors, count, held = roomy(handle, pins)
+            pinned = pins, iov
+            args = (handle.fid, iov, descriptors, count, *where)
+        elif isinstance(pins, Pieces):
+            what += "v"
+            descriptors, held = lend_all(handle, pins.pins, Access.RECV)
+            args = (handle.fid, pins.iov, descriptors, len(pins.pins), *where)
+        else:
+            descriptor, held = lend(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
+            args = (handle.fid, pins, len(pins), descriptor, *where)
+        transfer = handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), held)
+        transfer.orphaned = partial(self._keep, pins, len(where) > 1)
+        return transfer
 
     def _room(self, buffer: Any) -> Any:
         """Where a message is to go, pinned."""

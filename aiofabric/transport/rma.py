@@ -131,5 +131,7 @@ class Rma(Resource):
             route.check_data(remote_data)
         elif size == 0:
             return 0
-        await route.outcome(route.post_rma(what, pins, remote, remote_data, flags))
+        transfer = route.post_rma(what, pins, remote, remote_data, flags)
+        if route.settled(transfer) is None:
+            await route.outcome(transfer)
         return size

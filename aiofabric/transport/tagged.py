@@ -55,8 +55,6 @@ class TaggedSends(Endpoint, Sends):
         Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tsendmsg, fi_tinject).
         """
         handle = self._handle
-        if handle.admits != get_ident():
-            raise handle.refuse("fi_tsend")
         route = handle.tx
         if to is not None or route is None:
             route = handle.route_to(to)
@@ -64,11 +62,17 @@ class TaggedSends(Endpoint, Sends):
             raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        if remote_data is None and flags is NO_FLAGS and route.inject(data, tag):
-            if handle.checkpoint is not None or handle.source.breathless:
-                await handle.source.breathe()
-            return
-        await route.outcome(route.post(data, tag, remote_data, int(flags)))
+        if remote_data is None and flags is NO_FLAGS:
+            breathless = route.send(data, tag)
+            if breathless is not None:
+                if breathless:
+                    await handle.source.breathe()
+                return
+        else:
+            handle.check_usable("fi_tsend")
+        transfer = route.post(data, tag, remote_data, int(flags))
+        if route.settled(transfer) is None:
+            await route.outcome(transfer)
 
 
 class TaggedReceives(Endpoint, Receives):

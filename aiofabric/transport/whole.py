@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..features import Quirk
 from ..flags import EndpointType
 from ..memory import pin
 from .inbox import truncated
@@ -16,6 +15,8 @@ from .pool import Pool
 from .receives import Receives
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from .handle import EndpointHandle
 
 __all__ = ["Whole", "WholePool"]
@@ -26,10 +27,13 @@ class Whole(Receives):
 
     __slots__ = ()
 
-    async def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Any:
+    def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Coroutine[Any, Any, Any]:
+        # No coroutine around the other: on shm that would be 0.2 us of the 4 that a receive takes.
+        receive = self._receive_whole if self._handle.cuts_off else super()._receive
+        return receive(pins, where, private=private)
+
+    async def _receive_whole(self, pins: Any, where: tuple[int, ...], *, private: bool) -> Any:
         handle = self._handle
-        if Quirk.TRUNCATES_SILENTLY not in handle.known:
-            return await super()._receive(pins, where, private=private)
         limit = len(pins)
         datagrams = handle.info.ep_attr.type == EndpointType.DGRAM
         room = pin(bytearray(handle.max_size if datagrams else limit + 1), writable=True)

@@ -116,9 +116,9 @@ class Scripted:
         self._fid = (ctypes.c_void_p * 4)(0, 0, 0, ctypes.addressof(self._ops))  # struct fid, and the pointer to it
         self._queue = NativeQueue(ctypes.addressof(self._fid), 0, False)
 
-    def look(self) -> int:
+    def look(self, *, offering: bool = False) -> int:
         """How many it found, or the error."""
-        got = self._queue.read()
+        got = self._queue.read(0, offering)
         return len(got) if isinstance(got, list) else got
 
 
@@ -158,3 +158,26 @@ def test_looks_that_always_take_long_move_nothing() -> None:
     for _ in range(100):
         queue.look()
     assert queue.reads < 150
+
+
+@pytest.mark.once
+def test_the_core_is_offered_while_that_is_answered() -> None:
+    def read() -> int:
+        return 1 if queue.reads % 2 == 0 else -C.FI_EAGAIN
+
+    queue = Scripted(read)
+    found = 0
+    while queue.reads < 2000 and found < 100:  # it is not offered for a while when somebody else took it
+        if queue.look(offering=True) == 1:
+            found += 1
+        else:
+            queue.reads += queue.reads % 2
+    assert found == 100
+
+
+@pytest.mark.once
+def test_the_core_is_offered_rarely_where_nobody_answers() -> None:
+    queue = Scripted(lambda: int(-C.FI_EAGAIN))
+    for _ in range(1000):
+        queue.look(offering=True)
+    assert 1000 < queue.reads < 1030  # an offer is a read more

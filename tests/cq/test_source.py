@@ -1,6 +1,7 @@
 """Turns: what they settle, in which order, when they sleep and when they come back. Nothing is transferred."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -449,4 +450,69 @@ def test_woken_for_nothing_while_a_turn_is_on_its_way_it_asks_to_be_woken_again(
     endpoint.driver.settle_down()
     assert endpoint.source.armed
     assert len(asked) == 2
+    endpoint.close()
+
+
+# -- trio, where each await is an iteration
+
+
+@pytest.fixture
+def on_trio() -> Iterator[Endpoint]:
+    driver = ManualDriver()
+    driver.demand = lambda _: None
+    driver.checkpoint_if_cancelled = driver.checkpoint
+    it = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE))
+    driver.settle_down(10_000)
+    yield it
+    it.close()
+
+
+def _look_that_finds(endpoint: Endpoint) -> int:
+    """A turn is on its way after it; return how often the queue was read."""
+    endpoint.queue.complete(endpoint.submit().slot.address)
+    endpoint.source.breathed()
+    endpoint.source.look()
+    return endpoint.queue.reads
+
+
+def test_turn_waits_for_a_task_that_only_lets_the_loop_go_round(on_trio: Endpoint) -> None:
+    """It looks next, or waits and arms: a turn before that would read in vain, and arm what wakes us for nothing."""
+    reads = _look_that_finds(on_trio)
+    caller = Caller(on_trio.driver, on_trio.source.breathe())
+    while not caller.done:
+        on_trio.driver.iterate()
+    assert on_trio.queue.reads == reads
+    assert not on_trio.source.armed
+    on_trio.driver.settle_down(10_000)  # it did neither: the turn is still on its way
+    assert on_trio.source.armed
+
+
+def test_turn_does_not_wait_for_ever(on_trio: Endpoint) -> None:
+    _look_that_finds(on_trio)
+    for _ in range(4):
+        caller = Caller(on_trio.driver, on_trio.source.breathe())
+        while not caller.done:
+            on_trio.driver.iterate()
+    assert on_trio.source.armed
+
+
+def test_breath_beside_which_no_turn_was_leaves_the_next_wait_its_look() -> None:
+    driver = ManualDriver()
+    driver.demand = lambda _: None
+    driver.checkpoint_if_cancelled = driver.checkpoint
+    endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=1e6))
+    windows: list[int] = []
+    read = endpoint.queue.read
+
+    def noted(window: int = 0) -> Any:
+        windows.append(window)
+        return read(window)
+
+    caller = Caller(driver, endpoint.source.breathe())
+    driver.settle_down()
+    assert caller.done
+    endpoint.queue.read = noted  # type: ignore[method-assign]
+    endpoint.source.prepare()
+    driver.iterate()
+    assert windows[0] > 0
     endpoint.close()

@@ -35,6 +35,17 @@ def test_slow_answers_end_in_next_to_nothing() -> None:
     assert cost(window, 1000, quick=False) / 1000 < LIMIT / 50
 
 
+def test_what_is_tried_after_waits_were_left_out_is_a_full_window() -> None:
+    """A shorter one would miss the first quick answer: the peer, too, has just been woken."""
+    window = Window(LIMIT)
+    cost(window, 3, quick=False)
+    for _ in range(6):
+        while not (length := window.open()):
+            pass
+        assert length == LIMIT
+        window.miss()
+
+
 def test_pattern_that_turns_quick_is_found_again() -> None:
     window = Window(LIMIT)
     cost(window, 1000, quick=False)

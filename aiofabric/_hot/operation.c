@@ -1,0 +1,430 @@
+/* Operation and Transfer: slot, waiter and pins of what is posted.  cq/operation.py has the states and what they mean. */
+#include "hot.h"
+
+PyTypeObject *Operation_Type, *Transfer_Type;
+
+static PyObject *name_consumed, *name_done, *name_failed, *name_home, *name_set_result, *name_settle, *name_unuse;
+
+/* What cq/operation.py teaches: the states in the order of `enum state`, and which moves of each are possible. */
+static PyObject *states[STATES], *impossible;
+static unsigned moves[STATES];
+
+static PyObject *learn_states(PyObject *module, PyObject *args)
+{
+	PyObject *all, *table, *call;
+	int i, j;
+
+	if (!PyArg_ParseTuple(args, "O!O!O", &PyTuple_Type, &all, &PyDict_Type, &table, &call))
+		return NULL;
+	if (PyTuple_Size(all) != STATES) {
+		PyErr_SetString(PyExc_ValueError, "an operation has six states");
+		return NULL;
+	}
+	for (i = 0; i < STATES; i++) {
+		PyObject *state = PyTuple_GetItem(all, i), *possible = PyDict_GetItemWithError(table, state);
+
+		if (!possible) {
+			if (!PyErr_Occurred())
+				PyErr_SetObject(PyExc_KeyError, state);
+			return NULL;
+		}
+		moves[i] = 0;
+		for (j = 0; j < STATES; j++) {
+			int has = PySequence_Contains(possible, PyTuple_GetItem(all, j));
+
+			if (has < 0)
+				return NULL;
+			moves[i] |= (unsigned) has << j;
+		}
+		REPLACE(states[i], new_ref(state));
+	}
+	REPLACE(impossible, new_ref(call));
+	Py_RETURN_NONE;
+}
+
+int operation_move(Operation *self, enum state state)
+{
+	if (moves[(int) self->state] & 1u << state) {
+		self->state = state;
+		return 0;
+	}
+	drop(PyObject_CallFunctionObjArgs(impossible, self->what, states[(int) self->state], states[state], NULL));
+	return -1;
+}
+
+int operation_let_go(Operation *self)
+{
+	PyObject *held = self->held;
+	Py_ssize_t count = PyObject_Size(held), i;
+	int rc = 0;
+
+	if (count <= 0)
+		return count < 0 ? -1 : 0;
+	self->held = PyTuple_New(0);
+	for (i = 0; !rc && i < count; i++) {
+		PyObject *each = PySequence_GetItem(held, i);
+
+		rc = each ? drop(PyObject_CallMethodObjArgs(each, name_unuse, NULL)) : -1;
+		Py_XDECREF(each);
+	}
+	Py_DECREF(held);
+	return rc || !self->held ? -1 : 0;
+}
+
+/* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
+static int tell(Operation *self, PyObject *notify)
+{
+	PyObject *done;
+	int is;
+
+	if (PyCallable_Check(notify))
+		return drop(PyObject_CallFunctionObjArgs(notify, self, NULL));
+	done = PyObject_CallMethodObjArgs(notify, name_done, NULL);
+	is = done ? PyObject_IsTrue(done) : -1;
+	Py_XDECREF(done);
+	if (is)
+		return is < 0 ? -1 : 0;
+	if (PyObject_TypeCheck(self->owner, LaneCore_Type))
+		((LaneCore *) self->owner)->source->wakes++;
+	return drop(PyObject_CallMethodObjArgs(notify, name_set_result, Py_None, NULL));
+}
+
+int operation_settle(Operation *self, PyObject *error)
+{
+	int left = self->state == CANCELLING || self->state == ABANDONED, rc;
+	PyObject *notify;
+
+	if (operation_move(self, SETTLED))
+		return -1;
+	if (error && self->error == Py_None) /* the caller may have been answered before the provider did */
+		REPLACE(self->error, new_ref(error));
+	REPLACE(self->post, new_ref(Py_None));
+	if (left && !error && self->orphaned != Py_None &&
+	    drop(PyObject_CallFunctionObjArgs(self->orphaned, self, NULL)))
+		return -1;
+	REPLACE(self->pins, new_ref(Py_None));
+	if (operation_let_go(self))
+		return -1;
+	notify = self->notify;
+	if (notify == Py_None)
+		return 0;
+	self->notify = new_ref(Py_None);
+	rc = tell(self, notify);
+	Py_DECREF(notify);
+	return rc;
+}
+
+static int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,
+			  PyObject *held, long long length)
+{
+	if (!impossible || !Py_IS_TYPE(slot, Slot_Type)) {
+		PyErr_SetString(PyExc_TypeError, "an operation needs a slot, and states");
+		return -1;
+	}
+	REPLACE(self->what, new_ref(what));
+	REPLACE(self->owner, new_ref(owner));
+	REPLACE(self->slot, (Slot *) new_ref(slot));
+	REPLACE(self->pins, new_ref(pins));
+	REPLACE(self->held, new_ref(held));
+	REPLACE(self->error, new_ref(Py_None));
+	REPLACE(self->notify, new_ref(Py_None));
+	REPLACE(self->orphaned, new_ref(Py_None));
+	REPLACE(self->post, new_ref(Py_None));
+	REPLACE(self->source, new_ref(Py_None));
+	self->length = length;
+	self->state = NEW;
+	return 0;
+}
+
+Operation *transfer_new(PyObject *what, PyObject *lane, PyObject *slot, PyObject *pins, PyObject *held, long long length)
+{
+	allocfunc alloc = PyType_GetSlot(Transfer_Type, Py_tp_alloc);
+	PyObject *self = alloc(Transfer_Type, 0);
+
+	if (self && operation_fill((Operation *) self, what, lane, slot, pins, held, length))
+		Py_CLEAR(self);
+	return (Operation *) self;
+}
+
+static int Operation_init(Operation *self, PyObject *args, PyObject *kwargs)
+{
+	PyObject *what, *owner, *slot, *pins, *held = NULL, *none;
+	long long length;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "OOOOL|O", &what, &owner, &slot, &pins, &length, &held))
+		return -1;
+	none = held ? new_ref(held) : PyTuple_New(0);
+	rc = none ? operation_fill(self, what, owner, slot, pins, none, length) : -1;
+	Py_XDECREF(none);
+	return rc;
+}
+
+static PyObject *Operation_move(Operation *self, PyObject *state)
+{
+	int i;
+
+	for (i = 0; i < STATES; i++)
+		if (states[i] == state) {
+			if (operation_move(self, i))
+				return NULL;
+			Py_RETURN_NONE;
+		}
+	PyErr_SetObject(PyExc_TypeError, state);
+	return NULL;
+}
+
+static PyObject *Operation_get_state(Operation *self, void *unused)
+{
+	return new_ref(states[(int) self->state]);
+}
+
+static int Operation_set_state(Operation *self, PyObject *state, void *unused)
+{
+	int i;
+
+	for (i = 0; i < STATES; i++)
+		if (states[i] == state) {
+			self->state = i;
+			return 0;
+		}
+	PyErr_SetString(PyExc_TypeError, "no state of an operation");
+	return -1;
+}
+
+static PyObject *Operation_settle(Operation *self, PyObject *args)
+{
+	PyObject *error = Py_None;
+
+	if (!PyArg_ParseTuple(args, "|O", &error) || operation_settle(self, error == Py_None ? NULL : error))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *Operation_tell(Operation *self, PyObject *notify)
+{
+	if (notify != Py_None && tell(self, notify))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *Operation_let_go(Operation *self, PyObject *unused)
+{
+	if (operation_let_go(self))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *operation_result(Operation *self)
+{
+	if (self->error == Py_None)
+		return new_ref(self);
+	PyErr_SetObject((PyObject *) type_of(self->error), self->error);
+	return NULL;
+}
+
+static PyObject *Operation_result(Operation *self, PyObject *unused)
+{
+	return operation_result(self);
+}
+
+static int Operation_traverse(Operation *self, visitproc visit, void *arg)
+{
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->what);
+	Py_VISIT(self->owner);
+	Py_VISIT(self->pins);
+	Py_VISIT(self->held);
+	Py_VISIT(self->error);
+	Py_VISIT(self->notify);
+	Py_VISIT(self->orphaned);
+	Py_VISIT(self->post);
+	Py_VISIT(self->source);
+	return 0;
+}
+
+static int Operation_clear(Operation *self)
+{
+	REPLACE(self->error, new_ref(Py_None));
+	REPLACE(self->notify, new_ref(Py_None));
+	REPLACE(self->orphaned, new_ref(Py_None));
+	REPLACE(self->post, new_ref(Py_None));
+	REPLACE(self->pins, new_ref(Py_None));
+	return 0;
+}
+
+static void Operation_dealloc(Operation *self)
+{
+	PyTypeObject *type = type_of(self);
+	freefunc release = PyType_GetSlot(type, Py_tp_free);
+
+	PyObject_GC_UnTrack(self);
+	Py_CLEAR(self->what);
+	Py_CLEAR(self->owner);
+	Py_CLEAR(self->slot);
+	Py_CLEAR(self->pins);
+	Py_CLEAR(self->held);
+	Py_CLEAR(self->error);
+	Py_CLEAR(self->notify);
+	Py_CLEAR(self->orphaned);
+	Py_CLEAR(self->post);
+	Py_CLEAR(self->source);
+	release(self);
+	Py_DECREF(type);
+}
+
+static PyMethodDef Operation_methods[] = {
+	{"move", (PyCFunction) Operation_move, METH_O, "Change state; an impossible move is a defect of ours and says so."},
+	{"settle", (PyCFunction) Operation_settle, METH_VARARGS,
+	 "settle(error=None): give the operation its answer: drop the pins, then tell whoever waits."},
+	{"tell", (PyCFunction) Operation_tell, METH_O, "Call what was `notify`, or wake it; None is nobody."},
+	{"let_go", (PyCFunction) Operation_let_go, METH_NOARGS,
+	 "The provider has nothing of the operation any more: give back what it held."},
+	{"result", (PyCFunction) Operation_result, METH_NOARGS, "The settled operation itself, or its error raised."},
+	{NULL},
+};
+
+static PyGetSetDef Operation_getset[] = {
+	{"state", (getter) Operation_get_state, (setter) Operation_set_state, "a `State`"},
+	{NULL},
+};
+
+static PyMemberDef Operation_members[] = {
+	{"what", T_OBJECT_EX, offsetof(Operation, what), READONLY, "the call of libfabric's, for error texts"},
+	{"owner", T_OBJECT_EX, offsetof(Operation, owner)},
+	{"slot", T_OBJECT_EX, offsetof(Operation, slot), READONLY},
+	{"pins", T_OBJECT_EX, offsetof(Operation, pins), 0, "keeps buffers exported"},
+	{"held", T_OBJECT_EX, offsetof(Operation, held), 0, "the registrations that its descriptors and keys are of"},
+	{"error", T_OBJECT_EX, offsetof(Operation, error)},
+	{"notify", T_OBJECT_EX, offsetof(Operation, notify), 0, "called once, when it is settled; or a waiter"},
+	{"orphaned", T_OBJECT_EX, offsetof(Operation, orphaned), 0, "called instead when the caller has left"},
+	{"post", T_OBJECT_EX, offsetof(Operation, post), 0, "function and arguments, until it is settled"},
+	{"source", T_OBJECT_EX, offsetof(Operation, source), 0, "the fi_addr of the sender, where that is read"},
+	{"length", T_LONGLONG, offsetof(Operation, length), 0,
+	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
+	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
+	{"data", T_ULONGLONG, offsetof(Operation, data)},
+	{"tag", T_ULONGLONG, offsetof(Operation, tag)},
+	{NULL},
+};
+
+static PyType_Slot Operation_slots[] = {
+	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\nOperation(what, owner, slot, pins, length, held=())"},
+	{Py_tp_init, Operation_init},
+	{Py_tp_dealloc, Operation_dealloc},
+	{Py_tp_traverse, Operation_traverse},
+	{Py_tp_clear, Operation_clear},
+	{Py_tp_methods, Operation_methods},
+	{Py_tp_getset, Operation_getset},
+	{Py_tp_members, Operation_members},
+	{0, NULL},
+};
+
+static PyType_Spec Operation_spec = {
+	"aiofabric._hot.Operation", sizeof(Operation), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Operation_slots,
+};
+
+/* -- Transfer */
+
+static LaneCore *lane_of(Operation *self)
+{
+	if (PyObject_TypeCheck(self->owner, LaneCore_Type))
+		return (LaneCore *) self->owner;
+	PyErr_SetString(PyExc_TypeError, "a transfer belongs to a lane");
+	return NULL;
+}
+
+int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
+{
+	LaneCore *lane = lane_of(self);
+	int rc;
+
+	if (!lane)
+		return -1;
+	if (lane->receives)
+		self->length = entry->len;
+	self->flags = entry->flags;
+	self->data = entry->data;
+	self->tag = entry->tag;
+	if (from) {
+		PyObject *source = PyLong_FromUnsignedLongLong(*from);
+
+		if (!source)
+			return -1;
+		REPLACE(self->source, source);
+	}
+	Py_INCREF((PyObject *) lane);
+	if (lane->plain_home)
+		rc = lane_home(lane, self);
+	else
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) lane, name_home, self, NULL));
+	Py_DECREF((PyObject *) lane);
+	if (rc)
+		return -1;
+	if (Py_IS_TYPE((PyObject *) self, Transfer_Type))
+		return operation_settle(self, NULL);
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_settle, NULL));
+}
+
+static PyObject *Transfer_complete(Operation *self, PyObject *tuple)
+{
+	struct fi_cq_tagged_entry entry;
+	fi_addr_t from;
+	int sources;
+
+	if (entry_parse(tuple, &entry, &from, &sources) || transfer_complete(self, &entry, sources ? &from : NULL))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *Transfer_fail(Operation *self, PyObject *entry)
+{
+	return PyObject_CallMethodObjArgs(self->owner, name_failed, self, entry, NULL);
+}
+
+static PyObject *Transfer_consumed(Operation *self, PyObject *unused)
+{
+	return PyObject_CallMethodObjArgs(self->owner, name_consumed, self, NULL);
+}
+
+static PyMethodDef Transfer_methods[] = {
+	{"complete", (PyCFunction) Transfer_complete, METH_O, "It succeeded: home, and settled."},
+	{"fail", (PyCFunction) Transfer_fail, METH_O, "It failed; see `Lane.failed`."},
+	{"consumed", (PyCFunction) Transfer_consumed, METH_NOARGS, "A peer's write used it up; see `Lane.consumed`."},
+	{NULL},
+};
+
+static PyType_Slot Transfer_slots[] = {
+	{Py_tp_doc, "An operation on a lane: the completion brings it home and settles it."},
+	{Py_tp_traverse, Operation_traverse},
+	{Py_tp_clear, Operation_clear},
+	{Py_tp_dealloc, Operation_dealloc},
+	{Py_tp_methods, Transfer_methods},
+	{0, NULL},
+};
+
+static PyType_Spec Transfer_spec = {
+	"aiofabric._hot.Transfer", sizeof(Operation), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Transfer_slots,
+};
+
+static PyMethodDef functions[] = {
+	{"learn_states", learn_states, METH_VARARGS,
+	 "learn_states(states, moves, impossible): what operations may do; `impossible(what, old, new)` raises."},
+	{NULL},
+};
+
+int add_operation(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_consumed, "consumed"}, {&name_done, "done"}, {&name_failed, "failed"}, {&name_home, "home"},
+		{&name_set_result, "set_result"}, {&name_settle, "settle"}, {&name_unuse, "unuse"}, {NULL},
+	};
+
+	if (intern(names) || PyModule_AddFunctions(module, functions))
+		return -1;
+	if (add_type(module, &Operation_spec, NULL, &Operation_Type))
+		return -1;
+	return add_type(module, &Transfer_spec, (PyObject *) Operation_Type, &Transfer_Type);
+}
