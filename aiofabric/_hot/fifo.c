@@ -141,14 +141,10 @@ static int Fifo_traverse(Fifo *self, visitproc visit, void *arg)
 
 static void Fifo_dealloc(Fifo *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Fifo_clear(self);
 	PyMem_Free(self->items);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef Fifo_methods[] = {

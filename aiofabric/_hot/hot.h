@@ -143,6 +143,10 @@ typedef struct {
 
 extern PyTypeObject *SourceCore_Type;
 
+/* settling.c: settle what has finished; how many completions were read, or -1.  `offering`: the core first. */
+long long source_drain(SourceCore *self, long long window, int offering);
+/* Have an exception told by a method of the source's, and go on; Ctrl-C and the like go on by themselves: -1. */
+int source_tell(SourceCore *self, PyObject *name);
 int source_touch(SourceCore *self);
 int source_look(SourceCore *self);
 int source_prepare(SourceCore *self);
@@ -254,6 +258,7 @@ int lane_home(LaneCore *self, Operation *transfer);
 
 int add_waiting(PyObject *module);
 int add_queue(PyObject *module);
+int add_settling(PyObject *module);
 int add_source(PyObject *module);
 int add_fifo(PyObject *module);
 int add_slots(PyObject *module);
@@ -284,9 +289,38 @@ int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject *
 		Py_XDECREF(old_);                   \
 	} while (0)
 
+/* The end of a tp_dealloc. */
+static inline void free_object(void *self)
+{
+	PyTypeObject *type = type_of(self);
+	freefunc release = PyType_GetSlot(type, Py_tp_free);
+
+	release(self);
+	Py_DECREF((PyObject *) type);
+}
+
 static inline void *pointer_of(PyObject *address)
 {
 	return PyLong_AsVoidPtr(address);
+}
+
+/* Note who sent it, where that was read. */
+static inline int set_source(PyObject **source, const fi_addr_t *from)
+{
+	PyObject *number = from ? PyLong_FromUnsignedLongLong(*from) : NULL;
+
+	if (number)
+		REPLACE(*source, number);
+	return from && !number ? -1 : 0;
+}
+
+/* Of an answer that is not needed otherwise: 0, 1, or -1 with the exception set. */
+static inline int truth_of(PyObject *result)
+{
+	int truth = result ? PyObject_IsTrue(result) : -1;
+
+	Py_XDECREF(result);
+	return truth;
 }
 
 /* For the results of calls that nobody wants: 0, or -1 with the exception set. */

@@ -11,26 +11,18 @@ static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *na
 static int hand_out(InboxCore *self, PyObject *item)
 {
 	while (PyList_Size(self->waiters) > 0) {
-		PyObject *waiter = PyList_GetItem(self->waiters, 0), *done;
-		int rc = -1;
+		PyObject *waiter = new_ref(PyList_GetItem(self->waiters, 0));
+		int done = PySequence_DelItem(self->waiters, 0), rc = 0;
 
-		Py_XINCREF(waiter);
-		if (!waiter || PySequence_DelItem(self->waiters, 0)) {
-			Py_XDECREF(waiter);
-			return -1;
-		}
-		done = PyObject_CallMethodObjArgs(waiter, name_done, NULL);
-		if (done && PyObject_IsTrue(done) == 0) {
+		if (!done)
+			done = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
+		if (!done) {
 			self->source->wakes++;
 			rc = drop(PyObject_CallMethodObjArgs(waiter, name_set_result, item, NULL));
-			Py_DECREF(done);
-			Py_DECREF(waiter);
-			return rc;
 		}
 		Py_DECREF(waiter);
-		if (!done)
-			return -1;
-		Py_DECREF(done);
+		if (done <= 0)
+			return done ? -1 : rc;
 	}
 	return fifo_append(self->inbox, item);
 }
@@ -311,13 +303,9 @@ void inbox_release(InboxCore *self)
 
 static void InboxCore_dealloc(InboxCore *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc free = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	inbox_release(self);
-	free(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef InboxCore_methods[] = {

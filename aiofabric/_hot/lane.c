@@ -91,8 +91,8 @@ static PyObject *LaneCore_inject(LaneCore *self, PyObject *const *args, Py_ssize
 
 static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t count)
 {
-	PyObject *tag, *sent, *error;
-	int may, done;
+	PyObject *tag, *error;
+	int may, sent;
 
 	if (optional_tag(args, count, &tag))
 		return NULL;
@@ -106,12 +106,10 @@ static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t
 		Py_XDECREF(error);
 		return NULL;
 	}
-	sent = inject_any(self, args[0], tag);
-	if (!sent)
+	sent = truth_of(inject_any(self, args[0], tag));
+	if (sent < 0)
 		return NULL;
-	done = PyObject_IsTrue(sent);
-	Py_DECREF(sent);
-	if (!done)
+	if (!sent)
 		Py_RETURN_NONE;
 	return PyBool_FromLong(++self->source->streak > STREAK || self->source->checkpoints);
 }
@@ -269,14 +267,10 @@ static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwarg
 	Py_DECREF((PyObject *) slot);
 	REPLACE(transfer->post, post);
 	if (!PyObject_Size(self->waiting) && PyDict_Size(self->posted) < self->limit) {
-		if (self->plain_try) {
+		if (self->plain_try)
 			posted = try_post(self, transfer);
-		} else {
-			PyObject *tried = PyObject_CallMethodObjArgs((PyObject *) self, name_try, transfer, NULL);
-
-			posted = tried ? PyObject_IsTrue(tried) : -1;
-			Py_XDECREF(tried);
-		}
+		else
+			posted = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_try, transfer, NULL));
 	}
 	if (!posted)
 		posted = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_park, transfer, NULL));
@@ -354,17 +348,13 @@ static int LaneCore_clear(LaneCore *self)
 
 static void LaneCore_dealloc(LaneCore *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->source);
 	Py_CLEAR(self->owner);
 	Py_CLEAR(self->waiting);
 	Py_CLEAR(self->posted);
 	Py_CLEAR(self->idle);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyObject *LaneCore_lead(LaneCore *self, PyObject *args)

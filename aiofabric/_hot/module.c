@@ -45,7 +45,7 @@ PyMODINIT_FUNC PyInit__hot(void)
 	static const struct name names[] = {{&name_admits, "admits"}, {NULL}};
 
 	if (!module || intern(names) || add_waiting(module) || add_queue(module) || add_fifo(module) || add_slots(module) ||
-	    add_source(module) || add_operation(module) ||
+	    add_settling(module) || add_source(module) || add_operation(module) ||
 	    add_inbox(module) || add_pool(module) || add_lane(module)) {
 		Py_XDECREF(module);
 		return NULL;

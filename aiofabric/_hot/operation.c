@@ -74,16 +74,13 @@ int operation_let_go(Operation *self)
 /* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
 static int tell(Operation *self, PyObject *notify)
 {
-	PyObject *done;
-	int is;
+	int done;
 
 	if (PyCallable_Check(notify))
 		return drop(PyObject_CallFunctionObjArgs(notify, self, NULL));
-	done = PyObject_CallMethodObjArgs(notify, name_done, NULL);
-	is = done ? PyObject_IsTrue(done) : -1;
-	Py_XDECREF(done);
-	if (is)
-		return is < 0 ? -1 : 0;
+	done = truth_of(PyObject_CallMethodObjArgs(notify, name_done, NULL));
+	if (done)
+		return done < 0 ? -1 : 0;
 	if (PyObject_TypeCheck(self->owner, LaneCore_Type))
 		((LaneCore *) self->owner)->source->wakes++;
 	return drop(PyObject_CallMethodObjArgs(notify, name_set_result, Py_None, NULL));
@@ -255,9 +252,6 @@ static int Operation_clear(Operation *self)
 
 static void Operation_dealloc(Operation *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->what);
 	Py_CLEAR(self->owner);
@@ -269,8 +263,7 @@ static void Operation_dealloc(Operation *self)
 	Py_CLEAR(self->orphaned);
 	Py_CLEAR(self->post);
 	Py_CLEAR(self->source);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef Operation_methods[] = {
@@ -347,13 +340,8 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 	self->flags = entry->flags;
 	self->data = entry->data;
 	self->tag = entry->tag;
-	if (from) {
-		PyObject *source = PyLong_FromUnsignedLongLong(*from);
-
-		if (!source)
-			return -1;
-		REPLACE(self->source, source);
-	}
+	if (set_source(&self->source, from))
+		return -1;
 	Py_INCREF((PyObject *) lane);
 	if (lane->plain_home)
 		rc = lane_home(lane, self);

@@ -134,13 +134,8 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 	self->length = entry->len;
 	self->data = entry->data;
 	self->tag = entry->tag;
-	if (from) {
-		PyObject *source = PyLong_FromUnsignedLongLong(*from);
-
-		if (!source)
-			return -1;
-		REPLACE(self->source, source);
-	}
+	if (set_source(&self->source, from))
+		return -1;
 	inbox->messages++;
 	inbox->bytes += self->length;
 	if (came_back(self))
@@ -250,16 +245,12 @@ static int PoolCore_clear(PoolCore *self)
 
 static void PoolCore_dealloc(PoolCore *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->buffers);
 	free(self->receives);
 	free(self->free);
 	inbox_release(&self->inbox);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef PoolCore_methods[] = {
@@ -375,15 +366,11 @@ static int PoolBuffer_traverse(PoolBuffer *self, visitproc visit, void *arg)
 
 static void PoolBuffer_dealloc(PoolBuffer *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->pool);
 	Py_CLEAR(self->slot);
 	Py_CLEAR(self->source);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef PoolBuffer_methods[] = {

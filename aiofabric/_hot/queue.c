@@ -215,11 +215,7 @@ static PyObject *NativeQueue_quiet(NativeQueue *self, PyObject *unused)
 
 static void NativeQueue_dealloc(PyObject *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc free = PyType_GetSlot(type, Py_tp_free);
-
-	free(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef NativeQueue_methods[] = {

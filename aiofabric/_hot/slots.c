@@ -18,13 +18,9 @@ static int Slot_init(Slot *self, PyObject *args, PyObject *kwargs)
 
 static void Slot_dealloc(Slot *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	Py_CLEAR(self->pointer);
 	Py_CLEAR(self->address);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMemberDef Slot_members[] = {
@@ -93,13 +89,9 @@ static int SlotsCore_traverse(SlotsCore *self, visitproc visit, void *arg)
 
 static void SlotsCore_dealloc(SlotsCore *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc release = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->shelf);
-	release(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef SlotsCore_methods[] = {

@@ -1,16 +1,15 @@
 /*
- * SourceCore: what each wait passes through.  Reading the queue and telling who waits, the bounded look, arming, and
- * the wake-up.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose classes
- * these are the base of, and which say what must hold.
+ * SourceCore: what each wait passes through.  The bounded look, arming, and the wake-up; settling.c reads the queue.  What
+ * happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose classes these are the base of,
+ * and which say what must hold.
  */
 #include "hot.h"
 
 PyTypeObject *SourceCore_Type;
 
-static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_failed, *name_longest_gap, *name_quiet,
-	*name_read, *name_read_failed, *name_begin_anew, *name_scheduled_turn, *name_sleep, *name_turn, *name_unasked;
+static PyObject *name_begin_anew, *name_failed, *name_longest_gap, *name_quiet, *name_scheduled_turn, *name_sleep,
+	*name_turn;
 
-#define BUDGET 256 /* completions of one turn, then other callbacks get their chance */
 #define VAIN 32 /* wake-ups in a row that brought nothing */
 /*
  * Longest time without an iteration of the loop after which an awaiting call may still look.  An iteration costs a few
@@ -18,179 +17,6 @@ static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_
  */
 #define BREATH_NS 250000
 #define RESPITE 3 /* iterations after a look that paid: that of the reply's send, of the next receive, and one more */
-/* What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there. */
-#define OF_THE_PEER (FI_REMOTE_READ | FI_REMOTE_WRITE)
-#define FAILED (-FI_ERRNO_OFFSET - 100000) /* no error of libfabric's: a Python exception is set */
-
-/* What one read brought. */
-struct found {
-	struct fi_cq_tagged_entry entries[BATCH];
-	fi_addr_t from[BATCH];
-	int sources;
-};
-
-/* -- settling */
-
-/* An exception of a callback's is reported, since the entries behind it are others'; Ctrl-C and the like go on: -1. */
-static int callback_failed(SourceCore *self)
-{
-	PyObject *type, *error, *traceback;
-	int rc;
-
-	if (!PyErr_ExceptionMatches(PyExc_Exception))
-		return -1;
-	PyErr_Fetch(&type, &error, &traceback);
-	PyErr_NormalizeException(&type, &error, &traceback);
-	if (traceback)
-		PyException_SetTraceback(error, traceback);
-	rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_callback_failed, error, NULL));
-	Py_XDECREF(type);
-	Py_XDECREF(error);
-	Py_XDECREF(traceback);
-	return rc;
-}
-
-/* Tell whose completion it is. */
-static int settle(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
-{
-	PyObject *key = PyLong_FromVoidPtr(entry->op_context), *operation, *tuple;
-	int rc = -1;
-
-	if (!key)
-		return -1;
-	operation = PyDict_GetItemWithError(self->operations, key);
-	Py_DECREF(key);
-	if (!operation && PyErr_Occurred())
-		return -1;
-	Py_XINCREF(operation);
-	if (operation && Py_IS_TYPE(operation, PoolBuffer_Type) && !(entry->flags & OF_THE_PEER)) {
-		rc = pool_complete((PoolBuffer *) operation, entry, from);
-	} else if (operation && Py_IS_TYPE(operation, Transfer_Type) && !(entry->flags & OF_THE_PEER)) {
-		rc = transfer_complete((Operation *) operation, entry, from);
-	} else if ((tuple = entry_tuple(entry, from))) {
-		if (operation && !(entry->flags & OF_THE_PEER))
-			rc = drop(PyObject_CallMethodObjArgs(operation, name_complete, tuple, NULL));
-		else
-			rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_unasked,
-							     operation ? operation : Py_None, tuple, NULL));
-		Py_DECREF(tuple);
-	}
-	Py_XDECREF(operation);
-	return rc ? callback_failed(self) : 0;
-}
-
-/* Read a queue that is no NativeQueue. */
-static ssize_t fetch_by_name(SourceCore *self, long long window, struct found *found)
-{
-	PyObject *share = PyLong_FromLongLong(window), *entries, *entry;
-	Py_ssize_t count, i;
-	int rc = 0;
-
-	if (!share)
-		return FAILED;
-	entries = PyObject_CallMethodObjArgs(self->queue, name_read, share, NULL);
-	Py_DECREF(share);
-	if (!entries)
-		return FAILED;
-	if (entries == Py_None) {
-		Py_DECREF(entries);
-		return -FI_EAVAIL;
-	}
-	count = PySequence_Size(entries);
-	if (count > BATCH)
-		count = BATCH;
-	for (i = 0; !rc && i < count; i++) {
-		entry = PySequence_GetItem(entries, i);
-		rc = entry ? entry_parse(entry, &found->entries[i], &found->from[i], &found->sources) : -1;
-		Py_XDECREF(entry);
-	}
-	Py_DECREF(entries);
-	return rc || count < 0 ? FAILED : count;
-}
-
-static ssize_t fetch(SourceCore *self, long long window, int offering, struct found *found)
-{
-	NativeQueue *native = self->native;
-	ssize_t got;
-
-	if (!native)
-		return fetch_by_name(self, window, found);
-	got = offering ? queue_look_after_offer(native, window) : queue_look(native, window);
-	if (got > 0) {
-		memcpy(found->entries, native->entries, got * sizeof(*found->entries));
-		found->sources = native->sources;
-		if (found->sources)
-			memcpy(found->from, native->from, got * sizeof(*found->from));
-	}
-	return got;
-}
-
-static int truth_of(PyObject *result)
-{
-	int truth = result ? PyObject_IsTrue(result) : -1;
-
-	Py_XDECREF(result);
-	return truth;
-}
-
-/* Settle what has finished; how many completions were read, or -1.  `offering`: its core first. */
-static long long drain(SourceCore *self, long long window, int offering)
-{
-	struct found found;
-	long long count = 0;
-	ssize_t got, i;
-	PyObject *type = NULL, *error = NULL, *traceback = NULL;
-
-	if (self->draining || self->queue == Py_None)
-		return 0;
-	self->draining = 1;
-	while (count < BUDGET && !self->closed && !type) {
-		got = fetch(self, window, offering, &found);
-		window = offering = 0;
-		if (got == -FI_EAGAIN || got == 0)
-			break;
-		if (got == -FI_EAVAIL) {
-			int more = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
-
-			if (more < 0)
-				PyErr_Fetch(&type, &error, &traceback);
-			if (more <= 0)
-				break;
-			count++;
-			continue;
-		}
-		if (got < 0) {
-			PyObject *code = got == FAILED ? NULL : PyLong_FromSsize_t(got);
-
-			if (code) {
-				drop(PyObject_CallMethodObjArgs((PyObject *) self, name_read_failed, code, NULL));
-				Py_DECREF(code);
-			}
-			PyErr_Fetch(&type, &error, &traceback);
-			break;
-		}
-		for (i = 0; i < got; i++) {
-			if (settle(self, &found.entries[i], found.sources ? &found.from[i] : NULL)) {
-				if (type) /* the first one tells enough */
-					PyErr_Clear();
-				else
-					PyErr_Fetch(&type, &error, &traceback);
-			}
-		}
-		count += got;
-		if (got < BATCH) /* fi_trywait proves emptiness; a further read would cost one more poll */
-			break;
-	}
-	self->draining = 0;
-	self->completions += count;
-	if (type) {
-		PyErr_Restore(type, error, traceback);
-		return -1;
-	}
-	return count;
-}
-
-/* -- looking and sleeping */
 
 int source_touch(SourceCore *self)
 {
@@ -219,7 +45,7 @@ static void breathed(SourceCore *self)
 static long long look_once(SourceCore *self, long long now, int offering)
 {
 	Looking *looking = self->looking;
-	long long share = looking_share(looking, now), found = drain(self, share, offering), gap;
+	long long share = looking_share(looking, now), found = source_drain(self, share, offering), gap;
 
 	if (found < 0 || !looking->deadline)
 		return found;
@@ -334,7 +160,7 @@ static PyObject *none_if(int rc)
 
 static PyObject *SourceCore_drain(SourceCore *self, PyObject *unused)
 {
-	long long found = drain(self, 0, 0);
+	long long found = source_drain(self, 0, 0);
 
 	return found < 0 ? NULL : PyLong_FromLongLong(found);
 }
@@ -421,22 +247,9 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	if (self->closed || self->draining)
 		Py_RETURN_NONE;
 	breathed(self);
-	found = drain(self, 0, 0);
-	if (found < 0) {
-		PyObject *type, *error, *traceback, *result;
-
-		if (!PyErr_ExceptionMatches(PyExc_Exception))
-			return NULL;
-		PyErr_Fetch(&type, &error, &traceback);
-		PyErr_NormalizeException(&type, &error, &traceback);
-		if (traceback)
-			PyException_SetTraceback(error, traceback);
-		result = PyObject_CallMethodObjArgs((PyObject *) self, name_failed, error, NULL);
-		Py_XDECREF(type);
-		Py_XDECREF(error);
-		Py_XDECREF(traceback);
-		return result;
-	}
+	found = source_drain(self, 0, 0);
+	if (found < 0)
+		return none_if(source_tell(self, name_failed));
 	if (found) {
 		if (!self->scheduled && source_touch(self))
 			return NULL;
@@ -565,9 +378,6 @@ static int SourceCore_clear(SourceCore *self)
 
 static void SourceCore_dealloc(SourceCore *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc free = PyType_GetSlot(type, Py_tp_free);
-
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->driver);
 	Py_CLEAR(self->queue);
@@ -580,8 +390,7 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->native);
 	Py_CLEAR(self->call_soon);
 	Py_CLEAR(self->slots);
-	free(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef SourceCore_methods[] = {
@@ -676,16 +485,14 @@ static PyType_Spec SourceCore_spec = {
 int add_source(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_callback_failed, "_callback_failed"}, {&name_complete, "complete"},
-		{&name_drain_error, "_drain_error"}, {&name_failed, "_failed"}, {&name_longest_gap, "longest_gap"},
-		{&name_quiet, "quiet"}, {&name_read, "read"}, {&name_read_failed, "_read_failed"},
-		{&name_begin_anew, "_begin_anew"}, {&name_scheduled_turn, "_scheduled_turn"}, {&name_sleep, "sleep"},
-		{&name_turn, "turn"}, {&name_unasked, "_unasked"}, {NULL},
+		{&name_begin_anew, "_begin_anew"}, {&name_failed, "_failed"}, {&name_longest_gap, "longest_gap"},
+		{&name_quiet, "quiet"}, {&name_scheduled_turn, "_scheduled_turn"}, {&name_sleep, "sleep"},
+		{&name_turn, "turn"}, {NULL},
 	};
 
 	if (intern(names))
 		return -1;
-	if (PyModule_AddIntConstant(module, "BUDGET", BUDGET) || PyModule_AddIntConstant(module, "STREAK", STREAK) ||
+	if (PyModule_AddIntConstant(module, "STREAK", STREAK) ||
 	    PyModule_AddIntConstant(module, "VAIN", VAIN))
 		return -1;
 	return add_type(module, &SourceCore_spec, NULL, &SourceCore_Type);

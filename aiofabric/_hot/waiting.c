@@ -88,11 +88,7 @@ static PyObject *Window_miss(Window *self, PyObject *unused)
 
 static void Window_dealloc(PyObject *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc free = PyType_GetSlot(type, Py_tp_free);
-
-	free(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef Window_methods[] = {
@@ -233,12 +229,8 @@ static PyObject *Looking_over(Looking *self, PyObject *unused)
 
 static void Looking_dealloc(Looking *self)
 {
-	PyTypeObject *type = type_of(self);
-	freefunc free = PyType_GetSlot(type, Py_tp_free);
-
 	Py_CLEAR(self->window);
-	free(self);
-	Py_DECREF(type);
+	free_object(self);
 }
 
 static PyMethodDef Looking_methods[] = {

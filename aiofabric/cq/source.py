@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from time import monotonic_ns
 
-from .._hot import STREAK
 from .interfaces import SourceStatistics
 from .turning import Turning
 
-__all__ = ["STREAK", "Source"]
+__all__ = ["Source"]
 
 
 class Source(Turning):

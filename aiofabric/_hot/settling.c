@@ -1,0 +1,177 @@
+/*
+ * Settling: reading the queue of a source, and telling whose completion it is.  cq/settling.py has the exceptions to it.
+ */
+#include "hot.h"
+
+static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_read, *name_read_failed, *name_unasked;
+
+#define BUDGET 256 /* completions of one turn, then other callbacks get their chance */
+/* What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there. */
+#define OF_THE_PEER (FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define FAILED (-FI_ERRNO_OFFSET - 100000) /* no error of libfabric's: a Python exception is set */
+
+/* What one read brought. */
+struct found {
+	struct fi_cq_tagged_entry entries[BATCH];
+	fi_addr_t from[BATCH];
+	int sources;
+};
+
+int source_tell(SourceCore *self, PyObject *name)
+{
+	PyObject *type, *error, *traceback;
+	int rc;
+
+	if (!PyErr_ExceptionMatches(PyExc_Exception))
+		return -1;
+	PyErr_Fetch(&type, &error, &traceback);
+	PyErr_NormalizeException(&type, &error, &traceback);
+	if (traceback)
+		PyException_SetTraceback(error, traceback);
+	rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name, error, NULL));
+	Py_XDECREF(type);
+	Py_XDECREF(error);
+	Py_XDECREF(traceback);
+	return rc;
+}
+
+/* Tell whose completion it is. */
+static int settle(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
+{
+	PyObject *key = PyLong_FromVoidPtr(entry->op_context), *operation, *tuple;
+	int rc = -1;
+
+	if (!key)
+		return -1;
+	operation = PyDict_GetItemWithError(self->operations, key);
+	Py_DECREF(key);
+	if (!operation && PyErr_Occurred())
+		return -1;
+	Py_XINCREF(operation);
+	if (operation && Py_IS_TYPE(operation, PoolBuffer_Type) && !(entry->flags & OF_THE_PEER)) {
+		rc = pool_complete((PoolBuffer *) operation, entry, from);
+	} else if (operation && Py_IS_TYPE(operation, Transfer_Type) && !(entry->flags & OF_THE_PEER)) {
+		rc = transfer_complete((Operation *) operation, entry, from);
+	} else if ((tuple = entry_tuple(entry, from))) {
+		if (operation && !(entry->flags & OF_THE_PEER))
+			rc = drop(PyObject_CallMethodObjArgs(operation, name_complete, tuple, NULL));
+		else
+			rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_unasked,
+							     operation ? operation : Py_None, tuple, NULL));
+		Py_DECREF(tuple);
+	}
+	Py_XDECREF(operation);
+	return rc ? source_tell(self, name_callback_failed) : 0; /* the entries behind it are others' */
+}
+
+/* Read a queue that is no NativeQueue. */
+static ssize_t fetch_by_name(SourceCore *self, long long window, struct found *found)
+{
+	PyObject *share = PyLong_FromLongLong(window), *entries, *entry;
+	Py_ssize_t count, i;
+	int rc = 0;
+
+	if (!share)
+		return FAILED;
+	entries = PyObject_CallMethodObjArgs(self->queue, name_read, share, NULL);
+	Py_DECREF(share);
+	if (!entries)
+		return FAILED;
+	if (entries == Py_None) {
+		Py_DECREF(entries);
+		return -FI_EAVAIL;
+	}
+	count = PySequence_Size(entries);
+	if (count > BATCH)
+		count = BATCH;
+	for (i = 0; !rc && i < count; i++) {
+		entry = PySequence_GetItem(entries, i);
+		rc = entry ? entry_parse(entry, &found->entries[i], &found->from[i], &found->sources) : -1;
+		Py_XDECREF(entry);
+	}
+	Py_DECREF(entries);
+	return rc || count < 0 ? FAILED : count;
+}
+
+static ssize_t fetch(SourceCore *self, long long window, int offering, struct found *found)
+{
+	NativeQueue *native = self->native;
+	ssize_t got;
+
+	if (!native)
+		return fetch_by_name(self, window, found);
+	got = offering ? queue_look_after_offer(native, window) : queue_look(native, window);
+	if (got > 0) {
+		memcpy(found->entries, native->entries, got * sizeof(*found->entries));
+		found->sources = native->sources;
+		if (found->sources)
+			memcpy(found->from, native->from, got * sizeof(*found->from));
+	}
+	return got;
+}
+
+long long source_drain(SourceCore *self, long long window, int offering)
+{
+	struct found found;
+	long long count = 0;
+	ssize_t got, i;
+	PyObject *type = NULL, *error = NULL, *traceback = NULL;
+
+	if (self->draining || self->queue == Py_None)
+		return 0;
+	self->draining = 1;
+	while (count < BUDGET && !self->closed && !type) {
+		got = fetch(self, window, offering, &found);
+		window = offering = 0;
+		if (got == -FI_EAGAIN || got == 0)
+			break;
+		if (got == -FI_EAVAIL) {
+			int more = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
+
+			if (more < 0)
+				PyErr_Fetch(&type, &error, &traceback);
+			if (more <= 0)
+				break;
+			count++;
+			continue;
+		}
+		if (got < 0) {
+			PyObject *code = got == FAILED ? NULL : PyLong_FromSsize_t(got);
+
+			if (code) {
+				drop(PyObject_CallMethodObjArgs((PyObject *) self, name_read_failed, code, NULL));
+				Py_DECREF(code);
+			}
+			PyErr_Fetch(&type, &error, &traceback);
+			break;
+		}
+		for (i = 0; i < got; i++) {
+			if (settle(self, &found.entries[i], found.sources ? &found.from[i] : NULL)) {
+				if (type) /* the first one tells enough */
+					PyErr_Clear();
+				else
+					PyErr_Fetch(&type, &error, &traceback);
+			}
+		}
+		count += got;
+		if (got < BATCH) /* fi_trywait proves emptiness; a further read would cost one more poll */
+			break;
+	}
+	self->draining = 0;
+	self->completions += count;
+	if (type) {
+		PyErr_Restore(type, error, traceback);
+		return -1;
+	}
+	return count;
+}
+
+int add_settling(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_callback_failed, "_callback_failed"}, {&name_complete, "complete"}, {&name_drain_error, "_drain_error"},
+		{&name_read, "read"}, {&name_read_failed, "_read_failed"}, {&name_unasked, "_unasked"}, {NULL},
+	};
+
+	return intern(names) || PyModule_AddIntConstant(module, "BUDGET", BUDGET) ? -1 : 0;
+}
