@@ -40,6 +40,7 @@ from ._hot import (
     SourceCore,
     Transfer,
     Window,
+    learn_message,
     learn_states,
 )
 
@@ -60,5 +61,6 @@ __all__ = [
     "SourceCore",
     "Transfer",
     "Window",
+    "learn_message",
     "learn_states",
 ]

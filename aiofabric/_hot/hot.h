@@ -54,6 +54,8 @@ extern PyTypeObject *Looking_Type;
 long long now_ns(void);
 void looking_ask(Looking *self, long long now);
 void looking_over(Looking *self);
+/* Pieces of a large message are coming: another look is due, whatever the window has learned. */
+void looking_more(Looking *self, long long now);
 int looking_goes_on(Looking *self, long long now, long long moved);
 /* Nanoseconds of this wait's window for one look, opened if it was not yet; 0 for a glance. */
 long long looking_share(Looking *self, long long now);
@@ -62,6 +64,7 @@ void looking_judge(Looking *self, long long now, long long share, long long foun
 /* ---- queue.c: reading a completion queue ---- */
 
 #define BATCH 64 /* completions of one read */
+#define PIECE_NS 50000 /* how long the next piece of a large message is waited for */
 
 typedef struct {
 	PyObject_HEAD
@@ -70,6 +73,7 @@ typedef struct {
 	int sources; /* whether the sender's address is read with each */
 	long long gap;	/* ns: the longest from one look to the next, of the last call */
 	long long vain;	/* ns: of one that finds nothing, learned from all calls; only compared with */
+	char moving;	/* whether the last look ended although pieces of a large message were coming */
 	long long kept;	/* how often the core is still not offered; see queue.c */
 	long long useless; /* offers in a row that brought nothing */
 	struct fi_cq_tagged_entry entries[BATCH];

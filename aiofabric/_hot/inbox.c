@@ -4,7 +4,7 @@
 PyTypeObject *InboxCore_Type;
 
 static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *name_data, *name_done, *name_feed, *name_flags, *name_handle, *name_length,
-	*name_message_type, *name_recycle, *name_remote_data, *name_set_result, *name_source, *name_source_of, *name_told,
+	*name_recycle, *name_remote_data, *name_set_result, *name_source, *name_source_of, *name_told,
 	*name_too_long;
 
 /* Give an item to whoever waits the longest, or keep it. */
@@ -120,16 +120,25 @@ static int set_from(PyObject *message, PyObject *name, PyObject *value)
 	return rc;
 }
 
+/* What `receive` and `unpack` return; transport/receives.py tells. */
+static PyObject *message_type;
+
+static PyObject *learn_message(PyObject *module, PyObject *type)
+{
+	REPLACE(message_type, new_ref(type));
+	Py_RETURN_NONE;
+}
+
 /* A `Message` with what is in the buffer, and what came along, for the endpoint that receives it. */
 static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
 {
-	PyObject *type = PyObject_GetAttr(receiver, name_message_type), *contents = NULL, *message = NULL, *source;
+	PyObject *contents = NULL, *message = NULL, *source;
 	unsigned long long flags = 0;
 
-	if (type && Py_IS_TYPE(item, PoolBuffer_Type)) {
+	if (Py_IS_TYPE(item, PoolBuffer_Type)) {
 		flags = ((PoolBuffer *) item)->flags;
 		contents = pool_contents((PoolBuffer *) item);
-	} else if (type) {
+	} else {
 		PyObject *number = PyObject_GetAttr(item, name_flags);
 
 		if (number) {
@@ -139,8 +148,7 @@ static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
 		}
 	}
 	if (contents)
-		message = PyObject_CallFunctionObjArgs(type, contents, NULL);
-	Py_XDECREF(type);
+		message = PyObject_CallFunctionObjArgs(message_type, contents, NULL);
 	Py_XDECREF(contents);
 	if (message && self->peer != Py_None) {
 		if (PyObject_SetAttr(message, name_source, self->peer))
@@ -183,11 +191,12 @@ static PyObject *InboxCore_receive(InboxCore *self, PyObject *receiver)
 	return message;
 }
 
-static PyObject *InboxCore_unpack(InboxCore *self, PyObject *args)
+static PyObject *InboxCore_unpack(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
-	PyObject *receiver, *item;
-
-	return PyArg_ParseTuple(args, "OO", &receiver, &item) ? unpack(self, receiver, item) : NULL;
+	if (count == 2)
+		return unpack(self, args[0], args[1]);
+	PyErr_SetString(PyExc_TypeError, "unpack(receiver, buffer)");
+	return NULL;
 }
 
 static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
@@ -201,14 +210,12 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
  * Be the next to get a message.  None where something comes first: a message is there, the end has come, or the loop
  * has to go round, unless the caller says that it did.
  */
-static PyObject *InboxCore_enlist(InboxCore *self, PyObject *args)
+static PyObject *InboxCore_enlist(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	SourceCore *source = self->source;
 	PyObject *waiter;
-	int now = 0;
+	int now = count > 0 && args[0] == Py_True;
 
-	if (!PyArg_ParseTuple(args, "|p", &now))
-		return NULL;
 	if (!now && (source->checkpoints || self->inbox->count || source->winded || source_overdue(source) ||
 		     self->ended != Py_None))
 		Py_RETURN_NONE;
@@ -313,10 +320,10 @@ static PyMethodDef InboxCore_methods[] = {
 	 "The next message's buffer if it is there, or comes while we look; None: ask `next`."},
 	{"receive", (PyCFunction) InboxCore_receive, METH_O,
 	 "For this receiver: the next message, copied, if `take` has one; else None."},
-	{"unpack", (PyCFunction) InboxCore_unpack, METH_VARARGS,
+	{"unpack", (PyCFunction) (void (*)(void)) InboxCore_unpack, METH_FASTCALL,
 	 "unpack(receiver, buffer): the message in a buffer, copied; the buffer is recycled."},
 	{"first", (PyCFunction) InboxCore_first, METH_VARARGS, "The message that is there; as `next` otherwise."},
-	{"enlist", (PyCFunction) InboxCore_enlist, METH_VARARGS,
+	{"enlist", (PyCFunction) (void (*)(void)) InboxCore_enlist, METH_FASTCALL,
 	 "A waiter that gets the next message; to be answered by `source.interest -= 1`. None where something comes first."},
 	{"deliver", (PyCFunction) InboxCore_deliver, METH_O, "A message: to the sink; else as `hand_out`."},
 	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To whoever waits the longest, or into the inbox."},
@@ -358,18 +365,23 @@ static PyType_Spec InboxCore_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, InboxCore_slots,
 };
 
+static PyMethodDef functions[] = {
+	{"learn_message", learn_message, METH_O, "learn_message(type): what a received message is, made of `bytes`."},
+	{NULL},
+};
+
 int add_inbox(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_check_receivable, "_check_receivable"},
 		{&name_contents, "contents"}, {&name_create_waiter, "create_waiter"},
 		{&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"}, {&name_flags, "flags"}, {&name_handle, "_handle"}, {&name_length, "length"},
-		{&name_message_type, "message_type"}, {&name_recycle, "recycle"},
+		{&name_recycle, "recycle"},
 		{&name_remote_data, "remote_data"}, {&name_set_result, "set_result"}, {&name_source, "source"}, {&name_source_of, "_source_of"},
 		{&name_told, "told"}, {&name_too_long, "_too_long"}, {NULL},
 	};
 
-	if (intern(names))
+	if (intern(names) || PyModule_AddFunctions(module, functions))
 		return -1;
 	return add_type(module, &InboxCore_spec, NULL, &InboxCore_Type);
 }

@@ -95,13 +95,13 @@ static void set_free(PoolBuffer *self)
 		pool->free[pool->nfree++] = (uint32_t) self->index;
 }
 
-/* Posted again in batches: one turn for eight posts instead of one for each; but there is always one. */
+/* Posted again in batches: one turn for eight posts instead of one for each; but there is one when all was taken. */
 int pool_recycle(PoolBuffer *self)
 {
 	PoolCore *pool = self->pool;
 
 	set_free(self);
-	return pool->nfree >= pool->batch || !pool->inbox.posted ? post(pool) : 0;
+	return pool->nfree >= pool->batch || !(pool->inbox.posted || pool->inbox.inbox->count) ? post(pool) : 0;
 }
 
 /* It is not posted any more. */
@@ -114,7 +114,9 @@ static int came_back(PoolBuffer *self)
 	self->posted = 0;
 	if (--inbox->posted)
 		return 0;
-	return drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_ran_dry, NULL));
+	if (PyList_Size(self->pool->buffers) < self->pool->capacity)
+		return drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_ran_dry, NULL));
+	return self->pool->nfree ? post(self->pool) : 0;
 }
 
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)

@@ -8,7 +8,6 @@ PyTypeObject *NativeQueue_Type;
 
 #define YIELD_NS 5000
 #define MOVED_NS 4000
-#define PIECE_NS 50000
 #define MOVING_NS 200000
 
 _Static_assert(sizeof(struct fi_cq_tagged_entry) == 48, "an entry is read as six numbers of 64 bits");
@@ -43,15 +42,17 @@ static ssize_t read_once(NativeQueue *self)
  * whoever sleeps between pieces is woken for each of them by the peer, in the midst of its sendmsg (1 MiB on fds:
  * 388 us a sendmsg and 2.5 GB/s; waiting 190 us and 5.4). 50 us is what a wake-up costs both sides together; with 20
  * the same was 12 % slower with adaptive waiting, and writes of remote memory 30 %.
+ * If they still come after that, `moving` says so: the loop goes round, and then there is the next look.
  * Whoever shares the core gets it after every 5 us: on one core the peer cannot answer otherwise, and a
  * look of 100 us in vain cost twice that.
  */
 static ssize_t look(NativeQueue *self, long long window)
 {
-	long long begin = now_ns(), start = begin, last = begin, yielded = begin, now, took, longest = 0;
+	long long begin = now_ns(), start = begin, last = begin, yielded = begin, now, took, longest = 0, came = 0;
 	ssize_t got;
 	int moved;
 
+	self->moving = 0;
 	for (;;) {
 		got = read_once(self);
 		if (got != -FI_EAGAIN && last == begin)
@@ -62,6 +63,8 @@ static ssize_t look(NativeQueue *self, long long window)
 		if (moved && displaced()) {
 			longest = took > longest ? took : longest;
 		} else {
+			if (moved)
+				came = now;
 			if (moved && now - begin < MOVING_NS) {
 				start = now;
 				window = window < PIECE_NS ? PIECE_NS : window;
@@ -72,8 +75,10 @@ static ssize_t look(NativeQueue *self, long long window)
 			self->vain = took < self->vain ? took : self->vain + self->vain / 64 + 64;
 		}
 		last = now;
-		if (got != -FI_EAGAIN || now - start >= window)
+		if (got != -FI_EAGAIN || now - start >= window) {
+			self->moving = came && now - came < PIECE_NS;
 			break;
+		}
 		if (now - yielded >= YIELD_NS) {
 			sched_yield();
 			yielded = now;
@@ -85,11 +90,12 @@ static ssize_t look(NativeQueue *self, long long window)
 
 /*
  * Who is about to wait offers its core once: if the peer shares it, as on a machine with fewer cores than processes, it
- * answers meanwhile, and nobody has to sleep and be woken (64 B on one core: 47 us a round trip sleeping, 21 so). An offer
- * that brings nothing, because the peer is elsewhere, costs 0.5 us; one that somebody else takes costs that one's time
+ * answers meanwhile, and nobody has to sleep and be woken (64 B on one core: 47 us a round trip sleeping, 27 so). An offer
+ * that nobody takes, because the peer is elsewhere, costs 0.5 us; one that somebody else takes costs that one's time
  * slice, where sleeping would have been quicker. So after some of those in a row it is left out, twice as often each
  * time.
  */
+#define TAKEN_NS 1500		/* sooner than that nobody else has run */
 #define OFFERED_NS 100000	/* longer than a peer needs for an answer: somebody else had the core */
 #define KEPT_MOST 8		/* doublings: 256 waits */
 
@@ -101,16 +107,18 @@ int queue_offers(NativeQueue *self)
 ssize_t queue_look_after_offer(NativeQueue *self, long long window)
 {
 	ssize_t got;
-	long long begin;
+	long long begin, away;
 
 	Py_BEGIN_ALLOW_THREADS
-	got = read_once(self);
+	/* Where the last offer was answered, so will this one be: to look before it finds nothing, for 0.9 us. */
+	got = self->useless ? read_once(self) : -FI_EAGAIN;
 	self->gap = 0;
 	if (got == -FI_EAGAIN) {
 		begin = now_ns();
 		sched_yield();
+		away = now_ns() - begin;
 		got = look(self, window);
-		if (got != -FI_EAGAIN && !self->gap && now_ns() - begin < OFFERED_NS)
+		if (got != -FI_EAGAIN && !self->gap && away > TAKEN_NS && away < OFFERED_NS)
 			self->useless = 0;
 		else
 			self->kept = 1ll << (self->useless < KEPT_MOST ? ++self->useless : KEPT_MOST);
@@ -228,7 +236,9 @@ static PyMethodDef NativeQueue_methods[] = {
 };
 
 static PyMemberDef NativeQueue_members[] = {
-	{"gap", T_LONGLONG, offsetof(NativeQueue, gap), READONLY},
+	{"gap", T_LONGLONG, offsetof(NativeQueue, gap), READONLY, "ns: the longest between two reads of the last look"},
+	{"moving", T_BOOL, offsetof(NativeQueue, moving), READONLY, "whether pieces of a large message still came"},
+	{"useless", T_LONGLONG, offsetof(NativeQueue, useless), READONLY, "offers of the core in a row that brought nothing"},
 	{NULL},
 };
 

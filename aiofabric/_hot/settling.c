@@ -159,6 +159,8 @@ long long source_drain(SourceCore *self, long long window, int offering)
 	}
 	self->draining = 0;
 	self->completions += count;
+	if (self->native && self->native->moving && !self->polls)
+		looking_more(self->looking, now_ns());
 	if (type) {
 		PyErr_Restore(type, error, traceback);
 		return -1;

@@ -35,6 +35,12 @@ int source_touch(SourceCore *self)
 	return rc;
 }
 
+/* Whether pieces of a large message are coming: settling.c saw to another look.  Who polls looks in any case. */
+static int is_moving(SourceCore *self)
+{
+	return self->native && self->native->moving && !self->polls;
+}
+
 static void breathed(SourceCore *self)
 {
 	self->breath = now_ns();
@@ -47,7 +53,7 @@ static long long look_once(SourceCore *self, long long now, int offering)
 	Looking *looking = self->looking;
 	long long share = looking_share(looking, now), found = source_drain(self, share, offering), gap;
 
-	if (found < 0 || !looking->deadline)
+	if (found < 0 || !looking->deadline || is_moving(self))
 		return found;
 	if (self->native) {
 		gap = self->native->gap;
@@ -255,13 +261,15 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 			return NULL;
 		self->fruitless = self->vain = 0;
 		self->crowd = self->wakes > 1;
-		if (self->looks) {
+		if (self->looks && !is_moving(self)) {
 			looking_over(self->looking);
 			if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
 				looking_ask(self->looking, self->breath);
 		}
 		Py_RETURN_NONE;
 	}
+	if (is_moving(self))
+		return none_if(source_touch(self));
 	self->empty++;
 	self->vain++;
 	if (armed && self->vain < VAIN) {

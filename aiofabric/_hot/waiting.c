@@ -196,6 +196,13 @@ int looking_goes_on(Looking *self, long long now, long long moved)
 	return self->deadline != 0 || now < self->awake_until;
 }
 
+void looking_more(Looking *self, long long now)
+{
+	self->asked = 1;
+	if (self->deadline < now + PIECE_NS)
+		self->deadline = now + PIECE_NS;
+}
+
 void looking_over(Looking *self)
 {
 	self->asked = 0;

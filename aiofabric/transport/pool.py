@@ -89,8 +89,8 @@ class Pool(PoolCore, Inbox):
             self._enter(buffer, memory + offset, slot.address)
 
     def ran_dry(self) -> None:
-        """Nothing is posted any more: double the pool while it may grow, and post what there is."""
-        if len(self._buffers) < self.count and self.ended is None:
+        """Nothing is posted any more, and it may grow: double the pool."""
+        if self.ended is None:
             self._extend(min(self.count, 2 * len(self._buffers)))
         self.post()
 

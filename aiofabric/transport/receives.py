@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
+from .._hot import learn_message
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError
 from ..flags import Access
@@ -46,11 +47,13 @@ class Message(bytes):
     remote_data: int | None = None
 
 
+learn_message(Message)
+
+
 class Receives(Resource):
     """Receive. Mixed into whatever messages arrive at."""
 
     __slots__ = ("_stash",)
-    message_type = Message
     _handle: EndpointHandle
     _stash: list[Leftover]
 

@@ -1,6 +1,9 @@
 """The bounded look at a completion queue, on a datagram endpoint that sends to itself."""
 
 import ctypes
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -114,11 +117,11 @@ class Scripted:
         self._called = self.READ(called)
         self._ops = (ctypes.c_void_p * 8)(64, ctypes.cast(self._called, ctypes.c_void_p))  # struct fi_ops_cq
         self._fid = (ctypes.c_void_p * 4)(0, 0, 0, ctypes.addressof(self._ops))  # struct fid, and the pointer to it
-        self._queue = NativeQueue(ctypes.addressof(self._fid), 0, False)
+        self.queue = NativeQueue(ctypes.addressof(self._fid), 0, False)
 
     def look(self, *, offering: bool = False) -> int:
         """How many it found, or the error."""
-        got = self._queue.read(0, offering)
+        got = self.queue.read(0, offering)
         return len(got) if isinstance(got, list) else got
 
 
@@ -146,6 +149,31 @@ def test_the_next_piece_of_a_large_message_is_waited_for() -> None:
 
 
 @pytest.mark.once
+def test_a_look_that_ends_between_pieces_says_so() -> None:
+    """The loop goes round then, and there is another look: whoever slept would be woken for each piece."""
+    pieces = False
+
+    def read() -> int:
+        if pieces and queue.reads % 2:
+            busy(MS // 50)
+        return int(-C.FI_EAGAIN)
+
+    queue = Scripted(read)
+    for _ in range(10):
+        queue.look()
+    assert not queue.queue.moving
+    pieces = True
+    for _ in range(1000):  # not one during which the thread lost its core
+        queue.look()
+        if queue.queue.moving:
+            break
+    assert queue.queue.moving
+    pieces = False
+    queue.look()
+    assert not queue.queue.moving
+
+
+@pytest.mark.once
 def test_looks_that_always_take_long_move_nothing() -> None:
     def read() -> int:
         busy(MS // 20)
@@ -160,24 +188,43 @@ def test_looks_that_always_take_long_move_nothing() -> None:
     assert queue.reads < 150
 
 
+@pytest.fixture
+def neighbour() -> Iterator[None]:
+    """Somebody on the same core, who takes it when it is offered, for a moment."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    taker = subprocess.Popen([sys.executable, "-c", "import os\nwhile True: os.sched_yield()"])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        taker.kill()
+        taker.wait()
+
+
 @pytest.mark.once
+@pytest.mark.usefixtures("neighbour")
 def test_the_core_is_offered_while_that_is_answered() -> None:
     def read() -> int:
-        return 1 if queue.reads % 2 == 0 else -C.FI_EAGAIN
+        """The answer is there when the core comes back, and not before."""
+        return 1 if queue.reads == 2 else -C.FI_EAGAIN
 
     queue = Scripted(read)
-    found = 0
-    while queue.reads < 2000 and found < 100:  # it is not offered for a while when somebody else took it
-        if queue.look(offering=True) == 1:
-            found += 1
-        else:
-            queue.reads += queue.reads % 2
-    assert found == 100
+    for _ in range(100_000):
+        queue.reads = 0 if queue.queue.useless else 1  # where the last offer was answered, this one comes first
+        found = queue.look(offering=True)
+        if found == 1 and queue.queue.useless == 0:
+            break
+    assert (found, queue.queue.useless) == (1, 0)
 
 
 @pytest.mark.once
-def test_the_core_is_offered_rarely_where_nobody_answers() -> None:
+def test_the_core_is_offered_ever_more_rarely_where_nobody_answers() -> None:
     queue = Scripted(lambda: int(-C.FI_EAGAIN))
+    useless = []
     for _ in range(1000):
-        queue.look(offering=True)
-    assert 1000 < queue.reads < 1030  # an offer is a read more
+        assert queue.look(offering=True) == -C.FI_EAGAIN
+        useless.append(queue.queue.useless)
+    left_out = [1 << n for n in range(1, 8)]
+    assert [useless.count(n) for n in range(1, 8)] == [1 + count for count in left_out]
+    assert useless[-1] == 8
