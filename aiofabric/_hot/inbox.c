@@ -3,9 +3,9 @@
 
 PyTypeObject *InboxCore_Type;
 
-static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *name_data, *name_done, *name_feed, *name_flags, *name_handle, *name_length,
-	*name_recycle, *name_remote_data, *name_set_result, *name_source, *name_source_of, *name_told,
-	*name_too_long;
+static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *name_data, *name_done, *name_feed, *name_flags,
+	*name_handle, *name_length, *name_put_back, *name_recycle, *name_remote_data, *name_set_result, *name_source,
+	*name_source_of, *name_told, *name_too_long;
 
 /* Give an item to whoever waits the longest, or keep it. */
 static int hand_out(InboxCore *self, PyObject *item)
@@ -52,8 +52,8 @@ static PyObject *first(InboxCore *self, PyObject *room)
 		PyObject *length = PyObject_GetAttr(item, name_length);
 		int over = length ? PyObject_RichCompareBool(length, room, Py_GT) : -1;
 
-		if (over > 0) {
-			if (!fifo_insert(self->inbox, 0, item))
+		if (over) {
+			if (!fifo_insert(self->inbox, 0, item) && over > 0)
 				PyObject_CallMethodObjArgs((PyObject *) self, name_too_long, length, room, NULL);
 		}
 		Py_XDECREF(length);
@@ -168,10 +168,16 @@ static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
 
 static PyObject *unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 {
-	PyObject *message = message_of(self, receiver, item);
+	PyObject *message = message_of(self, receiver, item), *type, *error, *traceback;
 
-	if (message && recycle(self, item))
+	if (!message) { /* nothing is lost to Ctrl-C, or to a lack of memory: it is the next one again */
+		PyErr_Fetch(&type, &error, &traceback);
+		if (drop(PyObject_CallMethodObjArgs((PyObject *) self, name_put_back, item, NULL)))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
+	} else if (recycle(self, item)) {
 		Py_CLEAR(message);
+	}
 	return message;
 }
 
@@ -373,12 +379,12 @@ static PyMethodDef functions[] = {
 int add_inbox(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_check_receivable, "_check_receivable"},
-		{&name_contents, "contents"}, {&name_create_waiter, "create_waiter"},
-		{&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"}, {&name_flags, "flags"}, {&name_handle, "_handle"}, {&name_length, "length"},
-		{&name_recycle, "recycle"},
-		{&name_remote_data, "remote_data"}, {&name_set_result, "set_result"}, {&name_source, "source"}, {&name_source_of, "_source_of"},
-		{&name_told, "told"}, {&name_too_long, "_too_long"}, {NULL},
+		{&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
+		{&name_create_waiter, "create_waiter"}, {&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"},
+		{&name_flags, "flags"}, {&name_handle, "_handle"}, {&name_length, "length"}, {&name_put_back, "_put_back"},
+		{&name_recycle, "recycle"}, {&name_remote_data, "remote_data"}, {&name_set_result, "set_result"},
+		{&name_source, "source"}, {&name_source_of, "_source_of"}, {&name_told, "told"},
+		{&name_too_long, "_too_long"}, {NULL},
 	};
 
 	if (intern(names) || PyModule_AddFunctions(module, functions))

@@ -446,9 +446,9 @@ static PyType_Spec LaneCore_spec = {
 int add_lane(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_call_failed, "_call_failed"}, {&name_fence, "_fence"}, {&name_inject, "_inject"}, {&name_inject_failed, "_inject_failed"},
-		{&name_inject_other, "_inject_other"}, {&name_park, "_park"}, {&name_tell, "_tell"}, {&name_try, "_try"},
-		{NULL},
+		{&name_call_failed, "_call_failed"}, {&name_fence, "_fence"}, {&name_inject, "_inject"},
+		{&name_inject_failed, "_inject_failed"}, {&name_inject_other, "_inject_other"}, {&name_park, "_park"},
+		{&name_tell, "_tell"}, {&name_try, "_try"}, {NULL},
 	};
 
 	if (intern(names))

@@ -113,6 +113,7 @@ ssize_t queue_look_after_offer(NativeQueue *self, long long window)
 	/* Where the last offer was answered, so will this one be: to look before it finds nothing, for 0.9 us. */
 	got = self->useless ? read_once(self) : -FI_EAGAIN;
 	self->gap = 0;
+	self->moving = 0;
 	if (got == -FI_EAGAIN) {
 		begin = now_ns();
 		sched_yield();

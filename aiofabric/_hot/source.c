@@ -498,9 +498,7 @@ int add_source(PyObject *module)
 		{&name_turn, "turn"}, {NULL},
 	};
 
-	if (intern(names))
-		return -1;
-	if (PyModule_AddIntConstant(module, "STREAK", STREAK) ||
+	if (intern(names) || PyModule_AddIntConstant(module, "STREAK", STREAK) ||
 	    PyModule_AddIntConstant(module, "VAIN", VAIN))
 		return -1;
 	return add_type(module, &SourceCore_spec, NULL, &SourceCore_Type);

@@ -1,6 +1,6 @@
 """Settling: read what a completion queue has, give each operation its answer, post what waited for room.
 
-Reading, and telling the operation that a completion names, is `SourceCore`'s (_hot/source.c); here are the exceptions.
+Reading, and telling the operation that a completion names, is in _hot/settling.c; here are the exceptions.
 """
 
 from __future__ import annotations

@@ -151,26 +151,28 @@ def test_the_next_piece_of_a_large_message_is_waited_for() -> None:
 @pytest.mark.once
 def test_a_look_that_ends_between_pieces_says_so() -> None:
     """The loop goes round then, and there is another look: whoever slept would be woken for each piece."""
-    pieces = False
+    pieces = there = False
 
     def read() -> int:
         if pieces and queue.reads % 2:
             busy(MS // 50)
-        return int(-C.FI_EAGAIN)
+        return 1 if there else -C.FI_EAGAIN
 
     queue = Scripted(read)
     for _ in range(10):
         queue.look()
-    assert not queue.queue.moving
+    for _ in range(3):  # an offer in vain, and the two that are left out for it: the next one looks first
+        queue.look(offering=True)
+    assert (queue.queue.useless, queue.queue.moving) == (1, False)
     pieces = True
     for _ in range(1000):  # not one during which the thread lost its core
         queue.look()
         if queue.queue.moving:
             break
     assert queue.queue.moving
-    pieces = False
-    queue.look()
-    assert not queue.queue.moving
+    pieces, there = False, True
+    assert queue.look(offering=True) == 1
+    assert (queue.queue.useless, queue.queue.moving) == (1, False)
 
 
 @pytest.mark.once
