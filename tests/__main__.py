@@ -1,8 +1,7 @@
 """The whole suite on every libfabric at hand, as one pytest run: ``python -m tests [pytest's arguments]``.
 
-xdist's ``--dist each`` runs every test in every environment it is given: here two processes per libfabric, side by
-side, which share the files (fixtures/shares.py). A crash in one of them is a failed test that is named, and ends the
-run: what may crash belongs in a child process of the test.
+xdist starts the processes, two per libfabric, side by side, and fixtures/shares.py gives them their files. A crash in
+one of them is a failed test that is named, and ends the run: what may crash belongs in a child process of the test.
 """
 
 import signal
@@ -10,18 +9,22 @@ import sys
 
 import pytest
 
-from tests.fixtures.libraries import SHARE, SHARES, libraries
+from tests.fixtures.libraries import CHOICE, libraries
+
+PROCESSES = 2  # of each libfabric: most tests wait more than they work
 
 
 def main() -> int:
     # A shell has what it starts in the background ignore Ctrl-C, and so do the children: theirs is to be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    environments = [
-        f"--tx=popen//id={name}-{share}//env:{SHARE}={share}" + (f"//env:AIOFABRIC_LIBFABRIC={path}" if path else "")
+    processes = [
+        f"--tx=popen//id={name}-{number + 1}" + (f"//env:{CHOICE}={path}" if path else "")
         for name, path in libraries().items()
-        for share in SHARES
+        for number in range(PROCESSES)
     ]
-    return pytest.main(["--dist=each", "--max-worker-restart=0", *environments, *sys.argv[1:]])
+    return pytest.main(
+        ["-p", "tests.fixtures.shares", "--dist=each", "--max-worker-restart=0", *processes, *sys.argv[1:]]
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ pytest_plugins = [
     "tests.fixtures.crashes",
     "tests.fixtures.deadline",
     "tests.fixtures.once",
-    "tests.fixtures.shares",
     "tests.fixtures.calls",
     "tests.fixtures.turns",
     "tests.fixtures.loops",

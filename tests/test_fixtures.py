@@ -1,9 +1,11 @@
 """The suite's own tools: helpers that bring the truth from other processes, and checks that can fail."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import sniffio
 
 from tests.fixtures.children import Child, ChildFailed, Parent, run_in_child
+from tests.fixtures.libraries import libraries
 from tests.fixtures.providers import Pair
 
 ROOT = Path(__file__).parent.parent
@@ -79,17 +82,13 @@ def run_suite(directory: Path, source: str, *arguments: str) -> subprocess.Compl
     """A session of its own over one file, with this suite's fixtures."""
     (directory / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (directory / "test_it.py").write_text(source)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-        "--rootdir",
-        str(directory),
-    ]
+    return run_pytest("pytest", directory, *arguments)
+
+
+def run_pytest(module: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    configured = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(directory)]
     return subprocess.run(
-        [*command, *arguments, str(directory)],
+        [sys.executable, "-m", module, *configured, *arguments, str(directory)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -162,3 +161,55 @@ def test_alone_means_nobody_else_of_the_run(tmp_path: Path) -> None:
     suite.mkdir()
     ended = run_suite(suite, TURNS.format(marks=str(marks)), "--dist=each", "--tx=2*popen")
     assert "66 passed" in ended.stdout, ended.stdout
+
+
+def run_shared(directory: Path, sources: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """``python -m tests`` over these files, without the fixtures: they would take longer than all else."""
+    (directory / "conftest.py").write_text("pytest_plugins = ['tests.fixtures.once']")
+    for name, source in sources.items():
+        (directory / name).write_text(source)
+    return run_pytest("tests", directory)
+
+
+SHARED = """
+import json, os, pathlib, time, pytest
+log, library, process = pathlib.Path({log!r}), os.environ.get("AIOFABRIC_LIBFABRIC"), os.getpid()
+
+@pytest.mark.parametrize("n", range({count}))
+def test_it(n):
+    with log.open("a") as file:
+        print(json.dumps([library, os.path.basename(__file__), n, process]), file=file)
+    until = time.monotonic() + 20
+    while len({{p for l, _, _, p in map(json.loads, log.read_text().splitlines()) if l == library}}) == 1:
+        assert time.monotonic() < until, "nobody beside this process"
+        time.sleep(0.001)
+"""
+
+
+@pytest.mark.once
+def test_processes_of_a_library_share_the_files(tmp_path: Path) -> None:
+    log, suite = tmp_path / "log", tmp_path / "suite"
+    suite.mkdir()
+    counts = {f"test_{count}.py": count for count in range(1, 6)}
+    ended = run_shared(suite, {name: SHARED.format(log=str(log), count=count) for name, count in counts.items()})
+    ran = [json.loads(line) for line in log.read_text().splitlines()]
+    assert Counter((library, name, n) for library, name, n, _ in ran) == Counter(
+        (library, name, n) for library in libraries().values() for name, count in counts.items() for n in range(count)
+    ), ended.stdout
+    together = {(library, name): process for library, name, _, process in ran}
+    assert all(together[library, name] == process for library, name, _, process in ran)
+    assert f"{len(ran)} passed" in ended.stdout, ended.stdout
+
+
+@pytest.mark.once
+def test_library_without_a_test_of_the_choice_spoils_nothing(tmp_path: Path) -> None:
+    ended = run_shared(tmp_path, {"test_it.py": "import pytest\n@pytest.mark.once\ndef test_it(): pass"})
+    assert "1 passed" in ended.stdout, ended.stdout
+    assert ended.returncode == 0
+
+
+@pytest.mark.once
+def test_crash_ends_the_run_and_names_its_test(tmp_path: Path) -> None:
+    ended = run_shared(tmp_path, {"test_it.py": "import os\ndef test_it(): os.abort()"})
+    assert "crashed while running 'test_it.py::test_it'" in ended.stdout, ended.stdout
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
