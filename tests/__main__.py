@@ -4,6 +4,7 @@ xdist starts the processes, two per libfabric, side by side, and fixtures/shares
 one of them is a failed test that is named, and ends the run: what may crash belongs in a child process of the test.
 """
 
+import os
 import signal
 import sys
 
@@ -17,6 +18,8 @@ PROCESSES = 2  # of each libfabric: most tests wait more than they work
 def main() -> int:
     # A shell has what it starts in the background ignore Ctrl-C, and so do the children: theirs is to be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Hundreds of tests start a Python, which would else compile what it imports each time: a third of its start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     processes = [
         f"--tx=popen//id={name}-{number + 1}" + (f"//env:{CHOICE}={path}" if path else "")
         for name, path in libraries().items()
