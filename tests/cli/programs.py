@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Program:
                 with open(table) as lines:
                     if any(wanted in line and line.split()[3] == "0A" for line in lines):
                         return
+            time.sleep(0.002)  # it needs the core to get there
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -54,11 +55,12 @@ def test_ctrl_c_is_clean() -> None:
         while len(pids) < 2:
             with open(children) as file:
                 pids = file.read().split()
+            time.sleep(0.002)
         program.process.send_signal(signal.SIGINT)
         said = program.end()
     assert (said.out, said.err, said.status) == ("", "", 130)
     while any(_runs(pid) for pid in pids):  # the test's timeout is the limit: they were killed
-        pass
+        time.sleep(0.002)
 
 
 def _runs(pid: str) -> bool:

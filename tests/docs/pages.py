@@ -21,6 +21,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -160,6 +161,7 @@ class Page:
         process = psutil.Process(program.pid)
         while not any(each.status == psutil.CONN_LISTEN for each in process.net_connections()):
             assert program.poll() is None, f"{self.path}: {command} ended with {program.returncode}"
+            time.sleep(0.005)  # it needs the core to get there
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:
