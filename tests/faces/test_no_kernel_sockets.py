@@ -16,31 +16,37 @@ if TYPE_CHECKING:
 
 WITHOUT_SOFTWARE = "^tcp,net,udp,shm,sm2,sockets,ofi_rxm,ofi_rxd"
 
+ATTEMPTS = """
+import asyncio, aiofabric
+from aiofabric import aio, streams
+HERE, THERE = ("127.0.0.1", 0), ("127.0.0.1", 7471)
 ATTEMPTS = {
-    "connect_stream": "await aiofabric.streams.connect_stream('127.0.0.1', 7471)",
-    "connect_messages": "await aiofabric.streams.connect_messages('127.0.0.1', 7471)",
-    "open_datagrams": "await aiofabric.streams.open_datagrams('127.0.0.1', 0)",
-    "connect_datagrams": "await aiofabric.streams.connect_datagrams('127.0.0.1', 7471)",
-    "listen_messages": "await aiofabric.streams.listen_messages('127.0.0.1', 0).__aenter__()",
-    "listen_stream": "await aiofabric.streams.listen_stream('127.0.0.1', 0).__aenter__()",
-    "create_connection": "await aiofabric.aio.create_connection(asyncio.Protocol, '127.0.0.1', 7471)",
-    "create_server": "await aiofabric.aio.create_server(asyncio.Protocol, '127.0.0.1', 0)",
-    "open_connection": "await aiofabric.aio.open_connection('127.0.0.1', 7471)",
-    "start_server": "await aiofabric.aio.start_server(print, '127.0.0.1', 0)",
+    "connect_stream": lambda: streams.connect_stream(*THERE),
+    "connect_messages": lambda: streams.connect_messages(*THERE),
+    "open_datagrams": lambda: streams.open_datagrams(*HERE),
+    "connect_datagrams": lambda: streams.connect_datagrams(*THERE),
+    "listen_messages": lambda: streams.listen_messages(*HERE).__aenter__(),
+    "listen_stream": lambda: streams.listen_stream(*HERE).__aenter__(),
+    "create_connection": lambda: aio.create_connection(asyncio.Protocol, *THERE),
+    "create_server": lambda: aio.create_server(asyncio.Protocol, *HERE),
+    "open_connection": lambda: aio.open_connection(*THERE),
+    "start_server": lambda: aio.start_server(print, *HERE),
 }
-
-
-@pytest.mark.parametrize("face", ATTEMPTS)
-def test_without_a_provider_no_face_works(face: str) -> None:
-    code = f"""
-        import asyncio, aiofabric.aio, aiofabric.streams
-        async def main():
-            {ATTEMPTS[face]}
+for face, attempt in ATTEMPTS.items():
+    async def main():
+        await attempt()
+    try:
         asyncio.run(main())
-    """
-    ended = run_in_child(code, FI_PROVIDER=WITHOUT_SOFTWARE)
-    assert ended.status == 1
-    assert "NoProviderError" in ended.err
+    except aiofabric.NoProviderError:
+        continue
+    raise SystemExit(f"{face} worked")
+print("tried", *ATTEMPTS)
+"""
+
+
+def test_without_a_provider_no_face_works() -> None:
+    ended = run_in_child(ATTEMPTS, FI_PROVIDER=WITHOUT_SOFTWARE)
+    assert (ended.status, len(ended.out.split())) == (0, 11), ended.err
 
 
 @pytest.mark.anyio
