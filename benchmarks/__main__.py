@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from .cores import Cores
 from .measures import MEASURES
 from .pair import ContenderFailed, Pair
 from .report import insert, render
@@ -38,13 +39,13 @@ def progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def run(row: Row, measures: list[str], seconds: float, results: Results) -> None:
+def run(row: Row, measures: list[str], seconds: float, results: Results, cores: Cores) -> None:
     """One round of one row."""
     try:
         with Pair(row) as pair:
             for name in measures:
                 for _ in range(MEASURES[name].repeat):
-                    results.add(row.name, name, pair.ask(MEASURES[name], seconds))
+                    results.add(row.name, name, cores.ask(pair, MEASURES[name], seconds))
     except ContenderFailed as error:
         results.failed[row.name] = str(error)
 
@@ -61,16 +62,17 @@ def main() -> None:
     results.absent = {row.name: reason for row in rows if (reason := row.absent())}
     rows = [row for row in rows if row.name not in results.absent]
     start = time.monotonic()
-    for turn in range(results.rounds):
-        for row in rows:
-            progress(f"round {turn + 1} of {results.rounds}: {row.name}")
-            measures = [
-                name
-                for name in (*row.measures, *(row.sweep if options.picture else ()))
-                if matches(name, options.measure) and not (turn and MEASURES[name].once)
-            ]
-            if measures and row.name not in results.failed:
-                run(row, measures, QUICK_SECONDS if options.quick else SECONDS, results)
+    with Cores() as cores:
+        for turn in range(results.rounds):
+            for row in rows:
+                progress(f"round {turn + 1} of {results.rounds}: {row.name}")
+                measures = [
+                    name
+                    for name in (*row.measures, *(row.sweep if options.picture else ()))
+                    if matches(name, options.measure) and not (turn and MEASURES[name].once)
+                ]
+                if measures and row.name not in results.failed:
+                    run(row, measures, QUICK_SECONDS if options.quick else SECONDS, results, cores)
     progress("")
     results.took = time.monotonic() - start
     print(render(results))

@@ -36,7 +36,7 @@ def draw(results: Results, path: Path) -> None:
     for axis, (workload, column) in zip(axes, PANELS, strict=True):
         for row, measured in results.samples.items():
             points = [
-                (size, median(column.value(sample, MEASURES[name]) for sample in measured[name]))
+                (size, median(column.value(sample, MEASURES[name]) for sample in results.comparable(measured[name])))
                 for size in SIZES
                 if (name := f"{workload}/{size}") in measured
             ]

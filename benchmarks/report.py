@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .measures import COLUMNS
-from .results import Results, machine
+from .results import FAR, Results, machine
 from .targets import TARGETS
 
 BEGIN, END = "<!-- last run -->", "<!-- end of last run -->"
@@ -13,6 +13,9 @@ Medians of {rounds} interleaved rounds in {took:.0f} s, loopback, client and ser
 different cores ("one core": on the same). In brackets the ratio to {references}.
 "its CPU" and "idle" add both sides; wake-ups are the server's; memory is the hungrier side's for each of
 1000 connections; "p99 beside" is how late timers and sockets of the same loop are while a connection is busy."""
+DISTANCE = """\
+A cache line needed {nearest:.0f} ns from one core to the other and back; {far} of {count} samples were made while it
+needed more than twice as many and do not count."""
 
 
 def render(results: Results) -> str:
@@ -40,6 +43,10 @@ def lines(results: Results) -> Iterator[str]:
             references.setdefault(column.against, []).append(column.title)
     told = "; ".join(f"{row} ({', '.join(titles)})" for row, titles in references.items())
     yield NOTE.format(rounds=results.rounds, took=results.took, references=told)
+    if distances := results.distances():
+        nearest = min(distances)
+        far = sum(distance > FAR * nearest for distance in distances)
+        yield DISTANCE.format(nearest=nearest, far=far, count=len(distances))
     for title, rows in (("Absent", results.absent), ("Failed", results.failed)):
         for row, reason in rows.items():
             yield f"{title}: {row}: {reason}"

@@ -13,6 +13,7 @@ from typing import Any
 from .measures import COLUMNS, MEASURES
 from .workloads import Sample
 
+FAR = 2.0  # times as far apart as the cores were when they were nearest (cores.py)
 PACKAGES = ("aiofabric", "uvloop", "trio", "anyio", "pyzmq", "grpcio", "ucxx-cu12")
 
 
@@ -33,9 +34,19 @@ class Results:
         wanted = COLUMNS[column]
         for name in wanted.measures:
             if name in measured:
-                value = median(wanted.value(sample, MEASURES[name]) for sample in measured[name])
+                value = median(wanted.value(sample, MEASURES[name]) for sample in self.comparable(measured[name]))
                 return None if value != value else value  # NaN: the contender cannot tell
         return None
+
+    def comparable(self, samples: list[Sample]) -> list[Sample]:
+        """Those with the cores near to each other; all, where there are none."""
+        limit = FAR * min(self.distances(), default=0.0)
+        return [sample for sample in samples if sample.get("apart", 0.0) <= limit] or samples
+
+    def distances(self) -> list[float]:
+        """Nanoseconds between the cores, for each sample of which that is known."""
+        measured = (sample for row in self.samples.values() for samples in row.values() for sample in samples)
+        return [sample["apart"] for sample in measured if "apart" in sample]
 
     def ratio(self, row: str, column: str, to_row: str, to_column: str) -> float | None:
         value, base = self.value(row, column), self.value(to_row, to_column)

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks import roster
 from benchmarks.__main__ import run
+from benchmarks.cores import Cores
 from benchmarks.measures import COLUMNS
+from benchmarks.report import render
 from benchmarks.results import Results
 from benchmarks.targets import TARGETS
 
@@ -34,10 +38,28 @@ def test_benchmark_names_what_is_absent() -> None:
 def test_benchmark_says_why_a_contender_failed() -> None:
     row = roster.python("a peer", "no_such_contender", "asyncio", ("ping",))
     results = Results(rounds=1)
-    run(row, ["ping"], 0.01, results)
+    run(row, ["ping"], 0.01, results, Cores())
     assert "no_such_contender" in results.failed["a peer"]
 
 
 def test_benchmark_targets_name_columns_that_exist() -> None:
     for target in TARGETS:
         assert {column for _, column in filter(None, (target.cell, target.to))} <= COLUMNS.keys()
+
+
+def test_benchmark_leaves_out_what_was_measured_while_the_cores_were_far_apart() -> None:
+    results = Results(rounds=1)
+    for seconds, apart in ((1.0, 50.0), (3.0, 300.0), (3.0, 300.0)):
+        results.add("near and far", "ping", {"count": 1, "seconds": seconds, "apart": apart})
+    results.add("far only", "ping", {"count": 1, "seconds": 3.0, "apart": 300.0})
+    results.add("unknown", "ping", {"count": 1, "seconds": 2.0})
+    assert [results.value(row, "round trip") for row in results.samples] == [1e6, 3e6, 2e6]
+    assert "50 ns from one core to the other and back; 3 of 4 samples" in render(results)
+
+
+def test_benchmark_knows_how_far_apart_the_cores_are() -> None:
+    with Cores() as cores:
+        if cores.process is None:
+            pytest.skip("no C compiler, or only one core")
+        found = cores.distance()
+        assert 0 < cores.nearest <= found

@@ -66,8 +66,8 @@ class Messages(Connection):
                 await self.endpoint.recv_into(buffer)
 
         async with anyio.create_task_group() as group:
-            for _ in range(width):
-                group.start_soon(receive, bytearray(size))
+            for slot in range(width):
+                group.start_soon(receive, self.memory(size, slot))
         await self.send(DONE)
 
 

@@ -39,23 +39,24 @@ class Rma(Connection):
         transfer: Callable[[bytearray, RemoteRegion], Awaitable[int]] = (
             self.endpoint.write if self.operation == "write" else self.endpoint.read_into
         )
-        posted, source = 0, bytearray(message)  # one source for all writes, as with messages and in C
+        posted = 0
 
-        async def move(remote: RemoteRegion) -> None:
+        async def move(local: bytearray, remote: RemoteRegion) -> None:
             nonlocal posted
-            local = source if self.operation == "write" else bytearray(size)
             while posted < count:
                 posted += 1
                 await transfer(local, remote)
 
         async with anyio.create_task_group() as group:
             for slot in range(width):
-                group.start_soon(move, self.remote[slot * size : (slot + 1) * size])
+                # One source for all writes, as with messages and in C.
+                local = self.memory(size, 0 if self.operation == "write" else slot)
+                group.start_soon(move, local, self.remote[slot * size : (slot + 1) * size])
         await self.send(MOVED)
         await self.recv(len(DONE))
 
     async def sink(self, size: int, width: int, count: int) -> None:
-        memory = bytearray(size * width)
+        memory = self.memory(size * width)
         with self.endpoint.domain.register(memory, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
             await self.send(region.remote.pack())
             await self.recv(len(MOVED))

@@ -52,8 +52,8 @@ class Tagged(Connection):
                 await self.endpoint.recv_tagged_into(buffer, self.receives)
 
         async with anyio.create_task_group() as group:
-            for _ in range(width):
-                group.start_soon(receive, bytearray(size))
+            for slot in range(width):
+                group.start_soon(receive, self.memory(size, slot))
         await self.send(DONE)
 
 

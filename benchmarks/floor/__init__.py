@@ -1,4 +1,4 @@
-"""The floor in C, compiled where a C compiler and libfabric's headers are."""
+"""The programs in C, compiled where a C compiler and libfabric's headers are."""
 
 import shlex
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PROGRAM = FOLDER / "build" / "floor"
+CORES = FOLDER / "build" / "cores"
 
 
 class BuildError(Exception):
@@ -24,10 +25,11 @@ def run(*command: str) -> str:
 
 @cache
 def build() -> None:
-    """Bring the program up to date; raise `BuildError` where that is impossible."""
+    """Bring the programs up to date; raise `BuildError` where that is impossible."""
     newest = max(source.stat().st_mtime for source in FOLDER.glob("*.[ch]"))
-    if PROGRAM.exists() and PROGRAM.stat().st_mtime > newest:
+    if all(program.exists() and program.stat().st_mtime > newest for program in (PROGRAM, CORES)):
         return
     PROGRAM.parent.mkdir(exist_ok=True)
     libfabric = shlex.split(run("pkg-config", "--cflags", "--libs", "libfabric"))
     run("cc", "-O2", "-o", str(PROGRAM), str(FOLDER / "floor.c"), *libfabric)
+    run("cc", "-O2", "-pthread", "-o", str(CORES), str(FOLDER / "cores.c"))

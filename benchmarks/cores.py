@@ -1,0 +1,77 @@
+"""Where the two cores are: a sample only counts if they were as near to each other as they can be (floor/cores.c)."""
+
+import math
+import os
+import subprocess
+import time
+from types import TracebackType
+from typing import Self
+
+from . import floor
+from .measures import Measure
+from .pair import Pair
+from .results import FAR
+from .workloads import Sample
+
+AT_FIRST = 0.5  # seconds to find out how near they can be
+FOR_EACH = 0.5  # seconds to bring them together before a sample
+IN_ALL = 25.0  # seconds in which a run does so: where it does not help, it costs no more
+TRIES = 3  # samples made for one that counts
+
+
+class Cores:
+    """What tells and changes how far apart they are. Does nothing where there is no C compiler, or only one core."""
+
+    def __init__(self) -> None:
+        self.nearest = math.inf  # nanoseconds
+        self.left = IN_ALL
+        self.process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        cores = sorted(os.sched_getaffinity(0))
+        try:
+            floor.build()
+        except floor.BuildError:
+            return self
+        if len(cores) > 1:
+            command = [str(floor.CORES), str(cores[0]), str(cores[-1])]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.distance(0, AT_FIRST)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+
+    def distance(self, limit: float = math.inf, seconds: float = 0) -> float:
+        """Nanoseconds from one to the other and back; at most ``limit`` if ``seconds`` suffice for that."""
+        assert self.process
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(f"{limit} {seconds}\n")
+        self.process.stdin.flush()
+        found = float(self.process.stdout.readline())
+        self.nearest = min(found, self.nearest)
+        return found
+
+    def gather(self) -> float:
+        """Bring them together, while there is time left for it."""
+        start = time.monotonic()
+        found = self.distance(FAR * self.nearest, min(FOR_EACH, self.left))
+        self.left = max(0.0, self.left - (time.monotonic() - start))
+        return found
+
+    def ask(self, pair: Pair, measure: Measure, seconds: float) -> Sample:
+        """`Pair.ask`, again if they moved apart meanwhile; the sample says how far apart they were."""
+        if self.process is None or measure.one_core or measure.once:
+            return pair.ask(measure, seconds)
+        for _ in range(TRIES):
+            before = self.gather()
+            sample = pair.ask(measure, seconds)
+            sample["apart"] = max(before, self.distance())
+            if sample["apart"] <= FAR * self.nearest or not self.left:
+                break
+        return sample
