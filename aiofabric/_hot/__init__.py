@@ -6,11 +6,17 @@ file       what                                                    belongs to
 waiting    `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.py``
 queue      `NativeQueue`: reads a completion queue                 ``cq/queue.py``
 settling   reads a source's queue and tells whose completion it is ``cq/settling.py``
-source     `SourceCore`: look, arm, wake up                        ``cq/turning.py``, ``cq/source.py``
+source     `SourceCore`: look and arm                              ``cq/source.py``
+turning    what the event loop calls                               ``cq/turning.py``
 slots      `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py``
 operation  `Operation`, `Transfer`: what is posted                 ``cq/operation.py``
 lane       `LaneCore`: posts, and sends small messages             ``cq/lane.py``, ``transport/route.py``
+sending    sends that are awaited                                   ``transport/route.py``
+receiving  receives into the caller's memory                       ``transport/receives.py``
 fifo       `Fifo`: what waits to be taken                          ``transport/inbox.py``
+gate       `Gate`: which thread may use an endpoint now            ``transport/handle.py``
+message    `Message`: bytes, and what came along                   ``transport/receives.py``
+arrival    what is awaited for a message that is still to come      ``transport/inbox.py``
 inbox      `InboxCore`: takes a message, hands one out             ``transport/inbox.py``
 pool       `PoolCore`, `PoolBuffer`: receives that stay posted     ``transport/pool.py``
 ========== ======================================================= ===============================================
@@ -24,13 +30,14 @@ the objects, so this module loads no library.
 """
 
 from ._hot import (
-    BUDGET,
     STREAK,
     VAIN,
     Fifo,
+    Gate,
     InboxCore,
     LaneCore,
     Looking,
+    Message,
     NativeQueue,
     Operation,
     PoolBuffer,
@@ -40,18 +47,18 @@ from ._hot import (
     SourceCore,
     Transfer,
     Window,
-    learn_message,
     learn_states,
 )
 
 __all__ = [
-    "BUDGET",
     "STREAK",
     "VAIN",
     "Fifo",
+    "Gate",
     "InboxCore",
     "LaneCore",
     "Looking",
+    "Message",
     "NativeQueue",
     "Operation",
     "PoolBuffer",
@@ -61,6 +68,5 @@ __all__ = [
     "SourceCore",
     "Transfer",
     "Window",
-    "learn_message",
     "learn_states",
 ]

@@ -56,6 +56,7 @@ void looking_ask(Looking *self, long long now);
 void looking_over(Looking *self);
 /* Pieces of a large message are coming: another look is due, whatever the window has learned. */
 void looking_more(Looking *self, long long now);
+/* Whether the next iteration should look again. */
 int looking_goes_on(Looking *self, long long now, long long moved);
 /* Nanoseconds of this wait's window for one look, opened if it was not yet; 0 for a glance. */
 long long looking_share(Looking *self, long long now);
@@ -135,14 +136,17 @@ typedef struct {
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
 	PyObject *call_soon;
 	SlotsCore *slots;
-	long long breath, streak, wakes, woken, interest, abandoned, completions, wakeups, empty, fruitless, vain;
+	long long turns, breath, streak, wakes, woken, interest, abandoned, completions, wakeups, empty, fruitless, vain;
 	long long breathing;	/* tasks that could go on, and only let the loop go round */
 	long long respite;	/* how often the turn that is on its way may still be put off for them */
+	long long behind;	/* tasks that were woken when a turn was on its way already: they go on after it */
 	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
 	char polls, looks, at_rest_when_quiet;
+	char restless;		/* whether it could not be armed in this iteration: the next one's turn is to read first */
 	char checkpoints;	/* every await owes one */
 } SourceCore;
 
+#define BUDGET 256 /* completions of one turn, then other callbacks get their chance */
 #define STREAK 64 /* most awaits in a row that may be answered without an iteration of the loop */
 
 extern PyTypeObject *SourceCore_Type;
@@ -154,8 +158,44 @@ int source_tell(SourceCore *self, PyObject *name);
 int source_touch(SourceCore *self);
 int source_look(SourceCore *self);
 int source_prepare(SourceCore *self);
+/* The loop went round. */
+void source_breathed(SourceCore *self);
+/* Drain; look for a share of the open window if there is nothing at once. */
+long long source_look_once(SourceCore *self, long long now, int offering);
+/* Whether pieces of a large message are coming: settling.c saw to another look.  Who polls looks in any case. */
+int source_is_moving(SourceCore *self);
+/* Whether it is safe to sleep on the descriptors; -1 for an exception. */
+int source_quiet(SourceCore *self);
+int source_sleep(SourceCore *self);
+int source_rest_readers(SourceCore *self);
 /* Whether so many awaits waited and were woken that this one should take a checkpoint.  Counts. */
 int source_overdue(SourceCore *self);
+
+/* turning.c: what the event loop calls. */
+PyObject *SourceCore_turn(SourceCore *self, PyObject *unused);
+PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused);
+PyObject *SourceCore_readable(SourceCore *self, PyObject *unused);
+
+/* ---- message.c: a message as its receiver gets it ---- */
+
+extern PyTypeObject *Message_Type;
+
+/* A copy of these bytes; `data` is the sender's remote data, or NULL. */
+PyObject *message_new(const char *bytes, Py_ssize_t size, PyObject *source, unsigned long long tag, const uint64_t *data);
+
+/* ---- gate.c: who may use an endpoint now ---- */
+
+typedef struct {
+	PyObject_HEAD
+	unsigned long thread;
+} Gate;
+
+extern PyTypeObject *Gate_Type;
+
+static inline int gate_admits(const Gate *self)
+{
+	return self->thread == PyThread_get_thread_ident();
+}
 
 /* ---- inbox.c: messages that arrived ---- */
 
@@ -171,10 +211,19 @@ typedef struct {
 extern PyTypeObject *InboxCore_Type;
 
 int inbox_deliver(InboxCore *self, PyObject *item);
+/* Whether it is longer than the caller's `room`, with the error set; -1 for another exception. */
+int inbox_too_long(InboxCore *self, PyObject *item, PyObject *room);
+/* The message in a buffer, for the endpoint that receives it; the buffer is recycled. */
+PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item);
 /* For the types that begin with one. */
 int inbox_traverse(PyObject *self, visitproc visit, void *arg);
 int inbox_clear(PyObject *self);
 void inbox_release(InboxCore *self);
+
+/* ---- arrival.c: what is awaited of an inbox ---- */
+
+/* The `receiver` gets a `Message`; without one it is the buffer, if that is no longer than `room`, or NULL. */
+PyObject *arrival_new(InboxCore *inbox, PyObject *waiter, PyObject *receiver, PyObject *room);
 
 /* ---- pool.c: receives that stay posted ---- */
 
@@ -210,7 +259,8 @@ typedef struct {
 
 extern PyTypeObject *PoolBuffer_Type;
 
-PyObject *pool_contents(PoolBuffer *self);
+/* Where its message is; NULL with an exception if it is longer than its receive. */
+const char *pool_contents(PoolBuffer *self);
 int pool_recycle(PoolBuffer *self);
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 
@@ -223,8 +273,9 @@ typedef struct {
 	PyObject *what, *owner, *pins, *held, *error, *notify, *orphaned, *post, *source;
 	Slot *slot;
 	unsigned long long flags, data, tag;
-	long long length;
-	char state;
+	unsigned long long asked; /* of a receive that was posted from here: its tag, and its bytes */
+	long long room, length;
+	char state, tagged;
 } Operation;
 
 extern PyTypeObject *Operation_Type, *Transfer_Type;
@@ -246,10 +297,13 @@ typedef struct {
 	PyObject *posted;	/* dict as a set: what the provider has */
 	PyObject *idle;		/* list: who waits for nothing to be posted */
 	struct fid_ep *ep;
-	unsigned long long peer;
+	Gate *gate;		/* the endpoint's; NULL until `_lead` */
+	unsigned long long peer, max_size;
 	long long limit, inject_size, unfenced;
+	long long pieces;	/* most buffers of a message that is posted from here; 0: none is */
 	char receives, refused;
-	char direct;		/* whether small messages are sent from here; else by `_inject` of the subclass */
+	char direct;		/* whether small messages are sent, and plain receives posted, from here */
+	struct iovec spill;	/* room behind each receive, if it has a length: see transport/spill.py */
 	char plain_home, plain_try; /* whether the subclass has none of its own */
 } LaneCore;
 
@@ -257,18 +311,37 @@ extern PyTypeObject *LaneCore_Type;
 
 /* Its completion was read: the slot may be lent again. */
 int lane_home(LaneCore *self, Operation *transfer);
+/* A new operation that `operations` knows, to be posted now; and the provider took it, or did not. */
+Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
+int lane_posted(LaneCore *self, Operation *transfer);
+int lane_unpost(LaneCore *self, Operation *transfer);
+
+/* sending.c */
+#define PIECES 4 /* most buffers of one message */
+PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t count);
+
+/* receiving.c */
+PyObject *LaneCore_receive_here(LaneCore *self, PyObject *args);
+PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t count);
+PyObject *LaneCore_received(LaneCore *self, PyObject *transfer);
 
 /* ---- all of them ---- */
 
 int add_waiting(PyObject *module);
 int add_queue(PyObject *module);
 int add_settling(PyObject *module);
+int add_turning(PyObject *module);
 int add_source(PyObject *module);
 int add_fifo(PyObject *module);
 int add_slots(PyObject *module);
 int add_operation(PyObject *module);
+int add_gate(PyObject *module);
+int add_message(PyObject *module);
+int add_arrival(PyObject *module);
 int add_inbox(PyObject *module);
 int add_pool(PyObject *module);
+int add_receiving(PyObject *module);
+int add_sending(PyObject *module);
 int add_lane(PyObject *module);
 
 /* Names that are asked for, made once. The last one's is NULL. */
@@ -278,9 +351,6 @@ struct name {
 };
 
 int intern(const struct name *names);
-
-/* Whether the thread that calls may use this handle now; -1 for an exception. */
-int admitted(PyObject *handle);
 
 /* Make a type, add it to the module and keep a pointer to it. */
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type);

@@ -4,7 +4,7 @@
 PyTypeObject *InboxCore_Type;
 
 static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *name_data, *name_done, *name_feed, *name_flags,
-	*name_handle, *name_length, *name_put_back, *name_recycle, *name_remote_data, *name_set_result, *name_source,
+	*name_length, *name_next_after, *name_put_back, *name_recycle, *name_set_result, *name_source,
 	*name_source_of, *name_told, *name_too_long;
 
 /* Give an item to whoever waits the longest, or keep it. */
@@ -34,6 +34,17 @@ int inbox_deliver(InboxCore *self, PyObject *item)
 	return hand_out(self, item);
 }
 
+int inbox_too_long(InboxCore *self, PyObject *item, PyObject *room)
+{
+	PyObject *length = PyObject_GetAttr(item, name_length);
+	int over = length ? PyObject_RichCompareBool(length, room, Py_GT) : -1;
+
+	if (over > 0 && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_too_long, length, room, NULL)))
+		over = 1;
+	Py_XDECREF(length);
+	return over;
+}
+
 /* The message that is there.  `room` is the caller's, or NULL. */
 static PyObject *first(InboxCore *self, PyObject *room)
 {
@@ -48,19 +59,10 @@ static PyObject *first(InboxCore *self, PyObject *room)
 		Py_DECREF(item);
 		return NULL;
 	}
-	if (room) {
-		PyObject *length = PyObject_GetAttr(item, name_length);
-		int over = length ? PyObject_RichCompareBool(length, room, Py_GT) : -1;
-
-		if (over) {
-			if (!fifo_insert(self->inbox, 0, item) && over > 0)
-				PyObject_CallMethodObjArgs((PyObject *) self, name_too_long, length, room, NULL);
-		}
-		Py_XDECREF(length);
-		if (over) {
-			Py_DECREF(item);
-			return NULL;
-		}
+	if (room && inbox_too_long(self, item, room)) {
+		fifo_insert(self->inbox, 0, item);
+		Py_DECREF(item);
+		return NULL;
 	}
 	self->returned -= self->returned > 0;
 	return item;
@@ -112,61 +114,57 @@ static int recycle(InboxCore *self, PyObject *item)
 	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_recycle, item, NULL));
 }
 
-static int set_from(PyObject *message, PyObject *name, PyObject *value)
+/* A `Message` with what is in a buffer that is none of a pool's. */
+static PyObject *message_in(PyObject *item, PyObject *source)
 {
-	int rc = value ? PyObject_SetAttr(message, name, value) : -1;
+	PyObject *flags = PyObject_GetAttr(item, name_flags), *data = PyObject_GetAttr(item, name_data);
+	PyObject *contents = PyObject_GetAttr(item, name_contents), *message = NULL;
 
-	Py_XDECREF(value);
-	return rc;
-}
+	if (flags && data && contents) {
+		uint64_t along = PyLong_AsUnsignedLongLong(data);
+		int has = (PyLong_AsUnsignedLongLong(flags) & FI_REMOTE_CQ_DATA) != 0;
 
-/* What `receive` and `unpack` return; transport/receives.py tells. */
-static PyObject *message_type;
-
-static PyObject *learn_message(PyObject *module, PyObject *type)
-{
-	REPLACE(message_type, new_ref(type));
-	Py_RETURN_NONE;
+		if (!PyErr_Occurred() && PyBytes_Check(contents))
+			message = message_new(PyBytes_AsString(contents), PyBytes_Size(contents), source, 0, has ? &along : NULL);
+		else if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_TypeError, "the contents of a message are bytes");
+	}
+	Py_XDECREF(flags);
+	Py_XDECREF(data);
+	Py_XDECREF(contents);
+	return message;
 }
 
 /* A `Message` with what is in the buffer, and what came along, for the endpoint that receives it. */
 static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
 {
-	PyObject *contents = NULL, *message = NULL, *source;
-	unsigned long long flags = 0;
+	PyObject *source = self->peer, *message = NULL;
 
-	if (Py_IS_TYPE(item, PoolBuffer_Type)) {
-		flags = ((PoolBuffer *) item)->flags;
-		contents = pool_contents((PoolBuffer *) item);
-	} else {
-		PyObject *number = PyObject_GetAttr(item, name_flags);
-
-		if (number) {
-			flags = PyLong_AsUnsignedLongLong(number);
-			Py_DECREF(number);
-			contents = PyObject_GetAttr(item, name_contents);
-		}
-	}
-	if (contents)
-		message = PyObject_CallFunctionObjArgs(message_type, contents, NULL);
-	Py_XDECREF(contents);
-	if (message && self->peer != Py_None) {
-		if (PyObject_SetAttr(message, name_source, self->peer))
-			Py_CLEAR(message);
-	} else if (message) {
+	if (source == Py_None) {
 		PyObject *address = PyObject_GetAttr(item, name_source);
 
 		source = address ? PyObject_CallMethodObjArgs(receiver, name_source_of, address, NULL) : NULL;
 		Py_XDECREF(address);
-		if (set_from(message, name_source, source))
-			Py_CLEAR(message);
+		if (!source)
+			return NULL;
+	} else {
+		Py_INCREF(source);
 	}
-	if (message && flags & FI_REMOTE_CQ_DATA && set_from(message, name_remote_data, PyObject_GetAttr(item, name_data)))
-		Py_CLEAR(message);
+	if (Py_IS_TYPE(item, PoolBuffer_Type)) {
+		PoolBuffer *buffer = (PoolBuffer *) item;
+		const char *bytes = pool_contents(buffer);
+		uint64_t data = buffer->data;
+
+		if (bytes)
+			message = message_new(bytes, buffer->length, source, 0, buffer->flags & FI_REMOTE_CQ_DATA ? &data : NULL);
+	} else {
+		message = message_in(item, source);
+	}
+	Py_DECREF(source);
 	return message;
 }
 
-static PyObject *unpack(InboxCore *self, PyObject *receiver, PyObject *item)
+PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 {
 	PyObject *message = message_of(self, receiver, item), *type, *error, *traceback;
 
@@ -181,18 +179,20 @@ static PyObject *unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 	return message;
 }
 
-static PyObject *InboxCore_receive(InboxCore *self, PyObject *receiver)
+static PyObject *InboxCore_receive(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
-	PyObject *handle = PyObject_GetAttr(receiver, name_handle), *item, *message;
-	int may = handle ? admitted(handle) : -1;
+	PyObject *item, *message;
 
-	Py_XDECREF(handle);
-	if (may < 0 || (!may && drop(PyObject_CallMethodObjArgs(receiver, name_check_receivable, NULL))))
+	if (count != 2 || !Py_IS_TYPE(args[1], Gate_Type)) {
+		PyErr_SetString(PyExc_TypeError, "receive(receiver, gate)");
+		return NULL;
+	}
+	if (!gate_admits((Gate *) args[1]) && drop(PyObject_CallMethodObjArgs(args[0], name_check_receivable, NULL)))
 		return NULL;
 	item = take(self, NULL);
 	if (!item)
 		return none_unless(NULL);
-	message = unpack(self, receiver, item);
+	message = inbox_unpack(self, args[0], item);
 	Py_DECREF(item);
 	return message;
 }
@@ -200,7 +200,7 @@ static PyObject *InboxCore_receive(InboxCore *self, PyObject *receiver)
 static PyObject *InboxCore_unpack(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	if (count == 2)
-		return unpack(self, args[0], args[1]);
+		return inbox_unpack(self, args[0], args[1]);
 	PyErr_SetString(PyExc_TypeError, "unpack(receiver, buffer)");
 	return NULL;
 }
@@ -212,31 +212,52 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
 	return optional_room(args, &room) ? NULL : first(self, room);
 }
 
-/*
- * Be the next to get a message.  None where something comes first: a message is there, the end has come, or the loop
- * has to go round, unless the caller says that it did.
- */
+/* Be the next to get a message: what is to be awaited for it. */
+static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
+{
+	PyObject *waiter = PyObject_CallMethodObjArgs(self->source->driver, name_create_waiter, NULL), *arrival = NULL;
+
+	if (waiter && !PyList_Append(self->waiters, waiter)) {
+		self->source->interest++;
+		if (!source_prepare(self->source))
+			arrival = arrival_new(self, waiter, receiver, room);
+		if (!arrival) {
+			self->source->interest--;
+			PySequence_DelItem(self->waiters, PyList_Size(self->waiters) - 1);
+		}
+	}
+	Py_XDECREF(waiter);
+	return arrival;
+}
+
+static int next_arguments(PyObject *const *args, Py_ssize_t count, PyObject **room, PyObject **receiver)
+{
+	*room = count > 0 && args[0] != Py_None ? args[0] : NULL;
+	*receiver = count > 1 && args[1] != Py_None ? args[1] : NULL;
+	if (count <= 2)
+		return 0;
+	PyErr_SetString(PyExc_TypeError, "room and receiver at most");
+	return -1;
+}
+
 static PyObject *InboxCore_enlist(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
-	SourceCore *source = self->source;
-	PyObject *waiter;
-	int now = count > 0 && args[0] == Py_True;
+	PyObject *room, *receiver;
 
-	if (!now && (source->checkpoints || self->inbox->count || source->winded || source_overdue(source) ||
-		     self->ended != Py_None))
-		Py_RETURN_NONE;
-	waiter = PyObject_CallMethodObjArgs(source->driver, name_create_waiter, NULL);
-	if (!waiter || PyList_Append(self->waiters, waiter)) {
-		Py_XDECREF(waiter);
+	return next_arguments(args, count, &room, &receiver) ? NULL : enlist(self, room, receiver);
+}
+
+static PyObject *InboxCore_next(InboxCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	SourceCore *source = self->source;
+	PyObject *room, *receiver;
+
+	if (next_arguments(args, count, &room, &receiver))
 		return NULL;
-	}
-	source->interest++;
-	if (source_prepare(source)) {
-		source->interest--;
-		PySequence_DelItem(self->waiters, PyList_Size(self->waiters) - 1);
-		Py_CLEAR(waiter);
-	}
-	return waiter;
+	if (source->checkpoints || self->inbox->count || source->winded || source_overdue(source) || self->ended != Py_None)
+		return PyObject_CallMethodObjArgs((PyObject *) self, name_next_after, room ? room : Py_None,
+						  receiver ? receiver : Py_None, NULL);
+	return enlist(self, room, receiver);
 }
 
 static PyObject *InboxCore_deliver(InboxCore *self, PyObject *item)
@@ -324,13 +345,17 @@ static void InboxCore_dealloc(InboxCore *self)
 static PyMethodDef InboxCore_methods[] = {
 	{"take", (PyCFunction) InboxCore_take, METH_VARARGS,
 	 "The next message's buffer if it is there, or comes while we look; None: ask `next`."},
-	{"receive", (PyCFunction) InboxCore_receive, METH_O,
-	 "For this receiver: the next message, copied, if `take` has one; else None."},
+	{"receive", (PyCFunction) (void (*)(void)) InboxCore_receive, METH_FASTCALL,
+	 "receive(receiver, gate): for this receiver, the next message, copied, if `take` has one; else None."},
 	{"unpack", (PyCFunction) (void (*)(void)) InboxCore_unpack, METH_FASTCALL,
 	 "unpack(receiver, buffer): the message in a buffer, copied; the buffer is recycled."},
 	{"first", (PyCFunction) InboxCore_first, METH_VARARGS, "The message that is there; as `next` otherwise."},
-	{"enlist", (PyCFunction) (void (*)(void)) InboxCore_enlist, METH_FASTCALL,
-	 "A waiter that gets the next message; to be answered by `source.interest -= 1`. None where something comes first."},
+	{"next", (PyCFunction) (void (*)(void)) InboxCore_next, METH_FASTCALL,
+	 "next(room=None, receiver=None): where `take` or `receive` had none. Awaited at once, it is the next message's\n"
+	 "buffer, to be given back with `recycle` or `take_back`, or the receiver's `Message`, in order of arrival.\n\n"
+	 "Raises:\n    TruncatedMessageError: it is longer than `room` bytes; it stays the next one.\n"
+	 "    BaseException: as the endpoint ended, once everything that arrived before was handed out."},
+	{"_enlist", (PyCFunction) (void (*)(void)) InboxCore_enlist, METH_FASTCALL, "As `next`, where nothing comes first."},
 	{"deliver", (PyCFunction) InboxCore_deliver, METH_O, "A message: to the sink; else as `hand_out`."},
 	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To whoever waits the longest, or into the inbox."},
 	{NULL},
@@ -371,23 +396,18 @@ static PyType_Spec InboxCore_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, InboxCore_slots,
 };
 
-static PyMethodDef functions[] = {
-	{"learn_message", learn_message, METH_O, "learn_message(type): what a received message is, made of `bytes`."},
-	{NULL},
-};
-
 int add_inbox(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
 		{&name_create_waiter, "create_waiter"}, {&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"},
-		{&name_flags, "flags"}, {&name_handle, "_handle"}, {&name_length, "length"}, {&name_put_back, "_put_back"},
-		{&name_recycle, "recycle"}, {&name_remote_data, "remote_data"}, {&name_set_result, "set_result"},
+		{&name_flags, "flags"}, {&name_length, "length"}, {&name_next_after, "_next_after"}, {&name_put_back, "_put_back"},
+		{&name_recycle, "recycle"}, {&name_set_result, "set_result"},
 		{&name_source, "source"}, {&name_source_of, "_source_of"}, {&name_told, "told"},
 		{&name_too_long, "_too_long"}, {NULL},
 	};
 
-	if (intern(names) || PyModule_AddFunctions(module, functions))
+	if (intern(names))
 		return -1;
 	return add_type(module, &InboxCore_spec, NULL, &InboxCore_Type);
 }

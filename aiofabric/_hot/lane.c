@@ -4,7 +4,7 @@
 PyTypeObject *LaneCore_Type;
 
 static PyObject *name_call_failed, *name_fence, *name_inject, *name_inject_failed, *name_inject_other, *name_park,
-	*name_tell, *name_try;
+	*name_submit, *name_tell, *name_try;
 
 #define FENCE_EVERY 64 /* injected messages that are followed by one whose completion is counted */
 
@@ -92,14 +92,11 @@ static PyObject *LaneCore_inject(LaneCore *self, PyObject *const *args, Py_ssize
 static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	PyObject *tag, *error;
-	int may, sent;
+	int sent;
 
 	if (optional_tag(args, count, &tag))
 		return NULL;
-	may = admitted(self->owner);
-	if (may < 0)
-		return NULL;
-	if (!may) {
+	if (!self->gate || !gate_admits(self->gate)) {
 		error = PyObject_CallMethod(self->owner, "refuse", "s", tag ? "fi_tsend" : "fi_send");
 		if (error)
 			PyErr_SetObject((PyObject *) type_of(error), error);
@@ -150,6 +147,33 @@ static int give_up(LaneCore *self, Operation *transfer)
 	return operation_let_go(transfer);
 }
 
+Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
+{
+	PyObject *held = PyTuple_New(0);
+	Slot *slot = held ? slots_lend(self->source->slots) : NULL;
+	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
+
+	Py_XDECREF(held);
+	Py_XDECREF((PyObject *) slot);
+	if (transfer && !PyDict_SetItem(self->source->operations, transfer->slot->address, (PyObject *) transfer))
+		return transfer;
+	Py_XDECREF((PyObject *) transfer);
+	return NULL;
+}
+
+int lane_posted(LaneCore *self, Operation *transfer)
+{
+	self->source->interest++;
+	if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED))
+		return -1;
+	return source_touch(self->source);
+}
+
+int lane_unpost(LaneCore *self, Operation *transfer)
+{
+	return forget(self->source->operations, transfer->slot->address) || give_up(self, transfer) ? -1 : 0;
+}
+
 /* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
 static int try_post(LaneCore *self, Operation *transfer)
 {
@@ -168,18 +192,13 @@ static int try_post(LaneCore *self, Operation *transfer)
 	Py_XDECREF(answer);
 	if (PyErr_Occurred()) { /* an argument that is no number of C's */
 		PyErr_Fetch(&type, &error, &traceback);
-		if (forget(source->operations, address) || give_up(self, transfer))
+		if (lane_unpost(self, transfer))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
 		return -1;
 	}
-	if (rc == 0) {
-		source->interest++;
-		if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED) ||
-		    source_touch(source))
-			return -1;
-		return 1;
-	}
+	if (rc == 0)
+		return lane_posted(self, transfer) ? -1 : 1;
 	if (forget(source->operations, address))
 		return -1;
 	if (rc == -FI_EAGAIN) {
@@ -298,6 +317,7 @@ static PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
 	return operation_result(transfer);
 }
 
+/* Whether the subclass has no method of its own by that name. */
 static int is_plain(LaneCore *self, PyObject *name)
 {
 	PyObject *ours = PyObject_GetAttr((PyObject *) LaneCore_Type, name);
@@ -354,17 +374,24 @@ static void LaneCore_dealloc(LaneCore *self)
 	Py_CLEAR(self->waiting);
 	Py_CLEAR(self->posted);
 	Py_CLEAR(self->idle);
+	Py_CLEAR(self->gate);
 	free_object(self);
 }
 
 static PyObject *LaneCore_lead(LaneCore *self, PyObject *args)
 {
-	PyObject *ep;
+	PyObject *ep, *gate;
+	long long pieces;
 	int direct;
 
-	if (!PyArg_ParseTuple(args, "OKLp", &ep, &self->peer, &self->inject_size, &direct))
+	if (!PyArg_ParseTuple(args, "OO!KLpKL", &ep, Gate_Type, &gate, &self->peer, &self->inject_size, &direct,
+			      &self->max_size, &pieces))
 		return NULL;
+	self->pieces = pieces < PIECES ? pieces : PIECES;
+	if (!direct || !self->plain_try || !is_plain(self, name_submit))
+		self->pieces = 0;
 	self->ep = pointer_of(ep);
+	REPLACE(self->gate, (Gate *) new_ref(gate));
 	if (PyErr_Occurred())
 		return NULL;
 	self->direct = direct;
@@ -386,9 +413,19 @@ static PyMethodDef LaneCore_methods[] = {
 	{"settled", (PyCFunction) LaneCore_settled, METH_O,
 	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
 	{"home", (PyCFunction) LaneCore_home, METH_O, "Its completion was read: the slot may be lent again."},
+	{"receive", (PyCFunction) (void (*)(void)) LaneCore_receive, METH_FASTCALL,
+	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported until it is\n"
+	 "settled. None: the long way is needed, which also says why if that is an error."},
+	{"received", (PyCFunction) LaneCore_received, METH_O,
+	 "Whether such a receive has got its message, after a look, and nothing else is to be seen to; else ask `outcome`."},
+	{"_receive_here", (PyCFunction) LaneCore_receive_here, METH_VARARGS,
+	 "The endpoint by address, its gate, and the address and length of what is behind each receive: `receive` may post."},
 	{"_try", (PyCFunction) LaneCore_try, METH_O, "Register, then post. False: the provider has no room now."},
 	{"_lead", (PyCFunction) LaneCore_lead, METH_VARARGS,
-	 "The endpoint by address, the peer's fi_addr, bytes that may be injected, and whether that is done here."},
+	 "The endpoint by address, its gate, the peer's fi_addr, bytes that may be injected, whether that is done here, bytes\n"
+	 "of the longest message, and its most buffers."},
+	{"_post_here", (PyCFunction) (void (*)(void)) LaneCore_post_here, METH_FASTCALL,
+	 "_post_here(data, tag): post a message whose memory needs no descriptor. None: the long way is needed."},
 	{NULL},
 };
 
@@ -448,7 +485,7 @@ int add_lane(PyObject *module)
 	static const struct name names[] = {
 		{&name_call_failed, "_call_failed"}, {&name_fence, "_fence"}, {&name_inject, "_inject"},
 		{&name_inject_failed, "_inject_failed"}, {&name_inject_other, "_inject_other"}, {&name_park, "_park"},
-		{&name_tell, "_tell"}, {&name_try, "_try"}, {NULL},
+		{&name_submit, "submit"}, {&name_tell, "_tell"}, {&name_try, "_try"}, {NULL},
 	};
 
 	if (intern(names))

@@ -11,22 +11,6 @@ int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject *
 	return PyModule_AddType(module, *type);
 }
 
-static PyObject *name_admits;
-
-int admitted(PyObject *handle)
-{
-	PyObject *admits = PyObject_GetAttr(handle, name_admits);
-	unsigned long thread;
-
-	if (!admits)
-		return -1;
-	thread = PyLong_AsUnsignedLong(admits);
-	Py_DECREF(admits);
-	if (thread == (unsigned long) -1 && PyErr_Occurred())
-		return -1;
-	return thread == PyThread_get_thread_ident();
-}
-
 int intern(const struct name *names)
 {
 	for (; names->name; names++)
@@ -42,11 +26,10 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__hot(void)
 {
 	PyObject *module = PyModule_Create(&definition);
-	static const struct name names[] = {{&name_admits, "admits"}, {NULL}};
 
-	if (!module || intern(names) || add_waiting(module) || add_queue(module) || add_fifo(module) || add_slots(module) ||
-	    add_settling(module) || add_source(module) || add_operation(module) ||
-	    add_inbox(module) || add_pool(module) || add_lane(module)) {
+	if (!module || add_waiting(module) || add_queue(module) || add_fifo(module) || add_slots(module) ||
+	    add_settling(module) || add_turning(module) || add_source(module) || add_operation(module) ||
+	    add_gate(module) || add_message(module) || add_arrival(module) || add_inbox(module) || add_pool(module) || add_receiving(module) || add_sending(module) || add_lane(module)) {
 		Py_XDECREF(module);
 		return NULL;
 	}

@@ -295,6 +295,8 @@ static PyMemberDef Operation_members[] = {
 	{"source", T_OBJECT_EX, offsetof(Operation, source), 0, "the fi_addr of the sender, where that is read"},
 	{"length", T_LONGLONG, offsetof(Operation, length), 0,
 	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
+	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY, "the tag of a receive that `LaneCore.receive` posted"},
+	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has one"},
 	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
 	{"data", T_ULONGLONG, offsetof(Operation, data)},
 	{"tag", T_ULONGLONG, offsetof(Operation, tag)},

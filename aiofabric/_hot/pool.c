@@ -346,20 +346,21 @@ static PyObject *PoolBuffer_get_view(PoolBuffer *self, void *unused)
 	return view;
 }
 
-PyObject *pool_contents(PoolBuffer *self)
+const char *pool_contents(PoolBuffer *self)
 {
 	PoolCore *pool = self->pool;
 
-	if ((unsigned long long) self->length > pool->room) {
-		PyErr_SetString(PyExc_RuntimeError, "a message longer than its receive");
-		return NULL;
-	}
-	return PyBytes_FromStringAndSize(pool->receives[self->index].buf, self->length);
+	if ((unsigned long long) self->length <= pool->room)
+		return pool->receives[self->index].buf;
+	PyErr_SetString(PyExc_RuntimeError, "a message longer than its receive");
+	return NULL;
 }
 
 static PyObject *PoolBuffer_get_contents(PoolBuffer *self, void *unused)
 {
-	return pool_contents(self);
+	const char *bytes = pool_contents(self);
+
+	return bytes ? PyBytes_FromStringAndSize(bytes, self->length) : NULL;
 }
 
 static int PoolBuffer_traverse(PoolBuffer *self, visitproc visit, void *arg)

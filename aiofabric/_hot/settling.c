@@ -5,7 +5,6 @@
 
 static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_read, *name_read_failed, *name_unasked;
 
-#define BUDGET 256 /* completions of one turn, then other callbacks get their chance */
 /* What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there. */
 #define OF_THE_PEER (FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define FAILED (-FI_ERRNO_OFFSET - 100000) /* no error of libfabric's: a Python exception is set */
@@ -175,5 +174,5 @@ int add_settling(PyObject *module)
 		{&name_read, "read"}, {&name_read_failed, "_read_failed"}, {&name_unasked, "_unasked"}, {NULL},
 	};
 
-	return intern(names) || PyModule_AddIntConstant(module, "BUDGET", BUDGET) ? -1 : 0;
+	return intern(names);
 }

@@ -1,16 +1,14 @@
 /*
- * SourceCore: what each wait passes through.  The bounded look, arming, and the wake-up; settling.c reads the queue.  What
- * happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose classes these are the base of,
+ * SourceCore: what each wait passes through.  The bounded look and arming; settling.c reads the queue, turning.c is what
+ * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose classes these are the base of,
  * and which say what must hold.
  */
 #include "hot.h"
 
 PyTypeObject *SourceCore_Type;
 
-static PyObject *name_begin_anew, *name_failed, *name_longest_gap, *name_quiet, *name_scheduled_turn, *name_sleep,
-	*name_turn;
+static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_scheduled_turn, *name_sleep;
 
-#define VAIN 32 /* wake-ups in a row that brought nothing */
 /*
  * Longest time without an iteration of the loop after which an awaiting call may still look.  An iteration costs a few
  * us and others wait for it: beside a busy connection 1 % of them are 0.7 ms late on uvloop (0.9 with 500).
@@ -35,25 +33,24 @@ int source_touch(SourceCore *self)
 	return rc;
 }
 
-/* Whether pieces of a large message are coming: settling.c saw to another look.  Who polls looks in any case. */
-static int is_moving(SourceCore *self)
+int source_is_moving(SourceCore *self)
 {
 	return self->native && self->native->moving && !self->polls;
 }
 
-static void breathed(SourceCore *self)
+void source_breathed(SourceCore *self)
 {
 	self->breath = now_ns();
-	self->crowd = self->winded = 0;
+	self->crowd = self->winded = self->restless = 0;
 	self->streak = self->wakes = 0;
 }
 
-static long long look_once(SourceCore *self, long long now, int offering)
+long long source_look_once(SourceCore *self, long long now, int offering)
 {
 	Looking *looking = self->looking;
 	long long share = looking_share(looking, now), found = source_drain(self, share, offering), gap;
 
-	if (found < 0 || !looking->deadline || is_moving(self))
+	if (found < 0 || !looking->deadline || source_is_moving(self))
 		return found;
 	if (self->native) {
 		gap = self->native->gap;
@@ -86,7 +83,7 @@ int source_look(SourceCore *self)
 	}
 	self->wakes = 0;
 	self->armed = 0;
-	found = look_once(self, now, offers);
+	found = source_look_once(self, now, offers);
 	if (found < 0)
 		return -1;
 	self->paid = found > 0;
@@ -94,14 +91,17 @@ int source_look(SourceCore *self)
 		return 0;
 	self->crowd = self->wakes > 0;
 	self->respite = RESPITE;
-	return self->scheduled ? 0 : source_touch(self);
+	if (!self->scheduled)
+		return source_touch(self);
+	self->behind += self->wakes;
+	return 0;
 }
 
 /*
- * Whether it is safe to sleep on the descriptors; -1 for an exception.  An event queue's stays readable until it is
- * drained: found quiet once, it need not be asked again before that (0.6 us of the kernel's each time).
+ * An event queue's descriptor stays readable until it is drained: found quiet once, it need not be asked again before
+ * that (0.6 us of the kernel's each time).
  */
-static int quiet(SourceCore *self)
+int source_quiet(SourceCore *self)
 {
 	Py_ssize_t i;
 	int calm;
@@ -121,7 +121,7 @@ static int quiet(SourceCore *self)
 	return 1;
 }
 
-static int readers_sleep(SourceCore *self)
+int source_rest_readers(SourceCore *self)
 {
 	if (self->at_rest_when_quiet && !self->paused)
 		return 0;
@@ -129,12 +129,12 @@ static int readers_sleep(SourceCore *self)
 	return drop(PyObject_CallMethodObjArgs(self->readers, name_sleep, NULL));
 }
 
-static int go_to_sleep(SourceCore *self)
+int source_sleep(SourceCore *self)
 {
 	self->armed = 1;
 	if (self->looks)
 		looking_over(self->looking);
-	return readers_sleep(self);
+	return source_rest_readers(self);
 }
 
 int source_prepare(SourceCore *self)
@@ -145,14 +145,15 @@ int source_prepare(SourceCore *self)
 	self->streak = 0; /* whoever suspends lets others go on: among 100 connections each third send waited a turn */
 	if (self->polls && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_begin_anew, NULL)))
 		return -1;
-	if (self->armed || (self->scheduled && (self->crowd || looking->deadline)))
+	if (self->armed || (self->scheduled && (self->crowd || self->restless || looking->deadline)))
 		return 0;
 	if (self->looks)
 		looking_ask(looking, now_ns());
 	if (looking->deadline || self->polls)
 		return source_touch(self);
-	calm = quiet(self);
-	return calm < 0 ? -1 : calm ? go_to_sleep(self) : source_touch(self);
+	calm = source_quiet(self);
+	self->restless = !calm;
+	return calm < 0 ? -1 : calm ? source_sleep(self) : source_touch(self);
 }
 
 /* -- the methods */
@@ -167,13 +168,6 @@ static PyObject *none_if(int rc)
 static PyObject *SourceCore_drain(SourceCore *self, PyObject *unused)
 {
 	long long found = source_drain(self, 0, 0);
-
-	return found < 0 ? NULL : PyLong_FromLongLong(found);
-}
-
-static PyObject *SourceCore_look_once(SourceCore *self, PyObject *unused)
-{
-	long long found = look_once(self, self->breath, 0);
 
 	return found < 0 ? NULL : PyLong_FromLongLong(found);
 }
@@ -195,95 +189,26 @@ static PyObject *SourceCore_touch(SourceCore *self, PyObject *unused)
 
 static PyObject *SourceCore_breathed(SourceCore *self, PyObject *unused)
 {
-	breathed(self);
+	source_breathed(self);
 	Py_RETURN_NONE;
 }
 
 static PyObject *SourceCore_quiet(SourceCore *self, PyObject *unused)
 {
-	int calm = quiet(self);
+	int calm = source_quiet(self);
 
 	return calm < 0 ? NULL : PyBool_FromLong(calm);
 }
 
 static PyObject *SourceCore_sleep(SourceCore *self, PyObject *unused)
 {
-	return none_if(go_to_sleep(self));
+	return none_if(source_sleep(self));
 }
 
 static PyObject *SourceCore_woke(SourceCore *self, PyObject *unused)
 {
 	self->wakes++;
 	Py_RETURN_NONE;
-}
-
-static PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
-{
-	self->scheduled = 0;
-	if (!(self->events_due || PyDict_Size(self->watched) || PyObject_Size(self->parked))) {
-		if (self->armed && !self->looking->deadline) {
-			breathed(self); /* armed inline since then: nothing to do but to note that the loop went round */
-			Py_RETURN_NONE;
-		}
-		/*
-		 * On trio each await is an iteration.  Whoever takes it will look, or wait and arm: a turn before that
-		 * reads in vain, and what it arms wakes us for what a look found (64 B round trip 27 us; 38 with that).
-		 */
-		if (self->checkpoints && self->breathing && self->respite) {
-			self->respite--;
-			breathed(self);
-			return none_if(source_touch(self));
-		}
-	}
-	return PyObject_CallMethodObjArgs((PyObject *) self, name_turn, NULL);
-}
-
-/*
- * The descriptor woke us: settle, and let the tasks that it was for go on before anything else.  They arm the queue
- * themselves when they wait again (prepare); the turn that is on its way sees to it otherwise.  Arming here would make
- * every answer 2 us later.
- */
-static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
-{
-	char armed = self->armed; /* what was true before we were woken */
-	long long found;
-
-	self->wakeups++;
-	self->armed = 0;
-	if (self->closed || self->draining)
-		Py_RETURN_NONE;
-	breathed(self);
-	found = source_drain(self, 0, 0);
-	if (found < 0)
-		return none_if(source_tell(self, name_failed));
-	if (found) {
-		if (!self->scheduled && source_touch(self))
-			return NULL;
-		self->fruitless = self->vain = 0;
-		self->crowd = self->wakes > 1;
-		if (self->looks && !is_moving(self)) {
-			looking_over(self->looking);
-			if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
-				looking_ask(self->looking, self->breath);
-		}
-		Py_RETURN_NONE;
-	}
-	if (is_moving(self))
-		return none_if(source_touch(self));
-	self->empty++;
-	self->vain++;
-	if (armed && self->vain < VAIN) {
-		int calm = quiet(self);
-
-		if (calm < 0)
-			return NULL;
-		if (calm) { /* asyncio asked the kernel before what it ran meanwhile looked, and then armed */
-			self->armed = 1;
-			return none_if(readers_sleep(self));
-		}
-	}
-	self->hurried = 1; /* uvloop calls readers before the task that the last turn woke */
-	return PyObject_CallMethodObjArgs((PyObject *) self, name_turn, NULL);
 }
 
 static PyObject *SourceCore_get_breathless(SourceCore *self, void *unused)
@@ -403,8 +328,6 @@ static void SourceCore_dealloc(SourceCore *self)
 
 static PyMethodDef SourceCore_methods[] = {
 	{"_drain", (PyCFunction) SourceCore_drain, METH_NOARGS, "Settle what has finished; how many completions were read."},
-	{"_look_once", (PyCFunction) SourceCore_look_once, METH_NOARGS,
-	 "Drain; look for a share of the open window if there is nothing at once."},
 	{"look", (PyCFunction) SourceCore_look, METH_NOARGS,
 	 "Inside an awaiting call, before it suspends: a bounded look at the queue."},
 	{"prepare", (PyCFunction) SourceCore_prepare, METH_NOARGS,
@@ -417,6 +340,7 @@ static PyMethodDef SourceCore_methods[] = {
 	 "A suspended task was woken: nobody may spin while it waits for its turn."},
 	{"_quiet", (PyCFunction) SourceCore_quiet, METH_NOARGS, "Whether it is safe to sleep on the descriptors."},
 	{"_sleep", (PyCFunction) SourceCore_sleep, METH_NOARGS, "The queue is quiet: the descriptors wake us."},
+	{"turn", (PyCFunction) SourceCore_turn, METH_NOARGS, "One pass; ends armed, or with another turn on its way."},
 	{"_readable", (PyCFunction) SourceCore_readable, METH_NOARGS, "The descriptor woke us."},
 	{"_scheduled_turn", (PyCFunction) SourceCore_scheduled_turn, METH_NOARGS, "What `touch` has put on its way."},
 	{NULL},
@@ -453,6 +377,7 @@ static PyMemberDef SourceCore_members[] = {
 	COUNT("abandoned", abandoned),
 	COUNT("_breathing", breathing),
 	COUNT("_completions", completions),
+	COUNT("_turns", turns),
 	COUNT("_wakeups", wakeups),
 	COUNT("_empty", empty),
 	COUNT("_fruitless", fruitless),
@@ -493,13 +418,11 @@ static PyType_Spec SourceCore_spec = {
 int add_source(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_begin_anew, "_begin_anew"}, {&name_failed, "_failed"}, {&name_longest_gap, "longest_gap"},
-		{&name_quiet, "quiet"}, {&name_scheduled_turn, "_scheduled_turn"}, {&name_sleep, "sleep"},
-		{&name_turn, "turn"}, {NULL},
+		{&name_begin_anew, "_begin_anew"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
+		{&name_scheduled_turn, "_scheduled_turn"}, {&name_sleep, "sleep"}, {NULL},
 	};
 
-	if (intern(names) || PyModule_AddIntConstant(module, "STREAK", STREAK) ||
-	    PyModule_AddIntConstant(module, "VAIN", VAIN))
+	if (intern(names) || PyModule_AddIntConstant(module, "STREAK", STREAK))
 		return -1;
 	return add_type(module, &SourceCore_spec, NULL, &SourceCore_Type);
 }

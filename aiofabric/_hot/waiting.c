@@ -219,15 +219,6 @@ static PyObject *Looking_ask(Looking *self, PyObject *now)
 	Py_RETURN_NONE;
 }
 
-static PyObject *Looking_goes_on(Looking *self, PyObject *args)
-{
-	long long now, moved;
-
-	if (!PyArg_ParseTuple(args, "LL", &now, &moved))
-		return NULL;
-	return PyBool_FromLong(looking_goes_on(self, now, moved));
-}
-
 static PyObject *Looking_over(Looking *self, PyObject *unused)
 {
 	looking_over(self);
@@ -242,7 +233,6 @@ static void Looking_dealloc(Looking *self)
 
 static PyMethodDef Looking_methods[] = {
 	{"ask", (PyCFunction) Looking_ask, METH_O, "Open a window, once for each wait."},
-	{"goes_on", (PyCFunction) Looking_goes_on, METH_VARARGS, "Whether the next iteration should look again."},
 	{"over", (PyCFunction) Looking_over, METH_NOARGS,
 	 "The wait ended, by sleep or by a wake-up: the next one asks anew."},
 	{NULL},

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
@@ -140,7 +139,7 @@ class Sending(ByteChannel):
         """Hand a frame to the provider; ``done`` is for one whose memory is lent."""
         handle = self._handle
         try:
-            if handle.admits != get_ident():
+            if not handle.gate.admits():
                 raise handle.refuse("fi_send")
             route: Any = handle.tx
             if type(frame) is list or not route.inject(frame):

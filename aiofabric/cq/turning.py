@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._hot import BUDGET, VAIN, Looking
+from .._hot import VAIN, Looking
 from ..observe import ended
 from .settling import Settling
 from .waiting import Waiting
@@ -64,7 +64,6 @@ class Turning(Settling):
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
         self._on_close = on_close
-        self._turns = 0
         if queue is not None:
             self.readers.add(queue.fileno(), self._readable, on_demand=True)
         if polls:
@@ -124,51 +123,26 @@ class Turning(Settling):
         self._vain = min(self._vain, VAIN - 1)  # one more chance for a descriptor that was left alone
         self.turn()
 
-    def turn(self) -> None:
-        """One pass; ends armed, or with another turn on its way."""
-        if self.closed or self._draining:
-            return
-        try:
-            self._turn()
-        except Exception as error:
-            self._failed(error)
-
     def _failed(self, error: Exception) -> None:
         """A defect, or a provider that broke its contract: never a dead reactor."""
         self.driver.report("aiofabric: a turn failed", error)
         self.touch()
 
-    def _turn(self) -> None:
-        self._turns += 1
-        self.breathed()
-        linger = self.looking.deadline and not (self._hurried or self._breathing)
-        self._hurried = False
-        moved = self._look_once() if linger else self._drain()
-        self._crowd = self.wakes > 1
+    def _look_after_others(self) -> int:
+        """What a turn does besides reading the queue; how much of it moved."""
+        moved = 0
         if self._events_due:
             self._events_due = False
             self._unsettled = True
             for companion in tuple(self.companions):
                 if companion in self.companions:  # not closed by what the one before had to say
                     moved += companion.drain()
-        if self.watched:
-            for watched in tuple(self.watched):
-                moved += watched.look()
-        if self.parked:
-            moved += self._retry()
-        if self.closed:  # by a callback
-            return
-        if moved:
-            self._fruitless = self._vain = 0
-        if moved >= BUDGET or self.looking.goes_on(self.breath, moved):
-            self.touch()
-        else:
-            self._rest(moved)
+        for watched in tuple(self.watched):
+            moved += watched.look()
+        return moved + self._retry()
 
     def _rest(self, moved: int) -> None:
-        """Arm and sleep; or, where that is impossible, come back later."""
-        if self._scheduled:
-            return
+        """Arm and sleep, or come back later, where a turn that has only a queue to think of does not know which."""
         if self._polls:
             # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
             self.looking.over()
@@ -184,14 +158,17 @@ class Turning(Settling):
         if self._blind():
             self._later(self._fruitless)
             self._fruitless += 1
-        if self._quiet():
-            if self._vain >= VAIN and self.starved is not None and self.starved():
-                self._pause()
-                self._later(1)
-                return
+        if not self._quiet():
+            self._disquiet()
+        elif self._vain >= VAIN and self.starved is not None and self.starved():
+            self._pause()
+            self._later(1)
+        else:
             self._fruitless = self._fruitless if self._blind() else 0
             self._sleep()
-            return
+
+    def _disquiet(self) -> None:
+        """The queue may not be slept on: a turn at once, and after some of them later and later."""
         self._events_due = True
         self._fruitless += 1
         if self._fruitless <= _FRUITLESS:

@@ -31,7 +31,7 @@ class _AliasHandle(EndpointHandle):
         return self.parent.gone() if self.parent.gone is not None else super().refuse(call)
 
     def release(self) -> None:
-        self.admits = 0
+        self.gate.thread = 0
         Handle.release(self)
         for lane in (*self.routes, self.rx):
             lane.turn_away(self.closed_error)

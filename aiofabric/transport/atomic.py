@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants, ffi, lib
@@ -208,7 +207,7 @@ class Atomic(Resource):
         flags: OpFlags,
     ) -> None:
         handle = self._handle
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             raise handle.refuse(_NAMES[form])
         route = handle.route_to(to)
         if handle.checkpoint is not None:

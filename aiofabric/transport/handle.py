@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anyio import ClosedResourceError
 
-from .._ffi import constants, ffi, lib
+from .._ffi import address_of, constants, ffi, lib
+from .._hot import Gate
 from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError, FabricError, TruncatedMessageError, from_errno
@@ -19,6 +19,7 @@ from ..observe import ended
 from ..regions import MemoryHome
 from .buffers import lend
 from .leftovers import where_of
+from .spill import behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,6 +39,10 @@ _log = logging.getLogger(__name__)
 __all__ = ["EndpointHandle", "Refill"]
 
 
+# What `LaneCore.receive` does not think of: bytes before the message, a second post, lists of pieces that stay.
+_OF_EACH_RECEIVE = Mode.MSG_PREFIX | Mode.RX_CQ_DATA | Mode.ASYNC_IOV
+
+
 class Refill(Exception):
     """Ends a posted receive so that it takes a message that a cancelled one left behind."""
 
@@ -51,17 +56,19 @@ _ENDED = frozenset(
 class EndpointHandle(MemoryHome):
     """Lanes, pool and end of one endpoint.
 
-    ``admits`` is the thread that may post now, and 0 while nobody may: a single comparison guards every call of
-    the hot path. ``tx`` is the route of a connected endpoint; None makes the caller of a send name the peer.
+    ``gate`` admits the thread that may post now, and nobody while nothing may be posted. ``tx`` is the route of a
+    connected endpoint; None makes the caller of a send name the peer.
     """
 
     __slots__ = (
-        "_native", "admits", "checkpoint", "cuts_off", "gone", "info", "inject_size", "known", "max_size", "on_release",
-        "orphans", "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx", "source", "spills",
-        "tx",
+        "checkpoint", "cuts_off", "gate", "gone", "info", "inject_size", "known", "max_size", "native_open",
+        "on_release", "orphans", "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx",
+        "source", "spills", "tx",
     )  # fmt: skip
 
     serves_memory = True
+    plain_receives: ClassVar[bool] = True
+    """Whether the lane may post plain receives itself, instead of `Receives`."""
 
     def __init__(
         self,
@@ -80,6 +87,7 @@ class EndpointHandle(MemoryHome):
         self.source = source
         if Mode.RX_CQ_DATA in info.mode:
             source.rx_cq_data = True
+        self.gate = Gate()
         self.inject_size = info.tx_attr.inject_size
         self.max_size = info.ep_attr.max_msg_size
         self.tx: Route | None = None
@@ -95,24 +103,18 @@ class EndpointHandle(MemoryHome):
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
         self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
         self.spills = False  # receives have room behind them for what is too long
-        self.admits = 0
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None
-        self._native = True
+        self.native_open = True  # the provider has the endpoint: no receive may be posted to one that it freed
 
     def on_fork(self) -> None:
         super().on_fork()
-        self.admits = 0  # the child's main thread has the parent's thread id
-
-    @property
-    def native_open(self) -> bool:
-        """Whether the provider still has the endpoint: no receive may be posted to one that it freed."""
-        return self._native
+        self.gate.thread = 0  # the child's main thread has the parent's thread id
 
     @property
     def starved(self) -> bool:
         """Whether a message may come for which no receive is posted."""
-        return self.admits != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
+        return self.gate.thread != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
 
     @property
     def peer_name(self) -> object:
@@ -141,7 +143,10 @@ class EndpointHandle(MemoryHome):
 
     def open_for_use(self) -> None:
         """From now on operations may be posted. Before a connection they crash the tcp provider."""
-        self.admits = self.thread
+        self.gate.thread = self.thread
+        if self.plain_receives and not (self.cuts_off or self.info.mode & _OF_EACH_RECEIVE):
+            spill, length = behind() if self.spills else (ffi.NULL, 0)
+            self.rx._receive_here(address_of(self.fid), self.gate, (address_of(spill), length))
         if self.pool is not None and self.tx is not None:
             self.pool.peer = self.tx.name  # not asked for with every message
 
@@ -159,7 +164,7 @@ class EndpointHandle(MemoryHome):
         return FabricError(constants.FI_EOPBADSTATE, call, detail="The endpoint is not connected yet")
 
     def check_usable(self, call: str) -> None:
-        if self.admits != threading.get_ident():
+        if not self.gate.admits():
             raise self.refuse(call)
 
     def lost_peer(self) -> BaseException:
@@ -226,14 +231,14 @@ class EndpointHandle(MemoryHome):
         _log.debug("%s with %s: the peer is gone", self.what, self.peer_name)
         self.source.drain()
         self.gone = self.lost_peer
-        self.admits = 0
+        self.gate.thread = 0
         for alias in tuple(self.children):
             alias.close()
         self._close_native()
         self._end(self.lost_peer)
 
     def release(self) -> None:
-        self.admits = 0
+        self.gate.thread = 0
         self._close_native()
         self._finish()
 
@@ -247,9 +252,9 @@ class EndpointHandle(MemoryHome):
             release()
 
     def _close_native(self) -> None:
-        if not self._native:
+        if not self.native_open:
             return
-        self._native = False
+        self.native_open = False
         super().release()
         # tcp flushes everything to the queue with FI_ECANCELED; what is read now goes home, the rest is quarantined.
         while self._in_flight() and self.source.drain():

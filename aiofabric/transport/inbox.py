@@ -77,39 +77,15 @@ class Inbox(InboxCore, ABC):
     def _too_long(self, size: int, limit: int) -> NoReturn:
         raise truncated(size, limit)
 
-    async def next(self, room: int | None = None) -> Parcel:
-        """Where `take` had none: the next message's buffer, in order of arrival.
-
-        Give it back with `recycle` or `take_back`.
-
-        Raises:
-            TruncatedMessageError: it is longer than ``room`` bytes; it stays the next one.
-            BaseException: as the endpoint ended, once everything that arrived before was handed out.
-        """
-        source = self.source
-        waiter = self.enlist()
-        if waiter is None:
-            await self._before_waiting()
-            if self.inbox:
-                return self.first(room)  # type: ignore[no-any-return]
-            if self.ended is not None:
-                raise self.ended()
-            waiter = self.enlist(True)
-        try:
-            item = await waiter
-        except BaseException:
-            self._withdraw(waiter)
-            raise
-        finally:
-            source.interest -= 1
-        if isinstance(item, BaseException):
-            self.told()
-            raise item
-        buffer: Parcel = item
-        if room is not None and buffer.length > room:
-            self._put_back(buffer)
-            raise truncated(buffer.length, room)
-        return buffer
+    async def _next_after(self, room: int | None, receiver: Any) -> Any:
+        """`next`, where something comes before waiting."""
+        await self._before_waiting()
+        if self.inbox:
+            buffer = self.first(room)
+            return buffer if receiver is None else self.unpack(receiver, buffer)
+        if self.ended is not None:
+            raise self.ended()
+        return await self._enlist(room, receiver)
 
     async def _before_waiting(self) -> None:
         """What is owed first: a checkpoint, an iteration of the loop, or a look that may be had again after one."""

@@ -33,5 +33,6 @@ class Leftover(NamedTuple):
 
 def where_of(receive: Operation) -> tuple[Any, ...]:
     """The ``where`` of a posted receive: what follows endpoint, buffer, length and descriptor."""
-    assert receive.post is not None
-    return receive.post[1][4:-1]
+    if receive.post is not None:
+        return receive.post[1][4:-1]
+    return (_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,)

@@ -205,6 +205,7 @@ class LinkHandle(EndpointHandle):
         "peer", "pooled", "received", "taken", "trunk", "window",
     )  # fmt: skip
 
+    plain_receives = False
     tx: LinkRoute | None
 
     def __init__(self, trunk: Trunk, options: EndpointOptions) -> None:
@@ -288,7 +289,7 @@ class LinkHandle(EndpointHandle):
     def took(self) -> None:
         """The program has one message more."""
         self.taken += 1
-        if self.taken - self.announced > self.window // 2 and self.admits and self.tx is not None:
+        if self.taken - self.announced > self.window // 2 and self.gate.thread and self.tx is not None:
             self.tx.announce()
 
     def took_directly(self) -> None:
@@ -310,7 +311,7 @@ class LinkHandle(EndpointHandle):
     def unreachable(self, code: int) -> bool:
         """Whether an operation that failed so says that the peer is lost; if it does, the line has to be told."""
         lost = code in _LOST
-        if lost and self._native:
+        if lost and self.native_open:
             self._expect_stragglers(_STRAGGLERS)
         return lost
 
@@ -367,9 +368,9 @@ class LinkHandle(EndpointHandle):
     # -- the end
 
     def _close_native(self) -> None:
-        if not self._native:
+        if not self.native_open:
             return
-        self._native = False
+        self.native_open = False
         if self._cancel_wait is not None:
             self.source.interest -= 1
             if not self.source.driver.closed():

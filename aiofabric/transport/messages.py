@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..resource import Resource
@@ -83,7 +82,7 @@ class Sends(Resource):
     def try_send(self, data: Any, *, to: Peer | None = None) -> bool:
         """Send a small message at once; False when it would have to wait or is larger than ``max_inject``."""
         handle = self._handle
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             raise handle.refuse("fi_send")
         return handle.route_to(to).inject(data)
 
@@ -95,7 +94,7 @@ class Sends(Resource):
         For faces that live on callbacks. The buffers stay pinned until then.
         """
         handle = self._handle
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             raise handle.refuse("fi_send")
         route = handle.route_to(to)
         if route.inject(data):

@@ -115,7 +115,7 @@ class ConnectionlessHandle(EndpointHandle):
         if not self.entered:
             super()._leave()
             return
-        self.admits = 0
+        self.gate.thread = 0
         self._disappear()
         self.lingered = neighbours.leave(self)
         if self.lingered:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
-from .._hot import learn_message
+from .._hot import Message
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError
 from ..flags import Access
@@ -21,33 +20,17 @@ from .leftovers import Leftover
 from .spill import roomy, spilt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..regions import Held
     from .handle import EndpointHandle
+    from .inbox import Parcel
 
 __all__ = ["Message", "Receives"]
 
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
-
-
-class Message(bytes):
-    """A received message: `bytes` of its own, immutable, with what came along.
-
-    Attributes:
-        source: the sender, where the endpoint was opened with FI_SOURCE or is connected; else None.
-        tag: the tag of a tagged message; 0 otherwise.
-        remote_data: the sender's remote completion data; None when it sent none.
-    """
-
-    source: Any = None
-    tag: int = 0
-    remote_data: int | None = None
-
-
-learn_message(Message)
 
 
 class Receives(Resource):
@@ -75,13 +58,14 @@ class Receives(Resource):
 
         Man page: fi_msg (fi_recv).
         """
-        pool = self._handle.pool
+        handle = self._handle
+        pool = handle.pool
         if pool is None:
             return await self._recv_direct(max_bytes)
         if max_bytes is not None:
             raise TypeError("max_bytes is for endpoints opened with recv_size=None; this one has a pool")
-        message: Message | None = pool.receive(self)
-        return pool.unpack(self, await pool.next()) if message is None else message
+        message = pool.receive(self, handle.gate)
+        return await pool.next(None, self) if message is None else message
 
     def recv_nowait(self) -> Message | None:
         """The next message if one is there; None otherwise. Pooled endpoints only."""
@@ -110,12 +94,16 @@ class Receives(Resource):
 
         Man page: fi_msg (fi_recv, fi_recvv).
         """
-        pins = self._room(buffer)
-        pool = self._handle.pool
+        handle = self._handle
+        pool = handle.pool
         if pool is None:
-            return await self._recv_into_direct(pins)
+            posted = None if self._stash or handle.regions.busy else handle.rx.receive(buffer)
+            if posted is None or not handle.rx.received(posted):
+                return await self._recv_into_direct(self._room(buffer), posted)
+            return posted.length
+        pins = self._room(buffer)
         self._check_receivable()
-        item = pool.take(len(pins)) or await pool.next(len(pins))
+        item: Parcel = pool.take(len(pins)) or await pool.next(len(pins))
         fill(pins, item.view, item.length)
         pool.recycle(item)
         return item.length
@@ -172,7 +160,7 @@ class Receives(Resource):
 
     def _check_receivable(self) -> None:
         handle = self._handle
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             handle.check_open()
             if handle.gone is None:
                 raise handle.refuse("fi_recv")
@@ -186,33 +174,37 @@ class Receives(Resource):
         message: Message = await self._receive(room, self._handle.any_message, private=True)
         return message
 
-    async def _recv_into_direct(self, pins: Any) -> int:
-        got = await self._receive(pins, self._handle.any_message)
+    async def _recv_into_direct(self, pins: Any, posted: Transfer | None) -> int:
+        got = await self._receive(pins, self._handle.any_message, posted=posted)
         if isinstance(got, Message):
             fill(pins, got, len(got))
             return len(got)
         length: int = got.length
         return length
 
-    def _receive(self, pins: Any, where: tuple[int, ...], *, private: bool = False) -> Coroutine[Any, Any, Any]:
+    async def _receive(
+        self, pins: Any, where: tuple[int, ...], *, private: bool = False, posted: Transfer | None = None
+    ) -> Any:
         """Receive into ``pins``: the settled transfer, or a message that an earlier, cancelled receive got.
 
         ``where`` is the source, and for tagged messages the tag and what of it to ignore. With ``private`` nobody
-        else looks at ``pins``: a receive may be left behind there, and the answer is always the message.
+        else looks at ``pins``: a receive may be left behind there, and the answer is always the message. ``posted``
+        is the receive, if there is one already.
         """
-        return self._receive_into(pins, where, private)
-
-    async def _receive_into(self, pins: Any, where: tuple[int, ...], private: bool) -> Any:
         handle = self._handle
         if handle.checkpoint is not None:
             await handle.checkpoint()
         while True:
-            self._check_receivable()
-            if self._stash and (kept := self._leftover_for(pins, where)) is not None:
-                return kept
-            if handle.gone is not None:
-                raise handle.gone()
-            transfer = self._post_receive(handle, pins, where)
+            if posted is not None:
+                transfer, posted = posted, None
+            else:
+                self._check_receivable()
+                if self._stash and (kept := self._leftover_for(pins, where)) is not None:
+                    return kept
+                if handle.gone is not None:
+                    raise handle.gone()
+                transfer = self._post_receive(handle, pins, where)
+            transfer.orphaned = partial(self._keep, pins, len(where) > 1)
             if private:
                 handle.private[transfer] = None
             try:
@@ -260,9 +252,7 @@ class Receives(Resource):
         else:
             descriptor, held = lend(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
             args = (handle.fid, pins, len(pins), descriptor, *where)
-        transfer = handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), held)
-        transfer.orphaned = partial(self._keep, pins, len(where) > 1)
-        return transfer
+        return handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), held)
 
     def _room(self, buffer: Any) -> Any:
         """Where a message is to go, pinned."""
@@ -280,9 +270,5 @@ class Receives(Resource):
         self._handle.refill(leftover)
 
     def _annotated(self, data: Any, transfer: Operation) -> Message:
-        message = Message(data)
-        if transfer.flags & _REMOTE_CQ_DATA:
-            message.remote_data = transfer.data
-        message.tag = transfer.tag
-        message.source = self._source_of(transfer.source)
-        return message
+        remote_data = transfer.data if transfer.flags & _REMOTE_CQ_DATA else None
+        return Message(data, self._source_of(transfer.source), transfer.tag, remote_data)

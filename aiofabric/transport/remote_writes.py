@@ -7,7 +7,6 @@ it. So it is the queue that tells whose it is, and an endpoint that wants such e
 from __future__ import annotations
 
 from collections import deque
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .._ffi import constants
@@ -150,7 +149,7 @@ class RemoteWrites(Receives):
                 f"this {handle.what} does not hear of its peers' writes: open it with remote_writes=, how many may "
                 "wait to be taken"
             )
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             handle.check_open()
             if handle.gone is None:
                 raise handle.refuse("remote_write")

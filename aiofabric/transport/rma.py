@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..flags import OpFlags
@@ -114,7 +113,7 @@ class Rma(Resource):
         self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
     ) -> int:
         handle = self._handle
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             raise handle.refuse(what)
         route = handle.tx
         if to is not None or route is None:

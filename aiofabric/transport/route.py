@@ -13,7 +13,7 @@ from .._ffi import address_of, constants, ffi, lib
 from ..cq.lane import Lane
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import require
-from ..flags import Access, Caps, OpFlags
+from ..flags import Access, Caps, Mode, OpFlags
 from ..memory import pin
 from .buffers import Pieces, descriptors, gather, lend, lend_all, lend_parts, lend_rma
 
@@ -55,7 +55,9 @@ class Route(Lane):
         self.handle = handle
         self.covered = 0  # injected before a fence whose completion is still to come
         self.fid = handle.fid
-        self._lead(address_of(self.fid), peer, handle.inject_size, self.direct)
+        pieces = 1 if handle.info.mode & Mode.ASYNC_IOV else handle.info.tx_attr.iov_limit
+        gate, inject_size = handle.gate, handle.inject_size
+        self._lead(address_of(self.fid), gate, peer, inject_size, self.direct, handle.max_size, pieces)
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`
@@ -112,6 +114,10 @@ class Route(Lane):
         Man pages: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg), fi_tagged (fi_tsend ...).
         """
         handle = self.handle
+        if not flags and remote_data is None and not handle.regions.busy:
+            transfer = self._post_here(data, tag)
+            if transfer is not None:
+                return transfer
         if remote_data is not None:
             self.check_data(remote_data)
         to: tuple[int, ...] = (self.peer,) if tag is None else (self.peer, tag)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ffi import constants
@@ -120,20 +119,26 @@ class TaggedReceives(Endpoint, Receives):
 
         Man page: fi_tagged (fi_trecv, fi_trecvv).
         """
-        pins = self._room(buffer)
-        got = await self._receive(pins, self._where(tag, ignore, source))
-        if isinstance(got, Message):
-            fill(pins, got, len(got))
-            return Envelope(len(got), got.tag, got.source, got.remote_data)
+        handle = self._handle
+        got = None
+        if source is None and not (ignore or self._stash or handle.regions.busy):
+            got = handle.rx.receive(buffer, tag)
+        if got is None or not handle.rx.received(got):
+            pins, where = self._room(buffer), self._where(tag, ignore, source)
+            got = await self._receive(pins, where, posted=got)
+            if isinstance(got, Message):
+                fill(pins, got, len(got))
+                return Envelope(len(got), got.tag, got.source, got.remote_data)
         return self._envelope(got, self._source_of(got.source))
 
     def _envelope(self, got: Transfer, source: Peer | None) -> Envelope:
         data = got.data if got.flags & _REMOTE_CQ_DATA else None
-        return Envelope(got.length, got.tag, source, data)
+        # What its own __new__ does, without a function in Python: 0.2 us.
+        return tuple.__new__(Envelope, (got.length, got.tag, source, data))
 
     def _where(self, tag: int, ignore: int, source: Peer | None) -> tuple[int, ...]:
         handle = self._handle
-        if handle.admits != get_ident():
+        if not handle.gate.admits():
             raise handle.refuse("fi_trecv")
         if (tag | ignore) >> 64:
             raise ValueError(f"a tag has 64 bits and no sign, unlike {tag} with ignore={ignore}")

@@ -22,6 +22,7 @@ from ..cq.reactor import Reactor
 from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError
 from .connected import MessageEndpoint
 from .link import LinkHandle, LinkRoute
+from .receives import Message
 from .trunk import borrow_trunk, one_host
 from .whole import Whole
 from .wire import FrameKind, Hello
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ..domain import Domain
     from ..info import Info
     from .options import EndpointOptions
-    from .receives import Message
     from .trunk import Trunk
 
 __all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connect_virtual"]
@@ -114,8 +114,8 @@ class VirtualEndpoint(Whole, MessageEndpoint):
 
     def _annotated(self, data: Any, transfer: Operation) -> Message:
         message = super()._annotated(data, transfer)
-        message.tag = 0  # the connection's, none of the sender's
-        return message
+        # The tag is the connection's, none of the sender's.
+        return Message(message, message.source, remote_data=message.remote_data)
 
     async def _connect_over(self, line: Line, param: bytes) -> None:
         handle = self._handle

@@ -237,6 +237,54 @@ def test_look_is_refused_until_the_loop_has_gone_round() -> None:
     endpoint.close()
 
 
+def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
+    """Woken by a look while a turn was on its way: none of them looks for more before the others had their turn."""
+    endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
+    callers = [endpoint.await_(endpoint.submit()) for _ in range(3)]
+    endpoint.driver.settle_down(10_000)
+    endpoint.submit()  # a turn is on its way
+    for address in endpoint.posted[:3]:
+        endpoint.queue.complete(address)
+    endpoint.source.breathed()
+    endpoint.source.look()
+    endpoint.driver.soon.popleft()()  # the turn
+    assert not any(caller.done for caller in callers)
+    reads = endpoint.queue.reads
+    endpoint.source.look()
+    assert endpoint.queue.reads == reads
+    endpoint.driver.settle_down(10_000)
+    assert all(caller.done for caller in callers)
+    endpoint.source.touch()
+    endpoint.driver.settle_down(10_000)
+    reads = endpoint.queue.reads
+    endpoint.source.look()
+    assert endpoint.queue.reads > reads
+    endpoint.close()
+
+
+def test_queue_that_may_not_be_armed_is_asked_once_in_an_iteration(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    quiet = endpoint.queue.quiet
+
+    def noted() -> bool:
+        asked.append(quiet())
+        return asked[-1]
+
+    monkeypatch.setattr(endpoint.queue, "quiet", noted)
+    transfers = [endpoint.submit() for _ in range(5)]
+    endpoint.queue.restless(1)
+    callers = [endpoint.await_(transfer) for transfer in transfers]
+    assert asked == [False]
+    endpoint.driver.settle_down()
+    assert asked == [False, True]
+    for transfer in transfers:
+        endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.settle_down()
+    assert all(caller.done for caller in callers)
+
+
 def test_descriptor_is_reset_before_the_loop_goes_round() -> None:
     """What a look has found leaves it readable: the loop would wake us for it."""
     endpoint = Endpoint(waiting=Waiting.ADAPTIVE)

@@ -184,6 +184,7 @@ async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytes
         seen.append(ffi.cast("uintptr_t", iov))
         return sendv(ep, iov, *rest)
 
+    inject_through_python(monkeypatch)
     monkeypatch.setattr(lib, "fi_sendv", late_reader)
     async with peers("tcp;ofi_rxm", Caps.MSG, recv_size=1 << 20) as (one, other, peer, _):
         await one.send(b"connect", to=peer)

@@ -1,0 +1,93 @@
+"""What nothing special is asked of is posted in C; everything else goes the long way."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio
+import pytest
+from sniffio import current_async_library
+
+from aiofabric import MessageEndpoint
+from aiofabric._ffi import lib
+from tests.fixtures.providers import Pair, over
+
+pytestmark = pytest.mark.anyio
+
+provider = over(["tcp"])
+
+LONG = 5000  # more than is injected
+CALLS = ("fi_send", "fi_sendv", "fi_senddata", "fi_sendmsg", "fi_recv", "fi_recvv")
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that were made through Python."""
+    names: list[str] = []
+
+    def noted(name: str, call: Callable[..., int]) -> Callable[..., int]:
+        def note(*arguments: Any) -> int:
+            names.append(name)
+            return call(*arguments)
+
+        return note
+
+    for name in CALLS:
+        monkeypatch.setattr(lib, name, noted(name, getattr(lib, name)))
+    return names
+
+
+SENDS: dict[str, Callable[[MessageEndpoint], Coroutine[Any, Any, None]]] = {
+    "bytes": lambda ep: ep.send(b"1" * LONG),
+    "bytearray": lambda ep: ep.send(bytearray(b"1" * LONG)),
+    "view": lambda ep: ep.send(memoryview(b"0" + b"1" * LONG)[1:]),
+    "list": lambda ep: ep.send([b"1" * 4000, memoryview(bytearray(b"1" * 1000))]),
+    "tuple": lambda ep: ep.send((b"1" * 4999, b"1")),
+}
+
+
+@pytest.mark.parametrize("way", SENDS)
+async def test_plain_sends_and_receives(pair: Pair, called: list[str], way: str) -> None:
+    async with pair(recv_size=None) as (active, passive):
+        for first in (active, passive):  # what comes before its receive, and after
+            room = bytearray(LONG + 1)
+            async with anyio.create_task_group() as tasks:
+                if first is passive:
+                    tasks.start_soon(passive.recv_into, room)
+                    await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(SENDS[way], active)
+                if first is active:
+                    await anyio.wait_all_tasks_blocked()
+                    assert await passive.recv_into(room) == LONG
+            assert room == b"1" * LONG + b"\0"
+            room.append(0)  # not exported any more
+        # On trio a receive takes a checkpoint before it is posted.
+        assert set(called) == ({"fi_recv"} if current_async_library() == "trio" else set())
+
+
+async def test_registered_memory_goes_the_long_way(pair: Pair, called: list[str]) -> None:
+    async with pair(recv_size=None) as (active, passive):
+        source, room = bytearray(b"1" * LONG), bytearray(LONG)
+        with active.domain.register(source), passive.domain.register(room):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(active.send, source)
+                assert await passive.recv_into(room) == LONG
+    assert room == source
+    assert sorted(called) == ["fi_recv", "fi_send"]
+
+
+async def test_what_cannot_be_received_into_is_refused_as_ever(pair: Pair, called: list[str]) -> None:
+    async with pair(recv_size=None) as (active, passive):
+        wrong: list[tuple[Any, type[Exception]]] = [
+            (b"read-only", BufferError),
+            (memoryview(bytearray(10))[::2], BufferError),
+            ("text", TypeError),
+            (None, TypeError),
+        ]
+        for buffer, error in wrong:
+            with pytest.raises(error):
+                await passive.recv_into(buffer)
+            if error is TypeError:
+                with pytest.raises(error):
+                    await active.send(buffer)
+        assert not called
+        assert passive.statistics().receives == active.statistics().sends == 0
