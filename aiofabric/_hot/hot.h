@@ -135,6 +135,7 @@ typedef struct {
 	Looking *looking;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
 	PyObject *call_soon;
+	PyObject *create_waiter; /* the driver's; None where it changes: trio's takes it away when its loop ends */
 	SlotsCore *slots;
 	long long turns, breath, streak, wakes, woken, interest, abandoned, completions, wakeups, empty, fruitless, vain;
 	long long breathing;	/* tasks that could go on, and only let the loop go round */
@@ -158,6 +159,7 @@ int source_tell(SourceCore *self, PyObject *name);
 int source_touch(SourceCore *self);
 int source_look(SourceCore *self);
 int source_prepare(SourceCore *self);
+PyObject *source_waiter(SourceCore *self);
 /* The loop went round. */
 void source_breathed(SourceCore *self);
 /* Drain; look for a share of the open window if there is nothing at once. */

@@ -3,7 +3,7 @@
 
 PyTypeObject *InboxCore_Type;
 
-static PyObject *name_check_receivable, *name_contents, *name_create_waiter, *name_data, *name_done, *name_feed, *name_flags,
+static PyObject *name_check_receivable, *name_contents, *name_data, *name_done, *name_feed, *name_flags,
 	*name_length, *name_next_after, *name_put_back, *name_recycle, *name_set_result, *name_source,
 	*name_source_of, *name_told, *name_too_long;
 
@@ -215,7 +215,7 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
 /* Be the next to get a message: what is to be awaited for it. */
 static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
 {
-	PyObject *waiter = PyObject_CallMethodObjArgs(self->source->driver, name_create_waiter, NULL), *arrival = NULL;
+	PyObject *waiter = source_waiter(self->source), *arrival = NULL;
 
 	if (waiter && !PyList_Append(self->waiters, waiter)) {
 		self->source->interest++;
@@ -400,7 +400,7 @@ int add_inbox(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
-		{&name_create_waiter, "create_waiter"}, {&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"},
+		{&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"},
 		{&name_flags, "flags"}, {&name_length, "length"}, {&name_next_after, "_next_after"}, {&name_put_back, "_put_back"},
 		{&name_recycle, "recycle"}, {&name_set_result, "set_result"},
 		{&name_source, "source"}, {&name_source_of, "_source_of"}, {&name_told, "told"},

@@ -7,7 +7,7 @@
 
 PyTypeObject *SourceCore_Type;
 
-static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_scheduled_turn, *name_sleep;
+static PyObject *name_begin_anew, *name_create_waiter, *name_longest_gap, *name_quiet, *name_scheduled_turn, *name_sleep;
 
 /*
  * Longest time without an iteration of the loop after which an awaiting call may still look.  An iteration costs a few
@@ -156,6 +156,13 @@ int source_prepare(SourceCore *self)
 	return calm < 0 ? -1 : calm ? source_sleep(self) : source_touch(self);
 }
 
+PyObject *source_waiter(SourceCore *self)
+{
+	if (self->create_waiter != Py_None)
+		return PyObject_CallNoArgs(self->create_waiter);
+	return PyObject_CallMethodObjArgs(self->driver, name_create_waiter, NULL);
+}
+
 /* -- the methods */
 
 static PyObject *none_if(int rc)
@@ -260,6 +267,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->looking = (Looking *) new_ref(looking);
 	self->slots = (SlotsCore *) new_ref(slots);
 	self->call_soon = call_soon;
+	self->create_waiter = demand == Py_None ? PyObject_GetAttr(driver, name_create_waiter) : new_ref(Py_None);
 	if (PyObject_TypeCheck(native, NativeQueue_Type))
 		self->native = (NativeQueue *) new_ref(native);
 	self->polls = polls;
@@ -274,7 +282,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->operations = PyDict_New();
 	self->watched = PyDict_New();
 	self->companions = PyList_New(0);
-	return self->operations && self->watched && self->companions ? 0 : -1;
+	return self->create_waiter && self->operations && self->watched && self->companions ? 0 : -1;
 }
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
@@ -290,6 +298,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->looking);
 	Py_VISIT(self->native);
 	Py_VISIT(self->call_soon);
+	Py_VISIT(self->create_waiter);
 	Py_VISIT(self->slots);
 	return 0;
 }
@@ -305,6 +314,7 @@ static int SourceCore_clear(SourceCore *self)
 	}
 	REPLACE(self->readers, new_ref(Py_None));
 	REPLACE(self->call_soon, new_ref(Py_None));
+	REPLACE(self->create_waiter, new_ref(Py_None));
 	REPLACE(self->driver, new_ref(Py_None));
 	return 0;
 }
@@ -322,6 +332,7 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->looking);
 	Py_CLEAR(self->native);
 	Py_CLEAR(self->call_soon);
+	Py_CLEAR(self->create_waiter);
 	Py_CLEAR(self->slots);
 	free_object(self);
 }
@@ -418,7 +429,7 @@ static PyType_Spec SourceCore_spec = {
 int add_source(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_begin_anew, "_begin_anew"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
+		{&name_begin_anew, "_begin_anew"}, {&name_create_waiter, "create_waiter"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
 		{&name_scheduled_turn, "_scheduled_turn"}, {&name_sleep, "sleep"}, {NULL},
 	};
 
