@@ -15,6 +15,7 @@ import sniffio
 from tests.fixtures.children import Child, ChildFailed, Parent, run_in_child
 from tests.fixtures.libraries import libraries
 from tests.fixtures.providers import Pair
+from tests.fixtures.shares import LONG
 
 ROOT = Path(__file__).parent.parent
 
@@ -199,6 +200,11 @@ def test_processes_of_a_library_share_the_files(tmp_path: Path) -> None:
     together = {(library, name): process for library, name, _, process in ran}
     assert all(together[library, name] == process for library, name, _, process in ran)
     assert f"{len(ran)} passed" in ended.stdout, ended.stdout
+
+
+@pytest.mark.once
+def test_files_that_come_first_are_there() -> None:
+    assert [name for name in LONG if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.once
