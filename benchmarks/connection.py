@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import cached_property
+from mmap import mmap
 from typing import Any, ClassVar
 
 import anyio
@@ -48,14 +49,14 @@ class Connection(ABC):
     @abstractmethod
     async def aclose(self) -> None: ...
 
-    def memory(self, size: int, slot: int = 0) -> bytearray:
-        """A buffer that is the same in each run: those that warm up touch its pages, as C touches its own."""
+    def memory(self, size: int, slot: int = 0) -> memoryview:
+        """Pages as C has them: a buffer begins with one, and is the same in each run, so that the first warms it up."""
         if (size, slot) not in self._memory:
-            self._memory[size, slot] = bytearray(size)
+            self._memory[size, slot] = memoryview(mmap(-1, size))
         return self._memory[size, slot]
 
     @cached_property
-    def _memory(self) -> dict[tuple[int, int], bytearray]:
+    def _memory(self) -> dict[tuple[int, int], memoryview]:
         return {}
 
     # The client's part

@@ -13,7 +13,7 @@ from .pair import Pair
 from .results import FAR
 from .workloads import Sample
 
-AT_FIRST = 0.5  # seconds to find out how near they can be
+NEAR = 120.0  # nanoseconds; behind one cache of the third level they are nearer than that
 FOR_EACH = 0.5  # seconds to bring them together before a sample
 IN_ALL = 25.0  # seconds in which a run does so: where it does not help, it costs no more
 TRIES = 3  # samples made for one that counts
@@ -36,7 +36,7 @@ class Cores:
         if len(cores) > 1:
             command = [str(floor.CORES), str(cores[0]), str(cores[-1])]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            self.distance(0, AT_FIRST)
+            self.distance()
         return self
 
     def __exit__(
@@ -57,10 +57,15 @@ class Cores:
         self.nearest = min(found, self.nearest)
         return found
 
+    @property
+    def limit(self) -> float:
+        """What counts as near; where they never were so, nearer than ever."""
+        return self.nearest * FAR if self.nearest < NEAR else self.nearest / FAR
+
     def gather(self) -> float:
         """Bring them together, while there is time left for it."""
         start = time.monotonic()
-        found = self.distance(FAR * self.nearest, min(FOR_EACH, self.left))
+        found = self.distance(self.limit, min(FOR_EACH, self.left))
         self.left = max(0.0, self.left - (time.monotonic() - start))
         return found
 
@@ -72,6 +77,6 @@ class Cores:
             before = self.gather()
             sample = pair.ask(measure, seconds)
             sample["apart"] = max(before, self.distance())
-            if sample["apart"] <= FAR * self.nearest or not self.left:
+            if sample["apart"] <= self.limit or not self.left:
                 break
         return sample

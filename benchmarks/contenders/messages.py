@@ -59,7 +59,7 @@ class Messages(Connection):
             return
         posted = 0
 
-        async def receive(buffer: bytearray) -> None:
+        async def receive(buffer: memoryview) -> None:
             nonlocal posted
             while posted < count:
                 posted += 1

@@ -128,7 +128,7 @@ class Sink(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Raw, size: int, count: int) -> None:
         self.owner = owner
-        self.buffer = memoryview(owner.memory(size))
+        self.buffer = owner.memory(size)
         self.filled = 0
         self.left = count
         self.full = owner.loop.create_future()

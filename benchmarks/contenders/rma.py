@@ -36,12 +36,12 @@ class Rma(Connection):
 
     async def flood(self, message: bytes, width: int, count: int) -> None:
         size = len(message)
-        transfer: Callable[[bytearray, RemoteRegion], Awaitable[int]] = (
+        transfer: Callable[[memoryview, RemoteRegion], Awaitable[int]] = (
             self.endpoint.write if self.operation == "write" else self.endpoint.read_into
         )
         posted = 0
 
-        async def move(local: bytearray, remote: RemoteRegion) -> None:
+        async def move(local: memoryview, remote: RemoteRegion) -> None:
             nonlocal posted
             while posted < count:
                 posted += 1

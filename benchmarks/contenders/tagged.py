@@ -14,6 +14,7 @@ import aiofabric
 from aiofabric import EndpointType, Peer, RdmEndpoint
 
 from ..connection import DONE, Connection, Message, Serve
+from .messages import POOLED
 
 OPEN = 0  # the tag of a client's address
 NAME = 256  # room for it
@@ -42,10 +43,27 @@ class Tagged(Connection):
     async def aclose(self) -> None:
         await self.opened.aclose()
 
+    async def flood(self, message: bytes, width: int, count: int) -> None:
+        if len(message) <= POOLED:
+            await super().flood(message, width, count)  # a small message is copied at once: nothing is in flight
+            return
+        posted, source = 0, self.memory(len(message), width)
+
+        async def send() -> None:
+            nonlocal posted
+            while posted < count:
+                posted += 1
+                await self.send(source)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(width):
+                group.start_soon(send)
+        await self.recv(len(DONE))
+
     async def sink(self, size: int, width: int, count: int) -> None:
         posted = 0
 
-        async def receive(buffer: bytearray) -> None:
+        async def receive(buffer: memoryview) -> None:
             nonlocal posted
             while posted < count:
                 posted += 1
