@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import cached_property
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, ClassVar
 
 import anyio
@@ -50,9 +50,11 @@ class Connection(ABC):
     async def aclose(self) -> None: ...
 
     def memory(self, size: int, slot: int = 0) -> memoryview:
-        """Pages as C has them: a buffer begins with one, and is the same in each run, so that the first warms it up."""
+        """Memory as C has it: private pages that were written to, the same in each run."""
         if (size, slot) not in self._memory:
-            self._memory[size, slot] = memoryview(mmap(-1, size))
+            pages = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+            pages.write(b"\1" * size)
+            self._memory[size, slot] = memoryview(pages)
         return self._memory[size, slot]
 
     @cached_property

@@ -67,7 +67,7 @@ async def slow(connect: Connect, server: int, size: int, width: int, seconds: fl
 
 async def flood(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
     """Messages one way, with room for ``width`` of them where the contender has such a thing."""
-    message = bytes(size)
+    message = b"\1" * size  # bytes(size) would be one page of zeros, many times
     async with aclosing(await connect()) as connection:
         return await timed(
             lambda count: connection.flood(message, width, count),
