@@ -6,7 +6,7 @@
 
 static PyTypeObject *Arrival_Type;
 
-static PyObject *name_await, *name_close, *name_put_back, *name_throw, *name_told, *name_withdraw;
+static PyObject *name_close, *name_put_back, *name_throw, *name_told, *name_withdraw;
 
 typedef struct {
 	PyObject_HEAD
@@ -76,8 +76,11 @@ static int begun(Arrival *self)
 		return 0;
 	}
 	if (!self->steps) {
-		await = PyType_GetSlot(type_of(self->waiter), Py_am_await);
-		self->steps = await ? await(self->waiter) : PyObject_CallMethodObjArgs(self->waiter, name_await, NULL);
+		await = PyType_GetSlot(type_of(self->waiter), Py_am_await); /* drivers' waiters have one */
+		if (await)
+			self->steps = await(self->waiter);
+		else
+			PyErr_SetString(PyExc_TypeError, "a waiter is awaited");
 	}
 	return self->steps != NULL;
 }
@@ -204,8 +207,8 @@ static PyType_Spec Arrival_spec = {
 int add_arrival(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_await, "__await__"}, {&name_close, "close"}, {&name_put_back, "_put_back"},
-		{&name_throw, "throw"}, {&name_told, "told"}, {&name_withdraw, "_withdraw"}, {NULL},
+		{&name_close, "close"}, {&name_put_back, "_put_back"}, {&name_throw, "throw"}, {&name_told, "told"},
+		{&name_withdraw, "_withdraw"}, {NULL},
 	};
 
 	if (intern(names))

@@ -39,8 +39,8 @@ int inbox_too_long(InboxCore *self, PyObject *item, PyObject *room)
 	PyObject *length = PyObject_GetAttr(item, name_length);
 	int over = length ? PyObject_RichCompareBool(length, room, Py_GT) : -1;
 
-	if (over > 0 && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_too_long, length, room, NULL)))
-		over = 1;
+	if (over > 0)
+		drop(PyObject_CallMethodObjArgs((PyObject *) self, name_too_long, length, room, NULL)); /* it raises */
 	Py_XDECREF(length);
 	return over;
 }

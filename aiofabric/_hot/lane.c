@@ -153,12 +153,21 @@ Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize
 	Slot *slot = held ? slots_lend(self->source->slots) : NULL;
 	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
 
+	if (transfer && PyDict_SetItem(self->source->operations, slot->address, (PyObject *) transfer)) {
+		Py_DECREF((PyObject *) transfer);
+		transfer = NULL;
+	}
+	if (!transfer && slot) {
+		PyObject *type, *error, *traceback;
+
+		PyErr_Fetch(&type, &error, &traceback);
+		if (slots_take_back(self->source->slots, (PyObject *) slot))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
+	}
 	Py_XDECREF(held);
 	Py_XDECREF((PyObject *) slot);
-	if (transfer && !PyDict_SetItem(self->source->operations, transfer->slot->address, (PyObject *) transfer))
-		return transfer;
-	Py_XDECREF((PyObject *) transfer);
-	return NULL;
+	return transfer;
 }
 
 int lane_posted(LaneCore *self, Operation *transfer)

@@ -45,28 +45,41 @@ static ssize_t post(LaneCore *self, Operation *transfer, void *memory, size_t si
 				   : fi_recv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, context);
 }
 
-/* A receive into that memory, not yet posted. */
-static Operation *prepare(LaneCore *self, PyObject *buffer, Py_ssize_t size, int tagged, unsigned long long tag)
+static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned long long tag)
 {
-	PyObject *pins = PyMemoryView_FromObject(buffer);
-	Operation *transfer = pins ? lane_prepare(self, names[tagged][self->spill.iov_len > 0], pins, size) : NULL;
+	Operation *transfer;
+	Py_buffer view;
+	ssize_t rc;
 
-	Py_XDECREF(pins);
-	if (transfer) {
-		transfer->room = size;
-		transfer->tagged = tagged;
-		transfer->asked = tag;
+	if (PyObject_GetBuffer(pins, &view, PyBUF_WRITABLE)) { /* of the pin: another export might be elsewhere */
+		PyErr_Clear();
+		Py_RETURN_NONE;
 	}
-	return transfer;
+	transfer = lane_prepare(self, names[tagged][self->spill.iov_len > 0], pins, view.len);
+	if (!transfer) {
+		PyBuffer_Release(&view);
+		return NULL;
+	}
+	transfer->room = view.len;
+	transfer->tagged = tagged;
+	transfer->asked = tag;
+	rc = post(self, transfer, view.buf, view.len);
+	PyBuffer_Release(&view);
+	if (rc ? lane_unpost(self, transfer) : lane_posted(self, transfer)) {
+		Py_DECREF((PyObject *) transfer);
+		return NULL;
+	}
+	if (!rc)
+		return (PyObject *) transfer;
+	Py_DECREF((PyObject *) transfer);
+	Py_RETURN_NONE; /* the long way parks it, or raises */
 }
 
 PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t count)
 {
+	PyObject *pins = NULL, *transfer;
 	unsigned long long tag = 0;
 	int tagged = count > 1;
-	Operation *transfer;
-	Py_buffer view;
-	ssize_t rc;
 
 	if (count < 1 || count > 2) {
 		PyErr_SetString(PyExc_TypeError, "receive(buffer, tag), or receive(buffer)");
@@ -77,24 +90,15 @@ PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t cou
 		Py_RETURN_NONE;
 	if (tagged)
 		tag = PyLong_AsUnsignedLongLong(args[1]);
-	if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_WRITABLE)) {
+	if (!PyErr_Occurred())
+		pins = PyMemoryView_FromObject(args[0]);
+	if (!pins) {
 		PyErr_Clear(); /* the long way says what is wrong */
 		Py_RETURN_NONE;
 	}
-	transfer = prepare(self, args[0], view.len, tagged, tag);
-	rc = transfer ? post(self, transfer, view.buf, view.len) : 0;
-	PyBuffer_Release(&view); /* the transfer keeps it exported */
-	if (!transfer)
-		return NULL;
-	if (!rc) {
-		if (!lane_posted(self, transfer))
-			return (PyObject *) transfer;
-	} else if (!lane_unpost(self, transfer)) {
-		Py_DECREF((PyObject *) transfer);
-		Py_RETURN_NONE; /* the long way parks it, or raises */
-	}
-	Py_DECREF((PyObject *) transfer);
-	return NULL;
+	transfer = receive(self, pins, tagged, tag);
+	Py_DECREF(pins);
+	return transfer;
 }
 
 PyObject *LaneCore_received(LaneCore *self, PyObject *object)

@@ -18,14 +18,14 @@ struct pieces {
 	Py_ssize_t count, size;
 };
 
-/* Where a piece is, and what keeps it there; NULL for what is no buffer. */
+/* What keeps a piece where it is, and where that is: another export might be elsewhere.  NULL for what is no buffer. */
 static PyObject *pinned(struct pieces *pieces, PyObject *piece)
 {
 	struct iovec *iov = &pieces->iov[pieces->count];
 	PyObject *pin = PyBytes_CheckExact(piece) ? new_ref(piece) : PyMemoryView_FromObject(piece);
 	Py_buffer view;
 
-	if (!pin || PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)) {
+	if (!pin || PyObject_GetBuffer(pin, &view, PyBUF_SIMPLE)) {
 		Py_XDECREF(pin);
 		return NULL;
 	}

@@ -100,6 +100,8 @@ class Receives(Resource):
             posted = None if self._stash or handle.regions.busy else handle.rx.receive(buffer)
             if posted is None or not handle.rx.received(posted):
                 return await self._recv_into_direct(self._room(buffer), posted)
+            if handle.refills:  # a message that was left behind came too late for it
+                handle.refills.pop(posted, None)
             return posted.length
         pins = self._room(buffer)
         self._check_receivable()
@@ -195,6 +197,7 @@ class Receives(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         while True:
+            looked = posted is not None
             if posted is not None:
                 transfer, posted = posted, None
             else:
@@ -208,7 +211,7 @@ class Receives(Resource):
             if private:
                 handle.private[transfer] = None
             try:
-                if handle.rx.settled(transfer) is None:
+                if looked or handle.rx.settled(transfer) is None:
                     await handle.rx.outcome(transfer)
             except Refill:
                 if transfer.state is State.ABANDONED:

@@ -124,11 +124,15 @@ class TaggedReceives(Endpoint, Receives):
         if source is None and not (ignore or self._stash or handle.regions.busy):
             got = handle.rx.receive(buffer, tag)
         if got is None or not handle.rx.received(got):
-            pins, where = self._room(buffer), self._where(tag, ignore, source)
+            # What was posted was looked at before: that the endpoint has closed since is the operation's to say.
+            where = self._where(tag, ignore, source) if got is None else (_UNSPEC, tag, 0)
+            pins = self._room(buffer)
             got = await self._receive(pins, where, posted=got)
             if isinstance(got, Message):
                 fill(pins, got, len(got))
                 return Envelope(len(got), got.tag, got.source, got.remote_data)
+        elif handle.refills:
+            handle.refills.pop(got, None)
         return self._envelope(got, self._source_of(got.source))
 
     def _envelope(self, got: Transfer, source: Peer | None) -> Envelope:

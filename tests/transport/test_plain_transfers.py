@@ -1,5 +1,6 @@
 """What nothing special is asked of is posted in C; everything else goes the long way."""
 
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -7,8 +8,12 @@ import anyio
 import pytest
 from sniffio import current_async_library
 
-from aiofabric import MessageEndpoint
+from aiofabric import Caps, MessageEndpoint
 from aiofabric._ffi import lib
+from aiofabric._hot import STREAK
+from aiofabric.cq.lane import Lane, Transfer
+from aiofabric.cq.operation import State
+from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -91,3 +96,61 @@ async def test_what_cannot_be_received_into_is_refused_as_ever(pair: Pair, calle
                     await active.send(buffer)
         assert not called
         assert passive.statistics().receives == active.statistics().sends == 0
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes in Python export no buffer before 3.12")
+async def test_each_export_of_a_buffer_may_be_elsewhere(pair: Pair) -> None:
+    class Elsewhere:
+        def __init__(self) -> None:
+            self.exports: list[bytearray] = []
+
+        def __buffer__(self, flags: int) -> memoryview:
+            self.exports.append(bytearray(b"1" * LONG))
+            return memoryview(self.exports[-1])
+
+    async with pair(recv_size=None) as (active, passive):
+        source, room = Elsewhere(), Elsewhere()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(active.send, source)
+            assert await passive.recv_into(room) == LONG
+        assert [each for each in room.exports if each == b"1" * LONG]
+        del source.exports[:], room.exports[:]
+
+
+async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback of the look that found it closed the endpoint, and so many awaits were answered at once already."""
+    async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
+        source, received = other._handle.source, Lane.received
+
+        def closing(lane: Lane, transfer: Transfer) -> bool:
+            well = received(lane, transfer)
+            if transfer.tagged and transfer.state is State.SETTLED:
+                other.close()
+            return well
+
+        await one.send_tagged(b"here", 7, to=peer)
+        monkeypatch.setattr(Lane, "received", closing)
+        source.breathed()
+        source.streak = STREAK
+        room = bytearray(10)
+        with anyio.fail_after(5):
+            assert (await other.recv_tagged_into(room, 7)).length == 4
+        assert room[:4] == b"here"
+        assert other.closed == (current_async_library() != "trio")  # there it goes the long way from the beginning
+
+
+async def test_a_receive_that_was_to_take_a_leftover_and_got_a_message_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
+        refills, received = other._handle.refills, Lane.received
+
+        def chosen(lane: Lane, transfer: Transfer) -> bool:
+            refills[transfer] = None
+            return received(lane, transfer)
+
+        monkeypatch.setattr(Lane, "received", chosen)
+        for _ in range(5):
+            await one.send_tagged(b"here", 7, to=peer)
+            assert (await other.recv_tagged_into(bytearray(10), 7)).length == 4
+        assert not refills
