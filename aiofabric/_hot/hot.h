@@ -313,10 +313,9 @@ extern PyTypeObject *LaneCore_Type;
 
 /* Its completion was read: the slot may be lent again. */
 int lane_home(LaneCore *self, Operation *transfer);
-/* A new operation that `operations` knows, to be posted now; and the provider took it, or did not. */
+/* A new operation that `operations` knows, to be posted now; and then it, or None where the provider did not take it. */
 Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
-int lane_posted(LaneCore *self, Operation *transfer);
-int lane_unpost(LaneCore *self, Operation *transfer);
+PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc);
 
 /* sending.c */
 #define PIECES 4 /* most buffers of one message */

@@ -170,7 +170,7 @@ Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize
 	return transfer;
 }
 
-int lane_posted(LaneCore *self, Operation *transfer)
+static int note_posted(LaneCore *self, Operation *transfer)
 {
 	self->source->interest++;
 	if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED))
@@ -178,9 +178,21 @@ int lane_posted(LaneCore *self, Operation *transfer)
 	return source_touch(self->source);
 }
 
-int lane_unpost(LaneCore *self, Operation *transfer)
+static int undo_post(LaneCore *self, Operation *transfer)
 {
 	return forget(self->source->operations, transfer->slot->address) || give_up(self, transfer) ? -1 : 0;
+}
+
+PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc)
+{
+	if (!(rc ? undo_post(self, transfer) : note_posted(self, transfer))) {
+		if (!rc)
+			return (PyObject *) transfer;
+		Py_DECREF((PyObject *) transfer);
+		Py_RETURN_NONE; /* the long way parks it, or raises */
+	}
+	Py_DECREF((PyObject *) transfer);
+	return NULL;
 }
 
 /* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
@@ -201,13 +213,13 @@ static int try_post(LaneCore *self, Operation *transfer)
 	Py_XDECREF(answer);
 	if (PyErr_Occurred()) { /* an argument that is no number of C's */
 		PyErr_Fetch(&type, &error, &traceback);
-		if (lane_unpost(self, transfer))
+		if (undo_post(self, transfer))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
 		return -1;
 	}
 	if (rc == 0)
-		return lane_posted(self, transfer) ? -1 : 1;
+		return note_posted(self, transfer) ? -1 : 1;
 	if (forget(source->operations, address))
 		return -1;
 	if (rc == -FI_EAGAIN) {

@@ -65,14 +65,7 @@ static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned lo
 	transfer->asked = tag;
 	rc = post(self, transfer, view.buf, view.len);
 	PyBuffer_Release(&view);
-	if (rc ? lane_unpost(self, transfer) : lane_posted(self, transfer)) {
-		Py_DECREF((PyObject *) transfer);
-		return NULL;
-	}
-	if (!rc)
-		return (PyObject *) transfer;
-	Py_DECREF((PyObject *) transfer);
-	Py_RETURN_NONE; /* the long way parks it, or raises */
+	return lane_answered(self, transfer, rc);
 }
 
 PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t count)

@@ -77,14 +77,7 @@ static PyObject *post_pinned(LaneCore *self, PyObject *pins, const struct pieces
 	if (!transfer)
 		return NULL;
 	rc = post(self, pieces, tagged, number, pointer_of(transfer->slot->address));
-	if (rc ? lane_unpost(self, transfer) : lane_posted(self, transfer)) {
-		Py_DECREF((PyObject *) transfer);
-		return NULL;
-	}
-	if (!rc)
-		return (PyObject *) transfer;
-	Py_DECREF((PyObject *) transfer);
-	Py_RETURN_NONE; /* the long way parks it, or raises */
+	return lane_answered(self, transfer, rc);
 }
 
 PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t count)
