@@ -15,7 +15,7 @@ from .workloads import Sample
 
 NEAR = 120.0  # nanoseconds; behind one cache of the third level they are nearer than that
 FOR_EACH = 0.5  # seconds to bring them together before a sample
-IN_ALL = 25.0  # seconds in which a run does so: where it does not help, it costs no more
+IN_ALL = 15.0  # seconds in which a run does so: where it does not help, it costs no more
 TRIES = 3  # samples made for one that counts
 
 
