@@ -11,19 +11,19 @@ turning    what the event loop calls                               ``cq/turning.
 slots      `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py``
 operation  `Operation`, `Transfer`: what is posted                 ``cq/operation.py``
 lane       `LaneCore`: posts, and sends small messages             ``cq/lane.py``, ``transport/route.py``
-sending    sends that are awaited                                   ``transport/route.py``
+sending    sends that are awaited                                  ``transport/route.py``
 receiving  receives into the caller's memory                       ``transport/receives.py``
 fifo       `Fifo`: what waits to be taken                          ``transport/inbox.py``
 gate       `Gate`: which thread may use an endpoint now            ``transport/handle.py``
 message    `Message`: bytes, and what came along                   ``transport/receives.py``
-arrival    what is awaited for a message that is still to come      ``transport/inbox.py``
+arrival    what is awaited for a message that is still to come     ``transport/inbox.py``
 inbox      `InboxCore`: takes a message, hands one out             ``transport/inbox.py``
 pool       `PoolCore`, `PoolBuffer`: receives that stay posted     ``transport/pool.py``
 ========== ======================================================= ===============================================
 
 A class in Python inherits from each ``Core`` and has what happens now and then: opening, closing, errors, growing,
 parking. What is here is what happens for each message, and nothing else: of a 64 B round trip that takes 11 us in C,
-the interpreter had 10, and has 5 now.
+the interpreter had 10, and has 5 now. What is special about a call C leaves to Python, with None for an answer.
 
 It is C for CPython's stable interface, and knows libfabric by its headers only: their inline functions call through
 the objects, so this module loads no library.

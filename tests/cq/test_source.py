@@ -256,6 +256,7 @@ def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
     assert all(caller.done for caller in callers)
     endpoint.source.touch()
     endpoint.driver.settle_down(10_000)
+    endpoint.source.breathed()
     reads = endpoint.queue.reads
     endpoint.source.look()
     assert endpoint.queue.reads > reads
