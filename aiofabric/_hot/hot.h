@@ -299,7 +299,7 @@ typedef struct {
 	PyObject *posted;	/* dict as a set: what the provider has */
 	PyObject *idle;		/* list: who waits for nothing to be posted */
 	struct fid_ep *ep;
-	Gate *gate;		/* the endpoint's; NULL until `_lead` */
+	Gate *gate;		/* the endpoint's; NULL until `_lead` or `_receive_here` */
 	unsigned long long peer, max_size;
 	long long limit, inject_size, unfenced;
 	long long pieces;	/* most buffers of a message that is posted from here; 0: none is */

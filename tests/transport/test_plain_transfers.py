@@ -1,5 +1,6 @@
 """What nothing special is asked of is posted in C; everything else goes the long way."""
 
+import gc
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -67,6 +68,23 @@ async def test_plain_sends_and_receives(pair: Pair, called: list[str], way: str)
             room.append(0)  # not exported any more
         # On trio a receive takes a checkpoint before it is posted.
         assert set(called) == ({"fi_recv"} if current_async_library() == "trio" else set())
+
+
+async def test_what_the_provider_has_is_exported_until_it_is_done(pair: Pair) -> None:
+    async with pair(recv_size=None) as (active, _):
+        source, room = bytearray(32 << 20), bytearray(10)  # more than the sockets hold, and nobody takes it
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(active.send, source)
+            tasks.start_soon(active.recv_into, room)
+            await anyio.wait_all_tasks_blocked()
+            for lent in (source, room):
+                with pytest.raises(BufferError):
+                    lent.append(0)
+            tasks.cancel_scope.cancel()
+        await active.aclose()
+    gc.collect()  # on asyncio a cancelled task is in a cycle with its exception, whose frames have the caller's pin
+    for back in (source, room):
+        back.append(0)
 
 
 async def test_registered_memory_goes_the_long_way(pair: Pair, called: list[str]) -> None:
