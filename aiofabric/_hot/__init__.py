@@ -6,11 +6,14 @@ file       what                                                    belongs to
 waiting    `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.py``
 queue      `NativeQueue`: reads a completion queue                 ``cq/queue.py``
 settling   reads a source's queue and tells whose completion it is ``cq/settling.py``
+waker      `Waker`: lets asyncio's tasks go on                     ``cq/drivers.py``
+waiter     `Waiter`: what each of them waits with                  ``cq/drivers.py``
 source     `SourceCore`: look and arm                              ``cq/source.py``
 turning    what the event loop calls                               ``cq/turning.py``
 slots      `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py``
 operation  `Operation`, `Transfer`: what is posted                 ``cq/operation.py``
 lane       `LaneCore`: posts, and sends small messages             ``cq/lane.py``, ``transport/route.py``
+outcome    what is awaited of an operation                         ``cq/lane.py``
 sending    sends that are awaited                                  ``transport/route.py``
 receiving  receives into the caller's memory                       ``transport/receives.py``
 fifo       `Fifo`: what waits to be taken                          ``transport/inbox.py``
@@ -46,6 +49,8 @@ from ._hot import (
     SlotsCore,
     SourceCore,
     Transfer,
+    Waiter,
+    Waker,
     Window,
     learn_states,
 )
@@ -67,6 +72,8 @@ __all__ = [
     "SlotsCore",
     "SourceCore",
     "Transfer",
+    "Waiter",
+    "Waker",
     "Window",
     "learn_states",
 ]

@@ -108,26 +108,12 @@ static PyObject *self_of(PyObject *self)
 	return new_ref(self);
 }
 
-static PyObject *or_stop(PySendResult how, PyObject *result)
-{
-	PyObject *stop;
-
-	if (how != PYGEN_RETURN)
-		return result;
-	stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
-	Py_DECREF(result);
-	if (stop)
-		PyErr_SetObject(PyExc_StopIteration, stop);
-	Py_XDECREF(stop);
-	return NULL;
-}
-
 static PyObject *Arrival_next(Arrival *self)
 {
 	PyObject *result;
 	PySendResult how = Arrival_step(self, Py_None, &result);
 
-	return or_stop(how, result);
+	return value_or_stop(how, result);
 }
 
 static PyObject *Arrival_send(Arrival *self, PyObject *value)
@@ -135,7 +121,7 @@ static PyObject *Arrival_send(Arrival *self, PyObject *value)
 	PyObject *result;
 	PySendResult how = Arrival_step(self, value, &result);
 
-	return or_stop(how, result);
+	return value_or_stop(how, result);
 }
 
 /* The caller is interrupted; waiters let every exception pass. */

@@ -125,6 +125,45 @@ extern PyTypeObject *Slot_Type, *SlotsCore_Type;
 Slot *slots_lend(SlotsCore *self);
 int slots_take_back(SlotsCore *self, PyObject *slot);
 
+/* ---- waker.c, waiter.c: who lets the tasks of an asyncio loop go on, and what they wait with ---- */
+
+#define SPARE 64 /* most futures that are kept to be used again */
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *loop, *call_soon;
+	PyObject *told;		/* the future that tasks are told of when they go on: a done one */
+	PyObject *spare[SPARE];
+	int nspare;
+	Fifo *answered;		/* Waiters whose tasks go on soon */
+	long long held;		/* turns at whose end they do */
+	char scheduled;		/* whether a callback of the loop's will see to them */
+} Waker;
+
+typedef struct {
+	PyObject_HEAD
+	Waker *waker;
+	PyObject *future;	/* what the task waits for; NULL before it does, and afterwards */
+	PyObject *result;	/* NULL before it is answered */
+} Waiter;
+
+extern PyTypeObject *Waiter_Type;
+
+/* A driver's, or None; NULL for an exception. */
+Waker *waker_of(PyObject *driver);
+PyObject *waker_borrow_future(Waker *self);
+/* It goes on at the end of the turn, or soon. */
+int waker_answered(Waker *self, Waiter *waiter);
+PyObject *waiter_new(Waker *waker);
+/* Whether it waited for this answer: 1 or 0; -1 for an exception. */
+int waiter_answer(PyObject *self, PyObject *result);
+/* Those who are answered from here on go on when `waker_let_go` is called: outside of any task only. */
+void waker_hold(Waker *self);
+/* An exception that is set stays so, and they go on later. */
+int waker_let_go(Waker *self);
+/* They go on with the next who do, or in a callback of the loop's. */
+int waker_put_off(Waker *self);
+
 /* ---- source.c: the part of a source that each wait passes through ---- */
 
 typedef struct {
@@ -135,9 +174,9 @@ typedef struct {
 	Looking *looking;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
 	PyObject *call_soon;
-	PyObject *create_waiter; /* the driver's; None where it changes: trio's takes it away when its loop ends */
+	Waker *waker;		/* of asyncio's; NULL for others, whose drivers make waiters */
 	SlotsCore *slots;
-	long long turns, breath, streak, wakes, woken, interest, abandoned, completions, wakeups, empty, fruitless, vain;
+	long long turns, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, vain;
 	long long breathing;	/* tasks that could go on, and only let the loop go round */
 	long long respite;	/* how often the turn that is on its way may still be put off for them */
 	long long behind;	/* tasks that were woken when a turn was on its way already: they go on after it */
@@ -160,6 +199,8 @@ int source_touch(SourceCore *self);
 int source_look(SourceCore *self);
 int source_prepare(SourceCore *self);
 PyObject *source_waiter(SourceCore *self);
+/* Whether the waiter waited, and has its answer now: 1 or 0; -1 for an exception.  Counts whom the source woke, if any. */
+int source_answer(SourceCore *self, PyObject *waiter, PyObject *result);
 /* The loop went round. */
 void source_breathed(SourceCore *self);
 /* Drain; look for a share of the open window if there is nothing at once. */
@@ -170,8 +211,6 @@ int source_is_moving(SourceCore *self);
 int source_quiet(SourceCore *self);
 int source_sleep(SourceCore *self);
 int source_rest_readers(SourceCore *self);
-/* Whether so many awaits waited and were woken that this one should take a checkpoint.  Counts. */
-int source_overdue(SourceCore *self);
 
 /* turning.c: what the event loop calls. */
 PyObject *SourceCore_turn(SourceCore *self, PyObject *unused);
@@ -326,10 +365,19 @@ PyObject *LaneCore_receive_here(LaneCore *self, PyObject *args);
 PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t count);
 PyObject *LaneCore_received(LaneCore *self, PyObject *transfer);
 
+/* Whether a receive that was posted from here got a message as it was wanted. */
+int operation_is_received(const Operation *self);
+
+/* outcome.c */
+PyObject *LaneCore_outcome(LaneCore *self, PyObject *transfer);
+PyObject *LaneCore_arrives(LaneCore *self, PyObject *const *args, Py_ssize_t count);
+
 /* ---- all of them ---- */
 
 int add_waiting(PyObject *module);
 int add_queue(PyObject *module);
+int add_waker(PyObject *module);
+int add_waiter(PyObject *module);
 int add_settling(PyObject *module);
 int add_turning(PyObject *module);
 int add_source(PyObject *module);
@@ -343,6 +391,7 @@ int add_inbox(PyObject *module);
 int add_pool(PyObject *module);
 int add_receiving(PyObject *module);
 int add_sending(PyObject *module);
+int add_outcome(PyObject *module);
 int add_lane(PyObject *module);
 
 /* Names that are asked for, made once. The last one's is NULL. */
@@ -355,6 +404,11 @@ int intern(const struct name *names);
 
 /* Make a type, add it to the module and keep a pointer to it. */
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type);
+
+/* What `__next__` and `send` of an iterator give for what am_send gave. */
+PyObject *value_or_stop(PySendResult how, PyObject *result);
+/* What `throw` of an iterator does that has nobody else to throw it to: NULL. */
+PyObject *raise_thrown(PyObject *args);
 
 /* CPython's own, which the limited API leaves out. */
 #define REPLACE(field, value)                       \

@@ -3,8 +3,8 @@
 
 PyTypeObject *InboxCore_Type;
 
-static PyObject *name_check_receivable, *name_contents, *name_data, *name_done, *name_feed, *name_flags,
-	*name_length, *name_next_after, *name_put_back, *name_recycle, *name_set_result, *name_source,
+static PyObject *name_check_receivable, *name_contents, *name_data, *name_feed, *name_flags,
+	*name_length, *name_next_after, *name_put_back, *name_recycle, *name_source,
 	*name_source_of, *name_told, *name_too_long;
 
 /* Give an item to whoever waits the longest, or keep it. */
@@ -12,17 +12,11 @@ static int hand_out(InboxCore *self, PyObject *item)
 {
 	while (PyList_Size(self->waiters) > 0) {
 		PyObject *waiter = new_ref(PyList_GetItem(self->waiters, 0));
-		int done = PySequence_DelItem(self->waiters, 0), rc = 0;
+		int given = PySequence_DelItem(self->waiters, 0) ? -1 : source_answer(self->source, waiter, item);
 
-		if (!done)
-			done = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
-		if (!done) {
-			self->source->wakes++;
-			rc = drop(PyObject_CallMethodObjArgs(waiter, name_set_result, item, NULL));
-		}
 		Py_DECREF(waiter);
-		if (done <= 0)
-			return done ? -1 : rc;
+		if (given)
+			return given < 0 ? -1 : 0;
 	}
 	return fifo_append(self->inbox, item);
 }
@@ -254,7 +248,7 @@ static PyObject *InboxCore_next(InboxCore *self, PyObject *const *args, Py_ssize
 
 	if (next_arguments(args, count, &room, &receiver))
 		return NULL;
-	if (source->checkpoints || self->inbox->count || source->winded || source_overdue(source) || self->ended != Py_None)
+	if (source->checkpoints || self->inbox->count || source->winded || self->ended != Py_None)
 		return PyObject_CallMethodObjArgs((PyObject *) self, name_next_after, room ? room : Py_None,
 						  receiver ? receiver : Py_None, NULL);
 	return enlist(self, room, receiver);
@@ -400,9 +394,9 @@ int add_inbox(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
-		{&name_data, "data"}, {&name_done, "done"}, {&name_feed, "feed"},
+		{&name_data, "data"}, {&name_feed, "feed"},
 		{&name_flags, "flags"}, {&name_length, "length"}, {&name_next_after, "_next_after"}, {&name_put_back, "_put_back"},
-		{&name_recycle, "recycle"}, {&name_set_result, "set_result"},
+		{&name_recycle, "recycle"}, 
 		{&name_source, "source"}, {&name_source_of, "_source_of"}, {&name_told, "told"},
 		{&name_too_long, "_too_long"}, {NULL},
 	};

@@ -433,12 +433,17 @@ static PyMethodDef LaneCore_methods[] = {
 	 "        nothing stays pinned or held."},
 	{"settled", (PyCFunction) LaneCore_settled, METH_O,
 	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
+	{"outcome", (PyCFunction) LaneCore_outcome, METH_O,
+	 "Awaited: the operation, once it is settled, or its error raised. Cancelling asks the provider and waits a little."},
 	{"home", (PyCFunction) LaneCore_home, METH_O, "Its completion was read: the slot may be lent again."},
 	{"receive", (PyCFunction) (void (*)(void)) LaneCore_receive, METH_FASTCALL,
 	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported until it is\n"
 	 "settled. None: the long way is needed, which also says why if that is an error."},
 	{"received", (PyCFunction) LaneCore_received, METH_O,
 	 "Whether such a receive has got its message, after a look, and nothing else is to be seen to; else ask `outcome`."},
+	{"arrives", (PyCFunction) (void (*)(void)) LaneCore_arrives, METH_FASTCALL,
+	 "arrives(transfer, orphaned): awaited where `received` said no, whether it has come well; else ask `outcome`.\n"
+	 "`orphaned` is called with a message that came though the caller was cancelled."},
 	{"_receive_here", (PyCFunction) LaneCore_receive_here, METH_VARARGS,
 	 "The endpoint by address, its gate, and the address and length of what is behind each receive: `receive` may post."},
 	{"_try", (PyCFunction) LaneCore_try, METH_O, "Register, then post. False: the provider has no room now."},

@@ -3,7 +3,7 @@
 
 PyTypeObject *Operation_Type, *Transfer_Type;
 
-static PyObject *name_consumed, *name_done, *name_failed, *name_home, *name_set_result, *name_settle, *name_unuse;
+static PyObject *name_consumed, *name_failed, *name_home, *name_settle, *name_unuse;
 
 /* What cq/operation.py teaches: the states in the order of `enum state`, and which moves of each are possible. */
 static PyObject *states[STATES], *impossible;
@@ -74,16 +74,11 @@ int operation_let_go(Operation *self)
 /* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
 static int tell(Operation *self, PyObject *notify)
 {
-	int done;
+	SourceCore *source = PyObject_TypeCheck(self->owner, LaneCore_Type) ? ((LaneCore *) self->owner)->source : NULL;
 
 	if (PyCallable_Check(notify))
 		return drop(PyObject_CallFunctionObjArgs(notify, self, NULL));
-	done = truth_of(PyObject_CallMethodObjArgs(notify, name_done, NULL));
-	if (done)
-		return done < 0 ? -1 : 0;
-	if (PyObject_TypeCheck(self->owner, LaneCore_Type))
-		((LaneCore *) self->owner)->source->wakes++;
-	return drop(PyObject_CallMethodObjArgs(notify, name_set_result, Py_None, NULL));
+	return source_answer(source, notify, Py_None) < 0 ? -1 : 0;
 }
 
 int operation_settle(Operation *self, PyObject *error)
@@ -99,6 +94,8 @@ int operation_settle(Operation *self, PyObject *error)
 	if (left && !error && self->orphaned != Py_None &&
 	    drop(PyObject_CallFunctionObjArgs(self->orphaned, self, NULL)))
 		return -1;
+	if (left || error) /* else the caller may still be interrupted before it has the message */
+		REPLACE(self->orphaned, new_ref(Py_None));
 	REPLACE(self->pins, new_ref(Py_None));
 	if (operation_let_go(self))
 		return -1;
@@ -408,8 +405,8 @@ static PyMethodDef functions[] = {
 int add_operation(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_consumed, "consumed"}, {&name_done, "done"}, {&name_failed, "failed"}, {&name_home, "home"},
-		{&name_set_result, "set_result"}, {&name_settle, "settle"}, {&name_unuse, "unuse"}, {NULL},
+		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_home, "home"},
+		{&name_settle, "settle"}, {&name_unuse, "unuse"}, {NULL},
 	};
 
 	if (intern(names) || PyModule_AddFunctions(module, functions))

@@ -94,6 +94,13 @@ PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t cou
 	return transfer;
 }
 
+int operation_is_received(const Operation *self)
+{
+	/* 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged). */
+	return self->state == SETTLED && self->error == Py_None && self->length <= self->room &&
+	       (!self->tagged || self->tag == self->asked);
+}
+
 PyObject *LaneCore_received(LaneCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
@@ -106,9 +113,7 @@ PyObject *LaneCore_received(LaneCore *self, PyObject *object)
 	}
 	if (transfer->state == POSTED && source_look(source))
 		return NULL;
-	/* 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged). */
-	well = transfer->state == SETTLED && transfer->error == Py_None && transfer->length <= transfer->room &&
-	       (!transfer->tagged || transfer->tag == transfer->asked) && source->streak < STREAK;
+	well = operation_is_received(transfer) && source->streak < STREAK;
 	source->streak += well;
 	return PyBool_FromLong(well);
 }

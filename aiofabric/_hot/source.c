@@ -7,13 +7,15 @@
 
 PyTypeObject *SourceCore_Type;
 
-static PyObject *name_begin_anew, *name_create_waiter, *name_longest_gap, *name_quiet, *name_scheduled_turn, *name_sleep;
+static PyObject *name_begin_anew, *name_create_waiter, *name_done, *name_longest_gap, *name_quiet,
+	*name_scheduled_turn, *name_set_result, *name_sleep;
 
 /*
  * Longest time without an iteration of the loop after which an awaiting call may still look.  An iteration costs a few
- * us and others wait for it: beside a busy connection 1 % of them are 0.7 ms late on uvloop (0.9 with 500).
+ * us and others wait for it: beside a busy connection 1 % of them are 0.5 ms late on uvloop and 0.7 on asyncio (0.7 and
+ * 1.1 with 250), on a slow day of the machine.
  */
-#define BREATH_NS 250000
+#define BREATH_NS 180000
 #define RESPITE 3 /* iterations after a look that paid: that of the reply's send, of the next receive, and one more */
 
 int source_touch(SourceCore *self)
@@ -158,9 +160,25 @@ int source_prepare(SourceCore *self)
 
 PyObject *source_waiter(SourceCore *self)
 {
-	if (self->create_waiter != Py_None)
-		return PyObject_CallNoArgs(self->create_waiter);
+	if (self->waker)
+		return waiter_new(self->waker);
 	return PyObject_CallMethodObjArgs(self->driver, name_create_waiter, NULL);
+}
+
+int source_answer(SourceCore *self, PyObject *waiter, PyObject *result)
+{
+	int waited;
+
+	if (Py_IS_TYPE(waiter, Waiter_Type)) {
+		waited = waiter_answer(waiter, result);
+	} else {
+		waited = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
+		if (waited >= 0)
+			waited = waited ? 0 : drop(PyObject_CallMethodObjArgs(waiter, name_set_result, result, NULL)) ? -1 : 1;
+	}
+	if (waited > 0 && self)
+		self->wakes++;
+	return waited;
 }
 
 /* -- the methods */
@@ -223,23 +241,12 @@ static PyObject *SourceCore_get_breathless(SourceCore *self, void *unused)
 	return PyBool_FromLong(++self->streak > STREAK);
 }
 
-int source_overdue(SourceCore *self)
-{
-	self->woken = (self->woken + 1) % STREAK;
-	return !self->woken;
-}
-
-static PyObject *SourceCore_get_overdue(SourceCore *self, void *unused)
-{
-	return PyBool_FromLong(source_overdue(self));
-}
-
 /* -- the type */
 
 static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"driver", "queue", "readers", "parked", "looking", "slots", "polls", "looks", NULL};
-	PyObject *driver, *queue, *readers, *parked, *looking, *slots, *native, *demand, *call_soon, *checkpoint;
+	PyObject *driver, *queue, *readers, *parked, *looking, *slots, *native, *demand, *call_soon, *checkpoint, *waker;
 	int polls, looks;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO!O!pp", names, &driver, &queue, &readers, &parked,
@@ -253,7 +260,9 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	call_soon = PyObject_GetAttrString(driver, "call_soon");
 	checkpoint = PyObject_GetAttrString(driver, "checkpoint_if_cancelled");
 	native = queue == Py_None ? new_ref(Py_None) : PyObject_GetAttrString(queue, "native_queue");
-	if (!demand || !call_soon || !checkpoint || !native) {
+	waker = (PyObject *) waker_of(driver);
+	if (!demand || !call_soon || !checkpoint || !native || !waker) {
+		Py_XDECREF(waker);
 		Py_XDECREF(demand);
 		Py_XDECREF(call_soon);
 		Py_XDECREF(checkpoint);
@@ -267,7 +276,8 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->looking = (Looking *) new_ref(looking);
 	self->slots = (SlotsCore *) new_ref(slots);
 	self->call_soon = call_soon;
-	self->create_waiter = demand == Py_None ? PyObject_GetAttr(driver, name_create_waiter) : new_ref(Py_None);
+	if (waker != Py_None)
+		self->waker = (Waker *) new_ref(waker);
 	if (PyObject_TypeCheck(native, NativeQueue_Type))
 		self->native = (NativeQueue *) new_ref(native);
 	self->polls = polls;
@@ -276,13 +286,14 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->checkpoints = checkpoint != Py_None;
 	self->unsettled = 1;
 	self->breath = now_ns();
+	Py_DECREF(waker);
 	Py_DECREF(demand);
 	Py_DECREF(checkpoint);
 	Py_DECREF(native);
 	self->operations = PyDict_New();
 	self->watched = PyDict_New();
 	self->companions = PyList_New(0);
-	return self->create_waiter && self->operations && self->watched && self->companions ? 0 : -1;
+	return self->operations && self->watched && self->companions ? 0 : -1;
 }
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
@@ -298,7 +309,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->looking);
 	Py_VISIT(self->native);
 	Py_VISIT(self->call_soon);
-	Py_VISIT(self->create_waiter);
+	Py_VISIT(self->waker);
 	Py_VISIT(self->slots);
 	return 0;
 }
@@ -314,7 +325,6 @@ static int SourceCore_clear(SourceCore *self)
 	}
 	REPLACE(self->readers, new_ref(Py_None));
 	REPLACE(self->call_soon, new_ref(Py_None));
-	REPLACE(self->create_waiter, new_ref(Py_None));
 	REPLACE(self->driver, new_ref(Py_None));
 	return 0;
 }
@@ -332,7 +342,7 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->looking);
 	Py_CLEAR(self->native);
 	Py_CLEAR(self->call_soon);
-	Py_CLEAR(self->create_waiter);
+	Py_CLEAR(self->waker);
 	Py_CLEAR(self->slots);
 	free_object(self);
 }
@@ -360,10 +370,6 @@ static PyMethodDef SourceCore_methods[] = {
 static PyGetSetDef SourceCore_getset[] = {
 	{"breathless", (getter) SourceCore_get_breathless, NULL,
 	 "Whether so many awaits were answered at once that the next one should let the loop go round. Counts."},
-	{"overdue", (getter) SourceCore_get_overdue, NULL,
-	 "Whether so many awaits waited and were woken that this one should take a checkpoint. Counts.\n\n"
-	 "anyio cancels a task of asyncio's only while nothing has woken it, and tries once in each iteration. uvloop\n"
-	 "calls readers before that: a task whose every answer is there by then would never be cancelled."},
 	{NULL},
 };
 
@@ -429,8 +435,9 @@ static PyType_Spec SourceCore_spec = {
 int add_source(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_begin_anew, "_begin_anew"}, {&name_create_waiter, "create_waiter"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
-		{&name_scheduled_turn, "_scheduled_turn"}, {&name_sleep, "sleep"}, {NULL},
+		{&name_begin_anew, "_begin_anew"}, {&name_create_waiter, "create_waiter"},
+		{&name_done, "done"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
+		{&name_scheduled_turn, "_scheduled_turn"}, {&name_set_result, "set_result"}, {&name_sleep, "sleep"}, {NULL},
 	};
 
 	if (intern(names) || PyModule_AddIntConstant(module, "STREAK", STREAK))

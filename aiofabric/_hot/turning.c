@@ -59,15 +59,12 @@ static void begin(SourceCore *self)
 	self->crowd = self->wakes > 1;
 }
 
-static int pass(SourceCore *self)
+/* Settle what there is; how much of it moved, or -1. */
+static long long settle(SourceCore *self)
 {
-	Looking *looking = self->looking;
+	int linger = self->looking->deadline && !(self->hurried || self->breathing);
 	long long moved, more = 0;
-	int linger;
 
-	self->turns++;
-	begin(self);
-	linger = looking->deadline && !(self->hurried || self->breathing);
 	self->hurried = 0;
 	moved = linger ? source_look_once(self, self->breath, 0) : source_drain(self, 0, 0);
 	if (moved < 0)
@@ -75,26 +72,55 @@ static int pass(SourceCore *self)
 	self->crowd = self->wakes > 1;
 	if (has_others(self))
 		more = look_after_others(self);
-	if (more < 0)
+	return more < 0 ? -1 : moved + more;
+}
+
+/* Ctrl-C ends the turn, or the task that went on in it, and perhaps not the loop: another turn arms what this one did not. */
+static int come_back(SourceCore *self)
+{
+	PyObject *type, *error, *traceback;
+
+	PyErr_Fetch(&type, &error, &traceback);
+	if (source_touch(self))
+		PyErr_Clear(); /* the loop is closed */
+	PyErr_Restore(type, error, traceback);
+	return -1;
+}
+
+/* `waker`: lets those go on who were answered, before the queue is armed, which they see to themselves; or NULL. */
+static int pass(SourceCore *self, Waker *waker)
+{
+	long long moved;
+
+	self->turns++;
+	self->armed = 0;
+	begin(self);
+	waker_hold(waker);
+	moved = settle(self);
+	if (waker_let_go(waker))
 		return -1;
-	moved += more;
 	if (self->closed) /* by a callback */
 		return 0;
 	if (moved)
 		self->fruitless = self->vain = 0;
-	return moved >= BUDGET || looking_goes_on(looking, self->breath, moved) ? source_touch(self) : rest(self, moved);
+	if (self->armed && !has_others(self))
+		return 0;
+	return moved >= BUDGET || looking_goes_on(self->looking, self->breath, moved) ? source_touch(self) : rest(self, moved);
 }
 
-static PyObject *turn(SourceCore *self)
+static PyObject *turn(SourceCore *self, Waker *waker)
 {
-	if (!self->closed && !self->draining && pass(self) && source_tell(self, name_failed))
+	if (!self->closed && !self->draining && pass(self, waker) && source_tell(self, name_failed)) {
+		come_back(self);
 		return NULL;
+	}
 	Py_RETURN_NONE;
 }
 
+/* Called from anywhere, and a task cannot go on inside of another one. */
 PyObject *SourceCore_turn(SourceCore *self, PyObject *unused)
 {
-	return turn(self);
+	return turn(self, NULL);
 }
 
 static PyObject *none_if(int rc)
@@ -108,7 +134,7 @@ PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
 {
 	self->scheduled = 0;
 	if (has_others(self))
-		return turn(self);
+		return turn(self, self->waker);
 	if (self->armed && !self->looking->deadline) {
 		begin(self); /* armed inline since then: nothing to do but to note that the loop went round */
 		Py_RETURN_NONE;
@@ -122,11 +148,27 @@ PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
 		begin(self);
 		return none_if(source_touch(self));
 	}
-	return turn(self);
+	return turn(self, self->waker);
+}
+
+/* The descriptor woke us for something: the tasks that it was for go on, and arm the queue when they wait again. */
+static int woken(SourceCore *self)
+{
+	self->fruitless = self->vain = 0;
+	self->crowd = self->wakes > 1;
+	if (self->looks && !source_is_moving(self)) {
+		looking_over(self->looking);
+		if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
+			looking_ask(self->looking, self->breath);
+	}
+	/* Once in an iteration: with the turn that is on its way, others' timers are late by no more than one run of tasks. */
+	if (self->scheduled ? waker_put_off(self->waker) : waker_let_go(self->waker))
+		return come_back(self);
+	return self->armed ? 0 : source_touch(self);
 }
 
 /*
- * The descriptor woke us: settle, and let the tasks that it was for go on before anything else.  They arm the queue
+ * Settle, and let the tasks go on before anything else.  They arm the queue
  * themselves when they wait again (prepare); the turn that is on its way sees to it otherwise.  Arming here would make
  * every answer 2 us later.
  */
@@ -140,23 +182,12 @@ PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	if (self->closed || self->draining)
 		Py_RETURN_NONE;
 	source_breathed(self);
+	waker_hold(self->waker);
 	found = source_drain(self, 0, 0);
-	if (found < 0)
-		return none_if(source_tell(self, name_failed));
-	if (found) {
-		if (self->scheduled)
-			self->behind += self->wakes;
-		else if (source_touch(self))
-			return NULL;
-		self->fruitless = self->vain = 0;
-		self->crowd = self->wakes > 1;
-		if (self->looks && !source_is_moving(self)) {
-			looking_over(self->looking);
-			if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
-				looking_ask(self->looking, self->breath);
-		}
-		Py_RETURN_NONE;
-	}
+	if (found > 0)
+		return none_if(woken(self));
+	if (waker_let_go(self->waker))
+		return none_if(source_tell(self, name_failed) ? come_back(self) : 0);
 	if (source_is_moving(self))
 		return none_if(source_touch(self));
 	self->empty++;
@@ -172,7 +203,7 @@ PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 		}
 	}
 	self->hurried = 1; /* uvloop calls readers before the task that the last turn woke */
-	return turn(self);
+	return turn(self, self->waker);
 }
 
 int add_turning(PyObject *module)

@@ -36,13 +36,10 @@ class LookingSignal:
 
     async def wait(self) -> None:
         source = self._source
-        if not self._set:
-            if source.overdue:
-                await source.checkpoint()
-            elif source.winded:  # one iteration of the loop, and there may be looked again
-                await source.breathe()
-                if not self._set:
-                    source.look()
+        if not self._set and source.winded:  # one iteration of the loop, and there may be looked again
+            await source.breathe()
+            if not self._set:
+                source.look()
         if self._set:
             return
         self._waiter = source.driver.create_waiter()

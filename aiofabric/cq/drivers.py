@@ -1,7 +1,7 @@
 """Drivers: what the reactor needs of an event loop, once for asyncio (and uvloop) and once for trio.
 
-This is the only module that knows which loop runs. The two drivers have the same few verbs; a waiter is an
-`asyncio.Future` on asyncio and a look-alike with the same four methods on trio.
+This is the only module that knows which loop runs. The two drivers have the same few verbs; a waiter is what
+asyncio's tasks take for a future, and on trio a look-alike with the few methods that are used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
+
+from .._hot import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -40,6 +42,8 @@ class Driver(Protocol):
     @property
     def shielded_checkpoint(self) -> Callable[[], Awaitable[None]] | None: ...
 
+    @property
+    def waker(self) -> Waker | None: ...  # makes the waiters, where C does
     def create_waiter(self) -> Waiter: ...
     def call_soon(self, callback: Callable[[], None], /) -> object: ...
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]: ...
@@ -67,7 +71,8 @@ class AsyncioDriver:
         self.key: object = loop
         self._loop = loop
         # The loop's own methods: a function of ours around each would be one more call in every wait.
-        self.create_waiter: Callable[[], Waiter] = loop.create_future
+        self.waker = Waker(loop)
+        self.create_waiter: Callable[[], Waiter] = self.waker.create_waiter
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.closed: Callable[[], bool] = loop.is_closed
 
@@ -182,6 +187,7 @@ class TrioDriver:
     """trio. Callbacks run in system tasks; each descriptor has one that waits for readability."""
 
     name = "trio"
+    waker = None
 
     def __init__(self) -> None:
         import trio

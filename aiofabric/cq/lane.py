@@ -150,39 +150,23 @@ class Lane(LaneCore):
             self.source.touch()
             await waiter
 
-    async def outcome(self, transfer: Transfer) -> Transfer:
-        """Wait until the operation is settled; raise its error. Cancelling asks the provider and waits a little."""
-        if (answered := self.settled(transfer)) is not None:
-            return answered
-        source = self.source
-        try:
-            if transfer.state is POSTED or transfer.state is PARKED:
-                transfer.notify = waiter = source.driver.create_waiter()
-                source.interest += 1
-                try:
-                    source.prepare()
-                    await waiter
-                finally:
-                    source.interest -= 1
-                if source.overdue:
-                    await source.checkpoint()
-            elif source.breathless:
-                await source.breathe()
-        except BaseException as reason:
-            if not self._taken_back(transfer):
-                if isinstance(reason, GeneratorExit):  # the collector found a task that never ended: no native call
-                    self._abandon(transfer)
-                else:
-                    await self._cancel(transfer)
-            raise
-        return transfer.result()
+    async def _leave(self, transfer: Transfer) -> None:
+        """The caller was interrupted: take the operation back, or ask the provider to, and wait a little."""
+        if not self._taken_back(transfer):
+            await self._cancel(transfer)
+
+    def _left_behind(self, transfer: Transfer) -> None:
+        """The caller is gone, and nothing can be awaited."""
+        if not self._taken_back(transfer):
+            self._abandon(transfer)
 
     def _taken_back(self, transfer: Transfer) -> bool:
         """The caller was interrupted: whether that ends the matter, because the provider has nothing of it."""
         transfer.notify = None
         if transfer.state is SETTLED:
-            if transfer.error is None and transfer.orphaned is not None:
-                transfer.orphaned(transfer)
+            orphaned, transfer.orphaned = transfer.orphaned, None
+            if transfer.error is None and orphaned is not None:
+                orphaned(transfer)
             return True
         if transfer.state is ABANDONED:  # dismissed already
             return True

@@ -5,6 +5,7 @@ One turn:
     drain the queue until it is empty or a budget is spent -> settle; failed ones are read and settled too
     drain the companions when they may have something
     retry what was parked, oldest first
+    on asyncio, let the tasks go on that were answered; they arm the queue themselves when they wait again
     then: look again next iteration, arm and sleep, or come back later
 
 What must hold before the loop sleeps: the last libfabric call was an fi_trywait that answered 0, made after the

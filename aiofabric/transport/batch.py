@@ -92,15 +92,20 @@ class Batch:
         handle, route = self._handle, self._route
         if self._closed:
             raise RuntimeError("this batch is over")
-        handle.check_usable("fi_send")
+        if not handle.gate.admits():
+            raise handle.refuse("fi_send")
         if handle.checkpoint is not None:
             await handle.checkpoint()
         if self._error is not None:
             raise self._error
-        if remote_data is None and self._held is None and route.inject(data, tag):
-            if handle.checkpoint is not None or handle.source.breathless:
-                await handle.source.breathe()
-            return
+        if remote_data is None and self._held is None:
+            if route.inject(data, tag):
+                if handle.checkpoint is not None or handle.source.breathless:
+                    await handle.source.breathe()
+                return
+            if not (self._silently or route.waiting):  # what `_post_held` would do: 16 messages of 64 KiB, a tenth less
+                self._wait_for(route.post(data, tag))
+                return
         pins = [pin(piece) for piece in data] if type(data) in (list, tuple) else [pin(data)]
         route.check_size(sum(map(len, pins)), "fi_send")
         if remote_data is not None:
@@ -123,7 +128,9 @@ class Batch:
         if not last:
             self._quiet = (self._quiet + 1) % self._interval
             flags = _MORE | _SILENT if self._quiet else _MORE
-        transfer = self._route.post(data, tag, remote_data, flags)
+        self._wait_for(self._route.post(data, tag, remote_data, flags))
+
+    def _wait_for(self, transfer: Transfer) -> None:
         self._under_way += 1
         transfer.notify = self._answered
 
@@ -131,11 +138,12 @@ class Batch:
         self._under_way -= 1
         if self._error is None:
             self._error = transfer.error
-        if self._waiter is not None and not self._waiter.done():
+        if self._waiter is not None and not (self._under_way and self._error is None) and not self._waiter.done():
             self._handle.source.woke()
             self._waiter.set_result(None)
 
-    async def _next_answer(self) -> None:
+    async def _all_answered(self) -> None:
+        """Wait for all, or for the first failure."""
         source = self._handle.source
         self._waiter = source.driver.create_waiter()
         source.interest += 1
@@ -160,6 +168,6 @@ class Batch:
         if exc is None:
             self._handle.source.look()
             while self._under_way:
-                await self._next_answer()
+                await self._all_answered()
             if self._error is not None:
                 raise self._error

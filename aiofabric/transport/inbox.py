@@ -96,8 +96,6 @@ class Inbox(InboxCore, ABC):
             # works meanwhile; and nothing can be lost to it.
             await checkpoint()
         elif not (self.inbox or source.winded):
-            if self.ended is None:  # `overdue`
-                await source.checkpoint()
             return
         await source.breathe()
         if not self.inbox and self.ended is None:

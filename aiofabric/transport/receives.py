@@ -98,11 +98,14 @@ class Receives(Resource):
         pool = handle.pool
         if pool is None:
             posted = None if self._stash or handle.regions.busy else handle.rx.receive(buffer)
-            if posted is None or not handle.rx.received(posted):
-                return await self._recv_into_direct(self._room(buffer), posted)
-            if handle.refills:  # a message that was left behind came too late for it
-                handle.refills.pop(posted, None)
-            return posted.length
+            if posted is not None:
+                try:
+                    if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
+                        return posted.length
+                finally:
+                    if handle.refills:  # a message that was left behind came too late for it
+                        handle.refills.pop(posted, None)
+            return await self._recv_into_direct(self._room(buffer), posted)
         pins = self._room(buffer)
         self._check_receivable()
         item: Parcel = pool.take(len(pins)) or await pool.next(len(pins))
@@ -262,6 +265,13 @@ class Receives(Resource):
         if type(buffer) is list or type(buffer) is tuple:
             return Pieces.room(buffer, self._handle.info.rx_attr.iov_limit - self._handle.spills)
         return pin(buffer, writable=True)
+
+    def _keeper(self, posted: Transfer, buffer: Any) -> Callable[[Operation], object]:
+        """What keeps the message of a receive that was posted in C, if its caller is cancelled."""
+        return partial(self._keep_view, buffer if posted.pins is None else posted.pins, posted.tagged)
+
+    def _keep_view(self, view: Any, tagged: bool, transfer: Operation) -> None:
+        self._keep(pin(view), tagged, transfer)
 
     def _keep(self, pins: Any, tagged: bool, transfer: Operation) -> None:
         """A cancelled receive got a message all the same: keep a copy for the next one, unless it was cut off."""

@@ -120,19 +120,23 @@ class TaggedReceives(Endpoint, Receives):
         Man page: fi_tagged (fi_trecv, fi_trecvv).
         """
         handle = self._handle
-        got = None
+        posted = None
         if source is None and not (ignore or self._stash or handle.regions.busy):
-            got = handle.rx.receive(buffer, tag)
-        if got is None or not handle.rx.received(got):
-            # What was posted was looked at before: that the endpoint has closed since is the operation's to say.
-            where = self._where(tag, ignore, source) if got is None else (_UNSPEC, tag, 0)
-            pins = self._room(buffer)
-            got = await self._receive(pins, where, posted=got)
-            if isinstance(got, Message):
-                fill(pins, got, len(got))
-                return Envelope(len(got), got.tag, got.source, got.remote_data)
-        elif handle.refills:
-            handle.refills.pop(got, None)
+            posted = handle.rx.receive(buffer, tag)
+        if posted is not None:
+            try:
+                if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
+                    return self._envelope(posted, self._source_of(posted.source))
+            finally:
+                if handle.refills:
+                    handle.refills.pop(posted, None)
+        # What was posted was looked at before: that the endpoint has closed since is the operation's to say.
+        where = self._where(tag, ignore, source) if posted is None else (_UNSPEC, tag, 0)
+        pins = self._room(buffer)
+        got = await self._receive(pins, where, posted=posted)
+        if isinstance(got, Message):
+            fill(pins, got, len(got))
+            return Envelope(len(got), got.tag, got.source, got.remote_data)
         return self._envelope(got, self._source_of(got.source))
 
     def _envelope(self, got: Transfer, source: Peer | None) -> Envelope:

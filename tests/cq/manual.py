@@ -50,6 +50,7 @@ class ManualDriver:
     checkpoint_if_cancelled: Callable[[], Awaitable[None]] | None = None
     shielded_checkpoint: Callable[[], Awaitable[None]] | None = None
     demand: Callable[[int], None] | None = None
+    waker = None
 
     def __init__(self) -> None:
         self.key: object = self

@@ -567,3 +567,30 @@ def test_breath_beside_which_no_turn_was_leaves_the_next_wait_its_look() -> None
     driver.iterate()
     assert windows[0] > 0
     endpoint.close()
+
+
+def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None:
+    """They are not in a row: a busy host, and a task that is slower than its peer, make both."""
+
+    class PromptQueue(ScriptedQueue):
+        def longest_gap(self) -> int:
+            return 0
+
+    queue = PromptQueue()
+    endpoint = Endpoint(source=Source(ManualDriver(), queue, waiting=Waiting.ADAPTIVE, busy_poll=5))
+    window = endpoint.source.looking.window
+
+    def look() -> None:
+        endpoint.source.breathed()
+        endpoint.source.looking.over()
+        endpoint.source.look()
+
+    for misses in range(1, 101):
+        look()
+        assert (window.misses, window.skip) == (misses, 0)
+        transfer = endpoint.submit()
+        queue.complete(transfer.slot.address)
+        look()
+        assert transfer.state is State.SETTLED
+    assert window.hits == 0
+    endpoint.close()

@@ -11,6 +11,7 @@ from aiofabric.cq.lane import Transfer
 from aiofabric.transport.batch import SelectiveRoute
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
+from tests.fixtures.through_python import inject_through_python
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +126,10 @@ async def test_the_block_s_own_error_is_what_comes_out(pair: Pair, selective: bo
         assert await passive.recv() == BIG  # sent all the same
 
 
-async def test_a_message_too_long_is_refused_at_once(pair: Pair, selective: bool) -> None:
+async def test_a_message_too_long_is_refused_at_once(
+    pair: Pair, selective: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inject_through_python(monkeypatch)  # C has a limit of its own, which is the provider's
     async with pair(selective=selective) as (active, passive):
         active._handle.max_size = 1000
         async with active.batch() as batch:

@@ -1,0 +1,332 @@
+/*
+ * Outcome: what is awaited of an operation that is not settled yet.  cq/lane.py has what happens when the caller is
+ * interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000 instructions
+ * for each message of 64 KiB.
+ */
+#include "hot.h"
+
+static PyTypeObject *Outcome_Type;
+
+static PyObject *name_breathe, *name_close, *name_leave, *name_left_behind, *name_throw;
+
+enum { CREATED, WAITING, LEAVING, OVER };
+
+typedef struct {
+	PyObject_HEAD
+	LaneCore *lane;
+	Operation *transfer;
+	PyObject *steps;	/* of what is waited for */
+	PyObject *reason;	/* LEAVING: what the caller was interrupted with */
+	char phase;
+	char counted;		/* among those that are interested in the source */
+	char received;		/* asked is only whether it is a message as it was wanted */
+} Outcome;
+
+static PyObject *outcome_new(LaneCore *lane, Operation *transfer, int received)
+{
+	allocfunc alloc = PyType_GetSlot(Outcome_Type, Py_tp_alloc);
+	Outcome *self = (Outcome *) alloc(Outcome_Type, 0);
+
+	if (!self)
+		return NULL;
+	self->lane = (LaneCore *) new_ref(lane);
+	self->transfer = (Operation *) new_ref(transfer);
+	self->received = received;
+	return (PyObject *) self;
+}
+
+static int stop_waiting(Outcome *self, char phase)
+{
+	int waited = self->phase == WAITING || (self->phase == CREATED && self->received); /* Ctrl-C before the await */
+
+	self->phase = phase;
+	self->lane->source->interest -= self->counted;
+	self->counted = 0;
+	Py_CLEAR(self->steps);
+	return waited;
+}
+
+static PySendResult answer(Outcome *self, PyObject **result)
+{
+	stop_waiting(self, OVER);
+	if (self->transfer->state != SETTLED && self->transfer->error == Py_None)
+		PyErr_SetString(PyExc_RuntimeError, "an operation that is not settled has no outcome");
+	else if (self->received)
+		*result = PyBool_FromLong(operation_is_received(self->transfer));
+	else
+		*result = operation_result(self->transfer);
+	return *result ? PYGEN_RETURN : PYGEN_ERROR;
+}
+
+/* Nobody waits any more, and nothing can be awaited: no native call. */
+static int leave_behind(Outcome *self)
+{
+	if (!stop_waiting(self, OVER))
+		return 0;
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self->lane, name_left_behind, self->transfer, NULL));
+}
+
+/* All is done for whom it was interrupted with; or another exception is set, which came meanwhile. */
+static void left(Outcome *self)
+{
+	PyObject *reason = self->reason;
+
+	stop_waiting(self, OVER);
+	self->reason = NULL;
+	if (!PyErr_Occurred())
+		PyErr_SetObject((PyObject *) type_of(reason), reason);
+	Py_DECREF(reason);
+}
+
+static PySendResult leave(Outcome *self, PyObject *value, PyObject **result)
+{
+	PySendResult how = PyIter_Send(self->steps, value, result);
+
+	if (how == PYGEN_NEXT)
+		return how;
+	Py_CLEAR(*result);
+	left(self);
+	return PYGEN_ERROR;
+}
+
+/* The exception that is set has come to the caller: take the operation back if that is possible, then let it pass. */
+static PySendResult interrupted(Outcome *self, PyObject **result)
+{
+	PyObject *type, *reason, *traceback;
+
+	*result = NULL;
+	if (self->phase != WAITING)
+		return PYGEN_ERROR;
+	PyErr_Fetch(&type, &reason, &traceback);
+	PyErr_NormalizeException(&type, &reason, &traceback);
+	if (traceback)
+		PyException_SetTraceback(reason, traceback);
+	Py_XDECREF(traceback);
+	if (PyErr_GivenExceptionMatches(type, PyExc_GeneratorExit)) { /* the collector found a task that never ended */
+		Py_DECREF(type);
+		if (leave_behind(self))
+			PyErr_WriteUnraisable((PyObject *) self->lane);
+		PyErr_SetObject((PyObject *) type_of(reason), reason);
+		Py_DECREF(reason);
+		return PYGEN_ERROR;
+	}
+	Py_DECREF(type);
+	stop_waiting(self, LEAVING);
+	self->reason = reason;
+	self->steps = PyObject_CallMethodObjArgs((PyObject *) self->lane, name_leave, self->transfer, NULL);
+	if (!self->steps) {
+		self->phase = OVER;
+		Py_CLEAR(self->reason);
+		return PYGEN_ERROR;
+	}
+	return leave(self, Py_None, result);
+}
+
+/* -1: waits now; otherwise the first step's outcome. */
+static int wait(Outcome *self)
+{
+	SourceCore *source = self->lane->source;
+	PyObject *waiter = source_waiter(source);
+	unaryfunc await;
+
+	if (!waiter)
+		return -1;
+	REPLACE(self->transfer->notify, new_ref(waiter));
+	source->interest++;
+	self->counted = 1;
+	self->phase = WAITING;
+	await = PyType_GetSlot(type_of(waiter), Py_am_await); /* drivers' waiters have one */
+	if (await && !source_prepare(source))
+		self->steps = await(waiter);
+	else if (!await)
+		PyErr_SetString(PyExc_TypeError, "a waiter is awaited");
+	Py_DECREF(waiter);
+	return self->steps ? 0 : -1;
+}
+
+/* Whether it is to be waited for, or breathed: 1; or answered at once: 0. */
+static int begin(Outcome *self)
+{
+	SourceCore *source = self->lane->source;
+	Operation *transfer = self->transfer;
+
+	if (self->phase == OVER) {
+		PyErr_SetString(PyExc_RuntimeError, "an outcome is awaited once");
+		return -1;
+	}
+	if (!self->received && transfer->state == POSTED && source_look(source))
+		return -1;
+	if (transfer->state == POSTED || transfer->state == PARKED)
+		return wait(self) ? -1 : 1;
+	if (source->streak++ < STREAK)
+		return 0;
+	self->phase = WAITING;
+	self->steps = PyObject_CallMethodObjArgs((PyObject *) source, name_breathe, NULL);
+	return self->steps ? 1 : -1;
+}
+
+static PySendResult Outcome_step(Outcome *self, PyObject *value, PyObject **result)
+{
+	PySendResult how;
+	int begun;
+
+	*result = NULL;
+	if (self->phase == LEAVING)
+		return leave(self, value, result);
+	if (self->phase != WAITING) {
+		begun = begin(self);
+		if (begun <= 0)
+			return begun ? interrupted(self, result) : answer(self, result);
+	}
+	how = PyIter_Send(self->steps, value, result);
+	if (how == PYGEN_NEXT)
+		return how;
+	if (how == PYGEN_ERROR)
+		return interrupted(self, result);
+	Py_CLEAR(*result);
+	return answer(self, result);
+}
+
+static PyObject *Outcome_next(Outcome *self)
+{
+	PyObject *result;
+	PySendResult how = Outcome_step(self, Py_None, &result);
+
+	return value_or_stop(how, result);
+}
+
+static PyObject *Outcome_send(Outcome *self, PyObject *value)
+{
+	PyObject *result;
+	PySendResult how = Outcome_step(self, value, &result);
+
+	return value_or_stop(how, result);
+}
+
+static PyObject *throw_into(PyObject *steps, PyObject *args)
+{
+	PyObject *method = PyObject_GetAttr(steps, name_throw);
+	PyObject *result = method ? PyObject_Call(method, args, NULL) : NULL;
+
+	Py_XDECREF(method);
+	return result;
+}
+
+/* Of the steps: those of a waiter let every exception pass.  A scope of anyio's catches its own, and then they end. */
+static PyObject *Outcome_throw(Outcome *self, PyObject *args)
+{
+	PyObject *steps = self->steps ? new_ref(self->steps) : NULL, *result;
+	int leaving = self->phase == LEAVING;
+	PySendResult how;
+
+	if (!steps)
+		return raise_thrown(args);
+	result = throw_into(steps, args);
+	Py_DECREF(steps);
+	if (result)
+		return result;
+	if (!leaving) {
+		how = interrupted(self, &result);
+		return value_or_stop(how, result);
+	}
+	if (PyErr_ExceptionMatches(PyExc_StopIteration))
+		PyErr_Clear();
+	left(self);
+	return NULL;
+}
+
+static PyObject *Outcome_close(Outcome *self, PyObject *unused)
+{
+	PyObject *steps = self->phase == LEAVING && self->steps ? new_ref(self->steps) : NULL;
+	int rc = steps ? drop(PyObject_CallMethodObjArgs(steps, name_close, NULL)) : 0;
+
+	Py_XDECREF(steps);
+	if (leave_behind(self) || rc)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *self_of(PyObject *self)
+{
+	return new_ref(self);
+}
+
+static int Outcome_traverse(Outcome *self, visitproc visit, void *arg)
+{
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->lane);
+	Py_VISIT(self->transfer);
+	Py_VISIT(self->steps);
+	Py_VISIT(self->reason);
+	return 0;
+}
+
+static void Outcome_dealloc(Outcome *self)
+{
+	PyObject *type, *error, *traceback;
+
+	PyObject_GC_UnTrack(self);
+	PyErr_Fetch(&type, &error, &traceback);
+	if (leave_behind(self)) /* a task that never ended */
+		PyErr_WriteUnraisable((PyObject *) self->lane);
+	PyErr_Restore(type, error, traceback);
+	Py_CLEAR(self->lane);
+	Py_CLEAR(self->transfer);
+	Py_CLEAR(self->steps);
+	Py_CLEAR(self->reason);
+	free_object(self);
+}
+
+PyObject *LaneCore_outcome(LaneCore *self, PyObject *transfer)
+{
+	if (PyObject_TypeCheck(transfer, Operation_Type))
+		return outcome_new(self, (Operation *) transfer, 0);
+	PyErr_SetString(PyExc_TypeError, "no operation");
+	return NULL;
+}
+
+PyObject *LaneCore_arrives(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	if (count == 2 && PyObject_TypeCheck(args[0], Operation_Type)) {
+		REPLACE(((Operation *) args[0])->orphaned, new_ref(args[1]));
+		return outcome_new(self, (Operation *) args[0], 1);
+	}
+	PyErr_SetString(PyExc_TypeError, "arrives(transfer, orphaned)");
+	return NULL;
+}
+
+static PyMethodDef Outcome_methods[] = {
+	{"send", (PyCFunction) Outcome_send, METH_O, "As of a generator."},
+	{"throw", (PyCFunction) Outcome_throw, METH_VARARGS, "As of a generator: the provider is asked to cancel first."},
+	{"close", (PyCFunction) Outcome_close, METH_NOARGS, "As of a generator: the operation is abandoned."},
+	{NULL},
+};
+
+static PyType_Slot Outcome_slots[] = {
+	{Py_tp_doc, "What an operation came to: to be awaited, once."},
+	{Py_tp_dealloc, Outcome_dealloc},
+	{Py_tp_traverse, Outcome_traverse},
+	{Py_tp_iter, self_of},
+	{Py_tp_iternext, Outcome_next},
+	{Py_am_await, self_of},
+	{Py_am_send, Outcome_step},
+	{Py_tp_methods, Outcome_methods},
+	{0, NULL},
+};
+
+static PyType_Spec Outcome_spec = {
+	"aiofabric._hot.Outcome", sizeof(Outcome), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Outcome_slots,
+};
+
+int add_outcome(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_breathe, "breathe"}, {&name_close, "close"}, {&name_leave, "_leave"},
+		{&name_left_behind, "_left_behind"}, {&name_throw, "throw"}, {NULL},
+	};
+
+	if (intern(names))
+		return -1;
+	return add_type(module, &Outcome_spec, NULL, &Outcome_Type);
+}

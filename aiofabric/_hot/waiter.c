@@ -1,0 +1,174 @@
+/* Waiter: who waits for one answer, on asyncio.  It lends its task a future that is never told: see waker.c. */
+#include "hot.h"
+
+PyTypeObject *Waiter_Type;
+
+static PyObject *name_blocking;
+static PyObject *InvalidStateError;
+
+PyObject *waiter_new(Waker *waker)
+{
+	allocfunc alloc = PyType_GetSlot(Waiter_Type, Py_tp_alloc);
+	Waiter *self = (Waiter *) alloc(Waiter_Type, 0);
+
+	if (!self)
+		return NULL;
+	self->waker = (Waker *) new_ref(waker);
+	return (PyObject *) self;
+}
+
+int waiter_answer(PyObject *object, PyObject *result)
+{
+	Waiter *self = (Waiter *) object;
+
+	if (self->result)
+		return 0;
+	self->result = new_ref(result);
+	return self->future && waker_answered(self->waker, self) ? -1 : 1;
+}
+
+static PyObject *Waiter_set_result(Waiter *self, PyObject *result)
+{
+	int waited = waiter_answer((PyObject *) self, result);
+
+	if (waited > 0)
+		Py_RETURN_NONE;
+	if (!waited)
+		PyErr_SetString(InvalidStateError, "it is answered already");
+	return NULL;
+}
+
+static PyObject *Waiter_result(Waiter *self, PyObject *unused)
+{
+	if (self->result)
+		return new_ref(self->result);
+	PyErr_SetString(InvalidStateError, "it is not answered yet");
+	return NULL;
+}
+
+static PyObject *Waiter_done(Waiter *self, PyObject *unused)
+{
+	return PyBool_FromLong(self->result != NULL);
+}
+
+/* The task that is cancelled stops to wait, that is all: it may be given an answer until then. */
+static PyObject *Waiter_cancelled(Waiter *self, PyObject *unused)
+{
+	Py_RETURN_FALSE;
+}
+
+static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result)
+{
+	*result = NULL;
+	if (self->result) {
+		*result = new_ref(self->result);
+		return PYGEN_RETURN;
+	}
+	if (self->future) {
+		PyErr_SetString(PyExc_RuntimeError, "it goes on without an answer: only a task of asyncio's awaits it");
+		return PYGEN_ERROR;
+	}
+	self->future = waker_borrow_future(self->waker);
+	if (!self->future || PyObject_SetAttr(self->future, name_blocking, Py_True))
+		return PYGEN_ERROR;
+	*result = new_ref(self->future);
+	return PYGEN_NEXT;
+}
+
+static PyObject *self_of(PyObject *self)
+{
+	return new_ref(self);
+}
+
+static PyObject *Waiter_next(Waiter *self)
+{
+	PyObject *result;
+	PySendResult how = Waiter_step(self, Py_None, &result);
+
+	return value_or_stop(how, result);
+}
+
+static PyObject *Waiter_send(Waiter *self, PyObject *value)
+{
+	PyObject *result;
+	PySendResult how = Waiter_step(self, value, &result);
+
+	return value_or_stop(how, result);
+}
+
+static PyObject *Waiter_throw(Waiter *self, PyObject *args)
+{
+	Py_CLEAR(self->future); /* cancelled: it cannot be used again */
+	return raise_thrown(args);
+}
+
+static int Waiter_traverse(Waiter *self, visitproc visit, void *arg)
+{
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->waker);
+	Py_VISIT(self->future);
+	Py_VISIT(self->result);
+	return 0;
+}
+
+static int Waiter_clear(Waiter *self)
+{
+	Py_CLEAR(self->future);
+	Py_CLEAR(self->result);
+	return 0;
+}
+
+static void Waiter_dealloc(Waiter *self)
+{
+	PyObject_GC_UnTrack(self);
+	Py_CLEAR(self->waker);
+	Py_CLEAR(self->future);
+	Py_CLEAR(self->result);
+	free_object(self);
+}
+
+static PyMethodDef Waiter_methods[] = {
+	{"set_result", (PyCFunction) Waiter_set_result, METH_O, "Answer; whoever waits goes on soon."},
+	{"result", (PyCFunction) Waiter_result, METH_NOARGS, "The answer."},
+	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether it is answered, or cancelled."},
+	{"cancelled", (PyCFunction) Waiter_cancelled, METH_NOARGS, "False: who is cancelled only stops to wait."},
+	{"send", (PyCFunction) Waiter_send, METH_O, "As of a generator."},
+	{"throw", (PyCFunction) Waiter_throw, METH_VARARGS, "As of a generator."},
+	{NULL},
+};
+
+static PyType_Slot Waiter_slots[] = {
+	{Py_tp_doc, "Somebody who waits for one answer, on asyncio."},
+	{Py_tp_dealloc, Waiter_dealloc},
+	{Py_tp_traverse, Waiter_traverse},
+	{Py_tp_clear, Waiter_clear},
+	{Py_tp_iter, self_of},
+	{Py_tp_iternext, Waiter_next},
+	{Py_am_await, self_of},
+	{Py_am_send, Waiter_step},
+	{Py_tp_methods, Waiter_methods},
+	{0, NULL},
+};
+
+static PyType_Spec Waiter_spec = {
+	"aiofabric._hot.Waiter", sizeof(Waiter), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Waiter_slots,
+};
+
+static int import_error(void)
+{
+	PyObject *asyncio = PyImport_ImportModule("asyncio.exceptions");
+
+	if (!asyncio)
+		return -1;
+	InvalidStateError = PyObject_GetAttrString(asyncio, "InvalidStateError");
+	Py_DECREF(asyncio);
+	return InvalidStateError ? 0 : -1;
+}
+
+int add_waiter(PyObject *module)
+{
+	static const struct name names[] = {{&name_blocking, "_asyncio_future_blocking"}, {NULL}};
+
+	return intern(names) || import_error() ? -1 : add_type(module, &Waiter_spec, NULL, &Waiter_Type);
+}

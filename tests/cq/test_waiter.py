@@ -1,0 +1,427 @@
+"""What asyncio's tasks await of us: to them, and to who cancels them, a future as any other."""
+
+import asyncio
+import contextvars
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+import uvloop
+
+from aiofabric._hot import Waiter, Waker
+from aiofabric.cq.drivers import AsyncioDriver
+from aiofabric.cq.queue import Entry, ErrorEntry
+from aiofabric.cq.source import Source
+from aiofabric.cq.waiting import Waiting
+from aiofabric.testing import ScriptedQueue
+
+pytestmark = pytest.mark.once
+
+Loop = asyncio.AbstractEventLoop
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def loop(request: pytest.FixtureRequest) -> Iterator[Loop]:
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.get_loop()
+
+
+@pytest.fixture
+def waker(loop: Loop) -> Waker:
+    return Waker(loop)
+
+
+class Settled:
+    """What a completion is told to."""
+
+    def __init__(self, complete: Callable[[], None]) -> None:
+        self._complete = complete
+
+    def complete(self, entry: Entry, /) -> None:
+        self._complete()
+
+    def fail(self, entry: ErrorEntry, /) -> None:
+        raise AssertionError("nothing fails here")
+
+    def consumed(self) -> None:
+        raise AssertionError("nothing is consumed here")
+
+
+async def waits(waiter: Any) -> Any:
+    return await waiter
+
+
+def suspended(loop: Loop, waiter: Waiter) -> "asyncio.Task[Any]":
+    """A task that waits for it."""
+    task = loop.create_task(waits(waiter))
+    loop.run_until_complete(asyncio.sleep(0))
+    return task
+
+
+def test_answer_before_the_await_needs_no_iteration(loop: Loop, waker: Waker) -> None:
+    waiter = waker.create_waiter()
+    waiter.set_result("answer")
+    with pytest.raises(StopIteration, match="answer"):
+        waits(waiter).send(None)
+    assert waiter.done()
+    assert waiter.result() == "answer"
+
+
+def test_answer_after_it_reaches_the_task(loop: Loop, waker: Waker) -> None:
+    waiter = waker.create_waiter()
+    task = suspended(loop, waiter)
+    assert not waiter.done()
+    waiter.set_result("answer")
+    assert loop.run_until_complete(task) == "answer"
+
+
+def test_all_who_were_answered_go_on_in_their_order_in_one_callback(loop: Loop, waker: Waker) -> None:
+    order: list[int] = []
+
+    async def waits_as(n: int, waiter: Waiter) -> None:
+        await waiter
+        order.append(n)
+
+    waiters = [waker.create_waiter() for _ in range(500)]
+    tasks = [loop.create_task(waits_as(n, waiter)) for n, waiter in enumerate(waiters)]
+    loop.run_until_complete(asyncio.sleep(0))
+    for waiter in waiters:
+        waiter.set_result(None)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert order == list(range(500))
+    loop.run_until_complete(asyncio.gather(*tasks))
+
+
+def test_second_answer_and_early_result_are_errors(waker: Waker) -> None:
+    waiter = waker.create_waiter()
+    with pytest.raises(asyncio.InvalidStateError):
+        waiter.result()
+    waiter.set_result(1)
+    with pytest.raises(asyncio.InvalidStateError):
+        waiter.set_result(2)
+    assert waiter.result() == 1
+
+
+def test_cancelled_task_is_gone_and_a_later_answer_wakes_nobody(loop: Loop, waker: Waker) -> None:
+    waiter = waker.create_waiter()
+    task = suspended(loop, waiter)
+    task.cancel("enough")
+    with pytest.raises(asyncio.CancelledError, match="enough"):
+        loop.run_until_complete(task)
+    assert not waiter.done()
+    waiter.set_result("nobody's")
+    loop.run_until_complete(asyncio.sleep(0))
+    assert waiter.result() == "nobody's"
+
+
+def test_cancel_between_the_answer_and_the_task_leaves_the_answer_to_be_put_back(loop: Loop, waker: Waker) -> None:
+    waiter = waker.create_waiter()
+    task = suspended(loop, waiter)
+    waiter.set_result("a message")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    assert waiter.done()
+    assert not waiter.cancelled()
+    assert waiter.result() == "a message"
+
+
+def test_task_that_shields_itself_from_a_cancel_can_wait_again(loop: Loop, waker: Waker) -> None:
+    first, second = waker.create_waiter(), waker.create_waiter()
+
+    async def stubborn() -> Any:
+        try:
+            await first
+        except asyncio.CancelledError:
+            return await second
+
+    task = loop.create_task(stubborn())
+    loop.run_until_complete(asyncio.sleep(0))
+    task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    first.set_result(1)
+    second.set_result(2)
+    assert loop.run_until_complete(task) == 2
+
+
+def test_scope_of_anyio_cancels_a_task_though_it_is_answered(loop: Loop, waker: Waker) -> None:
+    waiter = waker.create_waiter()
+
+    async def main() -> bool:
+        with anyio.CancelScope() as scope:
+
+            async def answer_and_cancel() -> None:
+                await asyncio.sleep(0)
+                waiter.set_result("answer")
+                scope.cancel()
+
+            task = asyncio.ensure_future(answer_and_cancel())
+            await waiter
+        await task
+        return scope.cancelled_caught
+
+    assert loop.run_until_complete(main())
+    assert waiter.result() == "answer"
+
+
+def test_hazard_future_that_somebody_knows_is_not_used_again(loop: Loop, waker: Waker) -> None:
+    """Who kept a task's future and cancels it late must not cancel the next one's wait."""
+    kept: list[Any] = []
+
+    def wait_once() -> None:
+        waiter = waker.create_waiter()
+        task = suspended(loop, waiter)
+        kept.append(task._fut_waiter)  # type: ignore[attr-defined]
+        waiter.set_result(None)
+        loop.run_until_complete(task)
+
+    for _ in range(3):
+        wait_once()
+    assert len({id(future) for future in kept}) == 3
+    innocent = waker.create_waiter()
+    task = suspended(loop, innocent)
+    for future in kept:
+        future.cancel()
+    innocent.set_result("answer")
+    assert loop.run_until_complete(task) == "answer"
+
+
+def test_futures_are_used_again(loop: Loop) -> None:
+    made = 0
+
+    class Counting:
+        call_soon = loop.call_soon
+
+        def create_future(self) -> Any:
+            nonlocal made
+            made += 1
+            return loop.create_future()
+
+    waker = Waker(Counting())
+
+    async def main() -> None:
+        for _ in range(1000):
+            waiter = waker.create_waiter()
+            loop.call_soon(waiter.set_result, None)
+            await waiter
+
+    loop.run_until_complete(main())
+    assert made < 5
+
+
+def test_interrupt_of_one_task_leaves_the_others_answered(loop: Loop, waker: Waker) -> None:
+    async def interrupted(waiter: Waiter) -> None:
+        await waiter
+        raise KeyboardInterrupt
+
+    waiters = [waker.create_waiter() for _ in range(3)]
+    bad = loop.create_task(interrupted(waiters[0]))
+    good = [loop.create_task(waits(waiter)) for waiter in waiters[1:]]
+    loop.run_until_complete(asyncio.sleep(0))
+    for n, waiter in enumerate(waiters):
+        waiter.set_result(n)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.sleep(1))
+    assert loop.run_until_complete(asyncio.gather(*good)) == [1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        bad.result()
+
+
+def test_task_of_another_loop_is_told_so(loop: Loop) -> None:
+    other = asyncio.new_event_loop()
+    try:
+        waiter = Waker(other).create_waiter()
+        with pytest.raises(RuntimeError, match="attached to a different loop"):
+            loop.run_until_complete(waits(waiter))
+    finally:
+        other.close()
+
+
+def test_answer_after_the_loop_was_closed_is_an_error_as_of_a_future() -> None:
+    loop = asyncio.new_event_loop()
+    waiter = Waker(loop).create_waiter()
+    task = suspended(loop, waiter)
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        waiter.set_result(None)
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_context_is_the_tasks(loop: Loop, waker: Waker) -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+    waiter = waker.create_waiter()
+
+    async def asks() -> str:
+        who.set("the task")
+        await waiter
+        return who.get()
+
+    task = loop.create_task(asks())
+    loop.run_until_complete(asyncio.sleep(0))
+    waiter.set_result(None)
+    assert loop.run_until_complete(task) == "the task"
+
+
+def test_tasks_in_python_can_wait_as_well(loop: Loop, waker: Waker) -> None:
+    waiter = waker.create_waiter()
+    task = asyncio.tasks._PyTask(waits(waiter), loop=loop)  # type: ignore[attr-defined]
+    loop.run_until_complete(asyncio.sleep(0))
+    waiter.set_result("answer")
+    assert loop.run_until_complete(task) == "answer"
+
+
+def test_hazard_futures_in_python_own_what_is_called(loop: Loop) -> None:
+    """As nest_asyncio puts them in place: their list of callbacks is their own, and the only reference to each."""
+    made: list[Any] = []
+
+    class InPython:
+        call_soon = loop.call_soon
+
+        def create_future(self) -> Any:
+            made.append(asyncio.futures._PyFuture(loop=loop))  # type: ignore[attr-defined]
+            return made[-1]
+
+    waker = Waker(InPython())
+
+    async def main() -> None:
+        for n in range(50):
+            waiter = waker.create_waiter()
+            loop.call_soon(waiter.set_result, n)
+            assert await waiter == n
+
+    loop.run_until_complete(asyncio.tasks._PyTask(main(), loop=loop))  # type: ignore[attr-defined]
+    assert not any(future._callbacks for future in made)
+
+
+def test_await_without_a_task_is_told_so(waker: Waker) -> None:
+    coroutine = waits(waker.create_waiter())
+    coroutine.send(None)
+    with pytest.raises(RuntimeError, match="only a task"):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_tasks_that_nobody_keeps_are_collected(answered: bool, loop: Loop, waker: Waker) -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(each, Waiter) for each in gc.get_objects())
+
+    def leave() -> None:
+        waiter = waker.create_waiter()
+        task = suspended(loop, waiter)
+        if answered:
+            waiter.set_result(None)
+            loop.run_until_complete(task)
+        else:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    before = count()
+    for _ in range(20):
+        leave()
+    assert count() == before
+
+
+def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(loop: Loop) -> None:
+    """Without another iteration: what a callback of the same turn asked the loop for comes after them."""
+    order: list[str] = []
+
+    async def main() -> None:
+        driver = AsyncioDriver(loop)
+        with ScriptedQueue() as queue:
+            source = Source(driver, queue, waiting=Waiting.FD)
+            waiter = driver.create_waiter()
+
+            def complete() -> None:
+                loop.call_soon(order.append, "next iteration")
+                waiter.set_result(None)
+                order.append("settled")
+
+            source.operations[1000] = Settled(complete)
+            source.prepare()
+            loop.call_soon(queue.complete, 1000)
+            try:
+                await waiter
+                order.append("task")
+                await asyncio.sleep(0)
+            finally:
+                source.close()
+
+    loop.run_until_complete(main())
+    assert order == ["settled", "task", "next iteration"]
+
+
+@pytest.mark.parametrize("where", ["the task", "a callback of the turn"])
+def test_interrupt_in_a_turn_leaves_the_queue_watched(where: str, loop: Loop) -> None:
+    driver = AsyncioDriver(loop)
+    with ScriptedQueue() as queue:
+        source = Source(driver, queue, waiting=Waiting.FD)
+        first, second = driver.create_waiter(), driver.create_waiter()
+
+        def interrupt(_: object = None) -> None:
+            raise KeyboardInterrupt
+
+        async def waits_for(waiter: Any, then: Callable[[], None] | None = None) -> None:
+            await waiter
+            if then is not None:
+                then()
+
+        source.operations[1000] = Settled(interrupt if where != "the task" else lambda: first.set_result(None))
+        source.operations[2000] = Settled(lambda: second.set_result(None))
+        interrupted = loop.create_task(waits_for(first, interrupt))
+        other = loop.create_task(waits_for(second))
+        queue.complete(1000)
+        source.touch()
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(asyncio.sleep(5))
+        queue.complete(2000)
+        loop.run_until_complete(asyncio.wait_for(other, 5))
+        if where == "the task":
+            with pytest.raises(KeyboardInterrupt):
+                interrupted.result()
+        else:
+            interrupted.cancel()
+        source.close()
+
+
+def test_turn_that_is_asked_for_inside_a_task_lets_no_other_one_go_on_inside_it(loop: Loop) -> None:
+    order: list[str] = []
+
+    async def main() -> None:
+        driver = AsyncioDriver(loop)
+        with ScriptedQueue() as queue:
+            source = Source(driver, queue, waiting=Waiting.FD)
+            waiter = driver.create_waiter()
+
+            async def other() -> None:
+                await waiter
+                order.append("other")
+
+            task = asyncio.ensure_future(other())
+            await asyncio.sleep(0)
+            source.operations[1000] = Settled(lambda: waiter.set_result(None))
+            queue.complete(1000)
+            source.turn()
+            order.append("this one")
+            await task
+            source.close()
+
+    loop.run_until_complete(main())
+    assert order == ["this one", "other"]
+
+
+def test_callback_that_fails_is_told_to_the_loop(loop: Loop, waker: Waker) -> None:
+    told: list[Any] = []
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    waiter = waker.create_waiter()
+    future: Any = next(iter(waiter))
+
+    def fails(_: Any) -> None:
+        raise LookupError("a defect")
+
+    future.add_done_callback(fails)
+    waiter.set_result(None)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert [str(error) for error in told] == ["a defect"]
