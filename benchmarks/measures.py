@@ -32,8 +32,8 @@ MEASURES = {
     "fan1000": Measure("fan", width=1000, length=2),
     "rate": Measure("flood", width=64),
     # A stream of large messages finds one of several paces and keeps it (C: 3.4 to 9.8 GB/s): more samples.
-    "bulk64k": Measure("flood", size=1 << 16, width=16, length=0.4, repeat=3),
-    "bulk1m": Measure("flood", size=1 << 20, width=4, length=0.4, repeat=3),
+    "bulk64k": Measure("flood", size=1 << 16, width=16, length=0.36, repeat=3),
+    "bulk1m": Measure("flood", size=1 << 20, width=4, length=0.36, repeat=3),
     "slow": Measure("slow", once=True),
     "mixed": Measure("mixed", length=3),
     **{f"ping/{size}": Measure("ping", size=size, length=0.25) for size in SIZES},
