@@ -2,6 +2,7 @@
 
 import os
 import pty
+import random
 import select
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from tests.fixtures.libraries import CHOICE
 
 PATIENCE = 60.0
+FIRST_EPHEMERAL_PORT = 32_768  # of Linux, if nobody changed net.ipv4.ip_local_port_range
 AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 # The ip providers then have the loopback interface only: no test leaves this machine.
 LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}
@@ -115,6 +117,8 @@ def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str
 
 
 def free_port() -> str:
-    """A TCP port that nobody has now."""
-    with socket.create_server(("", 0)) as taken:
-        return str(taken.getsockname()[1])
+    """A TCP port that nobody has now, and that the system gives to nobody who did not ask for it."""
+    for port in random.sample(range(20_000, FIRST_EPHEMERAL_PORT), 100):
+        with suppress(OSError), socket.create_server(("", port)):
+            return str(port)
+    raise OSError("a hundred ports, and somebody has each")

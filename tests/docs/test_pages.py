@@ -1,9 +1,11 @@
 """Every block of code in the documentation runs, in the order of the page."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.cli.programs import FIRST_EPHEMERAL_PORT
 from tests.docs.pages import ROOT, Page, blocks
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: one run at a time
@@ -24,3 +26,10 @@ def test_every_file_of_a_page_is_run_by_it(path: Path) -> None:
     files = {block.kind for block in blocks(path) if block.kind.endswith(".py")}
     sessions = "\n".join(block.text for block in blocks(path) if block.kind == "console")
     assert {name for name in files if name not in sessions} == set()
+
+
+def test_pages_name_no_port_that_the_system_may_have_given_away() -> None:
+    sessions = "\n".join(block.text for path in WITH_CODE for block in blocks(path) if block.kind == "console")
+    ports = [int(port) for port in re.findall(r" (?:--port|-B) (\d+)", sessions)]
+    assert ports
+    assert [port for port in ports if port >= FIRST_EPHEMERAL_PORT] == []
