@@ -17,7 +17,9 @@ not block.
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import select
 import socket
 import struct
@@ -29,7 +31,7 @@ from .._ffi import ffi
 from .queue import EventQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ..address import Address
     from ..cq.drivers import Driver
@@ -95,6 +97,8 @@ class Door:
         for descriptor, _ in self._talking.poll(0):
             if descriptor in self._listening:
                 self._next = _next_descriptor()
+                if self._next is None:
+                    self._miss()  # and yet it accepts one if it first closes who has left
             else:
                 self._judge(descriptor)
         ffi.errno = 0  # 1.17 takes an end for "try again" if errno says so from before
@@ -104,11 +108,15 @@ class Door:
         if self._next is None:
             return
         if (sock := _tcp_socket(self._next, self._port)) is None:
-            self._missed = True  # somebody who left made a lower one free, or another thread took this one
-            self._wait(PATIENCE)
+            self._miss()  # somebody who left made a lower one free, or another thread took this one
         else:
             self._welcome(sock)
             sock.detach()
+
+    def _miss(self) -> None:
+        """Who comes now comes unseen, and is looked for."""
+        self._missed = True
+        self._wait(PATIENCE)
 
     def _welcome(self, sock: socket.socket) -> None:
         with suppress(OSError):
@@ -146,7 +154,7 @@ class Door:
     def _late(self) -> None:
         self._cancel = None
         if self._missed:
-            with suppress(OSError):  # out of descriptors: somebody has to be cut off first
+            with suppress(OSError):  # the whole system is out of descriptors: later
                 self._sweep()
         now = monotonic()
         while self._silent:
@@ -267,12 +275,22 @@ def _tcp_sockets(port: int | None) -> Iterator[socket.socket]:
     """Those of this process with this local port, each on loan until the next."""
     if port is None:
         return
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
+    for descriptor in _descriptors():
         if (sock := _tcp_socket(descriptor, port)) is not None:
             try:
                 yield sock
             finally:
                 sock.detach()
+
+
+def _descriptors() -> Iterable[int]:
+    """Those that this process has open."""
+    try:
+        return map(int, os.listdir("/proc/self/fd"))
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # not one is left for the list: it has them all
 
 
 def _tcp_socket(descriptor: int, port: int | None) -> socket.socket | None:
