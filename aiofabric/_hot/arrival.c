@@ -6,7 +6,7 @@
 
 static PyTypeObject *Arrival_Type;
 
-static PyObject *name_close, *name_put_back, *name_throw, *name_told, *name_withdraw;
+static PyObject *name_close, *name_put_back, *name_told, *name_withdraw;
 
 typedef struct {
 	PyObject_HEAD
@@ -69,19 +69,12 @@ static PyObject *answer(Arrival *self, PyObject *item)
 
 static int begun(Arrival *self)
 {
-	unaryfunc await;
-
 	if (!self->waiter) {
 		PyErr_SetString(PyExc_RuntimeError, "a message is awaited once");
 		return 0;
 	}
-	if (!self->steps) {
-		await = PyType_GetSlot(type_of(self->waiter), Py_am_await); /* drivers' waiters have one */
-		if (await)
-			self->steps = await(self->waiter);
-		else
-			PyErr_SetString(PyExc_TypeError, "a waiter is awaited");
-	}
+	if (!self->steps)
+		self->steps = steps_of(self->waiter);
 	return self->steps != NULL;
 }
 
@@ -103,34 +96,11 @@ static PySendResult Arrival_step(Arrival *self, PyObject *value, PyObject **resu
 	return *result ? PYGEN_RETURN : PYGEN_ERROR;
 }
 
-static PyObject *self_of(PyObject *self)
-{
-	return new_ref(self);
-}
-
-static PyObject *Arrival_next(Arrival *self)
-{
-	PyObject *result;
-	PySendResult how = Arrival_step(self, Py_None, &result);
-
-	return value_or_stop(how, result);
-}
-
-static PyObject *Arrival_send(Arrival *self, PyObject *value)
-{
-	PyObject *result;
-	PySendResult how = Arrival_step(self, value, &result);
-
-	return value_or_stop(how, result);
-}
-
 /* The caller is interrupted; waiters let every exception pass. */
 static PyObject *Arrival_throw(Arrival *self, PyObject *args)
 {
-	PyObject *method = begun(self) ? PyObject_GetAttr(self->steps, name_throw) : NULL;
-	PyObject *result = method ? PyObject_Call(method, args, NULL) : NULL;
+	PyObject *result = begun(self) ? steps_throw(self->steps, args) : NULL;
 
-	Py_XDECREF(method);
 	if (!result)
 		leave(self);
 	return result;
@@ -167,7 +137,7 @@ static void Arrival_dealloc(Arrival *self)
 }
 
 static PyMethodDef Arrival_methods[] = {
-	{"send", (PyCFunction) Arrival_send, METH_O, "As of a generator."},
+	{"send", steps_send, METH_O, "As of a generator."},
 	{"throw", (PyCFunction) Arrival_throw, METH_VARARGS, "As of a generator: the message is the next one's."},
 	{"close", (PyCFunction) Arrival_close, METH_NOARGS, "As of a generator: the message is the next one's."},
 	{NULL},
@@ -177,9 +147,9 @@ static PyType_Slot Arrival_slots[] = {
 	{Py_tp_doc, "A message that is still to come: to be awaited, once."},
 	{Py_tp_dealloc, Arrival_dealloc},
 	{Py_tp_traverse, Arrival_traverse},
-	{Py_tp_iter, self_of},
-	{Py_tp_iternext, Arrival_next},
-	{Py_am_await, self_of},
+	{Py_tp_iter, steps_self},
+	{Py_tp_iternext, steps_next},
+	{Py_am_await, steps_self},
 	{Py_am_send, Arrival_step},
 	{Py_tp_methods, Arrival_methods},
 	{0, NULL},
@@ -193,7 +163,7 @@ static PyType_Spec Arrival_spec = {
 int add_arrival(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_close, "close"}, {&name_put_back, "_put_back"}, {&name_throw, "throw"}, {&name_told, "told"},
+		{&name_close, "close"}, {&name_put_back, "_put_back"}, {&name_told, "told"},
 		{&name_withdraw, "_withdraw"}, {NULL},
 	};
 

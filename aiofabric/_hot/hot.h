@@ -125,6 +125,21 @@ extern PyTypeObject *Slot_Type, *SlotsCore_Type;
 Slot *slots_lend(SlotsCore *self);
 int slots_take_back(SlotsCore *self, PyObject *slot);
 
+/* ---- steps.c: what is awaited ---- */
+
+/* Of a type with am_send: its __iter__ and am_await, __next__, and send. */
+PyObject *steps_self(PyObject *self);
+PyObject *steps_next(PyObject *self);
+PyObject *steps_send(PyObject *self, PyObject *value);
+/* What am_send gave, as `send` and `throw` give it. */
+PyObject *steps_value(PySendResult how, PyObject *result);
+/* What `throw` does that has nobody else to throw it to: NULL. */
+PyObject *steps_raise(PyObject *args);
+/* What somebody else's `throw` does. */
+PyObject *steps_throw(PyObject *steps, PyObject *args);
+/* Those of a driver's waiter. */
+PyObject *steps_of(PyObject *waiter);
+
 /* ---- waker.c, waiter.c: who lets the tasks of an asyncio loop go on, and what they wait with ---- */
 
 #define SPARE 64 /* most futures that are kept to be used again */
@@ -374,6 +389,7 @@ PyObject *LaneCore_arrives(LaneCore *self, PyObject *const *args, Py_ssize_t cou
 
 /* ---- all of them ---- */
 
+int add_steps(PyObject *module);
 int add_waiting(PyObject *module);
 int add_queue(PyObject *module);
 int add_waker(PyObject *module);
@@ -404,11 +420,6 @@ int intern(const struct name *names);
 
 /* Make a type, add it to the module and keep a pointer to it. */
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type);
-
-/* What `__next__` and `send` of an iterator give for what am_send gave. */
-PyObject *value_or_stop(PySendResult how, PyObject *result);
-/* What `throw` of an iterator does that has nobody else to throw it to: NULL. */
-PyObject *raise_thrown(PyObject *args);
 
 /* CPython's own, which the limited API leaves out. */
 #define REPLACE(field, value)                       \

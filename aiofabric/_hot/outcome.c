@@ -7,7 +7,7 @@
 
 static PyTypeObject *Outcome_Type;
 
-static PyObject *name_breathe, *name_close, *name_leave, *name_left_behind, *name_throw;
+static PyObject *name_breathe, *name_close, *name_leave, *name_left_behind;
 
 enum { CREATED, WAITING, LEAVING, OVER };
 
@@ -127,7 +127,6 @@ static int wait(Outcome *self)
 {
 	SourceCore *source = self->lane->source;
 	PyObject *waiter = source_waiter(source);
-	unaryfunc await;
 
 	if (!waiter)
 		return -1;
@@ -135,11 +134,8 @@ static int wait(Outcome *self)
 	source->interest++;
 	self->counted = 1;
 	self->phase = WAITING;
-	await = PyType_GetSlot(type_of(waiter), Py_am_await); /* drivers' waiters have one */
-	if (await && !source_prepare(source))
-		self->steps = await(waiter);
-	else if (!await)
-		PyErr_SetString(PyExc_TypeError, "a waiter is awaited");
+	if (!source_prepare(source))
+		self->steps = steps_of(waiter);
 	Py_DECREF(waiter);
 	return self->steps ? 0 : -1;
 }
@@ -187,31 +183,6 @@ static PySendResult Outcome_step(Outcome *self, PyObject *value, PyObject **resu
 	return answer(self, result);
 }
 
-static PyObject *Outcome_next(Outcome *self)
-{
-	PyObject *result;
-	PySendResult how = Outcome_step(self, Py_None, &result);
-
-	return value_or_stop(how, result);
-}
-
-static PyObject *Outcome_send(Outcome *self, PyObject *value)
-{
-	PyObject *result;
-	PySendResult how = Outcome_step(self, value, &result);
-
-	return value_or_stop(how, result);
-}
-
-static PyObject *throw_into(PyObject *steps, PyObject *args)
-{
-	PyObject *method = PyObject_GetAttr(steps, name_throw);
-	PyObject *result = method ? PyObject_Call(method, args, NULL) : NULL;
-
-	Py_XDECREF(method);
-	return result;
-}
-
 /* Of the steps: those of a waiter let every exception pass.  A scope of anyio's catches its own, and then they end. */
 static PyObject *Outcome_throw(Outcome *self, PyObject *args)
 {
@@ -220,14 +191,14 @@ static PyObject *Outcome_throw(Outcome *self, PyObject *args)
 	PySendResult how;
 
 	if (!steps)
-		return raise_thrown(args);
-	result = throw_into(steps, args);
+		return steps_raise(args);
+	result = steps_throw(steps, args);
 	Py_DECREF(steps);
 	if (result)
 		return result;
 	if (!leaving) {
 		how = interrupted(self, &result);
-		return value_or_stop(how, result);
+		return steps_value(how, result);
 	}
 	if (PyErr_ExceptionMatches(PyExc_StopIteration))
 		PyErr_Clear();
@@ -244,11 +215,6 @@ static PyObject *Outcome_close(Outcome *self, PyObject *unused)
 	if (leave_behind(self) || rc)
 		return NULL;
 	Py_RETURN_NONE;
-}
-
-static PyObject *self_of(PyObject *self)
-{
-	return new_ref(self);
 }
 
 static int Outcome_traverse(Outcome *self, visitproc visit, void *arg)
@@ -296,7 +262,7 @@ PyObject *LaneCore_arrives(LaneCore *self, PyObject *const *args, Py_ssize_t cou
 }
 
 static PyMethodDef Outcome_methods[] = {
-	{"send", (PyCFunction) Outcome_send, METH_O, "As of a generator."},
+	{"send", steps_send, METH_O, "As of a generator."},
 	{"throw", (PyCFunction) Outcome_throw, METH_VARARGS, "As of a generator: the provider is asked to cancel first."},
 	{"close", (PyCFunction) Outcome_close, METH_NOARGS, "As of a generator: the operation is abandoned."},
 	{NULL},
@@ -306,9 +272,9 @@ static PyType_Slot Outcome_slots[] = {
 	{Py_tp_doc, "What an operation came to: to be awaited, once."},
 	{Py_tp_dealloc, Outcome_dealloc},
 	{Py_tp_traverse, Outcome_traverse},
-	{Py_tp_iter, self_of},
-	{Py_tp_iternext, Outcome_next},
-	{Py_am_await, self_of},
+	{Py_tp_iter, steps_self},
+	{Py_tp_iternext, steps_next},
+	{Py_am_await, steps_self},
 	{Py_am_send, Outcome_step},
 	{Py_tp_methods, Outcome_methods},
 	{0, NULL},
@@ -323,7 +289,7 @@ int add_outcome(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_breathe, "breathe"}, {&name_close, "close"}, {&name_leave, "_leave"},
-		{&name_left_behind, "_left_behind"}, {&name_throw, "throw"}, {NULL},
+		{&name_left_behind, "_left_behind"}, {NULL},
 	};
 
 	if (intern(names))

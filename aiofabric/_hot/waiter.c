@@ -51,12 +51,6 @@ static PyObject *Waiter_done(Waiter *self, PyObject *unused)
 	return PyBool_FromLong(self->result != NULL);
 }
 
-/* The task that is cancelled stops to wait, that is all: it may be given an answer until then. */
-static PyObject *Waiter_cancelled(Waiter *self, PyObject *unused)
-{
-	Py_RETURN_FALSE;
-}
-
 static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result)
 {
 	*result = NULL;
@@ -75,31 +69,10 @@ static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result
 	return PYGEN_NEXT;
 }
 
-static PyObject *self_of(PyObject *self)
-{
-	return new_ref(self);
-}
-
-static PyObject *Waiter_next(Waiter *self)
-{
-	PyObject *result;
-	PySendResult how = Waiter_step(self, Py_None, &result);
-
-	return value_or_stop(how, result);
-}
-
-static PyObject *Waiter_send(Waiter *self, PyObject *value)
-{
-	PyObject *result;
-	PySendResult how = Waiter_step(self, value, &result);
-
-	return value_or_stop(how, result);
-}
-
 static PyObject *Waiter_throw(Waiter *self, PyObject *args)
 {
 	Py_CLEAR(self->future); /* cancelled: it cannot be used again */
-	return raise_thrown(args);
+	return steps_raise(args);
 }
 
 static int Waiter_traverse(Waiter *self, visitproc visit, void *arg)
@@ -130,9 +103,8 @@ static void Waiter_dealloc(Waiter *self)
 static PyMethodDef Waiter_methods[] = {
 	{"set_result", (PyCFunction) Waiter_set_result, METH_O, "Answer; whoever waits goes on soon."},
 	{"result", (PyCFunction) Waiter_result, METH_NOARGS, "The answer."},
-	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether it is answered, or cancelled."},
-	{"cancelled", (PyCFunction) Waiter_cancelled, METH_NOARGS, "False: who is cancelled only stops to wait."},
-	{"send", (PyCFunction) Waiter_send, METH_O, "As of a generator."},
+	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether it is answered."},
+	{"send", steps_send, METH_O, "As of a generator."},
 	{"throw", (PyCFunction) Waiter_throw, METH_VARARGS, "As of a generator."},
 	{NULL},
 };
@@ -142,9 +114,9 @@ static PyType_Slot Waiter_slots[] = {
 	{Py_tp_dealloc, Waiter_dealloc},
 	{Py_tp_traverse, Waiter_traverse},
 	{Py_tp_clear, Waiter_clear},
-	{Py_tp_iter, self_of},
-	{Py_tp_iternext, Waiter_next},
-	{Py_am_await, self_of},
+	{Py_tp_iter, steps_self},
+	{Py_tp_iternext, steps_next},
+	{Py_am_await, steps_self},
 	{Py_am_send, Waiter_step},
 	{Py_tp_methods, Waiter_methods},
 	{0, NULL},

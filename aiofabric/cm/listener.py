@@ -166,7 +166,7 @@ class Listener(Resource):
         try:
             request = await waiter
         except BaseException:
-            if waiter.done() and not waiter.cancelled():
+            if waiter.done():
                 if waiter.result() is not None:
                     handle.put_back(waiter.result())
             elif waiter in handle.waiters:

@@ -22,10 +22,9 @@ __all__ = ["Driver", "Waiter", "current_driver"]
 
 
 class Waiter(Protocol):
-    """Somebody who waits for one answer."""
+    """Somebody who waits for one answer. A task that is cancelled stops to wait; it may be answered nevertheless."""
 
     def done(self) -> bool: ...
-    def cancelled(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
     def result(self) -> Any: ...
     def __await__(self) -> Generator[Any, None, Any]: ...
@@ -110,9 +109,6 @@ class _TrioWaiter:
 
     def done(self) -> bool:
         return self._done
-
-    def cancelled(self) -> bool:
-        return False  # a cancelled trio task simply stops waiting; the waiter may still be given a result
 
     def set_result(self, result: Any, /) -> None:
         self._done = True

@@ -103,7 +103,7 @@ class Inbox(InboxCore, ABC):
 
     def _withdraw(self, waiter: Waiter) -> None:
         """The receive was cancelled: what it was given already is the next one's again."""
-        if waiter.done() and not waiter.cancelled():
+        if waiter.done():
             item = waiter.result()
             if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
                 self._put_back(item)

@@ -25,9 +25,6 @@ class ManualWaiter:
     def done(self) -> bool:
         return self._done
 
-    def cancelled(self) -> bool:
-        return False
-
     def set_result(self, result: Any, /) -> None:
         assert not self._done, "answered twice"
         self._done, self._result = True, result
