@@ -10,6 +10,7 @@ import hashlib
 import mmap
 import multiprocessing
 import os
+import signal
 import statistics
 import struct
 import sys
@@ -34,6 +35,7 @@ THERE = b"everything is here"  # stops the client's clock; a digest follows
 PING = bytes(64)
 PINGS = 2000
 WARM_UP = 200
+INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells have it
 HELLO = struct.Struct("!QQ")  # private data of the connection, both ways: pid, size of the file
 
 Buffer: TypeAlias = "bytearray | mmap.mmap"
@@ -56,7 +58,7 @@ def run_server(parent: Connection) -> None:
     except EXPECTED as error:
         sys.exit(f"demo, server: {error}")
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 async def serve(parent: Connection) -> None:
@@ -202,19 +204,22 @@ def main() -> None:
     server = processes.Process(target=run_server, args=(theirs,))
     server.start()
     theirs.close()
+    problem = None
     try:
         anyio.run(run_client, ours.recv(), server.pid, path)
     except EXPECTED as error:
-        sys.exit(f"demo: {error}")
+        problem = f"demo: {error}"
     except EOFError:
-        sys.exit("demo: the server ended before it listened")
+        problem = "demo: the server ended before it listened"
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     finally:
         server.join(5)
         server.kill()
-    if server.exitcode != 0:
-        sys.exit(f"demo: the server ended with status {server.exitcode}")
+    if server.exitcode == INTERRUPTED:  # Ctrl-C is for both, and this one was too late, or only saw the other go
+        sys.exit(INTERRUPTED)
+    if problem or server.exitcode != 0:
+        sys.exit(problem or f"demo: the server ended with status {server.exitcode}")
     console.print("Every byte arrived, every way.")
 
 
