@@ -194,6 +194,8 @@ typedef struct {
 	long long turns, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, vain;
 	long long breathing;	/* tasks that could go on, and only let the loop go round */
 	long long respite;	/* how often the turn that is on its way may still be put off for them */
+	long long ceded;	/* ns: when a look was refused for the loop to go round; 0: it was not, or it may sleep */
+	long long shared;	/* iterations for which others are still believed to have work */
 	long long behind;	/* tasks that were woken when a turn was on its way already: they go on after it */
 	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
 	char polls, looks, at_rest_when_quiet;

@@ -1,5 +1,6 @@
 """Turns: what they settle, in which order, when they sleep and when they come back. Nothing is transferred."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -234,6 +235,30 @@ def test_look_is_refused_until_the_loop_has_gone_round() -> None:
     reads = endpoint.queue.reads
     source.look()
     assert endpoint.queue.reads > reads
+    endpoint.close()
+
+
+def test_look_is_refused_sooner_while_others_have_work() -> None:
+    endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
+    source = endpoint.source
+    endpoint.driver.settle_down(10_000)
+
+    def looks_after(nanoseconds: int) -> bool:
+        source.breathed()
+        source.breath -= nanoseconds
+        reads = endpoint.queue.reads
+        source.look()
+        return endpoint.queue.reads > reads
+
+    while not looks_after(100_000):  # this machine's others may have work, too
+        pass
+    assert not looks_after(1_000_000)
+    until = time.perf_counter_ns() + 50_000
+    while time.perf_counter_ns() < until:
+        pass  # somebody else's callback
+    assert not looks_after(100_000)
+    while not looks_after(100_000):  # after some iterations in which nobody had any
+        pass
     endpoint.close()
 
 
