@@ -14,7 +14,7 @@ from .report import insert, render
 from .results import Results
 from .roster import ROWS, Row
 
-SECONDS, QUICK_SECONDS = 0.12, 0.05  # of one ordinary measure; many short rounds see through noise best
+SECONDS, QUICK_SECONDS = 0.11, 0.05  # of one ordinary measure; many short rounds see through noise best
 
 
 def arguments() -> argparse.Namespace:

@@ -80,10 +80,11 @@ def pingpong(name: str, provider: str, endpoint: str) -> Row:
 UCX_TCP = {"UCXPY_PROGRESS_MODE": "polling", "UCX_TLS": "tcp"}
 UCX_SHM = {"UCXPY_PROGRESS_MODE": "polling", "UCX_TLS": "tcp,sm"}  # tcp only to find each other
 BULK = ("bulk64k", "bulk1m")
+FANS = ("fan100", "fan1000")
 
 ROWS = (
-    c("C, spinning", "tcp", "spin", "send", "ping", "flight", "rate", *BULK, pictured=True),
-    c("C, on the fd", "tcp", "fd", "send", "ping", "core", "flight", "rate", *BULK, pictured=True),
+    c("C, spinning", "tcp", "spin", "send", "ping", "flight", "rate", *FANS, *BULK, pictured=True),
+    c("C, on the fd", "tcp", "fd", "send", "ping", "core", "flight", "rate", *FANS, *BULK, pictured=True),
     c("C, RMA write", "tcp", "spin", "write", *BULK),
     c("C, RMA read", "tcp", "spin", "read", *BULK),
     c("C over shm", "shm", "spin", "send", "ping", "flight", "rate", *BULK),

@@ -1,4 +1,4 @@
-/* One endpoint of one peer: opening it, posting to it, reading its completions. Part of floor.c. */
+/* An endpoint of one peer, or a fan of them: opening, posting, reading completions. Part of floor.c. */
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,10 +11,10 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
-enum { MAX_WIDTH = 256, BATCH = 64 };
+enum { MAX_WIDTH = 256, BATCH = 64, MAX_FAN = 1000, LETTER = 64 };
 
 /* Completions tell by the address of their context what they answer. */
-static struct fi_context2 received[MAX_WIDTH], sent[MAX_WIDTH];
+static struct fi_context2 received[MAX_WIDTH], sent[MAX_WIDTH], fanned[MAX_FAN];
 
 static struct fi_info *info;
 static struct fid_fabric *fabric;
@@ -26,7 +26,12 @@ static struct fid_ep *ep;
 static struct fid_mr *region;
 static fi_addr_t peer = FI_ADDR_UNSPEC;
 static char own_name[64], *memory;
-static int connects, cq_fd = -1;
+/* Endpoints with one receive each, which is posted for good, and their queue; `fan` is how many there are. */
+static struct fid_ep *fan_ep[MAX_FAN];
+static struct fid_cq *fan_cq, *single_cq;
+static char letters[MAX_FAN][LETTER];
+static size_t fan;
+static int connects, sleeps, cq_fd = -1;
 
 static void die(const char *call, ssize_t rc)
 {
@@ -73,15 +78,30 @@ static void open_domain(void)
 		CHECK(fi_eq_open(fabric, &attr, &eq, NULL));
 }
 
-static void open_endpoint(struct fi_info *with, int on_fd)
+static struct fid_cq *open_queue(void)
 {
-	struct fi_cq_attr cq_attr = {.size = 1024, .wait_obj = on_fd ? FI_WAIT_FD : FI_WAIT_NONE};
+	struct fi_cq_attr attr = {.size = 1024, .wait_obj = sleeps ? FI_WAIT_FD : FI_WAIT_NONE};
+	struct fid_cq *new;
+
+	CHECK(fi_cq_open(domain, &attr, &new, NULL));
+	return new;
+}
+
+/* From here on it is this one that is read. */
+static void use_queue(struct fid_cq *queue)
+{
+	cq = queue;
+	if (sleeps)
+		CHECK(fi_control(&cq->fid, FI_GETWAIT, &cq_fd));
+}
+
+static void open_endpoint(struct fi_info *with)
+{
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
 	size_t length = sizeof own_name;
 
-	CHECK(fi_cq_open(domain, &cq_attr, &cq, NULL));
-	if (on_fd)
-		CHECK(fi_control(&cq->fid, FI_GETWAIT, &cq_fd));
+	single_cq = open_queue();
+	use_queue(single_cq);
 	CHECK(fi_endpoint(domain, with, &ep, NULL));
 	CHECK(fi_ep_bind(ep, &cq->fid, FI_SEND | FI_RECV));
 	if (connects) {
@@ -104,6 +124,41 @@ static struct fi_info *await_event(uint32_t wanted)
 		CHECK(fi_eq_sread(eq, &event, &entry, sizeof entry, -1, 0));
 	while (event != wanted);
 	return entry.info;
+}
+
+static void receive_letter(size_t i)
+{
+	POST(fi_recv(fan_ep[i], letters[i], LETTER, NULL, FI_ADDR_UNSPEC, &fanned[i]));
+}
+
+static struct fid_ep *widen(struct fi_info *with)
+{
+	struct fid_ep **new = &fan_ep[fan];
+
+	CHECK(fi_endpoint(domain, with, new, NULL));
+	CHECK(fi_ep_bind(*new, &cq->fid, FI_SEND | FI_RECV));
+	CHECK(fi_ep_bind(*new, &eq->fid, 0));
+	CHECK(fi_enable(*new));
+	receive_letter(fan);
+	return fan_ep[fan++];
+}
+
+static void open_fan(void)
+{
+	if (!fan_cq)
+		fan_cq = open_queue();
+	use_queue(fan_cq);
+}
+
+/* For other work, which would ask all of its sockets each time, and for fewer. Both sides do so at the same time. */
+static void close_fan_unless(int wanted, size_t width)
+{
+	if (!fan_cq || (wanted && fan <= width))
+		return;
+	while (fan)
+		CHECK(fi_close(&fan_ep[--fan]->fid));
+	CHECK(fi_close(&fan_cq->fid));
+	fan_cq = NULL;
 }
 
 static void meet(const char *name)

@@ -8,6 +8,7 @@
  * The workloads are those of connection.py, with the same handshake before and the same meaning:
  *
  *     ping    `width` requests in flight on one connection, each echoed by the server
+ *     fan     one request of 64 B in flight on each of `width` connections, over tcp only
  *     flood   messages one way, at most `width` in flight, then the server's confirmation. They are
  *             sends into receives posted before, or RMA writes or reads of the server's memory
  *
@@ -74,6 +75,39 @@ static void sink(uint64_t size, uint64_t width, uint64_t count)
 	send_control("", 1);
 }
 
+static void accept_fan(uint64_t width)
+{
+	struct fi_eq_cm_entry entry;
+	uint64_t connected = fan;
+	uint32_t event;
+
+	open_fan();
+	while (connected < width) {
+		CHECK(fi_eq_sread(eq, &event, &entry, sizeof entry, -1, 0));
+		if (event == FI_CONNREQ) {
+			CHECK(fi_accept(widen(entry.info), NULL, 0));
+			fi_freeinfo(entry.info);
+		} else if (event == FI_CONNECTED) {
+			connected++;
+		}
+	}
+	use_queue(single_cq);
+}
+
+static void echo_fan(uint64_t count)
+{
+	void *context;
+	size_t i;
+
+	use_queue(fan_cq);
+	for (; count && (context = next()); count--) {
+		i = slot_of(context, fanned);
+		receive_letter(i);
+		POST(fi_inject(fan_ep[i], letters[i], LETTER, FI_ADDR_UNSPEC));
+	}
+	use_queue(single_cq);
+}
+
 static void serve(void)
 {
 	struct hello hello;
@@ -82,12 +116,17 @@ static void serve(void)
 
 	for (receive_control(); next() == &control; receive_control()) {
 		hello = incoming.hello;
+		close_fan_unless(!strcmp(hello.work, "fan"), hello.width);
 		if (!connects)
 			meet(hello.name);
 		reserve(hello.size * hello.width);
 		ready.address = info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t) memory : 0;
 		ready.key = fi_mr_key(region);
-		if (!strcmp(hello.work, "ping") || !strcmp(hello.work, "send")) {
+		if (!strcmp(hello.work, "fan")) {
+			accept_fan(hello.width);
+			send_control(&ready, sizeof ready);
+			echo_fan(hello.count);
+		} else if (!strcmp(hello.work, "ping") || !strcmp(hello.work, "send")) {
 			for (slot = 0; slot < hello.width; slot++)
 				receive(slot, hello.size);
 			send_control(&ready, sizeof ready);
@@ -101,7 +140,7 @@ static void serve(void)
 	}
 }
 
-static void server(int on_fd)
+static void server(void)
 {
 	struct fi_info *request;
 	struct sockaddr_in name;
@@ -109,7 +148,7 @@ static void server(int on_fd)
 	size_t length = sizeof name;
 
 	if (!connects) {
-		open_endpoint(info, on_fd);
+		open_endpoint(info);
 		puts(own_name);
 		fflush(stdout);
 		serve();
@@ -122,13 +161,23 @@ static void server(int on_fd)
 	printf("%d\n", ntohs(name.sin_port));
 	fflush(stdout);
 	request = await_event(FI_CONNREQ);
-	open_endpoint(request, on_fd);
+	open_endpoint(request);
 	CHECK(fi_accept(ep, NULL, 0));
 	await_event(FI_CONNECTED);
 	serve();
 }
 
 /* ---- client --------------------------------------------------------------------------------- */
+
+static void connect_fan(uint64_t width)
+{
+	open_fan();
+	while (fan < width) {
+		CHECK(fi_connect(widen(info), info->dest_addr, NULL, 0));
+		await_event(FI_CONNECTED);
+	}
+	use_queue(single_cq);
+}
 
 static struct ready begin(const char *work, uint64_t size, uint64_t width, uint64_t count)
 {
@@ -139,6 +188,9 @@ static struct ready begin(const char *work, uint64_t size, uint64_t width, uint6
 	reserve(size * (width + 1)); /* the last piece is the message that is sent */
 	receive_control();
 	send_control(&hello, sizeof hello);
+	close_fan_unless(!strcmp(work, "fan"), width);
+	if (!strcmp(work, "fan"))
+		connect_fan(width);
 	if (next() != &control)
 		die("begin", -FI_ECONNRESET);
 	return incoming.ready;
@@ -177,6 +229,24 @@ static void ping(uint64_t size, uint64_t width, uint64_t count)
 			unsent += send_from(message, size, slot);
 		}
 	}
+}
+
+static void ping_fan(uint64_t width, uint64_t count)
+{
+	static const char letter[LETTER];
+	uint64_t asked, answered;
+	size_t i;
+
+	use_queue(fan_cq);
+	for (asked = 0; asked < width; asked++)
+		POST(fi_inject(fan_ep[asked], letter, LETTER, FI_ADDR_UNSPEC));
+	for (answered = 0; answered < count; answered++) {
+		i = slot_of(answer(), fanned);
+		receive_letter(i);
+		if (asked++ < count)
+			POST(fi_inject(fan_ep[i], letter, LETTER, FI_ADDR_UNSPEC));
+	}
+	use_queue(single_cq);
 }
 
 static void post(const struct ready *remote, size_t slot, uint64_t size, uint64_t width)
@@ -223,17 +293,19 @@ static double seconds_on(clockid_t clock)
 static void measure(const char *workload, uint64_t size, uint64_t width, double wanted, clockid_t server_cpu)
 {
 	double wall = 0, client = 0, server = 0, growth;
-	const int is_ping = !strcmp(workload, "ping");
+	const int is_ping = !strcmp(workload, "ping"), is_fan = !strcmp(workload, "fan");
 	struct ready remote;
 	uint64_t count;
 
 	for (count = 4 * width; ; count = count * growth + 1) {
-		remote = begin(is_ping ? "ping" : operation, size, width, count);
+		remote = begin(is_ping || is_fan ? workload : operation, size, width, count);
 		wall = seconds_on(CLOCK_MONOTONIC);
 		client = seconds_on(CLOCK_PROCESS_CPUTIME_ID);
 		server = seconds_on(server_cpu);
 		if (is_ping)
 			ping(size, width, count);
+		else if (is_fan)
+			ping_fan(width, count);
 		else
 			flood(&remote, size, width, count);
 		wall = seconds_on(CLOCK_MONOTONIC) - wall;
@@ -247,7 +319,7 @@ static void measure(const char *workload, uint64_t size, uint64_t width, double 
 	fflush(stdout);
 }
 
-static void client(const char *address, int on_fd, pid_t server_pid)
+static void client(const char *address, pid_t server_pid)
 {
 	unsigned long long size, width;
 	clockid_t server_cpu;
@@ -256,7 +328,7 @@ static void client(const char *address, int on_fd, pid_t server_pid)
 
 	if (clock_getcpuclockid(server_pid, &server_cpu))
 		die("clock_getcpuclockid", -FI_EINVAL);
-	open_endpoint(info, on_fd);
+	open_endpoint(info);
 	if (connects) {
 		CHECK(fi_connect(ep, info->dest_addr, NULL, 0));
 		await_event(FI_CONNECTED);
@@ -280,12 +352,13 @@ int main(int argc, char **argv)
 		service = argv[5];
 	if (strcmp(argv[1], "tcp"))
 		node = service = NULL;
+	sleeps = !strcmp(argv[2], "fd");
 	operation = argv[3];
 	find(argv[1], node, service, serves && node ? FI_SOURCE : 0);
 	open_domain();
 	if (serves)
-		server(!strcmp(argv[2], "fd"));
+		server();
 	else
-		client(argv[5], !strcmp(argv[2], "fd"), atoi(argv[6]));
+		client(argv[5], atoi(argv[6]));
 	return 0;
 }
