@@ -45,8 +45,8 @@ typedef struct {
 typedef struct {
 	PyObject_HEAD
 	Window *window;
-	long long deadline, awake_until;
-	char never, polls, asked;
+	long long deadline, awake_until, begun;
+	char never, polls, asked, displaced;
 } Looking;
 
 extern PyTypeObject *Looking_Type;
@@ -54,6 +54,8 @@ extern PyTypeObject *Looking_Type;
 long long now_ns(void);
 void looking_ask(Looking *self, long long now);
 void looking_over(Looking *self);
+/* The wait ended after sleep. */
+void looking_woken(Looking *self, long long now);
 /* Pieces of a large message are coming: another look is due, whatever the window has learned. */
 void looking_more(Looking *self, long long now);
 /* Whether the next iteration should look again. */

@@ -157,7 +157,7 @@ static int woken(SourceCore *self)
 	self->fruitless = self->vain = 0;
 	self->crowd = self->wakes > 1;
 	if (self->looks && !source_is_moving(self)) {
-		looking_over(self->looking);
+		looking_woken(self->looking, self->breath);
 		if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
 			looking_ask(self->looking, self->breath);
 	}

@@ -12,6 +12,7 @@
 #define PREEMPTED_NS 10000	/* a gap this long between two looks: somebody else had the core */
 #define FLOOR_NS 4000		/* a shorter look is not worth its call */
 #define NOISE 2			/* misses in a row that a busy machine makes of a quick pattern */
+#define SOON_SKIP 16		/* the same after waits that ended soon */
 #define LONGEST_SKIP 256	/* a look in vain costs one window in 256 waits: 0.4 us each */
 #define POLL_WINDOW_NS 1000000	/* how long to look, in turns, at a queue that has no descriptor: on average */
 
@@ -28,13 +29,19 @@ long long now_ns(void)
 
 /* -- Window */
 
+/* What is tried where nothing is known: slow answers cost no more than that. */
+static long long trial(const Window *self)
+{
+	return self->limit / 2 < FLOOR_NS ? self->limit : self->limit / 2;
+}
+
 static int Window_init(Window *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"limit", NULL};
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "L", names, &self->limit))
 		return -1;
-	self->length = self->limit;
+	self->length = trial(self);
 	return 0;
 }
 
@@ -60,13 +67,26 @@ static void window_miss(Window *self)
 	self->streak++;
 	self->length /= 2;
 	if (self->length < FLOOR_NS)
-		self->length = self->limit;
+		self->length = trial(self);
 	if (self->streak > NOISE) {
 		long long doublings = self->streak - NOISE;
 
 		self->skip = doublings < 8 ? 1 << doublings : LONGEST_SKIP;
-		self->length = self->limit;
+		self->length = trial(self);
 	}
+}
+
+/*
+ * Sleep ended soon.  If the peer sleeps as well, that is no more than two wake-ups, and who looks through one of them
+ * keeps the peer awake: so the whole limit is tried, and before long.  Where a wake-up takes 100 us, shorter and rarer
+ * looks of both sides missed each other for thousands of round trips (packed streams, samples of 0.1 s after a pause: a
+ * third at 120 to 190 us; all at 28 to 92 with this, of which three in four below 32).
+ */
+static void window_soon(Window *self)
+{
+	self->length = self->limit;
+	if (self->skip > SOON_SKIP)
+		self->skip = SOON_SKIP;
 }
 
 static PyObject *Window_open(Window *self, PyObject *unused)
@@ -86,6 +106,12 @@ static PyObject *Window_miss(Window *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static PyObject *Window_soon(Window *self, PyObject *unused)
+{
+	window_soon(self);
+	Py_RETURN_NONE;
+}
+
 static void Window_dealloc(PyObject *self)
 {
 	free_object(self);
@@ -96,6 +122,7 @@ static PyMethodDef Window_methods[] = {
 	{"hit", (PyCFunction) Window_hit, METH_NOARGS, "A completion landed inside the window."},
 	{"miss", (PyCFunction) Window_miss, METH_NOARGS,
 	 "The window passed in vain, or the core was not ours while it was open."},
+	{"soon", (PyCFunction) Window_soon, METH_NOARGS, "The answer came in vain for the window, but soon after it."},
 	{NULL},
 };
 
@@ -111,9 +138,9 @@ static PyMemberDef Window_members[] = {
 
 static PyType_Slot Window_slots[] = {
 	{Py_tp_doc, "A learned time to look for, in nanoseconds.\n\n"
-		    "After some misses in a row looks are left out, twice as many each time (up to 256), and then a full\n"
-		    "window is tried once: so a pattern that turned quick is found again, and one that stays slow costs\n"
-		    "next to nothing."},
+		    "After some misses in a row looks are left out, twice as many each time (up to 256), and then half the\n"
+		    "limit is tried once: so a pattern that turned quick is found again, and one that stays slow costs\n"
+		    "next to nothing. Where answers come soon after the limit all of it is tried, and more often."},
 	{Py_tp_init, Window_init},
 	{Py_tp_dealloc, Window_dealloc},
 	{Py_tp_methods, Window_methods},
@@ -151,6 +178,7 @@ void looking_ask(Looking *self, long long now)
 	if (self->asked || self->never)
 		return;
 	self->asked = 1;
+	self->begun = now;
 	/*
 	 * Without a descriptor there is nothing better to do than to look; the next best is a delay of 1 ms.  Not always for
 	 * the same time: two sides that look for 1 ms and then pause for one fall into a step in which each looks while the
@@ -175,10 +203,12 @@ void looking_judge(Looking *self, long long now, long long share, long long foun
 	if (gap > PREEMPTED_NS && !self->polls) {
 		/* The core was somebody else's meanwhile, so that sleeping would have been as quick. */
 		window_miss(self->window);
+		self->displaced = 1;
 		self->deadline = 0;
 	} else if (found) {
 		if (gap) { /* what was there at once would have been found without looking */
 			window_hit(self->window);
+			self->displaced = 0;
 			/* The task that it was for runs now and will wait for the next one: not worth arming in between. */
 			self->awake_until = now + self->window->limit / 2;
 		} else {
@@ -192,6 +222,7 @@ void looking_judge(Looking *self, long long now, long long share, long long foun
 		self->deadline = 0;
 	} else if (share < LOOK_NS) {
 		window_miss(self->window);
+		self->displaced = 0;
 		self->deadline = 0;
 	}
 	if (found)
@@ -218,6 +249,13 @@ void looking_over(Looking *self)
 {
 	self->asked = 0;
 	self->deadline = 0;
+}
+
+void looking_woken(Looking *self, long long now)
+{
+	looking_over(self);
+	if (now - self->begun < self->window->limit + self->window->limit / 2 && !self->displaced)
+		window_soon(self->window);
 }
 
 static PyObject *Looking_ask(Looking *self, PyObject *now)

@@ -51,7 +51,7 @@ class Reactor:
             _current.set(reactor)
             return reactor
 
-    def attach(self, queue: Queue | None, *, waiting: Waiting = Waiting.ADAPTIVE, busy_poll: float = 100.0) -> Source:
+    def attach(self, queue: Queue | None, *, waiting: Waiting = Waiting.ADAPTIVE, busy_poll: float = 200.0) -> Source:
         """Have ``queue`` moved by this loop until the source is closed."""
         source = Source(self.driver, queue, waiting=waiting, busy_poll=busy_poll, on_close=self.sources.remove)
         self.sources.append(source)

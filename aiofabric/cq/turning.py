@@ -51,7 +51,7 @@ class Turning(Settling):
         queue: Queue | None,
         *,
         waiting: Waiting = Waiting.ADAPTIVE,
-        busy_poll: float = 100.0,
+        busy_poll: float = 200.0,
         on_close: Callable[[Any], None] | None = None,
     ) -> None:
         self._deaf = queue is not None and queue.fileno() is None  # nothing wakes us: polled to the end

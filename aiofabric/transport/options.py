@@ -65,7 +65,7 @@ class EndpointOptions:
     multi_recv: int | None = None
     cancel_grace: float = 0.1
     waiting: Waiting = Waiting.ADAPTIVE
-    busy_poll: float = 100.0
+    busy_poll: float = 200.0
     heartbeat: float | None = None
     selective: bool = False
     remote_writes: int = 0

@@ -35,13 +35,27 @@ def test_slow_answers_end_in_next_to_nothing() -> None:
     assert cost(window, 1000, quick=False) / 1000 < LIMIT / 50
 
 
-def test_what_is_tried_after_waits_were_left_out_is_a_full_window() -> None:
+def test_what_is_tried_after_waits_were_left_out_is_half_the_limit() -> None:
     """A shorter one would miss the first quick answer: the peer, too, has just been woken."""
     window = Window(LIMIT)
     cost(window, 3, quick=False)
     for _ in range(6):
         while not (length := window.open()):
             pass
+        assert length == LIMIT // 2
+        window.miss()
+
+
+def test_answers_soon_after_the_window_have_all_of_it_tried_before_long() -> None:
+    """As between two sides that both sleep: who looks for longer than a wake-up takes is answered in time."""
+    window = Window(LIMIT)
+    cost(window, 1000, quick=False)
+    for _ in range(6):
+        window.soon()
+        left_out = 0
+        while not (length := window.open()):
+            left_out += 1
+        assert left_out <= 16
         assert length == LIMIT
         window.miss()
 
