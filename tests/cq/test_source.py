@@ -262,6 +262,26 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
     endpoint.close()
 
 
+@pytest.mark.parametrize(("busy_poll", "most"), [(60e6, 16), (1, 200)], ids=["soon after it", "late"])
+def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: float, most: int) -> None:
+    """The peer sleeps as well: looking may pay as soon as one of the two does."""
+    driver = ManualDriver()
+    endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=busy_poll))
+    window = endpoint.source.looking.window
+    window.skip = 200
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    driver.settle_down(10_000)
+    assert endpoint.source.armed
+    left_out = window.skip
+    assert left_out > 16
+    endpoint.queue.complete(transfer.slot.address)
+    driver.settle_down(10_000)
+    assert caller.done
+    assert window.skip == min(left_out, most)
+    endpoint.close()
+
+
 def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
     """Woken by a look while a turn was on its way: none of them looks for more before the others had their turn."""
     endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
