@@ -323,89 +323,117 @@ def test_tasks_that_nobody_keeps_are_collected(answered: bool, loop: Loop, waker
     assert count() == before
 
 
-def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(loop: Loop) -> None:
+@pytest.fixture
+def queue() -> Iterator[ScriptedQueue]:
+    with ScriptedQueue() as queue:
+        yield queue
+
+
+@pytest.fixture
+def source(loop: Loop, queue: ScriptedQueue) -> Iterator[Source]:
+    source = Source(AsyncioDriver(loop), queue, waiting=Waiting.FD)
+    yield source
+    source.close()
+
+
+def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(
+    loop: Loop, source: Source, queue: ScriptedQueue
+) -> None:
     """Without another iteration: what a callback of the same turn asked the loop for comes after them."""
     order: list[str] = []
+    waiter = source.driver.create_waiter()
+
+    def complete() -> None:
+        loop.call_soon(order.append, "next iteration")
+        waiter.set_result(None)
+        order.append("settled")
 
     async def main() -> None:
-        driver = AsyncioDriver(loop)
-        with ScriptedQueue() as queue:
-            source = Source(driver, queue, waiting=Waiting.FD)
-            waiter = driver.create_waiter()
-
-            def complete() -> None:
-                loop.call_soon(order.append, "next iteration")
-                waiter.set_result(None)
-                order.append("settled")
-
-            source.operations[1000] = Settled(complete)
-            source.prepare()
-            loop.call_soon(queue.complete, 1000)
-            try:
-                await waiter
-                order.append("task")
-                await asyncio.sleep(0)
-            finally:
-                source.close()
+        source.operations[1000] = Settled(complete)
+        source.prepare()
+        loop.call_soon(queue.complete, 1000)
+        await waiter
+        order.append("task")
+        await asyncio.sleep(0)
 
     loop.run_until_complete(main())
     assert order == ["settled", "task", "next iteration"]
 
 
-@pytest.mark.parametrize("where", ["the task", "a callback of the turn"])
-def test_interrupt_in_a_turn_leaves_the_queue_watched(where: str, loop: Loop) -> None:
-    driver = AsyncioDriver(loop)
-    with ScriptedQueue() as queue:
-        source = Source(driver, queue, waiting=Waiting.FD)
-        first, second = driver.create_waiter(), driver.create_waiter()
-
-        def interrupt(_: object = None) -> None:
-            raise KeyboardInterrupt
-
-        async def waits_for(waiter: Any, then: Callable[[], None] | None = None) -> None:
-            await waiter
-            if then is not None:
-                then()
-
-        source.operations[1000] = Settled(interrupt if where != "the task" else lambda: first.set_result(None))
-        source.operations[2000] = Settled(lambda: second.set_result(None))
-        interrupted = loop.create_task(waits_for(first, interrupt))
-        other = loop.create_task(waits_for(second))
-        queue.complete(1000)
-        source.touch()
-        with pytest.raises(KeyboardInterrupt):
-            loop.run_until_complete(asyncio.sleep(5))
-        queue.complete(2000)
-        loop.run_until_complete(asyncio.wait_for(other, 5))
-        if where == "the task":
-            with pytest.raises(KeyboardInterrupt):
-                interrupted.result()
-        else:
-            interrupted.cancel()
-        source.close()
-
-
-def test_turn_that_is_asked_for_inside_a_task_lets_no_other_one_go_on_inside_it(loop: Loop) -> None:
+def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
+    loop: Loop, source: Source, queue: ScriptedQueue
+) -> None:
+    """Once in an iteration: others wait for no more than one run of tasks."""
     order: list[str] = []
+    waiter = source.driver.create_waiter()
+
+    def woken() -> None:
+        source.touch()
+        source._readable()
+        order.append("woken")
+        loop.call_soon(order.append, "behind the turn")
 
     async def main() -> None:
-        driver = AsyncioDriver(loop)
-        with ScriptedQueue() as queue:
-            source = Source(driver, queue, waiting=Waiting.FD)
-            waiter = driver.create_waiter()
+        source.operations[1000] = Settled(lambda: waiter.set_result(None))
+        queue.complete(1000)
+        loop.call_soon(woken)
+        await waiter
+        order.append("task")
+        await asyncio.sleep(0)
 
-            async def other() -> None:
-                await waiter
-                order.append("other")
+    loop.run_until_complete(main())
+    assert order == ["woken", "task", "behind the turn"]
 
-            task = asyncio.ensure_future(other())
-            await asyncio.sleep(0)
-            source.operations[1000] = Settled(lambda: waiter.set_result(None))
-            queue.complete(1000)
-            source.turn()
-            order.append("this one")
-            await task
-            source.close()
+
+@pytest.mark.parametrize("where", ["the task", "a callback of the turn"])
+def test_interrupt_in_a_turn_leaves_the_queue_watched(
+    where: str, loop: Loop, source: Source, queue: ScriptedQueue
+) -> None:
+    first, second = source.driver.create_waiter(), source.driver.create_waiter()
+
+    def interrupt(_: object = None) -> None:
+        raise KeyboardInterrupt
+
+    async def waits_for(waiter: Any, then: Callable[[], None] | None = None) -> None:
+        await waiter
+        if then is not None:
+            then()
+
+    source.operations[1000] = Settled(interrupt if where != "the task" else lambda: first.set_result(None))
+    source.operations[2000] = Settled(lambda: second.set_result(None))
+    interrupted = loop.create_task(waits_for(first, interrupt))
+    other = loop.create_task(waits_for(second))
+    queue.complete(1000)
+    source.touch()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.sleep(5))
+    queue.complete(2000)
+    loop.run_until_complete(asyncio.wait_for(other, 5))
+    if where == "the task":
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.result()
+    else:
+        interrupted.cancel()
+
+
+def test_turn_that_is_asked_for_inside_a_task_lets_no_other_one_go_on_inside_it(
+    loop: Loop, source: Source, queue: ScriptedQueue
+) -> None:
+    order: list[str] = []
+    waiter = source.driver.create_waiter()
+
+    async def other() -> None:
+        await waiter
+        order.append("other")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(other())
+        await asyncio.sleep(0)
+        source.operations[1000] = Settled(lambda: waiter.set_result(None))
+        queue.complete(1000)
+        source.turn()
+        order.append("this one")
+        await task
 
     loop.run_until_complete(main())
     assert order == ["this one", "other"]
