@@ -396,7 +396,7 @@ int add_inbox(PyObject *module)
 		{&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
 		{&name_data, "data"}, {&name_feed, "feed"},
 		{&name_flags, "flags"}, {&name_length, "length"}, {&name_next_after, "_next_after"}, {&name_put_back, "_put_back"},
-		{&name_recycle, "recycle"}, 
+		{&name_recycle, "recycle"},
 		{&name_source, "source"}, {&name_source_of, "_source_of"}, {&name_told, "told"},
 		{&name_too_long, "_too_long"}, {NULL},
 	};

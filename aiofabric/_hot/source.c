@@ -1,7 +1,7 @@
 /*
  * SourceCore: what each wait passes through.  The bounded look and arming; settling.c reads the queue, turning.c is what
- * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose classes these are the base of,
- * and which say what must hold.
+ * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose
+ * classes these are the base of, and which say what must hold.
  */
 #include "hot.h"
 

@@ -75,7 +75,10 @@ static long long settle(SourceCore *self)
 	return more < 0 ? -1 : moved + more;
 }
 
-/* Ctrl-C ends the turn, or the task that went on in it, and perhaps not the loop: another turn arms what this one did not. */
+/*
+ * Ctrl-C ends the turn, or the task that went on in it, and perhaps not the loop: another turn arms what this one did
+ * not.
+ */
 static int come_back(SourceCore *self)
 {
 	PyObject *type, *error, *traceback;
@@ -168,9 +171,8 @@ static int woken(SourceCore *self)
 }
 
 /*
- * Settle, and let the tasks go on before anything else.  They arm the queue
- * themselves when they wait again (prepare); the turn that is on its way sees to it otherwise.  Arming here would make
- * every answer 2 us later.
+ * Settle, and let the tasks go on before anything else.  They arm the queue themselves when they wait again (prepare);
+ * the turn that is on its way sees to it otherwise.  Arming here would make every answer 2 us later.
  */
 PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 {

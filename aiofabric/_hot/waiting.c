@@ -80,7 +80,7 @@ static void window_miss(Window *self)
  * Sleep ended soon.  If the peer sleeps as well, that is no more than two wake-ups, and who looks through one of them
  * keeps the peer awake: so the whole limit is tried, and before long.  Where a wake-up takes 100 us, shorter and rarer
  * looks of both sides missed each other for thousands of round trips (packed streams, samples of 0.1 s after a pause: a
- * third at 120 to 190 us; all at 28 to 92 with this, of which three in four below 32).
+ * quarter at 118 to 198 us; all at 28 to 92 with this, of which three in four below 32).
  */
 static void window_soon(Window *self)
 {

@@ -297,6 +297,8 @@ static void measure(const char *workload, uint64_t size, uint64_t width, double 
 	struct ready remote;
 	uint64_t count;
 
+	if (is_fan ? !connects || width > MAX_FAN || size != LETTER : width > MAX_WIDTH)
+		die(workload, -FI_EINVAL);
 	for (count = 4 * width; ; count = count * growth + 1) {
 		remote = begin(is_ping || is_fan ? workload : operation, size, width, count);
 		wall = seconds_on(CLOCK_MONOTONIC);

@@ -250,14 +250,27 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
         source.look()
         return endpoint.queue.reads > reads
 
+    def work() -> None:
+        """Somebody else's callback."""
+        until = time.perf_counter_ns() + 50_000
+        while time.perf_counter_ns() < until:
+            pass
+
     while not looks_after(100_000):  # this machine's others may have work, too
         pass
     assert not looks_after(1_000_000)
-    until = time.perf_counter_ns() + 50_000
-    while time.perf_counter_ns() < until:
-        pass  # somebody else's callback
+    work()
     assert not looks_after(100_000)
     while not looks_after(100_000):  # after some iterations in which nobody had any
+        pass
+
+    def looks_after_sleep() -> bool:
+        assert not looks_after(1_000_000)
+        source._sleep()
+        work()
+        return looks_after(100_000)
+
+    while not looks_after_sleep():  # the loop may sleep for as long as it likes
         pass
     endpoint.close()
 
@@ -279,6 +292,31 @@ def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: fl
     driver.settle_down(10_000)
     assert caller.done
     assert window.skip == min(left_out, most)
+    endpoint.close()
+
+
+def test_wake_up_soon_after_a_look_that_lost_its_core_has_none_tried() -> None:
+    """The peer answers soon because it has this core meanwhile: looking would keep it from it."""
+
+    class SharedQueue(ScriptedQueue):
+        def longest_gap(self) -> int:
+            return 1_000_000
+
+    driver = ManualDriver()
+    endpoint = Endpoint(source=Source(driver, SharedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=60e6))
+    window = endpoint.source.looking.window
+    for skip in (0, 200):  # a look, and one that is left out
+        window.skip = skip
+        misses = window.misses
+        transfer = endpoint.submit()
+        caller = endpoint.await_(transfer)
+        driver.settle_down(10_000)
+        assert (endpoint.source.armed, window.misses) == (True, misses + (not skip))
+        left_out = window.skip
+        endpoint.queue.complete(transfer.slot.address)
+        driver.settle_down(10_000)
+        assert caller.done
+    assert window.skip == left_out > 16
     endpoint.close()
 
 
