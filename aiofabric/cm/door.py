@@ -17,9 +17,6 @@ not block.
 
 from __future__ import annotations
 
-import errno
-import os
-import resource
 import select
 import socket
 import struct
@@ -28,10 +25,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import ffi
+from .pacing import never_paced
 from .queue import EventQueue
+from .sockets import next_descriptor, tcp_socket, tcp_sockets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from ..address import Address
     from ..cq.drivers import Driver
@@ -43,7 +42,6 @@ __all__ = ["PATIENCE", "SILENT_MOST", "Door", "GuardedQueue", "guard", "out_of_d
 PATIENCE = 5.0  # seconds that a new connection may say nothing
 SILENT_MOST = 256  # connections that have not said anything yet
 
-_INTERNET = (socket.AF_INET, socket.AF_INET6)
 # The smallest positive timeout is two jiffies (8 ms), of which a flood makes seconds; net/core/sock.c takes a
 # negative one for none, and says so in the kernel's log ten times at most.
 _HURRY = struct.pack("@ll", -1, 0)  # struct timeval
@@ -69,7 +67,7 @@ def guard(source: Source, address: Address) -> None:
 
 def out_of_descriptors() -> bool:
     """Whether this process cannot open one more: a listening socket then stays readable and nobody can accept."""
-    return _next_descriptor() is None
+    return next_descriptor() is None
 
 
 class Door:
@@ -96,7 +94,7 @@ class Door:
         self._next = None
         for descriptor, _ in self._talking.poll(0):
             if descriptor in self._listening:
-                self._next = _next_descriptor()
+                self._next = next_descriptor()
                 if self._next is None:
                     self._miss()  # and yet it accepts one if it first closes who has left
             else:
@@ -107,7 +105,7 @@ class Door:
         """It accepts at most one connection at a time, mostly under the lowest number that was free."""
         if self._next is None:
             return
-        if (sock := _tcp_socket(self._next, self._port)) is None:
+        if (sock := tcp_socket(self._next, self._port)) is None:
             self._miss()  # somebody who left made a lower one free, or another thread took this one
         else:
             self._welcome(sock)
@@ -121,6 +119,7 @@ class Door:
     def _welcome(self, sock: socket.socket) -> None:
         with suppress(OSError):
             who = sock.getpeername()
+            never_paced(sock)
             self._forget(sock.fileno())  # who had this number before
             if len(self._silent) >= SILENT_MOST:
                 self._dismiss(next(iter(self._silent)))
@@ -143,7 +142,7 @@ class Door:
     def _judge(self, descriptor: int) -> None:
         """Somebody whom we watch has spoken, or left."""
         self._forget(descriptor)  # a request, or the end: the provider's
-        if (sock := _tcp_socket(descriptor, self._port)) is None:
+        if (sock := tcp_socket(descriptor, self._port)) is None:
             return
         with suppress(OSError):
             words = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -168,7 +167,7 @@ class Door:
 
     def _sweep(self) -> None:
         """Look for those who slipped in unseen and have said less than a request."""
-        for sock in _tcp_sockets(self._port):
+        for sock in tcp_sockets(self._port):
             with suppress(OSError):
                 known = self._silent.get(sock.fileno())
                 if (known is None or known[0] != sock.getpeername()) and _received(sock) < _HEADER_SIZE:
@@ -178,7 +177,7 @@ class Door:
     def _dismiss(self, descriptor: int, *, close: bool = False) -> None:
         """Cut off who has said nothing so far."""
         who, _ = self._forget(descriptor)
-        if (sock := _tcp_socket(descriptor, self._port)) is None:
+        if (sock := tcp_socket(descriptor, self._port)) is None:
             return
         with suppress(OSError):
             # And not somebody who came after it had left, nor who said it while the provider was looking.
@@ -249,58 +248,13 @@ def _received(sock: socket.socket) -> int:
     return int(_RECEIVED.unpack_from(info, _RECEIVED_AT)[0]) if known else 0
 
 
-def _next_descriptor() -> int | None:
-    """The number that the next descriptor will get; None when there is none left."""
-    try:
-        number = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return None
-    os.close(number)
-    return number
-
-
 def _hurry(port: int | None) -> list[int]:
     """Let no read block the provider that accepts at this port; return the descriptors that it (soon) listens with."""
     without_peer = []
-    for sock in _tcp_sockets(port):
+    for sock in tcp_sockets(port):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _HURRY)
         try:
             sock.getpeername()
         except OSError:
             without_peer.append(sock.fileno())
     return without_peer
-
-
-def _tcp_sockets(port: int | None) -> Iterator[socket.socket]:
-    """Those of this process with this local port, each on loan until the next."""
-    if port is None:
-        return
-    for descriptor in _descriptors():
-        if (sock := _tcp_socket(descriptor, port)) is not None:
-            try:
-                yield sock
-            finally:
-                sock.detach()
-
-
-def _descriptors() -> Iterable[int]:
-    """Those that this process has open."""
-    try:
-        return map(int, os.listdir("/proc/self/fd"))
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # not one is left for the list: it has them all
-
-
-def _tcp_socket(descriptor: int, port: int | None) -> socket.socket | None:
-    """The TCP socket with this local port that a descriptor is; to be detached after use."""
-    try:
-        sock = socket.socket(fileno=descriptor)
-    except OSError:
-        return None
-    with suppress(OSError):
-        if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.getsockname()[1] == port:
-            return sock
-    sock.detach()
-    return None

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .._ffi import constants, lib
+from ..cm import pacing
 from ..cm.handshake import Handshake, Stage, name_of
 from ..cq.reactor import Reactor
 from ..errors import FabricConnectionError, check
@@ -52,7 +53,8 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
             )
         try:
-            ep = options.open_native(queues.domain, info)
+            with pacing.connecting(info):
+                ep = options.open_native(queues.domain, info)
         except BaseException:
             give_back()
             raise

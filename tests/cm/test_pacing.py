@@ -1,0 +1,78 @@
+"""Promise: a connection that stays within the machine is not paced, whatever the system's congestion control is."""
+
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric.cm import pacing
+from aiofabric.cm.sockets import tcp_sockets
+from tests.fixtures.providers import over
+
+pytestmark = pytest.mark.anyio
+provider = over(["tcp"])
+
+DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_bytes().strip()
+
+
+def congestion_control(port: int | None) -> list[bytes]:
+    """What the connected sockets with this local port have."""
+    found = []
+    for sock in tcp_sockets(port):
+        try:
+            sock.getpeername()
+        except OSError:  # it listens
+            continue
+        found.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0"))
+    return found
+
+
+async def both_ends(host: str, provider: str) -> list[list[bytes]]:
+    found = []
+    async with aiofabric.listen(host, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            async with await (await listener.accept_request()).accept() as passive:
+                await passive.send(await passive.recv())
+
+        tasks.start_soon(accept)
+        port = listener.address.port
+        async with await aiofabric.connect("127.0.0.1", port, provider=provider) as active:
+            assert active.local_address is not None
+            found += [congestion_control(port), congestion_control(active.local_address.port)]
+            await active.send(b"all the same")
+            assert await active.recv() == b"all the same"
+    return found
+
+
+@pytest.mark.skipif(DEFAULT == b"reno", reason="this kernel's default is what would be chosen instead of it")
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_neither_end_is_paced(host: str, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "PACING", (DEFAULT,))
+    assert await both_ends(host, provider) == [[b"reno"], [b"reno"]]
+
+
+async def test_what_does_not_pace_is_left_alone(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "PACING", (b"of another kernel",))
+    assert await both_ends("127.0.0.1", provider) == [[DEFAULT], [DEFAULT]]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "stays"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "127.8.9.10", True),
+        ("::1", "::1", True),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("fe80::1%eth0", "fe80::1%eth0", True),
+        ("10.1.2.3", "10.1.2.4", False),
+        ("fe80::1%eth0", "fe80::2%eth0", False),
+        (None, "10.1.2.3", False),
+        ("10.1.2.3", None, False),
+        (None, None, False),
+    ],
+)
+def test_what_stays_within_the_machine(ours: str | None, theirs: str | None, stays: bool) -> None:
+    assert pacing._stays(ours, theirs) is stays
