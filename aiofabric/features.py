@@ -75,6 +75,8 @@ class Quirk(Flag):
     """FI_SOURCE is granted, but completions carry the number of some other peer."""
     BLOCKING_HANDSHAKE = auto()
     """Half a request stops the whole process that listens, and who sends nothing is waited for without a limit."""
+    FORGETS_HALF_REQUESTS = auto()
+    """Who has sent the header of a request alone when it is read is neither watched any more nor closed."""
     PEEK_RECEIVES = auto()
     """FI_PEEK is taken for a receive, which throws the message away."""
     TRUNCATES_SILENTLY = auto()
@@ -168,6 +170,9 @@ _RULES = (
     *(_Rule(Quirk.STALE_PROVIDER_ERRNO, name) for name in ("tcp", "net")),
     # tcpx_conn_mgr.c, xnet_cm.c: rx_cm_data on a socket that blocks, and no timer.
     *(_Rule(Quirk.BLOCKING_HANDSHAKE, name, EndpointType.MSG) for name in ("tcp", "net")),
+    # xnet_cm.c, xnet_handle_conn: -FI_EAGAIN, which nobody comes back to.
+    _Rule(Quirk.FORGETS_HALF_REQUESTS, "net", EndpointType.MSG),
+    _Rule(Quirk.FORGETS_HALF_REQUESTS, "tcp", EndpointType.MSG, since=Version(1, 18)),
     # 1.17 smr_ep.c, smr_get_tag: what waits for a receive keeps the mask that was in its entry before. Of ten messages
     # that wait, a receive with a mask gets the one whose tag is its own.
     _Rule(Quirk.IGNORE_FORGOTTEN, "shm", before=Version(1, 18)),

@@ -155,6 +155,7 @@ typedef struct {
 	Fifo *answered;		/* Waiters whose tasks go on soon */
 	long long held;		/* turns at whose end they do */
 	char scheduled;		/* whether a callback of the loop's will see to them */
+	char going;		/* they go on now, in that callback */
 } Waker;
 
 typedef struct {
@@ -199,10 +200,13 @@ typedef struct {
 	long long ceded;	/* ns: when a look was refused for the loop to go round; 0: it was not, or it may sleep */
 	long long shared;	/* iterations for which others are still believed to have work */
 	long long behind;	/* tasks that were woken when a turn was on its way already: they go on after it */
+	long long volley;	/* see cork.c */
+	struct LaneCore *corked; /* a list of lanes, by `next_corked` */
 	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
 	char polls, looks, at_rest_when_quiet;
 	char restless;		/* whether it could not be armed in this iteration: the next one's turn is to read first */
 	char checkpoints;	/* every await owes one */
+	char passing;		/* tasks go on within a turn, which sees to what they send */
 } SourceCore;
 
 #define BUDGET 256 /* completions of one turn, then other callbacks get their chance */
@@ -349,7 +353,7 @@ PyObject *operation_result(Operation *self);
 
 /* ---- lane.c: posting, and what a small message passes through on its way out ---- */
 
-typedef struct {
+typedef struct LaneCore {
 	PyObject_HEAD
 	SourceCore *source;
 	PyObject *owner;	/* the endpoint's handle */
@@ -365,6 +369,10 @@ typedef struct {
 	char direct;		/* whether small messages are sent, and plain receives posted, from here */
 	struct iovec spill;	/* room behind each receive, if it has a length: see transport/spill.py */
 	char plain_home, plain_try; /* whether the subclass has none of its own */
+	int socket;		/* the kernel's TCP socket beneath, to be corked; -1 where there is none */
+	char corked;
+	long long volley;	/* in which it sent last */
+	struct LaneCore *next_corked;
 } LaneCore;
 
 extern PyTypeObject *LaneCore_Type;
@@ -374,6 +382,18 @@ int lane_home(LaneCore *self, Operation *transfer);
 /* A new operation that `operations` knows, to be posted now; and then it, or None where the provider did not take it. */
 Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
 PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc);
+
+/* cork.c */
+int cork_volley(LaneCore *self);
+/* A volley is over. */
+void source_uncork(SourceCore *self);
+PyObject *LaneCore_keep_socket(LaneCore *self, PyObject *number);
+
+/* A message is about to be posted. */
+static inline int lane_volley(LaneCore *self)
+{
+	return self->socket < 0 || self->corked ? 0 : cork_volley(self);
+}
 
 /* sending.c */
 #define PIECES 4 /* most buffers of one message */

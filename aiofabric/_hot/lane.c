@@ -30,6 +30,8 @@ static PyObject *inject(LaneCore *self, const char *bytes, Py_ssize_t size, PyOb
 		return by_method(self, name_inject, bytes, size, tag);
 	if (self->unfenced >= FENCE_EVERY)
 		return by_method(self, name_fence, bytes, size, tag);
+	if (lane_volley(self))
+		return NULL;
 	if (tag) {
 		number = PyLong_AsUnsignedLongLong(tag);
 		if (number == (unsigned long long) -1 && PyErr_Occurred())
@@ -206,7 +208,7 @@ static int try_post(LaneCore *self, Operation *transfer)
 		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
 		return -1;
 	}
-	if (PyDict_SetItem(source->operations, address, (PyObject *) transfer))
+	if (lane_volley(self) || PyDict_SetItem(source->operations, address, (PyObject *) transfer))
 		return -1;
 	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = answer ? PyLong_AsLongLong(answer) : 0;
@@ -359,6 +361,7 @@ static int LaneCore_init(LaneCore *self, PyObject *args, PyObject *kwargs)
 		return -1;
 	}
 	self->receives = receives;
+	self->socket = -1;
 	self->plain_home = is_plain(self, home);
 	self->plain_try = is_plain(self, name_try);
 	Py_DECREF(home);
@@ -446,6 +449,8 @@ static PyMethodDef LaneCore_methods[] = {
 	 "`orphaned` is called with a message that came though the caller was cancelled."},
 	{"_receive_here", (PyCFunction) LaneCore_receive_here, METH_VARARGS,
 	 "The endpoint by address, its gate, and the address and length of what is behind each receive: `receive` may post."},
+	{"keep_socket", (PyCFunction) LaneCore_keep_socket, METH_O,
+	 "The descriptor of the kernel's TCP socket beneath: what is sent in a volley leaves together. -1: no more."},
 	{"_try", (PyCFunction) LaneCore_try, METH_O, "Register, then post. False: the provider has no room now."},
 	{"_lead", (PyCFunction) LaneCore_lead, METH_VARARGS,
 	 "The endpoint by address, its gate, the peer's fi_addr, bytes that may be injected, whether that is done here, bytes\n"

@@ -118,6 +118,7 @@ long long source_drain(SourceCore *self, long long window, int offering)
 
 	if (self->draining || self->queue == Py_None)
 		return 0;
+	source_uncork(self);
 	self->draining = 1;
 	while (count < BUDGET && !self->closed && !type) {
 		got = fetch(self, window, offering, &found);

@@ -143,6 +143,7 @@ int source_rest_readers(SourceCore *self)
 
 int source_sleep(SourceCore *self)
 {
+	source_uncork(self);
 	self->armed = 1;
 	self->ceded = 0; /* how long the loop may sleep says nothing */
 	if (self->looks)
@@ -155,6 +156,8 @@ int source_prepare(SourceCore *self)
 	Looking *looking = self->looking;
 	int calm;
 
+	if (!self->passing && !(self->waker && self->waker->going))
+		source_uncork(self);
 	self->streak = 0; /* whoever suspends lets others go on: among 100 connections each third send waited a turn */
 	if (self->polls && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_begin_anew, NULL)))
 		return -1;

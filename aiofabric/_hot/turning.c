@@ -50,6 +50,29 @@ static int rest(SourceCore *self, long long moved)
 	return source_sleep(self);
 }
 
+/* What is sent from here on leaves together at the end. */
+static void hold(SourceCore *self, Waker *waker)
+{
+	self->passing = 1;
+	waker_hold(waker);
+}
+
+static int let_go(SourceCore *self, Waker *waker)
+{
+	int rc = waker_let_go(waker);
+
+	self->passing = 0;
+	source_uncork(self);
+	return rc;
+}
+
+static int put_off(SourceCore *self, Waker *waker)
+{
+	self->passing = 0;
+	source_uncork(self);
+	return waker_put_off(waker);
+}
+
 /* A turn: the loop went round, but not yet for the tasks that stand behind it. */
 static void begin(SourceCore *self)
 {
@@ -98,9 +121,9 @@ static int pass(SourceCore *self, Waker *waker)
 	self->turns++;
 	self->armed = 0;
 	begin(self);
-	waker_hold(waker);
+	hold(self, waker);
 	moved = settle(self);
-	if (waker_let_go(waker))
+	if (let_go(self, waker))
 		return -1;
 	if (self->closed) /* by a callback */
 		return 0;
@@ -136,6 +159,7 @@ static PyObject *none_if(int rc)
 PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
 {
 	self->scheduled = 0;
+	source_uncork(self);
 	if (has_others(self))
 		return turn(self, self->waker);
 	if (self->armed && !self->looking->deadline) {
@@ -165,7 +189,7 @@ static int woken(SourceCore *self)
 			looking_ask(self->looking, self->breath);
 	}
 	/* Once in an iteration: with the turn that is on its way, others' timers are late by no more than one run of tasks. */
-	if (self->scheduled ? waker_put_off(self->waker) : waker_let_go(self->waker))
+	if (self->scheduled ? put_off(self, self->waker) : let_go(self, self->waker))
 		return come_back(self);
 	return self->armed ? 0 : source_touch(self);
 }
@@ -184,11 +208,11 @@ PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	if (self->closed || self->draining)
 		Py_RETURN_NONE;
 	source_breathed(self);
-	waker_hold(self->waker);
+	hold(self, self->waker);
 	found = source_drain(self, 0, 0);
 	if (found > 0)
 		return none_if(woken(self));
-	if (waker_let_go(self->waker))
+	if (let_go(self, self->waker))
 		return none_if(source_tell(self, name_failed) ? come_back(self) : 0);
 	if (source_is_moving(self))
 		return none_if(source_touch(self));

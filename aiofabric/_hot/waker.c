@@ -176,7 +176,9 @@ int waker_put_off(Waker *self)
 static PyObject *Waker_go_on(Waker *self, PyObject *unused)
 {
 	self->scheduled = 0;
+	self->going = 1;
 	go_on(self);
+	self->going = 0;
 	if (schedule_after(self))
 		return NULL;
 	Py_RETURN_NONE;

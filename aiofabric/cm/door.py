@@ -17,15 +17,15 @@ not block.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ffi import ffi
-from .pacing import never_paced
 from .queue import EventQueue
 from .sockets import next_descriptor, tcp_socket, tcp_sockets
 
@@ -70,21 +70,33 @@ def out_of_descriptors() -> bool:
     return next_descriptor() is None
 
 
+class _Judged(NamedTuple):
+    """Somebody who said something, or left, before there was a request of his."""
+
+    descriptor: int
+    inode: int  # of this socket: the number may be another's meanwhile
+    since: float
+    cut: bool  # off by us
+
+
 class Door:
     """Cuts off who connects to a port and says half a word, or nothing for `PATIENCE` seconds.
 
     When `SILENT_MOST` say nothing at once, the longest silent one makes room. ``on_cut`` is called for each.
+    ``forgets``: whether the provider forgets whom its own read finds in the midst of a request.
     """
 
-    def __init__(self, address: Address, driver: Driver, on_cut: Callable[[], object]) -> None:
+    def __init__(self, address: Address, driver: Driver, on_cut: Callable[[], object], *, forgets: bool) -> None:
         self._port = address.port
         self._driver = driver
         self._on_cut = on_cut
+        self._forgets = forgets
         self._listening = _hurry(address.port)
         self._talking = select.epoll()  # forgets by itself what the provider closes
         for descriptor in self._listening:
             self._talking.register(descriptor, select.EPOLLIN)
         self._silent: dict[int, tuple[Any, float]] = {}  # descriptor -> who, since when; the longest silent one first
+        self._judged: dict[Any, _Judged] = {}  # by who; the longest without a request first
         self._cancel: Callable[[], None] | None = None
         self._next: int | None = None  # what is accepted now gets this number, if nothing else is opened or closed
         self._missed = False
@@ -118,8 +130,7 @@ class Door:
 
     def _welcome(self, sock: socket.socket) -> None:
         with suppress(OSError):
-            who = sock.getpeername()
-            never_paced(sock)
+            who = sock.getpeername()[:2]
             self._forget(sock.fileno())  # who had this number before
             if len(self._silent) >= SILENT_MOST:
                 self._dismiss(next(iter(self._silent)))
@@ -131,22 +142,30 @@ class Door:
         if self._cancel is None:
             self._cancel = self._driver.call_later(seconds, self._late)
 
-    def spoke(self, address: Address | None) -> None:
-        """Who comes from there is a request: net reads it whenever one of its queues is asked, not `before` alone."""
-        if address is not None:
-            host = (address.host or "").partition("%")[0]
-            for descriptor, (who, _) in list(self._silent.items()):
-                if who[:2] == (host, address.port):
-                    self._forget(descriptor)
+    def spoke(self, address: Address | None) -> int | None:
+        """Who comes from there is a request, under this descriptor if that is known."""
+        if address is None:
+            return None
+        who = (address.host or "").partition("%")[0], address.port
+        if (judged := self._judged.pop(who, None)) is not None:
+            return judged.descriptor
+        for descriptor, (silent, _) in list(self._silent.items()):
+            if silent == who:  # net reads it whenever one of its queues is asked, not `before` alone
+                self._forget(descriptor)
+                return descriptor
+        return None
 
     def _judge(self, descriptor: int) -> None:
         """Somebody whom we watch has spoken, or left."""
-        self._forget(descriptor)  # a request, or the end: the provider's
+        who, _ = self._forget(descriptor)  # a request, or the end: the provider's
         if (sock := tcp_socket(descriptor, self._port)) is None:
             return
         with suppress(OSError):
+            inode = os.fstat(descriptor).st_ino
+            self._judged[who] = _Judged(descriptor, inode, monotonic(), cut=False)
             words = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             if words and not _whole(words):
+                self._judged[who] = _Judged(descriptor, inode, monotonic(), cut=True)
                 self._cut(sock)
         sock.detach()
 
@@ -156,21 +175,50 @@ class Door:
             with suppress(OSError):  # the whole system is out of descriptors: later
                 self._sweep()
         now = monotonic()
-        while self._silent:
-            descriptor, (_, since) = next(iter(self._silent.items()))
-            if now - since < PATIENCE - 0.01:
-                self._wait(PATIENCE - (now - since))
-                return
+        late = now - PATIENCE + 0.01
+        for descriptor, (_, since) in list(self._silent.items()):
+            if since > late:
+                break
             self._dismiss(descriptor)
-        if self._missed:
-            self._wait(PATIENCE)
+        for who, judged in list(self._judged.items()):
+            if judged.since > late:
+                break
+            self._linger(who, judged, now)
+        waiting = [since for _, since in self._silent.values()] + [judged.since for judged in self._judged.values()]
+        if waiting or self._missed:
+            self._wait(PATIENCE - (now - min(waiting, default=now)))
+
+    def _linger(self, who: Any, judged: _Judged, now: float) -> None:
+        """There is no request. If it is open, its words came while the provider read, which may have forgotten it.
+
+        Who still knows it closes it when it is cut off; nobody else does.
+        """
+        del self._judged[who]
+        if (sock := self._same(judged)) is None:
+            return
+        if not judged.cut:
+            self._judged[who] = judged._replace(since=now, cut=True)
+            with suppress(OSError):  # at its end already
+                self._cut(sock)
+        elif self._forgets:
+            sock.close()
+            return
+        sock.detach()
+
+    def _same(self, judged: _Judged) -> socket.socket | None:
+        """The socket that was judged, if it is open still; to be detached after use."""
+        sock = tcp_socket(judged.descriptor, self._port)
+        if sock is None or os.fstat(judged.descriptor).st_ino == judged.inode:
+            return sock
+        sock.detach()
+        return None
 
     def _sweep(self) -> None:
         """Look for those who slipped in unseen and have said less than a request."""
         for sock in tcp_sockets(self._port):
             with suppress(OSError):
                 known = self._silent.get(sock.fileno())
-                if (known is None or known[0] != sock.getpeername()) and _received(sock) < _HEADER_SIZE:
+                if (known is None or known[0] != sock.getpeername()[:2]) and _received(sock) < _HEADER_SIZE:
                     self._welcome(sock)
         self._missed = False
 
@@ -181,7 +229,7 @@ class Door:
             return
         with suppress(OSError):
             # And not somebody who came after it had left, nor who said it while the provider was looking.
-            if sock.getpeername() == who and _received(sock) < _HEADER_SIZE:
+            if sock.getpeername()[:2] == who and _received(sock) < _HEADER_SIZE:
                 self._cut(sock)
                 if close:
                     sock.close()
@@ -201,6 +249,9 @@ class Door:
         """Look no more. After the close of the listener: it has forgotten those who had not said anything yet."""
         for descriptor in list(self._silent):
             self._dismiss(descriptor, close=True)
+        for judged in self._judged.values():
+            if (sock := self._same(judged)) is not None:
+                sock.close()
         self._talking.close()
         if self._cancel is not None and not self._driver.closed():
             self._cancel()

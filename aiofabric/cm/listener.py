@@ -41,9 +41,10 @@ class PassiveHandle(RequestQueue):
         super().__init__(reservation.surrender(), fabric._handle, Reactor.current().attach(None), backlog)
         try:
             check(lib.fi_pep_bind(self.fid, self.events.native, 0), "fi_pep_bind")
-            if Quirk.BLOCKING_HANDSHAKE in quirks(info):
+            if Quirk.BLOCKING_HANDSHAKE in (known := quirks(info)):
                 # The socket is there, and nobody is accepted yet.
-                self.events.door = Door(self.address(), self.source.driver, self.cut_off)
+                forgets = Quirk.FORGETS_HALF_REQUESTS in known
+                self.events.door = Door(self.address(), self.source.driver, self.cut_off, forgets=forgets)
             check(lib.fi_listen(self.fid), "fi_listen")
         except BaseException:
             self.close()
@@ -66,9 +67,8 @@ class PassiveHandle(RequestQueue):
         if not event.info.fabric_attr.prov_name:  # 1.17's sockets leaves out what fi_getinfo adds; fi_freeinfo frees it
             event.info.fabric_attr.prov_name = lib.strdup(self.info.fabric_attr.prov_name.encode())
         info = Info.from_native(event.info)
-        if self.events.door is not None:
-            self.events.door.spoke(info.dest_addr)
-        self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr))
+        descriptor = None if self.events.door is None else self.events.door.spoke(info.dest_addr)
+        self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr, descriptor))
 
     def event_error(self, error: EventError) -> None:
         pass  # a handshake that failed before it became a request; the listener goes on

@@ -156,8 +156,11 @@ class ConnectionRequest:
         address: where the peer comes from.
     """
 
-    def __init__(self, listener: RequestQueue, info: Info, param: bytes, address: Address | None) -> None:
+    def __init__(
+        self, listener: RequestQueue, info: Info, param: bytes, address: Address | None, descriptor: int | None = None
+    ) -> None:
         self._listener = listener
+        self._descriptor = descriptor  # of the kernel's socket, where that is known
         self.info = info
         self.param = param
         self.address = address

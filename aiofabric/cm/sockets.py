@@ -10,12 +10,14 @@ import os
 import resource
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["next_descriptor", "tcp_socket", "tcp_sockets"]
+    from ..address import Address
+
+__all__ = ["connected_socket", "next_descriptor", "tcp_socket", "tcp_sockets"]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
@@ -63,3 +65,22 @@ def tcp_socket(descriptor: int, port: int | None) -> socket.socket | None:
             return sock
     sock.detach()
     return None
+
+
+def connected_socket(descriptor: int | None, ours: Address | None, theirs: Address | None) -> socket.socket | None:
+    """The TCP socket that a descriptor is, if it is connected from here to there; to be detached after use."""
+    if descriptor is None or ours is None or theirs is None or (sock := tcp_socket(descriptor, ours.port)) is None:
+        return None
+    with suppress(OSError):
+        if _place(sock.getsockname()) == _named(ours) and _place(sock.getpeername()) == _named(theirs):
+            return sock
+    sock.detach()
+    return None
+
+
+def _place(name: tuple[Any, ...]) -> tuple[Any, ...]:
+    return name[0].partition("%")[0], name[1]
+
+
+def _named(address: Address) -> tuple[Any, ...]:
+    return (address.host or "").partition("%")[0], address.port

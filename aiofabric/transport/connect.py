@@ -118,7 +118,7 @@ async def _connect(
             return await connect_virtual(info, node, service, domain, chosen, data, raw=raw)
         if reservation is not None:
             info.native.handle = reservation.native
-        endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr, "connect")
+        endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr)
         if reservation is not None:  # an empty shell: the endpoint has its address now
             reservation.close()
         await endpoint._connect(data)
@@ -169,7 +169,7 @@ async def listen(
             if info.ep_attr.type != EndpointType.MSG:
                 chosen.check_virtual(info.fabric_attr.prov_name)
                 return accept_virtual(request, domain, chosen, param)
-            endpoint = MessageEndpoint(request.info, domain, chosen, request.address, "accept")
+            endpoint = MessageEndpoint(request.info, domain, chosen, request.address, request._descriptor)
         except BaseException:
             request.withdraw()
             raise

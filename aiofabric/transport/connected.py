@@ -6,9 +6,10 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .._ffi import constants, lib
-from ..cm import pacing
+from .._ffi import constants, ffi, lib
 from ..cm.handshake import Handshake, Stage, name_of
+from ..cm.pacing import never_paced
+from ..cm.sockets import connected_socket, next_descriptor
 from ..cq.reactor import Reactor
 from ..errors import FabricConnectionError, check
 from .atomic import Atomic
@@ -40,10 +41,15 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
     """
 
     _stage: Stage
-    __slots__ = ("_handshake", "_stage", "domain", "info", "local_address", "param", "peer_address")
+    __slots__ = ("_descriptor", "_handshake", "_stage", "domain", "info", "local_address", "param", "peer_address")
 
     def __init__(
-        self, info: Info, domain: Domain | None, options: EndpointOptions, peer: Address | None, where: str
+        self,
+        info: Info,
+        domain: Domain | None,
+        options: EndpointOptions,
+        peer: Address | None,
+        descriptor: int | None = None,
     ) -> None:
         reactor = Reactor.current()
         if options.shared_receive is not None:
@@ -53,11 +59,13 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
             )
         try:
-            with pacing.connecting(info):
-                ep = options.open_native(queues.domain, info)
+            if info.native.handle == ffi.NULL:  # the socket opens here
+                descriptor = next_descriptor()
+            ep = options.open_native(queues.domain, info)
         except BaseException:
             give_back()
             raise
+        self._descriptor = descriptor
         self.info = info
         self.domain: Domain = queues.domain
         self._stash = []
@@ -120,6 +128,10 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
             assert handle.tx is not None
             handle.tx.name = self._handshake.peer = self.peer_address
             handle.open_for_use()
+            sock = connected_socket(self._descriptor, self.local_address, self.peer_address)
+            if sock is not None:
+                never_paced(sock)
+                handle.tx.keep_socket(sock.detach())
         _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)
         self.info.trim()  # thousands of connections, each with an info of its own
 

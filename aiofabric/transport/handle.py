@@ -255,6 +255,8 @@ class EndpointHandle(MemoryHome):
         if not self.native_open:
             return
         self.native_open = False
+        if self.tx is not None:
+            self.tx.keep_socket(-1)
         super().release()
         # tcp flushes everything to the queue with FI_ECANCELED; what is read now goes home, the rest is quarantined.
         while self._in_flight() and self.source.drain():
@@ -284,4 +286,6 @@ class EndpointHandle(MemoryHome):
 
     def shutdown(self) -> None:
         """fi_shutdown: tell the peer that nothing more will come."""
+        if self.tx is not None:
+            self.tx.keep_socket(-1)
         lib.fi_shutdown(self.fid, 0)

@@ -36,14 +36,16 @@ async def both_ends(host: str, provider: str) -> list[list[bytes]]:
         async def accept() -> None:
             async with await (await listener.accept_request()).accept() as passive:
                 await passive.send(await passive.recv())
+                await passive.recv()
 
         tasks.start_soon(accept)
         port = listener.address.port
         async with await aiofabric.connect("127.0.0.1", port, provider=provider) as active:
-            assert active.local_address is not None
-            found += [congestion_control(port), congestion_control(active.local_address.port)]
             await active.send(b"all the same")
             assert await active.recv() == b"all the same"
+            assert active.local_address is not None
+            found += [congestion_control(port), congestion_control(active.local_address.port)]
+            await active.send(b"done")
     return found
 
 
@@ -69,10 +71,7 @@ async def test_what_does_not_pace_is_left_alone(provider: str, monkeypatch: pyte
         ("fe80::1%eth0", "fe80::1%eth0", True),
         ("10.1.2.3", "10.1.2.4", False),
         ("fe80::1%eth0", "fe80::2%eth0", False),
-        (None, "10.1.2.3", False),
-        ("10.1.2.3", None, False),
-        (None, None, False),
     ],
 )
-def test_what_stays_within_the_machine(ours: str | None, theirs: str | None, stays: bool) -> None:
+def test_what_stays_within_the_machine(ours: str, theirs: str, stays: bool) -> None:
     assert pacing._stays(ours, theirs) is stays
