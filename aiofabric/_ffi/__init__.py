@@ -16,7 +16,7 @@ from ._constants import lib as constants
 if TYPE_CHECKING:
     from ._libfabric import Lib
 
-__all__ = ["CData", "address_of", "constants", "ffi", "is_loaded", "lib"]
+__all__ = ["CData", "address_of", "clear_errno", "constants", "ffi", "is_loaded", "lib"]
 
 CData: TypeAlias = Any
 """A cffi object: a pointer, structure or array of C."""
@@ -52,6 +52,11 @@ def _extension() -> Any:
             f"{version}: {error}. Build aiofabric on the oldest libfabric that it has to run with, or set "
             f"{_load.VARIABLE} to a newer library."
         ) from error
+
+
+def clear_errno() -> None:
+    """What the next call finds in C's errno is 0."""
+    _extension().ffi.errno = 0  # on `ffi` it would be an attribute as any other
 
 
 def is_loaded() -> bool:

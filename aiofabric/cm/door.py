@@ -25,7 +25,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._ffi import ffi
+from .._ffi import clear_errno
 from .queue import EventQueue
 from .sockets import next_descriptor, tcp_socket, tcp_sockets
 
@@ -70,13 +70,14 @@ def out_of_descriptors() -> bool:
     return next_descriptor() is None
 
 
-class _Judged(NamedTuple):
-    """Somebody who said something, or left, before there was a request of his."""
+class _Stranger(NamedTuple):
+    """Somebody who has connected, and is no request yet."""
 
+    who: Any  # host and port
     descriptor: int
-    inode: int  # of this socket: the number may be another's meanwhile
+    inode: int  # of the socket: the number may be another's meanwhile
     since: float
-    cut: bool  # off by us
+    cut: bool = False  # off by us
 
 
 class Door:
@@ -95,8 +96,8 @@ class Door:
         self._talking = select.epoll()  # forgets by itself what the provider closes
         for descriptor in self._listening:
             self._talking.register(descriptor, select.EPOLLIN)
-        self._silent: dict[int, tuple[Any, float]] = {}  # descriptor -> who, since when; the longest silent one first
-        self._judged: dict[Any, _Judged] = {}  # by who; the longest without a request first
+        self._silent: dict[int, _Stranger] = {}  # by descriptor; the longest silent one first
+        self._judged: dict[Any, _Stranger] = {}  # by who; spoke or left, or was cut off; the first one first
         self._cancel: Callable[[], None] | None = None
         self._next: int | None = None  # what is accepted now gets this number, if nothing else is opened or closed
         self._missed = False
@@ -111,7 +112,7 @@ class Door:
                     self._miss()  # and yet it accepts one if it first closes who has left
             else:
                 self._judge(descriptor)
-        ffi.errno = 0  # 1.17 takes an end for "try again" if errno says so from before
+        clear_errno()  # 1.17 takes an end for "try again" if errno says so from before
 
     def after(self) -> None:
         """It accepts at most one connection at a time, mostly under the lowest number that was free."""
@@ -130,12 +131,13 @@ class Door:
 
     def _welcome(self, sock: socket.socket) -> None:
         with suppress(OSError):
-            who = sock.getpeername()[:2]
-            self._forget(sock.fileno())  # who had this number before
+            descriptor = sock.fileno()
+            stranger = _Stranger(sock.getpeername()[:2], descriptor, os.fstat(descriptor).st_ino, monotonic())
+            self._forget(descriptor)  # who had this number before
             if len(self._silent) >= SILENT_MOST:
                 self._dismiss(next(iter(self._silent)))
             self._talking.register(sock, select.EPOLLIN)
-            self._silent[sock.fileno()] = who, monotonic()
+            self._silent[descriptor] = stranger
             self._wait(PATIENCE)
 
     def _wait(self, seconds: float) -> None:
@@ -149,24 +151,21 @@ class Door:
         who = (address.host or "").partition("%")[0], address.port
         if (judged := self._judged.pop(who, None)) is not None:
             return judged.descriptor
-        for descriptor, (silent, _) in list(self._silent.items()):
-            if silent == who:  # net reads it whenever one of its queues is asked, not `before` alone
-                self._forget(descriptor)
-                return descriptor
+        for stranger in list(self._silent.values()):
+            if stranger.who == who:  # net reads it whenever one of its queues is asked, not `before` alone
+                self._forget(stranger.descriptor)
+                return stranger.descriptor
         return None
 
     def _judge(self, descriptor: int) -> None:
         """Somebody whom we watch has spoken, or left."""
-        who, _ = self._forget(descriptor)  # a request, or the end: the provider's
-        if (sock := tcp_socket(descriptor, self._port)) is None:
+        stranger = self._forget(descriptor)  # a request, or the end: the provider's
+        if stranger is None or (sock := self._socket_of(stranger)) is None:
             return
+        words = b""
         with suppress(OSError):
-            inode = os.fstat(descriptor).st_ino
-            self._judged[who] = _Judged(descriptor, inode, monotonic(), cut=False)
             words = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            if words and not _whole(words):
-                self._judged[who] = _Judged(descriptor, inode, monotonic(), cut=True)
-                self._cut(sock)
+        self._linger(stranger, sock, cut=bool(words) and not _whole(words))
         sock.detach()
 
     def _late(self) -> None:
@@ -174,83 +173,78 @@ class Door:
         if self._missed:
             with suppress(OSError):  # the whole system is out of descriptors: later
                 self._sweep()
-        now = monotonic()
-        late = now - PATIENCE + 0.01
-        for descriptor, (_, since) in list(self._silent.items()):
-            if since > late:
+        late = monotonic() - PATIENCE + 0.01
+        for stranger in list(self._judged.values()):
+            if stranger.since > late:
                 break
-            self._dismiss(descriptor)
-        for who, judged in list(self._judged.items()):
-            if judged.since > late:
+            self._end(stranger)
+        for stranger in list(self._silent.values()):
+            if stranger.since > late:
                 break
-            self._linger(who, judged, now)
-        waiting = [since for _, since in self._silent.values()] + [judged.since for judged in self._judged.values()]
+            self._dismiss(stranger.descriptor)
+        waiting = [stranger.since for each in (self._silent, self._judged) for stranger in each.values()]
         if waiting or self._missed:
+            now = monotonic()
             self._wait(PATIENCE - (now - min(waiting, default=now)))
-
-    def _linger(self, who: Any, judged: _Judged, now: float) -> None:
-        """There is no request. If it is open, its words came while the provider read, which may have forgotten it.
-
-        Who still knows it closes it when it is cut off; nobody else does.
-        """
-        del self._judged[who]
-        if (sock := self._same(judged)) is None:
-            return
-        if not judged.cut:
-            self._judged[who] = judged._replace(since=now, cut=True)
-            with suppress(OSError):  # at its end already
-                self._cut(sock)
-        elif self._forgets:
-            sock.close()
-            return
-        sock.detach()
-
-    def _same(self, judged: _Judged) -> socket.socket | None:
-        """The socket that was judged, if it is open still; to be detached after use."""
-        sock = tcp_socket(judged.descriptor, self._port)
-        if sock is None or os.fstat(judged.descriptor).st_ino == judged.inode:
-            return sock
-        sock.detach()
-        return None
 
     def _sweep(self) -> None:
         """Look for those who slipped in unseen and have said less than a request."""
         for sock in tcp_sockets(self._port):
             with suppress(OSError):
                 known = self._silent.get(sock.fileno())
-                if (known is None or known[0] != sock.getpeername()[:2]) and _received(sock) < _HEADER_SIZE:
+                if (known is None or known.inode != os.fstat(sock.fileno()).st_ino) and _received(sock) < _HEADER_SIZE:
                     self._welcome(sock)
         self._missed = False
 
-    def _dismiss(self, descriptor: int, *, close: bool = False) -> None:
-        """Cut off who has said nothing so far."""
-        who, _ = self._forget(descriptor)
-        if (sock := tcp_socket(descriptor, self._port)) is None:
+    def _dismiss(self, descriptor: int) -> None:
+        """Cut off who has said nothing so far, and not who said it while the provider was looking."""
+        stranger = self._forget(descriptor)
+        if stranger is None or (sock := self._socket_of(stranger)) is None:
             return
-        with suppress(OSError):
-            # And not somebody who came after it had left, nor who said it while the provider was looking.
-            if sock.getpeername()[:2] == who and _received(sock) < _HEADER_SIZE:
-                self._cut(sock)
-                if close:
-                    sock.close()
-                    return
+        self._linger(stranger, sock, cut=_received(sock) < _HEADER_SIZE)
         sock.detach()
 
-    def _cut(self, sock: socket.socket) -> None:
-        sock.shutdown(socket.SHUT_RDWR)
-        self._on_cut()
+    def _linger(self, stranger: _Stranger, sock: socket.socket, *, cut: bool) -> None:
+        """It is the provider's to close it, or to make a request of it; see to it that one of them happens."""
+        self._judged[stranger.who] = stranger._replace(since=monotonic(), cut=cut)
+        self._wait(PATIENCE)
+        if cut:
+            with suppress(OSError):  # it has left
+                sock.shutdown(socket.SHUT_RDWR)
+            self._on_cut()
 
-    def _forget(self, descriptor: int) -> tuple[Any, float]:
+    def _end(self, stranger: _Stranger) -> None:
+        """Neither has happened: its words came while the provider was reading, which may have forgotten it.
+
+        A provider that still knows it closes it when it is cut off.
+        """
+        del self._judged[stranger.who]
+        if (sock := self._socket_of(stranger)) is None:
+            return
+        if not stranger.cut:
+            self._linger(stranger, sock, cut=True)
+        elif self._forgets:
+            sock.close()
+            return
+        sock.detach()
+
+    def _socket_of(self, stranger: _Stranger) -> socket.socket | None:
+        """To be detached after use; None when it is closed."""
+        sock = tcp_socket(stranger.descriptor, self._port)
+        if sock is None or os.fstat(stranger.descriptor).st_ino == stranger.inode:
+            return sock
+        sock.detach()
+        return None
+
+    def _forget(self, descriptor: int) -> _Stranger | None:
         with suppress(OSError):
             self._talking.unregister(descriptor)
-        return self._silent.pop(descriptor, (None, 0.0))
+        return self._silent.pop(descriptor, None)
 
     def close(self) -> None:
-        """Look no more. After the close of the listener: it has forgotten those who had not said anything yet."""
-        for descriptor in list(self._silent):
-            self._dismiss(descriptor, close=True)
-        for judged in self._judged.values():
-            if (sock := self._same(judged)) is not None:
+        """Look no more. After the close of the listener: it has forgotten those who were no request yet."""
+        for stranger in (*self._silent.values(), *self._judged.values()):
+            if (sock := self._socket_of(stranger)) is not None:
                 sock.close()
         self._talking.close()
         if self._cancel is not None and not self._driver.closed():

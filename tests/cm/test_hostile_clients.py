@@ -7,6 +7,7 @@ honest client at once, and have as many descriptors as before when they are gone
 import os
 import random
 import resource
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -136,6 +137,46 @@ async def test_half_a_request_stops_nobody(provider: str, child: Callable[..., C
         await honest(provider, listening.port)
     await honest(provider, listening.port)
     await listening.end()
+
+
+async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
+    """The words come after our look and before the provider's read."""
+    door.PATIENCE = 0.3
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+        source, look = listener._handle.source, door.Door.before
+        before = descriptors()
+        client = socket.create_connection((HERE, listener.address.port or 0))
+
+        def late(self: door.Door) -> None:
+            look(self)
+            if not self._silent:  # not accepted yet
+                return
+            door.Door.before = look  # type: ignore[method-assign]
+            client.sendall(words)
+            assert select.select(list(self._silent), [], [], 10)[0]
+
+        door.Door.before = late  # type: ignore[method-assign]
+        with anyio.fail_after(10):
+            while door.Door.before is late:
+                source.touch_events()
+                await anyio.lowlevel.checkpoint()
+            if leaves:
+                client.close()
+            while descriptors() > before + (not leaves):
+                await anyio.lowlevel.checkpoint()
+        client.close()
+    assert descriptors() < before
+
+
+@ONE_LOOP
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
+@pytest.mark.parametrize("size", [1, 32, 33])  # 32: the header
+async def test_who_is_read_in_the_midst_of_a_request_is_closed(
+    size: int, leaves: bool, child: Callable[..., Child]
+) -> None:
+    """2.x forgets a socket whose header is all that is there."""
+    words = await request_words(require("tcp"))
+    await child(read_in_between, "tcp", words[:size], leaves).aresult()
 
 
 @ONE_LOOP
