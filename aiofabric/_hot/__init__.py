@@ -15,6 +15,7 @@ slots      `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py
 operation  `Operation`, `Transfer`: what is posted                 ``cq/operation.py``
 lane       `LaneCore`: posts, and sends small messages             ``cq/lane.py``, ``transport/route.py``
 outcome    what is awaited of an operation                         ``cq/lane.py``
+cork       what a connection sends in a volley leaves together     ``transport/connected.py``
 sending    sends that are awaited                                  ``transport/route.py``
 receiving  receives into the caller's memory                       ``transport/receives.py``
 fifo       `Fifo`: what waits to be taken                          ``transport/inbox.py``
@@ -23,6 +24,7 @@ message    `Message`: bytes, and what came along                   ``transport/r
 arrival    what is awaited for a message that is still to come     ``transport/inbox.py``
 inbox      `InboxCore`: takes a message, hands one out             ``transport/inbox.py``
 pool       `PoolCore`, `PoolBuffer`: receives that stay posted     ``transport/pool.py``
+lengths    messages behind their lengths, in a stream of bytes     ``streams/message.py``
 ========== ======================================================= ===============================================
 
 A class in Python inherits from each ``Core`` and has what happens now and then: opening, closing, errors, growing,
@@ -53,6 +55,8 @@ from ._hot import (
     Waiter,
     Waker,
     Window,
+    cut_messages,
+    join_messages,
     learn_states,
 )
 
@@ -76,5 +80,7 @@ __all__ = [
     "Waiter",
     "Waker",
     "Window",
+    "cut_messages",
+    "join_messages",
     "learn_states",
 ]

@@ -12,6 +12,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#define VOLLEY_NS 100000 /* what is ready for longer leaves, whoever is not done yet */
+
 static void cork(const LaneCore *lane, int on)
 {
 	setsockopt(lane->socket, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
@@ -21,15 +23,23 @@ int cork_volley(LaneCore *self)
 {
 	SourceCore *source = self->source;
 
+	if (self->volley == source->volley && self->corked && now_ns() - source->corked_since > VOLLEY_NS)
+		source_uncork(source);
 	if (self->volley != source->volley) {
 		self->volley = source->volley;
 		return 0;
 	}
+	if (self->corked)
+		return 0;
+	if (!source->passing && source_touch(source)) /* a turn ends it, at the latest */
+		return -1;
+	if (!source->corked)
+		source->corked_since = now_ns();
 	cork(self, 1);
 	self->corked = 1;
 	self->next_corked = source->corked;
 	source->corked = (LaneCore *) new_ref(self);
-	return source->passing ? 0 : source_touch(source); /* a turn ends it, at the latest */
+	return 0;
 }
 
 void source_uncork(SourceCore *self)

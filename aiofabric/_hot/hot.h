@@ -202,6 +202,7 @@ typedef struct {
 	long long behind;	/* tasks that were woken when a turn was on its way already: they go on after it */
 	long long volley;	/* see cork.c */
 	struct LaneCore *corked; /* a list of lanes, by `next_corked` */
+	long long corked_since;	/* ns: the first of them */
 	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
 	char polls, looks, at_rest_when_quiet;
 	char restless;		/* whether it could not be armed in this iteration: the next one's turn is to read first */
@@ -392,7 +393,7 @@ PyObject *LaneCore_keep_socket(LaneCore *self, PyObject *number);
 /* A message is about to be posted. */
 static inline int lane_volley(LaneCore *self)
 {
-	return self->socket < 0 || self->corked ? 0 : cork_volley(self);
+	return self->socket < 0 ? 0 : cork_volley(self);
 }
 
 /* sending.c */
@@ -433,6 +434,7 @@ int add_receiving(PyObject *module);
 int add_sending(PyObject *module);
 int add_outcome(PyObject *module);
 int add_lane(PyObject *module);
+int add_lengths(PyObject *module);
 
 /* Names that are asked for, made once. The last one's is NULL. */
 struct name {

@@ -312,6 +312,8 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 {
+	LaneCore *lane;
+
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->driver);
 	Py_VISIT(self->queue);
@@ -325,6 +327,8 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->waker);
 	Py_VISIT(self->slots);
+	for (lane = self->corked; lane; lane = lane->next_corked)
+		Py_VISIT(lane);
 	return 0;
 }
 
@@ -332,6 +336,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 static int SourceCore_clear(SourceCore *self)
 {
 	self->closed = 1;
+	source_uncork(self);
 	if (self->operations) {
 		PyDict_Clear(self->operations);
 		PyDict_Clear(self->watched);
