@@ -10,7 +10,7 @@ from typing import Self
 from . import floor
 from .measures import Measure
 from .pair import Pair
-from .results import FAR
+from .results import FAR, nearest
 from .workloads import Sample
 
 NEAR = 120.0  # nanoseconds; behind one cache of the third level they are nearer than that
@@ -23,7 +23,7 @@ class Cores:
     """What tells and changes how far apart they are. Does nothing where there is no C compiler, or only one core."""
 
     def __init__(self) -> None:
-        self.nearest = math.inf  # nanoseconds
+        self.found: list[float] = []  # nanoseconds
         self.left = IN_ALL
         self.process: subprocess.Popen[str] | None = None
 
@@ -54,13 +54,14 @@ class Cores:
         self.process.stdin.write(f"{limit} {seconds}\n")
         self.process.stdin.flush()
         found = float(self.process.stdout.readline())
-        self.nearest = min(found, self.nearest)
+        self.found.append(found)
         return found
 
     @property
     def limit(self) -> float:
         """What counts as near; where they never were so, nearer than ever."""
-        return self.nearest * FAR if self.nearest < NEAR else self.nearest / FAR
+        near = nearest(self.found)
+        return near * FAR if near < NEAR else near / FAR
 
     def gather(self) -> float:
         """Bring them together, while there is time left for it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .measures import COLUMNS
-from .results import FAR, Results, machine
+from .results import FAR, Results, machine, nearest
 from .targets import TARGETS
 
 BEGIN, END = "<!-- last run -->", "<!-- end of last run -->"
@@ -44,9 +44,9 @@ def lines(results: Results) -> Iterator[str]:
     told = "; ".join(f"{row} ({', '.join(titles)})" for row, titles in references.items())
     yield NOTE.format(rounds=results.rounds, took=results.took, references=told)
     if distances := results.distances():
-        nearest = min(distances)
-        far = sum(distance > FAR * nearest for distance in distances)
-        yield DISTANCE.format(nearest=nearest, far=far, count=len(distances))
+        near = nearest(distances)
+        far = sum(distance > FAR * near for distance in distances)
+        yield DISTANCE.format(nearest=near, far=far, count=len(distances))
     for title, rows in (("Absent", results.absent), ("Failed", results.failed)):
         for row, reason in rows.items():
             yield f"{title}: {row}: {reason}"

@@ -1,0 +1,41 @@
+"""Promise: messages are cut out of a stream as they were laid into it, wherever it was cut meanwhile."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiofabric._hot import cut_messages, join_messages
+
+pytestmark = pytest.mark.once
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(0, 6000))
+def test_whole_messages_are_cut_and_the_rest_is_left(messages: list[bytes], end: int) -> None:
+    joined = join_messages(messages)
+    chunk = b"?" + joined[:end]
+    whole, start = cut_messages(chunk, 1)
+    assert whole == messages[: len(whole)]
+    assert join_messages(whole) == chunk[1:start]
+    rest = joined[start - 1 :]
+    if end >= len(joined):
+        assert (whole, rest) == (messages, b"")
+    else:
+        assert len(chunk) - start < 4 + int.from_bytes(rest[:4], "little")  # it has not arrived whole
+
+
+def test_a_length_is_four_bytes_little_endian() -> None:
+    assert join_messages([b"", b"a" * 258]) == b"\0\0\0\0" + b"\2\1\0\0" + b"a" * 258
+    assert cut_messages(b"\xff\xff\xff\xffabc", 0) == ([], 0)
+    assert cut_messages(b"abc", 3) == ([], 3)
+
+
+@pytest.mark.parametrize("messages", [(b"a tuple",), [bytearray(b"no bytes")], [b"a", None]])
+def test_only_lists_of_bytes_are_joined(messages: list[bytes]) -> None:
+    with pytest.raises(TypeError, match="list of bytes"):
+        join_messages(messages)
+
+
+@pytest.mark.parametrize("start", [-1, 4])
+def test_nothing_is_cut_outside(start: int) -> None:
+    with pytest.raises(ValueError, match="within"):
+        cut_messages(b"abc", start)
