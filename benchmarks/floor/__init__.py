@@ -1,7 +1,9 @@
 """The programs in C, compiled where a C compiler and libfabric's headers are."""
 
+import os
 import shlex
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -31,5 +33,8 @@ def build() -> None:
         return
     PROGRAM.parent.mkdir(exist_ok=True)
     libfabric = shlex.split(run("pkg-config", "--cflags", "--libs", "libfabric"))
-    run("cc", "-O2", "-o", str(PROGRAM), str(FOLDER / "floor.c"), *libfabric)
-    run("cc", "-O2", "-pthread", "-o", str(CORES), str(FOLDER / "cores.c"))
+    with tempfile.TemporaryDirectory(dir=PROGRAM.parent) as folder:  # another run may build, or use them, just now
+        run("cc", "-O2", "-o", f"{folder}/floor", str(FOLDER / "floor.c"), *libfabric)
+        run("cc", "-O2", "-pthread", "-o", f"{folder}/cores", str(FOLDER / "cores.c"))
+        os.replace(f"{folder}/floor", PROGRAM)
+        os.replace(f"{folder}/cores", CORES)
