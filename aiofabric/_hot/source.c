@@ -299,6 +299,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->at_rest_when_quiet = !polls && demand == Py_None;
 	self->checkpoints = checkpoint != Py_None;
 	self->unsettled = 1;
+	self->volley = 1; /* no lane has sent in it */
 	self->breath = now_ns();
 	Py_DECREF(waker);
 	Py_DECREF(demand);

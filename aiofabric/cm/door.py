@@ -48,7 +48,9 @@ _HURRY = struct.pack("@ll", -1, 0)  # struct timeval
 _HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of the private data, ...
 _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
-_RECEIVED, _RECEIVED_AT = struct.Struct("@Q"), 128  # tcpi_bytes_received of struct tcp_info (linux/tcp.h), since 4.1
+_JUDGED_MOST = 1 << 14  # strangers whose end is still seen to: those of a flood, for some seconds
+_RECEIVED = struct.Struct("@Q"), 128  # tcpi_bytes_received, since Linux 4.1
+_SENT = struct.Struct("@I"), 156  # tcpi_data_segs_out, since 4.6
 _HOURS = 3600 * 4
 
 
@@ -146,15 +148,14 @@ class Door:
 
     def spoke(self, address: Address | None) -> int | None:
         """Who comes from there is a request, under this descriptor if that is known."""
-        if address is None:
-            return None
-        who = (address.host or "").partition("%")[0], address.port
+        who = (None, None) if address is None else ((address.host or "").partition("%")[0], address.port)
         if (judged := self._judged.pop(who, None)) is not None:
             return judged.descriptor
         for stranger in list(self._silent.values()):
             if stranger.who == who:  # net reads it whenever one of its queues is asked, not `before` alone
                 self._forget(stranger.descriptor)
                 return stranger.descriptor
+        self._judged.clear()  # it is one of them, perhaps, and none that is a request may be cut off
         return None
 
     def _judge(self, descriptor: int) -> None:
@@ -207,6 +208,8 @@ class Door:
     def _linger(self, stranger: _Stranger, sock: socket.socket, *, cut: bool) -> None:
         """It is the provider's to close it, or to make a request of it; see to it that one of them happens."""
         self._judged[stranger.who] = stranger._replace(since=monotonic(), cut=cut)
+        if len(self._judged) > _JUDGED_MOST:
+            del self._judged[next(iter(self._judged))]
         self._wait(PATIENCE)
         if cut:
             with suppress(OSError):  # it has left
@@ -229,9 +232,9 @@ class Door:
         sock.detach()
 
     def _socket_of(self, stranger: _Stranger) -> socket.socket | None:
-        """To be detached after use; None when it is closed."""
+        """To be detached after use; None when it is closed, or answered: then it is a connection."""
         sock = tcp_socket(stranger.descriptor, self._port)
-        if sock is None or os.fstat(stranger.descriptor).st_ino == stranger.inode:
+        if sock is None or (os.fstat(stranger.descriptor).st_ino == stranger.inode and not _answered(sock)):
             return sock
         sock.detach()
         return None
@@ -287,10 +290,19 @@ def _whole(words: bytes) -> bool:
 
 
 def _received(sock: socket.socket) -> int:
-    """Bytes that have come so far, read or not; 0 where the kernel does not say."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size)
-    known = len(info) >= _RECEIVED_AT + _RECEIVED.size
-    return int(_RECEIVED.unpack_from(info, _RECEIVED_AT)[0]) if known else 0
+    """Bytes that have come so far, read or not."""
+    return _counted(sock, *_RECEIVED)
+
+
+def _answered(sock: socket.socket) -> bool:
+    """Whether we have sent anything."""
+    return _counted(sock, *_SENT) > 0
+
+
+def _counted(sock: socket.socket, what: struct.Struct, at: int) -> int:
+    """A count of struct tcp_info (linux/tcp.h); 0 where the kernel does not say."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
+    return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0
 
 
 def _hurry(port: int | None) -> list[int]:

@@ -20,6 +20,7 @@ import pytest
 
 import aiofabric
 from aiofabric.cm import door, rendezvous
+from aiofabric.cm.listener import PassiveHandle
 from aiofabric.transport.wire import Hello
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import FACES, require
@@ -177,6 +178,31 @@ async def test_who_is_read_in_the_midst_of_a_request_is_closed(
     """2.x forgets a socket whose header is all that is there."""
     words = await request_words(require("tcp"))
     await child(read_in_between, "tcp", words[:size], leaves).aresult()
+
+
+@pytest.mark.parametrize("told", ["nothing", "nobody"])
+async def test_no_connection_is_taken_for_a_stranger(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody says which of the strangers a request is, or that there is one."""
+    provider, spoke = require("tcp"), door.Door.spoke
+    monkeypatch.setattr(door, "PATIENCE", 0.1)
+    monkeypatch.setattr(door.Door, "spoke", lambda self, _: None if told == "nothing" else spoke(self, None))
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            await echo(await listener.accept_request())
+
+        tasks.start_soon(accept)
+        async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
+            handle = listener._handle
+            assert isinstance(handle, PassiveHandle)
+            watching = handle.events.door
+            assert watching is not None
+            assert told == "nobody" or watching._judged
+            with anyio.fail_after(10):
+                while watching._judged:
+                    await anyio.lowlevel.checkpoint()
+            await endpoint.send(b"still here?")
+            assert await endpoint.recv() == b"still here?"
 
 
 @ONE_LOOP
