@@ -76,7 +76,7 @@ class Quirk(Flag):
     BLOCKING_HANDSHAKE = auto()
     """Half a request stops the whole process that listens, and who sends nothing is waited for without a limit."""
     FORGETS_HALF_REQUESTS = auto()
-    """Who has sent the header of a request alone when it is read is neither watched any more nor closed."""
+    """Who has sent the header of a request, and nothing of what it promises, is neither watched any more nor closed."""
     PEEK_RECEIVES = auto()
     """FI_PEEK is taken for a receive, which throws the message away."""
     TRUNCATES_SILENTLY = auto()

@@ -385,15 +385,16 @@ Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize
 PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc);
 
 /* cork.c */
-int cork_volley(LaneCore *self);
-/* A volley is over. */
+void lane_joins_volley(LaneCore *self);
+/* The volley is over. */
 void source_uncork(SourceCore *self);
 PyObject *LaneCore_keep_socket(LaneCore *self, PyObject *number);
 
-/* A message is about to be posted. */
-static inline int lane_volley(LaneCore *self)
+/* A message is about to be posted, which may have to leave with others. */
+static inline void lane_sends(LaneCore *self)
 {
-	return self->socket < 0 ? 0 : cork_volley(self);
+	if (self->socket >= 0)
+		lane_joins_volley(self);
 }
 
 /* sending.c */

@@ -30,8 +30,7 @@ static PyObject *inject(LaneCore *self, const char *bytes, Py_ssize_t size, PyOb
 		return by_method(self, name_inject, bytes, size, tag);
 	if (self->unfenced >= FENCE_EVERY)
 		return by_method(self, name_fence, bytes, size, tag);
-	if (lane_volley(self))
-		return NULL;
+	lane_sends(self);
 	if (tag) {
 		number = PyLong_AsUnsignedLongLong(tag);
 		if (number == (unsigned long long) -1 && PyErr_Occurred())
@@ -208,8 +207,9 @@ static int try_post(LaneCore *self, Operation *transfer)
 		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
 		return -1;
 	}
-	if (lane_volley(self) || PyDict_SetItem(source->operations, address, (PyObject *) transfer))
+	if (PyDict_SetItem(source->operations, address, (PyObject *) transfer))
 		return -1;
+	lane_sends(self);
 	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = answer ? PyLong_AsLongLong(answer) : 0;
 	Py_XDECREF(answer);
@@ -490,6 +490,7 @@ static PyMemberDef LaneCore_members[] = {
 	{"refused", T_BOOL, offsetof(LaneCore, refused), 0, "the provider said -FI_EAGAIN to the oldest parked operation"},
 	{"peer", T_ULONGLONG, offsetof(LaneCore, peer), READONLY, "the peer's fi_addr"},
 	{"inject_size", T_LONGLONG, offsetof(LaneCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
+	{"socket", T_INT, offsetof(LaneCore, socket), READONLY, "the descriptor of the kernel's TCP socket beneath, or -1"},
 	{"unfenced", T_LONGLONG, offsetof(LaneCore, unfenced), 0, "injected since the last fence"},
 	{NULL},
 };

@@ -21,20 +21,18 @@ static Py_ssize_t get_length(const unsigned char *at)
 
 static PyObject *join_messages(PyObject *module, PyObject *messages)
 {
-	Py_ssize_t count = PyList_Check(messages) ? PyList_Size(messages) : -1, total = 0, length, i;
-	PyObject *joined;
+	Py_ssize_t count = PyList_Check(messages) ? PyList_Size(messages) : 0, total = 0, length, i;
+	PyObject *joined, *message = messages;
 	char *at, *bytes;
+	int right = PyList_Check(messages);
 
-	for (i = 0; i < count; i++) {
-		PyObject *message = PyList_GetItem(messages, i);
-
-		if (!PyBytes_Check(message))
-			count = -1;
-		else
-			total += LENGTH + PyBytes_Size(message);
+	for (i = 0; right && i < count; i++) {
+		message = PyList_GetItem(messages, i);
+		right = PyBytes_Check(message);
+		total += right ? LENGTH + PyBytes_Size(message) : 0;
 	}
-	if (count < 0) {
-		PyErr_SetString(PyExc_TypeError, "a list of bytes is joined");
+	if (!right) {
+		PyErr_Format(PyExc_TypeError, "a list of bytes is joined, not %R", (PyObject *) type_of(message));
 		return NULL;
 	}
 	joined = PyBytes_FromStringAndSize(NULL, total);

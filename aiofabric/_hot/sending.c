@@ -76,10 +76,7 @@ static PyObject *post_pinned(LaneCore *self, PyObject *pins, const struct pieces
 	transfer = lane_prepare(self, names[tagged][pieces->count > 1], pins, pieces->size);
 	if (!transfer)
 		return NULL;
-	if (lane_volley(self)) {
-		Py_DECREF(lane_answered(self, transfer, -FI_EAGAIN));
-		return NULL;
-	}
+	lane_sends(self);
 	rc = post(self, pieces, tagged, number, pointer_of(transfer->slot->address));
 	return lane_answered(self, transfer, rc);
 }

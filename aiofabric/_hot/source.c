@@ -35,6 +35,8 @@ int source_touch(SourceCore *self)
 		return -1;
 	self->scheduled = 1;
 	rc = drop(PyObject_CallFunctionObjArgs(self->call_soon, turn, NULL));
+	if (rc)
+		self->scheduled = 0;
 	Py_DECREF(turn);
 	return rc;
 }
@@ -156,6 +158,7 @@ int source_prepare(SourceCore *self)
 	Looking *looking = self->looking;
 	int calm;
 
+	/* Others of this turn may send as well, and its end sees to it; so does a turn where the loop lets them go on. */
 	if (!self->passing && !(self->waker && self->waker->going))
 		source_uncork(self);
 	self->streak = 0; /* whoever suspends lets others go on: among 100 connections each third send waited a turn */

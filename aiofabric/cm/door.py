@@ -21,21 +21,22 @@ import os
 import select
 import socket
 import struct
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ffi import clear_errno
+from ..features import Quirk, quirks
 from .queue import EventQueue
-from .sockets import next_descriptor, tcp_socket, tcp_sockets
+from .sockets import next_descriptor, place_of, tcp_socket, tcp_sockets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..address import Address
-    from ..cq.drivers import Driver
     from ..cq.source import Source
     from ..fabric import Fabric
+    from .listener import PassiveHandle
 
 __all__ = ["PATIENCE", "SILENT_MOST", "Door", "GuardedQueue", "guard", "out_of_descriptors"]
 
@@ -48,8 +49,9 @@ _HURRY = struct.pack("@ll", -1, 0)  # struct timeval
 _HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of the private data, ...
 _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
-_JUDGED_MOST = 1 << 14  # strangers whose end is still seen to: those of a flood, for some seconds
-_RECEIVED = struct.Struct("@Q"), 128  # tcpi_bytes_received, since Linux 4.1
+_EVERYWHERE = ("0.0.0.0", "::")
+_TICK = 0.01  # seconds that a timer may be early
+_RECEIVED = struct.Struct("@Q"), 128  # bytes that have come, read or not: tcpi_bytes_received, since Linux 4.1
 _SENT = struct.Struct("@I"), 156  # tcpi_data_segs_out, since 4.6
 _HOURS = 3600 * 4
 
@@ -75,7 +77,7 @@ def out_of_descriptors() -> bool:
 class _Stranger(NamedTuple):
     """Somebody who has connected, and is no request yet."""
 
-    who: Any  # host and port
+    place: Any  # host and port
     descriptor: int
     inode: int  # of the socket: the number may be another's meanwhile
     since: float
@@ -83,172 +85,188 @@ class _Stranger(NamedTuple):
 
 
 class Door:
-    """Cuts off who connects to a port and says half a word, or nothing for `PATIENCE` seconds.
+    """Cuts off who connects to a listener's port and says half a word, or nothing for `PATIENCE` seconds.
 
-    When `SILENT_MOST` say nothing at once, the longest silent one makes room. ``on_cut`` is called for each.
-    ``forgets``: whether the provider forgets whom its own read finds in the midst of a request.
+    When `SILENT_MOST` say nothing at once, the longest silent one makes room. Whoever has spoken, left or been cut off
+    is the provider's, which makes a request of him or closes him. If neither has happened `PATIENCE` seconds later, he
+    is cut off; if he is still there after as long again, the provider has forgotten him, and he is closed here.
     """
 
-    def __init__(self, address: Address, driver: Driver, on_cut: Callable[[], object], *, forgets: bool) -> None:
-        self._port = address.port
-        self._driver = driver
-        self._on_cut = on_cut
-        self._forgets = forgets
-        self._listening = _hurry(address.port)
+    def __init__(self, listener: PassiveHandle) -> None:
+        self._listener = listener
+        self._port = port = listener.address().port
+        self._driver = listener.source.driver
+        self._forgets = Quirk.FORGETS_HALF_REQUESTS in quirks(listener.info)
+        self._listening = _hurry(port)
         self._talking = select.epoll()  # forgets by itself what the provider closes
         for descriptor in self._listening:
             self._talking.register(descriptor, select.EPOLLIN)
-        self._silent: dict[int, _Stranger] = {}  # by descriptor; the longest silent one first
-        self._judged: dict[Any, _Stranger] = {}  # by who; spoke or left, or was cut off; the first one first
+        # By descriptor, of which there are so many and no more; the first one first.
+        self._silent: dict[int, _Stranger] = {}
+        self._judged: dict[int, _Stranger] = {}
+        self._places: dict[Any, int] = {}  # descriptors of both, by place
         self._cancel: Callable[[], None] | None = None
-        self._next: int | None = None  # what is accepted now gets this number, if nothing else is opened or closed
-        self._missed = False
+        self._knocked = False  # somebody is there to be accepted
+        self._free: list[int] = []  # and gets one of these numbers
+        self._missed = False  # some came unseen
+
+    # -- around each read of the queue
 
     def before(self) -> None:
         """The provider is about to read and to accept."""
-        self._next = None
+        self._knocked, self._free = False, []
         for descriptor, _ in self._talking.poll(0):
-            if descriptor in self._listening:
-                self._next = next_descriptor()
-                if self._next is None:
-                    self._miss()  # and yet it accepts one if it first closes who has left
-            else:
+            if descriptor not in self._listening:
                 self._judge(descriptor)
+                self._free.append(descriptor)  # closed by the provider, perhaps, before it accepts
+                continue
+            self._knocked = True
+            if (number := next_descriptor()) is not None:
+                self._free.append(number)
         clear_errno()  # 1.17 takes an end for "try again" if errno says so from before
 
     def after(self) -> None:
-        """It accepts at most one connection at a time, mostly under the lowest number that was free."""
-        if self._next is None:
-            return
-        if (sock := tcp_socket(self._next, self._port)) is None:
-            self._miss()  # somebody who left made a lower one free, or another thread took this one
-        else:
-            self._welcome(sock)
-            sock.detach()
-
-    def _miss(self) -> None:
-        """Who comes now comes unseen, and is looked for."""
-        self._missed = True
-        self._wait(PATIENCE)
-
-    def _welcome(self, sock: socket.socket) -> None:
-        with suppress(OSError):
-            descriptor = sock.fileno()
-            stranger = _Stranger(sock.getpeername()[:2], descriptor, os.fstat(descriptor).st_ino, monotonic())
-            self._forget(descriptor)  # who had this number before
-            if len(self._silent) >= SILENT_MOST:
-                self._dismiss(next(iter(self._silent)))
-            self._talking.register(sock, select.EPOLLIN)
-            self._silent[descriptor] = stranger
-            self._wait(PATIENCE)
-
-    def _wait(self, seconds: float) -> None:
-        if self._cancel is None:
-            self._cancel = self._driver.call_later(seconds, self._late)
+        """It accepts at most one connection at a time."""
+        if self._knocked and not any(map(self._welcome, self._free)):
+            self._missed = True
+            self._arm()
 
     def spoke(self, address: Address | None) -> int | None:
         """Who comes from there is a request, under this descriptor if that is known."""
-        who = (None, None) if address is None else ((address.host or "").partition("%")[0], address.port)
-        if (judged := self._judged.pop(who, None)) is not None:
-            return judged.descriptor
-        for stranger in list(self._silent.values()):
-            if stranger.who == who:  # net reads it whenever one of its queues is asked, not `before` alone
-                self._forget(stranger.descriptor)
-                return stranger.descriptor
-        self._judged.clear()  # it is one of them, perhaps, and none that is a request may be cut off
-        return None
+        descriptor = None if address is None else self._places.get(place_of(address))
+        if descriptor is not None:
+            self._forget(descriptor)
+        return descriptor
+
+    # -- strangers
+
+    def _welcome(self, descriptor: int) -> bool:
+        """Watch who has got this number, unless he is known."""
+        with tcp_socket(descriptor, self._port) as sock, suppress(OSError):
+            if sock is None:
+                return False
+            place, inode = sock.getpeername()[:2], os.fstat(descriptor).st_ino
+            known = self._silent.get(descriptor) or self._judged.get(descriptor)
+            if known is not None and known.inode == inode:
+                return False
+            self._forget(descriptor)  # who had this number before
+            if len(self._silent) >= SILENT_MOST:
+                self._dismiss(next(iter(self._silent)))
+            self._talking.register(descriptor, select.EPOLLIN)
+            self._silent[descriptor] = _Stranger(place, descriptor, inode, monotonic())
+            self._places[place] = descriptor
+            self._arm()
+            return True
+        return False
 
     def _judge(self, descriptor: int) -> None:
         """Somebody whom we watch has spoken, or left."""
-        stranger = self._forget(descriptor)  # a request, or the end: the provider's
-        if stranger is None or (sock := self._socket_of(stranger)) is None:
-            return
-        words = b""
-        with suppress(OSError):
-            words = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        self._linger(stranger, sock, cut=bool(words) and not _whole(words))
-        sock.detach()
-
-    def _late(self) -> None:
-        self._cancel = None
-        if self._missed:
-            with suppress(OSError):  # the whole system is out of descriptors: later
-                self._sweep()
-        late = monotonic() - PATIENCE + 0.01
-        for stranger in list(self._judged.values()):
-            if stranger.since > late:
-                break
-            self._end(stranger)
-        for stranger in list(self._silent.values()):
-            if stranger.since > late:
-                break
-            self._dismiss(stranger.descriptor)
-        waiting = [stranger.since for each in (self._silent, self._judged) for stranger in each.values()]
-        if waiting or self._missed:
-            now = monotonic()
-            self._wait(PATIENCE - (now - min(waiting, default=now)))
-
-    def _sweep(self) -> None:
-        """Look for those who slipped in unseen and have said less than a request."""
-        for sock in tcp_sockets(self._port):
-            with suppress(OSError):
-                known = self._silent.get(sock.fileno())
-                if (known is None or known.inode != os.fstat(sock.fileno()).st_ino) and _received(sock) < _HEADER_SIZE:
-                    self._welcome(sock)
-        self._missed = False
+        stranger = self._forget(descriptor)
+        if stranger is not None:
+            with self._socket_of(stranger) as sock:
+                if sock is not None:
+                    self._hand_over(stranger, sock, cut=_is_half(sock))
 
     def _dismiss(self, descriptor: int) -> None:
         """Cut off who has said nothing so far, and not who said it while the provider was looking."""
         stranger = self._forget(descriptor)
-        if stranger is None or (sock := self._socket_of(stranger)) is None:
-            return
-        self._linger(stranger, sock, cut=_received(sock) < _HEADER_SIZE)
-        sock.detach()
+        if stranger is not None:
+            with self._socket_of(stranger) as sock:
+                if sock is not None:
+                    self._hand_over(stranger, sock, cut=_counted(sock, *_RECEIVED) < _HEADER_SIZE)
 
-    def _linger(self, stranger: _Stranger, sock: socket.socket, *, cut: bool) -> None:
-        """It is the provider's to close it, or to make a request of it; see to it that one of them happens."""
-        self._judged[stranger.who] = stranger._replace(since=monotonic(), cut=cut)
-        if len(self._judged) > _JUDGED_MOST:
-            del self._judged[next(iter(self._judged))]
-        self._wait(PATIENCE)
+    def _hand_over(self, stranger: _Stranger, sock: socket.socket, *, cut: bool) -> None:
+        """It is for the provider to close it, or to make a request of it."""
         if cut:
             with suppress(OSError):  # it has left
                 sock.shutdown(socket.SHUT_RDWR)
-            self._on_cut()
+                self._listener.cut_off()
+        self._judged[stranger.descriptor] = stranger._replace(since=monotonic(), cut=cut)
+        self._places[stranger.place] = stranger.descriptor
+        self._arm()
 
     def _end(self, stranger: _Stranger) -> None:
-        """Neither has happened: its words came while the provider was reading, which may have forgotten it.
+        """The provider has neither closed it nor made a request of it."""
+        self._forget(stranger.descriptor)
+        with self._socket_of(stranger) as sock:
+            if sock is None:
+                return
+            if not stranger.cut:
+                self._hand_over(stranger, sock, cut=True)
+                return
+        if self._forgets:
+            os.close(stranger.descriptor)
 
-        A provider that still knows it closes it when it is cut off.
-        """
-        del self._judged[stranger.who]
-        if (sock := self._socket_of(stranger)) is None:
-            return
-        if not stranger.cut:
-            self._linger(stranger, sock, cut=True)
-        elif self._forgets:
-            sock.close()
-            return
-        sock.detach()
+    @contextmanager
+    def _socket_of(self, stranger: _Stranger) -> Iterator[socket.socket | None]:
+        """None when it is closed, or is a connection or a request after all."""
+        with tcp_socket(stranger.descriptor, self._port) as sock:
+            if sock is None or os.fstat(stranger.descriptor).st_ino != stranger.inode or self._served(sock):
+                yield None
+            else:
+                yield sock
 
-    def _socket_of(self, stranger: _Stranger) -> socket.socket | None:
-        """To be detached after use; None when it is closed, or answered: then it is a connection."""
-        sock = tcp_socket(stranger.descriptor, self._port)
-        if sock is None or (os.fstat(stranger.descriptor).st_ino == stranger.inode and not _answered(sock)):
-            return sock
-        sock.detach()
-        return None
+    def _served(self, sock: socket.socket) -> bool:
+        """Whether we have answered, or somebody still has to."""
+        if _counted(sock, *_SENT):
+            return True
+        with suppress(OSError):
+            asking = {place_of(request.address) for request in self._listener.unanswered if request.address}
+            return sock.getpeername()[:2] in asking
+        return False
 
     def _forget(self, descriptor: int) -> _Stranger | None:
         with suppress(OSError):
             self._talking.unregister(descriptor)
-        return self._silent.pop(descriptor, None)
+        stranger = self._silent.pop(descriptor, None) or self._judged.pop(descriptor, None)
+        if stranger is not None and self._places.get(stranger.place) == descriptor:
+            del self._places[stranger.place]
+        return stranger
+
+    # -- time
+
+    def _arm(self) -> None:
+        if self._cancel is None:
+            now = monotonic()
+            first = [next(iter(each.values())).since for each in (self._silent, self._judged) if each]
+            if first or self._missed:
+                due = min(first, default=now) + PATIENCE
+                self._cancel = self._driver.call_later(max(due - now, _TICK), self._late)
+
+    def _late(self) -> None:
+        try:
+            self._listener.settle()  # a loop that stood still may not have read yet who is a request
+            if self._missed:
+                with suppress(OSError):  # the whole system is out of descriptors: later
+                    self._sweep()
+            late = monotonic() - PATIENCE + _TICK
+            while self._silent and next(iter(self._silent.values())).since <= late:
+                self._dismiss(next(iter(self._silent)))
+            while self._judged and (first := next(iter(self._judged.values()))).since <= late:
+                self._end(first)
+        finally:
+            self._cancel = None
+            self._arm()
+
+    def _sweep(self) -> None:
+        """Look for those who slipped in unseen."""
+        host = self._listener.address().host
+        for sock in tcp_sockets(self._port):
+            ours = host in _EVERYWHERE or sock.getsockname()[0] == host  # not another listener's
+            if ours and sock.fileno() not in self._listening and not self._served(sock):
+                self._welcome(sock.fileno())
+        self._missed = False
 
     def close(self) -> None:
         """Look no more. After the close of the listener: it has forgotten those who were no request yet."""
         for stranger in (*self._silent.values(), *self._judged.values()):
-            if (sock := self._socket_of(stranger)) is not None:
-                sock.close()
+            with self._socket_of(stranger) as sock:
+                left = sock is not None
+            if left:
+                os.close(stranger.descriptor)
+        self._silent.clear()
+        self._judged.clear()
+        self._missed = False
         self._talking.close()
         if self._cancel is not None and not self._driver.closed():
             self._cancel()
@@ -282,6 +300,14 @@ class GuardedQueue(EventQueue):
             self.door.after()
 
 
+def _is_half(sock: socket.socket) -> bool:
+    """Whether what there is to read is the beginning of a request, and not all of it."""
+    with suppress(OSError):
+        words = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return bool(words) and not _whole(words)
+    return False
+
+
 def _whole(words: bytes) -> bool:
     if len(words) < _HEADER_SIZE:
         return False
@@ -289,20 +315,12 @@ def _whole(words: bytes) -> bool:
     return len(words) >= _HEADER_SIZE + min(promised, _DATA_MOST)
 
 
-def _received(sock: socket.socket) -> int:
-    """Bytes that have come so far, read or not."""
-    return _counted(sock, *_RECEIVED)
-
-
-def _answered(sock: socket.socket) -> bool:
-    """Whether we have sent anything."""
-    return _counted(sock, *_SENT) > 0
-
-
 def _counted(sock: socket.socket, what: struct.Struct, at: int) -> int:
     """A count of struct tcp_info (linux/tcp.h); 0 where the kernel does not say."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
-    return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0
+    with suppress(OSError):
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
+        return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0
+    return 0
 
 
 def _hurry(port: int | None) -> list[int]:

@@ -41,10 +41,8 @@ class PassiveHandle(RequestQueue):
         super().__init__(reservation.surrender(), fabric._handle, Reactor.current().attach(None), backlog)
         try:
             check(lib.fi_pep_bind(self.fid, self.events.native, 0), "fi_pep_bind")
-            if Quirk.BLOCKING_HANDSHAKE in (known := quirks(info)):
-                # The socket is there, and nobody is accepted yet.
-                forgets = Quirk.FORGETS_HALF_REQUESTS in known
-                self.events.door = Door(self.address(), self.source.driver, self.cut_off, forgets=forgets)
+            if Quirk.BLOCKING_HANDSHAKE in quirks(info):
+                self.events.door = Door(self)  # the socket is there, and nobody is accepted yet
             check(lib.fi_listen(self.fid), "fi_listen")
         except BaseException:
             self.close()
@@ -72,6 +70,13 @@ class PassiveHandle(RequestQueue):
 
     def event_error(self, error: EventError) -> None:
         pass  # a handshake that failed before it became a request; the listener goes on
+
+    def settle(self) -> None:
+        """Take in what has happened, outside a turn."""
+        while not self.closed and self.events.drain():
+            pass
+        if not self.closed:
+            self.source.touch_events()
 
     def release(self) -> None:
         self._gather()

@@ -34,7 +34,7 @@ class ListenerStatistics:
     """``pending`` requests wait to be accepted or rejected; the others are counts since the listener opened.
 
     ``overflowed`` requests were rejected because ``backlog`` others waited already. ``cut_off`` counts connections
-    that did not become a request, because they said nothing for too long, or too many others did.
+    that did not become a request, because they said nothing for too long, or too many others did, or half of it.
     """
 
     pending: int

@@ -8,6 +8,7 @@ from .._ffi import ffi, lib
 from ..errors import check
 from ..resource import Handle, Resource
 from .handshake import name_of
+from .sockets import next_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +42,12 @@ class Reservation(Resource):
     for this very one may still have it before it is listened at.
     """
 
-    __slots__ = ("fabric", "info")
+    __slots__ = ("descriptor", "fabric", "info")
     _handle: _ReservationHandle
 
     def __init__(self, info: Info, fabric: Fabric) -> None:
         fabric._handle.check_open()
+        self.descriptor = next_descriptor()  # of a socket of the kernel's, where the provider has one
         out = ffi.new("struct fid_pep **")
         check(lib.fi_passive_ep(fabric._handle.fid, info.native, out, ffi.NULL), "fi_passive_ep")
         self.info = info

@@ -1,6 +1,6 @@
 """Sockets: those of the kernel's that a provider over TCP has opened in this process.
 
-They are the provider's. Here they are on loan: whoever gets one detaches it when done.
+They are the provider's, and only lent here: a socket object that is collected would close one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import errno
 import os
 import resource
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..address import Address
 
-__all__ = ["connected_socket", "next_descriptor", "tcp_socket", "tcp_sockets"]
+__all__ = ["connected_socket", "next_descriptor", "place_of", "tcp_socket", "tcp_sockets"]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
@@ -32,16 +32,34 @@ def next_descriptor() -> int | None:
     return number
 
 
+@contextmanager
+def tcp_socket(descriptor: int, port: int | None) -> Iterator[socket.socket | None]:
+    """The TCP socket with this local port that a descriptor is, if it is one."""
+    try:
+        sock = socket.socket(fileno=descriptor)
+    except OSError:
+        yield None
+        return
+    try:
+        yield sock if _is_tcp(sock, port) else None
+    finally:
+        sock.detach()
+
+
+def _is_tcp(sock: socket.socket, port: int | None) -> bool:
+    with suppress(OSError):
+        return sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.getsockname()[1] == port
+    return False
+
+
 def tcp_sockets(port: int | None) -> Iterator[socket.socket]:
-    """Those of this process with this local port, each on loan until the next."""
+    """Those of this process with this local port, each until the next."""
     if port is None:
         return
     for descriptor in _descriptors():
-        if (sock := tcp_socket(descriptor, port)) is not None:
-            try:
+        with tcp_socket(descriptor, port) as sock:
+            if sock is not None:
                 yield sock
-            finally:
-                sock.detach()
 
 
 def _descriptors() -> Iterable[int]:
@@ -54,33 +72,25 @@ def _descriptors() -> Iterable[int]:
         return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # not one is left for the list: it has them all
 
 
-def tcp_socket(descriptor: int, port: int | None) -> socket.socket | None:
-    """The TCP socket with this local port that a descriptor is; to be detached after use."""
-    try:
-        sock = socket.socket(fileno=descriptor)
-    except OSError:
-        return None
+@contextmanager
+def connected_socket(
+    descriptor: int | None, ours: Address | None, theirs: Address | None
+) -> Iterator[socket.socket | None]:
+    """The TCP socket that a descriptor is, if it is connected from here to there."""
+    if descriptor is None or ours is None or theirs is None:
+        yield None
+        return
+    with tcp_socket(descriptor, ours.port) as sock:
+        yield sock if sock is not None and _connects(sock, ours, theirs) else None
+
+
+def _connects(sock: socket.socket, ours: Address, theirs: Address) -> bool:
     with suppress(OSError):
-        if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.getsockname()[1] == port:
-            return sock
-    sock.detach()
-    return None
+        here: bool = sock.getsockname()[:2] == place_of(ours)
+        return here and sock.getpeername()[:2] == place_of(theirs)
+    return False
 
 
-def connected_socket(descriptor: int | None, ours: Address | None, theirs: Address | None) -> socket.socket | None:
-    """The TCP socket that a descriptor is, if it is connected from here to there; to be detached after use."""
-    if descriptor is None or ours is None or theirs is None or (sock := tcp_socket(descriptor, ours.port)) is None:
-        return None
-    with suppress(OSError):
-        if _place(sock.getsockname()) == _named(ours) and _place(sock.getpeername()) == _named(theirs):
-            return sock
-    sock.detach()
-    return None
-
-
-def _place(name: tuple[Any, ...]) -> tuple[Any, ...]:
-    return name[0].partition("%")[0], name[1]
-
-
-def _named(address: Address) -> tuple[Any, ...]:
+def place_of(address: Address) -> tuple[Any, ...]:
+    """Host and port, as the kernel's sockets tell them: without a scope."""
     return (address.host or "").partition("%")[0], address.port

@@ -118,7 +118,8 @@ async def _connect(
             return await connect_virtual(info, node, service, domain, chosen, data, raw=raw)
         if reservation is not None:
             info.native.handle = reservation.native
-        endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr)
+        descriptor = None if reservation is None else reservation.descriptor
+        endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr, descriptor)
         if reservation is not None:  # an empty shell: the endpoint has its address now
             reservation.close()
         await endpoint._connect(data)

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .._ffi import constants, ffi, lib
+from .._ffi import constants, lib
 from ..cm.handshake import Handshake, Stage, name_of
 from ..cm.pacing import never_paced
 from ..cm.sockets import connected_socket, next_descriptor
@@ -59,13 +59,13 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
             )
         try:
-            if info.native.handle == ffi.NULL:  # the socket opens here
+            if descriptor is None:  # or it belongs to a request, or to a reservation
                 descriptor = next_descriptor()
             ep = options.open_native(queues.domain, info)
         except BaseException:
             give_back()
             raise
-        self._descriptor = descriptor
+        self._descriptor = descriptor  # under which the kernel's socket beneath may be found
         self.info = info
         self.domain: Domain = queues.domain
         self._stash = []
@@ -128,10 +128,10 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
             assert handle.tx is not None
             handle.tx.name = self._handshake.peer = self.peer_address
             handle.open_for_use()
-            sock = connected_socket(self._descriptor, self.local_address, self.peer_address)
-            if sock is not None:
-                never_paced(sock)
-                handle.tx.keep_socket(sock.detach())
+            with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
+                if sock is not None:
+                    never_paced(sock)
+                    handle.tx.keep_socket(sock.fileno())
         _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)
         self.info.trim()  # thousands of connections, each with an info of its own
 

@@ -35,7 +35,7 @@ class Sends(Resource):
         Returns when the buffer is the caller's again: at once for small messages, which the provider copies;
         otherwise when the provider has taken the bytes over (for tcp: they are in the socket). That says
         nothing of the peer. Above the transmit limit of the endpoint sends to a peer wait, in order.
-        Over tcp, what follows a first message in the same step of a task leaves when that step is over.
+        Over tcp, what follows a first message at once leaves together when the task waits, or the loop goes round.
 
         Cancelling: a message that waits is not sent; one that was posted is sent all the same, and its buffer
         stays pinned until the provider is done with it (do not change it before the endpoint says so in

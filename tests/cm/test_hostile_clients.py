@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from time import sleep
 from typing import Any
 
 import anyio
@@ -180,6 +181,76 @@ async def test_who_is_read_in_the_midst_of_a_request_is_closed(
     await child(read_in_between, "tcp", words[:size], leaves).aresult()
 
 
+def door_of(listener: aiofabric.Listener) -> door.Door:
+    handle = listener._handle
+    assert isinstance(handle, PassiveHandle)
+    found = handle.events.door
+    assert found is not None
+    return found
+
+
+async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int, int]:
+    """Say it, from this port, and leave when it was heard, so that the port is free; return it, and the inode."""
+    judged = door_of(listener)._judged
+    before = {each.inode for each in judged.values()}
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
+        client.bind((HERE, port))
+        client.connect((HERE, listener.address.port))
+        client.sendall(b"?")
+        place = client.getsockname()
+        while True:
+            for each in judged.values():
+                if each.place == place and each.inode not in before:
+                    return place[1], each.inode
+            await anyio.lowlevel.checkpoint()
+
+
+@ONE_LOOP
+async def test_who_comes_again_from_the_same_port_keeps_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = require("tcp")
+    monkeypatch.setattr(door, "PATIENCE", 0.2)
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+        judged = door_of(listener)._judged
+        with anyio.fail_after(20):
+            again, _ = await half_a_word(listener)
+            _, other = await half_a_word(listener)
+            while any(each.inode == other for each in judged.values()):
+                await half_a_word(listener, again)
+                await anyio.sleep(0.1)
+
+
+async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer may run before what has come meanwhile is read: with uvloop it does."""
+    provider, stalled = require("tcp"), list[str]()
+
+    def slow(name: str) -> Any:
+        call = getattr(door.GuardedQueue, name)
+
+        def stall(self: door.GuardedQueue) -> Any:
+            answer = call(self)
+            if self.door is not None and self.door._judged and not stalled:
+                stalled.append(name)
+                sleep(0.3)
+            return answer
+
+        return stall
+
+    monkeypatch.setattr(door, "PATIENCE", 0.2)
+    for name in ("quiet", "read"):
+        monkeypatch.setattr(door.GuardedQueue, name, slow(name))
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            await echo(await listener.accept_request())
+
+        tasks.start_soon(accept)
+        await honest(provider, listener.address.port or 0)
+        assert stalled
+        assert not listener.statistics().cut_off
+
+
 @pytest.mark.parametrize("told", ["nothing", "nobody"])
 async def test_no_connection_is_taken_for_a_stranger(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nobody says which of the strangers a request is, or that there is one."""
@@ -193,11 +264,8 @@ async def test_no_connection_is_taken_for_a_stranger(told: str, monkeypatch: pyt
 
         tasks.start_soon(accept)
         async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
-            handle = listener._handle
-            assert isinstance(handle, PassiveHandle)
-            watching = handle.events.door
-            assert watching is not None
-            assert told == "nobody" or watching._judged
+            watching = door_of(listener)
+            assert watching._judged
             with anyio.fail_after(10):
                 while watching._judged:
                     await anyio.lowlevel.checkpoint()
