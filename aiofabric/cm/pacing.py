@@ -2,10 +2,10 @@
 
 A congestion control that paces (BBR) sends by a timer, at the rate that it believes the network to have. Over loopback
 there is no network, and the belief settles far below what memory can do: messages of 64 KiB took 38 us each, with both
-processors busy, and 10.5 without; of 1 MiB 165 and 105 us. So both ends of a connection between processes of one machine
-have Reno, which every kernel lets everybody choose, and whose pace (the kernel keeps one on a socket that had BBR) is no
-limit. Connections that leave the machine keep what its administrator chose, and so do connectionless endpoints: nobody
-sees them connect.
+processors busy, and 10.5 without; of 1 MiB 165 and 105 us. So both ends of a connection between processes of one
+machine have Reno, which every kernel lets everybody choose; the pace that the kernel goes on keeping for a socket which
+once had BBR is no limit then. Connections that leave the machine keep what its administrator chose, and so do
+connectionless endpoints: nobody sees them connect.
 """
 
 from __future__ import annotations
