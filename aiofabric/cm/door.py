@@ -8,7 +8,7 @@ And whoever says nothing holds a descriptor for ever; there is no limit.
 But the sockets are the kernel's, and ours to find. So new connections are looked at before the provider reads them: an
 honest client's first words are one segment, and whoever sent a part of them is shut down, which the provider
 understands. So is who says nothing. What slips through, in the microseconds between our look and the provider's, does
-not block: what a socket accepts inherits its SO_RCVTIMEO.
+not block: what a socket accepts inherits its SO_RCVTIMEO. Whom the provider forgets because of that we close.
 
 Connectionless endpoints over TCP (rxm; tcp and net of FI_EP_RDM) accept while messages move, too often to look before.
 There the kernel keeps whoever says nothing, for the longest time it can (TCP_DEFER_ACCEPT), and half a request does
@@ -108,7 +108,7 @@ class Door:
         self._cancel: Callable[[], None] | None = None
         self._knocked = False  # somebody is there to be accepted
         self._free: list[int] = []  # and gets one of these numbers
-        self._missed = False  # some came unseen
+        self._missed: float | None = None  # since when some came unseen
 
     # -- around each read of the queue
 
@@ -128,7 +128,7 @@ class Door:
     def after(self) -> None:
         """It accepts at most one connection at a time."""
         if self._knocked and not any(map(self._welcome, self._free)):
-            self._missed = True
+            self._missed = self._missed or monotonic()
             self._arm()
 
     def spoke(self, address: Address | None) -> int | None:
@@ -227,19 +227,20 @@ class Door:
 
     def _arm(self) -> None:
         if self._cancel is None:
-            now = monotonic()
             first = [next(iter(each.values())).since for each in (self._silent, self._judged) if each]
-            if first or self._missed:
-                due = min(first, default=now) + PATIENCE
-                self._cancel = self._driver.call_later(max(due - now, _TICK), self._late)
+            if self._missed is not None:
+                first.append(self._missed)
+            if first:
+                self._cancel = self._driver.call_later(max(min(first) + PATIENCE - monotonic(), _TICK), self._late)
 
     def _late(self) -> None:
         try:
             self._listener.settle()  # a loop that stood still may not have read yet who is a request
-            if self._missed:
+            late = monotonic() - PATIENCE + _TICK
+            if self._missed is not None and self._missed <= late:
+                self._missed = monotonic()
                 with suppress(OSError):  # the whole system is out of descriptors: later
                     self._sweep()
-            late = monotonic() - PATIENCE + _TICK
             while self._silent and next(iter(self._silent.values())).since <= late:
                 self._dismiss(next(iter(self._silent)))
             while self._judged and (first := next(iter(self._judged.values()))).since <= late:
@@ -255,7 +256,7 @@ class Door:
             ours = host in _EVERYWHERE or sock.getsockname()[0] == host  # not another listener's
             if ours and sock.fileno() not in self._listening and not self._served(sock):
                 self._welcome(sock.fileno())
-        self._missed = False
+        self._missed = None
 
     def close(self) -> None:
         """Look no more. After the close of the listener: it has forgotten those who were no request yet."""
@@ -266,7 +267,7 @@ class Door:
                 os.close(stranger.descriptor)
         self._silent.clear()
         self._judged.clear()
-        self._missed = False
+        self._missed = None
         self._talking.close()
         if self._cancel is not None and not self._driver.closed():
             self._cancel()
