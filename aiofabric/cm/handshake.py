@@ -77,6 +77,8 @@ def name_of(fid: Any, info: Info, call: Any) -> Address:
 class Stage:
     """How far one connection is."""
 
+    __slots__ = ("state",)
+
     def __init__(self) -> None:
         self.state = LinkState.OPEN
 
@@ -96,6 +98,8 @@ class Handshake(Stage):
 
     ``gone`` is called once when a connected endpoint has lost its peer.
     """
+
+    __slots__ = ("_error", "_events", "_fid", "_key", "_source", "_waiter", "gone", "param", "peer")
 
     def __init__(self, source: Source, events: EventQueue, fid: Any, peer: Address | None) -> None:
         super().__init__()

@@ -61,7 +61,7 @@ class Lane(LaneCore):
         super().__init__(source, owner, _NOBODY, limit, receives)
         self.grace = grace
         self.name = name
-        self._unparked: list[Waiter] = []  # who waits for nothing to be parked
+        self._unparked: tuple[Waiter, ...] = ()  # who waits for nothing to be parked
         self.in_parked = False
         self.shut: Callable[[], BaseException] | None = None  # why nothing may be posted any more
 
@@ -124,7 +124,7 @@ class Lane(LaneCore):
         """Something has left the lane: wake who waited for that."""
         if self.waiting:
             return
-        told, self._unparked = self._unparked, []
+        told, self._unparked = [*self._unparked], ()
         if not self.posted:
             told += self.idle
             self.idle.clear()
@@ -138,7 +138,7 @@ class Lane(LaneCore):
         source = self.source
         while self.waiting:
             waiter = source.driver.create_waiter()
-            self._unparked.append(waiter)
+            self._unparked += (waiter,)
             source.prepare()
             await waiter
 
