@@ -39,7 +39,7 @@ static inline PyObject *new_ref(void *object)
 
 typedef struct {
 	PyObject_HEAD
-	long long limit, length, skip, streak, hits, misses;
+	long long limit, length, skip, streak, late, hits, misses;
 } Window;
 
 typedef struct {

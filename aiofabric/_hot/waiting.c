@@ -13,6 +13,8 @@
 #define FLOOR_NS 4000		/* a shorter look is not worth its call */
 #define NOISE 2			/* misses in a row that a busy machine makes of a quick pattern */
 #define SOON_SKIP 16		/* the same after waits that ended soon */
+#define LATE 4			/* times the limit: who answers later than that is not looked for */
+#define LATE_SKIP 64		/* waits left out after two such answers in a row */
 #define LONGEST_SKIP 256	/* a look in vain costs one window in 256 waits: 0.4 us each */
 #define POLL_WINDOW_NS 1000000	/* how long to look, in turns, at a queue that has no descriptor: on average */
 
@@ -57,7 +59,7 @@ static long long window_open(Window *self)
 static void window_hit(Window *self)
 {
 	self->hits++;
-	self->streak = 0;
+	self->streak = self->late = 0;
 	self->length = self->length * 2 < self->limit ? self->length * 2 : self->limit;
 }
 
@@ -85,8 +87,19 @@ static void window_miss(Window *self)
 static void window_soon(Window *self)
 {
 	self->length = self->limit;
+	self->late = 0;
 	if (self->skip > SOON_SKIP)
 		self->skip = SOON_SKIP;
+}
+
+/*
+ * Sleep ended long after any look would have. One such answer is a pause; after two in a row it is the peer's way, and
+ * as long as it is so nothing is tried (a peer that takes 1 ms: eight looks in the first hundred waits, two with this).
+ */
+static void window_late(Window *self)
+{
+	if (++self->late > 1 && self->skip < LATE_SKIP)
+		self->skip = LATE_SKIP;
 }
 
 static PyObject *Window_open(Window *self, PyObject *unused)
@@ -112,6 +125,12 @@ static PyObject *Window_soon(Window *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static PyObject *Window_late(Window *self, PyObject *unused)
+{
+	window_late(self);
+	Py_RETURN_NONE;
+}
+
 static void Window_dealloc(PyObject *self)
 {
 	free_object(self);
@@ -123,6 +142,7 @@ static PyMethodDef Window_methods[] = {
 	{"miss", (PyCFunction) Window_miss, METH_NOARGS,
 	 "The window passed in vain, or the core was not ours while it was open."},
 	{"soon", (PyCFunction) Window_soon, METH_NOARGS, "The answer came in vain for the window, but soon after it."},
+	{"late", (PyCFunction) Window_late, METH_NOARGS, "The answer came so late that no look would have found it."},
 	{NULL},
 };
 
@@ -253,8 +273,12 @@ void looking_over(Looking *self)
 
 void looking_woken(Looking *self, long long now)
 {
+	long long took = now - self->begun;
+
 	looking_over(self);
-	if (now - self->begun < self->window->limit + self->window->limit / 2 && !self->displaced)
+	if (took > LATE * self->window->limit)
+		window_late(self->window);
+	else if (took < self->window->limit + self->window->limit / 2 && !self->displaced)
 		window_soon(self->window);
 }
 

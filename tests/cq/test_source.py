@@ -295,6 +295,23 @@ def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: fl
     endpoint.close()
 
 
+def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
+    """A window of 1 us: whatever comes after sleep is late."""
+    driver = ManualDriver()
+    endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=1))
+    window = endpoint.source.looking.window
+    for tried in (1, 2, 2, 2):
+        transfer = endpoint.submit()
+        caller = endpoint.await_(transfer)
+        driver.settle_down(10_000)
+        assert (endpoint.source.armed, window.misses) == (True, tried)
+        endpoint.queue.complete(transfer.slot.address)
+        driver.settle_down(10_000)
+        assert caller.done
+    assert window.skip > 32
+    endpoint.close()
+
+
 def test_wake_up_soon_after_a_look_that_lost_its_core_has_none_tried() -> None:
     """The peer answers soon because it has this core meanwhile: looking would keep it from it."""
 

@@ -46,6 +46,30 @@ def test_what_is_tried_after_waits_were_left_out_is_half_the_limit() -> None:
         window.miss()
 
 
+def test_answers_that_are_always_late_have_nothing_tried() -> None:
+    window = Window(LIMIT)
+    for _ in range(2):
+        assert window.open()
+        window.miss()
+        window.late()
+    for _ in range(1000):
+        assert not window.open()
+        window.late()
+    window.soon()
+    while not window.open():
+        pass
+    window.hit()
+    assert window.open() == LIMIT
+
+
+def test_one_late_answer_is_a_pause() -> None:
+    window = Window(LIMIT)
+    for _ in range(10):
+        window.late()
+        assert window.open()
+        window.hit()
+
+
 def test_answers_soon_after_the_window_have_all_of_it_tried_before_long() -> None:
     """As between two sides that both sleep: who looks for longer than a wake-up takes is answered in time."""
     window = Window(LIMIT)
