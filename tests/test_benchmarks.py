@@ -18,6 +18,7 @@ from benchmarks.targets import TARGETS
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.alone
 def test_benchmark_measures_pairs_of_processes(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--measure", "ping", "--json", str(report)]
