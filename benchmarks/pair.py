@@ -14,7 +14,7 @@ from .measures import Measure
 from .roster import Row
 from .workloads import Sample
 
-PATIENCE = 30.0  # seconds for one answer
+PATIENCE = 10.0  # seconds for one answer
 
 # Loading Debian's libfabric would otherwise replace Python's signal handlers (its psm library);
 # UCX would otherwise write its log to the standard output, which is where answers are.
