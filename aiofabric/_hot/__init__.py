@@ -38,6 +38,7 @@ the objects, so this module loads no library.
 from ._hot import (
     STREAK,
     VAIN,
+    VOLLEY_NS,
     Fifo,
     Gate,
     InboxCore,
@@ -63,6 +64,7 @@ from ._hot import (
 __all__ = [
     "STREAK",
     "VAIN",
+    "VOLLEY_NS",
     "Fifo",
     "Gate",
     "InboxCore",

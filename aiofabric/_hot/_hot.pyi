@@ -15,6 +15,7 @@ from ..regions import Held
 
 STREAK: int
 VAIN: int
+VOLLEY_NS: int
 
 class Window:
     limit: int

@@ -82,3 +82,8 @@ PyObject *LaneCore_keep_socket(LaneCore *self, PyObject *number)
 	self->socket = (int) descriptor;
 	Py_RETURN_NONE;
 }
+
+int add_cork(PyObject *module)
+{
+	return PyModule_AddIntConstant(module, "VOLLEY_NS", VOLLEY_NS);
+}

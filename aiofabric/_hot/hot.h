@@ -435,6 +435,7 @@ int add_receiving(PyObject *module);
 int add_sending(PyObject *module);
 int add_outcome(PyObject *module);
 int add_lane(PyObject *module);
+int add_cork(PyObject *module);
 int add_lengths(PyObject *module);
 
 /* Names that are asked for, made once. The last one's is NULL. */

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._ffi import clear_errno
 from ..features import Quirk, quirks
 from .queue import EventQueue
-from .sockets import next_descriptor, place_of, tcp_socket, tcp_sockets
+from .sockets import bytes_received, next_descriptor, place_of, segments_sent, tcp_socket, tcp_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,8 +51,6 @@ _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
 _EVERYWHERE = ("0.0.0.0", "::")
 _TICK = 0.01  # seconds that a timer may be early
-_RECEIVED = struct.Struct("@Q"), 128  # bytes that have come, read or not: tcpi_bytes_received, since Linux 4.1
-_SENT = struct.Struct("@I"), 156  # tcpi_data_segs_out, since 4.6
 _HOURS = 3600 * 4
 
 
@@ -173,7 +171,7 @@ class Door:
         if stranger is not None:
             with self._socket_of(stranger) as sock:
                 if sock is not None:
-                    self._hand_over(stranger, sock, cut=_counted(sock, *_RECEIVED) < _HEADER_SIZE)
+                    self._hand_over(stranger, sock, cut=bytes_received(sock) < _HEADER_SIZE)
 
     def _hand_over(self, stranger: _Stranger, sock: socket.socket, *, cut: bool) -> None:
         """It is for the provider to close it, or to make a request of it."""
@@ -208,7 +206,7 @@ class Door:
 
     def _served(self, sock: socket.socket) -> bool:
         """Whether we have answered, or somebody still has to."""
-        if _counted(sock, *_SENT):
+        if segments_sent(sock):
             return True
         with suppress(OSError):
             asking = {place_of(request.address) for request in self._listener.unanswered if request.address}
@@ -314,14 +312,6 @@ def _whole(words: bytes) -> bool:
         return False
     promised: int = _LENGTH.unpack_from(words)[0]
     return len(words) >= _HEADER_SIZE + min(promised, _DATA_MOST)
-
-
-def _counted(sock: socket.socket, what: struct.Struct, at: int) -> int:
-    """A count of struct tcp_info (linux/tcp.h); 0 where the kernel does not say."""
-    with suppress(OSError):
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
-        return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0
-    return 0
 
 
 def _hurry(port: int | None) -> list[int]:

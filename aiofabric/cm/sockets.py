@@ -9,6 +9,7 @@ import errno
 import os
 import resource
 import socket
+import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,20 @@ if TYPE_CHECKING:
 
     from ..address import Address
 
-__all__ = ["connected_socket", "next_descriptor", "place_of", "tcp_socket", "tcp_sockets"]
+__all__ = [
+    "bytes_received",
+    "connected_socket",
+    "next_descriptor",
+    "place_of",
+    "segments_sent",
+    "tcp_socket",
+    "tcp_sockets",
+]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
+# Of struct tcp_info (linux/tcp.h), and where.
+_BYTES_RECEIVED = struct.Struct("@Q"), 128  # since Linux 4.1
+_DATA_SEGS_OUT = struct.Struct("@I"), 156  # since 4.6
 
 
 def next_descriptor() -> int | None:
@@ -94,3 +106,20 @@ def _connects(sock: socket.socket, ours: Address, theirs: Address) -> bool:
 def place_of(address: Address) -> tuple[Any, ...]:
     """Host and port, as the kernel's sockets tell them: without a scope."""
     return (address.host or "").partition("%")[0], address.port
+
+
+def bytes_received(sock: socket.socket) -> int:
+    """Bytes that have come so far, read or not; 0 where the kernel does not say."""
+    return _counted(sock, *_BYTES_RECEIVED)
+
+
+def segments_sent(sock: socket.socket) -> int:
+    """Segments with data that have left so far; 0 where the kernel does not say."""
+    return _counted(sock, *_DATA_SEGS_OUT)
+
+
+def _counted(sock: socket.socket, what: struct.Struct, at: int) -> int:
+    with suppress(OSError):
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
+        return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0
+    return 0

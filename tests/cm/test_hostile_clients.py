@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import anyio
@@ -179,6 +179,36 @@ async def test_who_is_read_in_the_midst_of_a_request_is_closed(
     """2.x forgets a socket whose header is all that is there."""
     words = await request_words(require("tcp"))
     await child(read_in_between, "tcp", words[:size], leaves).aresult()
+
+
+async def come_unseen(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
+    """The provider accepts somebody under a number that nobody thought of."""
+    door.PATIENCE = 0.2
+
+    def miss(self: door.Door) -> None:
+        if self._knocked:
+            self._missed = self._missed or monotonic()
+            self._arm()
+
+    door.Door.after = miss  # type: ignore[method-assign]
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+        before = descriptors()
+        with socket.create_connection((HERE, listener.address.port or 0)) as client, anyio.fail_after(10):
+            client.sendall(words)
+            while not door_of(listener)._missed:
+                await anyio.lowlevel.checkpoint()
+            if leaves:
+                client.close()
+            while descriptors() > before + (not leaves):
+                await anyio.lowlevel.checkpoint()
+
+
+@ONE_LOOP
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
+@pytest.mark.parametrize("size", [0, 1, 32, 33])
+async def test_who_slips_in_unseen_is_closed_too(size: int, leaves: bool, child: Callable[..., Child]) -> None:
+    words = await request_words(require("tcp"))
+    await child(come_unseen, "tcp", words[:size], leaves).aresult()
 
 
 def door_of(listener: aiofabric.Listener) -> door.Door:

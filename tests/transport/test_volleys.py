@@ -8,7 +8,6 @@ import asyncio
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from time import perf_counter, sleep
@@ -18,14 +17,14 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, MessageEndpoint
-from aiofabric.cm.sockets import connected_socket
+from aiofabric._hot import VOLLEY_NS
+from aiofabric.cm.sockets import connected_socket, segments_sent
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
 
-DATA_SEGMENTS, SEGMENTS_AT = struct.Struct("@I"), 156  # tcpi_data_segs_out of struct tcp_info (linux/tcp.h)
-VOLLEY = 100e-6  # seconds: VOLLEY_NS of _hot/cork.c
+VOLLEY = VOLLEY_NS / 1e9  # seconds
 MANY = 50  # fewer than an await may answer at once, and than a receiver has receives
 
 
@@ -45,8 +44,7 @@ def socket_of(endpoint: MessageEndpoint) -> int:
 
 def segments(endpoint: MessageEndpoint) -> int:
     with kernels(endpoint) as sock:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SEGMENTS_AT + DATA_SEGMENTS.size)
-    return int(DATA_SEGMENTS.unpack_from(info, SEGMENTS_AT)[0])
+        return segments_sent(sock)
 
 
 def corked(endpoint: MessageEndpoint) -> bool:
