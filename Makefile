@@ -2,7 +2,7 @@
 # the stamp files in .venv keep every later run quick.
 
 bin := .venv/bin
-native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/build.py aiofabric/_hot/*.[ch])
+native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_hot/*.[ch])
 
 help:  ## show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import TYPE_CHECKING
 
 from ._ffi import ffi, lib
 from .errors import check
+from .features import Quirk, quirks
 from .resource import Handle, Resource
 
 if TYPE_CHECKING:
     from .info import Info
 
 __all__ = ["Fabric"]
+
+_log = logging.getLogger(__name__)
 
 
 class Fabric(Resource):
@@ -29,6 +34,8 @@ class Fabric(Resource):
     def __init__(self, info: Info) -> None:
         out = ffi.new("struct fid_fabric **")
         check(lib.fi_fabric(info.native.fabric_attr, out, ffi.NULL), "fi_fabric")
+        if Quirk.LOCKS_OUTLIVE_PROCESSES in quirks(info) and (code := lib.aiofabric_make_locks_robust()):
+            _log.info("a peer that is killed may hang this process: libfabric's locks stay (%s)", os.strerror(-code))
         self.info = info
         self._handle = Handle("Fabric", out[0], None)
 

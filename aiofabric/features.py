@@ -89,6 +89,8 @@ class Quirk(Flag):
     """A message that is longer than its receive hangs the process."""
     IGNORE_FORGOTTEN = auto()
     """A tagged message that came before its receive is matched by another receive's mask: it is lost, or strays."""
+    LOCKS_OUTLIVE_PROCESSES = auto()
+    """Who is killed with a lock in shared memory hangs whoever takes it next."""
 
 
 def describe() -> str:
@@ -185,6 +187,8 @@ _RULES = (
     # 1.17 smr_cma_loop, 2.x cma_copy: copying into no room is repeated until all is there.
     _Rule(Quirk.LONG_MESSAGE_HANGS, "shm"),
     _Rule(Quirk.LONG_MESSAGE_HANGS, "sm2"),
+    # smr_msg.c, smr_progress.c: pthread_spin_lock in the region; 2.5 has none.
+    _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", before=Version(2, 5)),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),

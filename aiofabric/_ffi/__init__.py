@@ -1,4 +1,4 @@
-"""libfabric for Python: types, calls and constants, and no logic.
+"""libfabric for Python: types, calls and constants, and no logic but for one mended lock (``robust_locks.c``).
 
 ``constants`` is there at once. ``ffi`` and ``lib`` load libfabric when one of their attributes is first
 asked for, and then keep it: ``lib.fi_send`` is a plain instance attribute from its second use on.

@@ -818,3 +818,7 @@ struct fi_deferred_work {
 		struct fi_op_cntr *cntr;
 	} op;
 };
+
+/* Ours: see robust_locks.c. */
+int aiofabric_make_locks_robust(void);
+int aiofabric_spin_lock(void *lock);

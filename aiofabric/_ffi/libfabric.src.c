@@ -19,6 +19,8 @@
 #include <rdma/fi_tagged.h>
 #include <rdma/fi_trigger.h>
 
+#include "robust_locks.h"
+
 /* fi_poll, fi_av_bind and the size_left calls are deprecated in 2.x, and are wrapped on purpose. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 

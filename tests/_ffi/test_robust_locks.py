@@ -1,0 +1,172 @@
+"""A lock whose owner was killed is taken over; one whose owner lives, or is not known, is waited for."""
+
+import ctypes
+import mmap
+import os
+import platform
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aiofabric._ffi import address_of, ffi, lib
+from tests.fixtures.children import Child, Parent
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc",
+        reason="glibc's spin lock on x86-64 is the one that is known",
+    ),
+]
+
+FREE = 1
+PATIENCE = 10.0  # seconds: some thousand times what a dead owner takes to be found
+NUMBER = 1 << 5  # where the owner's number begins; what is below is for others to subtract from
+
+
+class Memory:
+    """A lock, and a word beside it, in a file that processes share."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 8)
+        self._view = ffi.from_buffer(self._map)
+        self.words = ffi.cast("int32_t *", self._view)
+
+    def close(self) -> None:
+        ffi.release(self._view)
+        self._map.close()
+
+    @property
+    def lock(self) -> int:
+        return int(self.words[0])
+
+    @lock.setter
+    def lock(self, value: int) -> None:
+        self.words[0] = value
+
+    @property
+    def said(self) -> bool:
+        return bool(self.words[1])
+
+    def say(self) -> None:
+        self.words[1] = 1
+
+    def take(self) -> None:
+        lib.aiofabric_make_locks_robust()
+        lib.aiofabric_spin_lock(self.words)
+
+
+class Taking(threading.Thread):
+    """Takes the lock, and notes whether the word was said by then. Waits in C, without the interpreter's lock."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(daemon=True)  # who never gets it does not keep the process
+        self.memory = memory
+        self.said = False
+        self.start()
+
+    def run(self) -> None:
+        self.memory.take()
+        self.said = self.memory.said
+
+    def got_it(self) -> bool:
+        self.join(PATIENCE)
+        in_time = not self.is_alive()
+        self.memory.lock = FREE  # who waits after a failure does not for ever
+        self.join()
+        return in_time
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "memory"
+    file.write_bytes(FREE.to_bytes(8, "little"))
+    return file
+
+
+@pytest.fixture
+def memory(path: Path) -> Iterator[Memory]:
+    memory = Memory(path)
+    yield memory
+    memory.close()
+
+
+def owner(parent: Parent, path: Path) -> None:
+    memory = Memory(path)
+    memory.take()
+    parent.tell("taken")
+    parent.hear()
+    memory.say()
+    memory.lock = FREE
+    parent.hear()
+
+
+def forked_owner(parent: Parent, path: Path) -> None:
+    memory = Memory(path)
+    lib.aiofabric_make_locks_robust()
+    child = os.fork()
+    if not child:
+        memory.take()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    parent.tell("taken")
+    parent.hear()
+
+
+def test_a_free_lock_is_taken(memory: Memory) -> None:
+    memory.take()
+    assert memory.lock != FREE
+
+
+@pytest.mark.parametrize("waited_for", [True, False], ids=["waited for", "a zombie"])
+def test_a_killed_owner_s_lock_is_taken_over(
+    child: Callable[..., Child], memory: Memory, path: Path, waited_for: bool
+) -> None:
+    process = child(owner, path)
+    assert process.hear() == "taken"
+    if waited_for:
+        process.kill()
+    else:
+        os.kill(process.pid, signal.SIGKILL)
+    assert Taking(memory).got_it()
+
+
+def test_it_is_after_others_have_tried_to_take_it(child: Callable[..., Child], memory: Memory, path: Path) -> None:
+    """Each process without aiofabric that finds it taken subtracts 1."""
+    process = child(owner, path)
+    assert process.hear() == "taken"
+    process.kill()
+    memory.lock -= NUMBER - 1
+    assert Taking(memory).got_it()
+
+
+def test_a_forked_owner_has_its_own_number(child: Callable[..., Child], memory: Memory, path: Path) -> None:
+    process = child(forked_owner, path)
+    assert process.hear() == "taken"
+    assert Taking(memory).got_it()
+
+
+def test_a_living_owner_is_waited_for(child: Callable[..., Child], memory: Memory, path: Path) -> None:
+    process = child(owner, path)
+    assert process.hear() == "taken"
+    taking = Taking(memory)
+    taking.join(0.1)  # a hundred times what a dead owner has
+    process.tell("let go")
+    assert taking.got_it()
+    assert taking.said
+
+
+def test_who_is_not_known_is_waited_for(memory: Memory) -> None:
+    """A process without aiofabric writes no number."""
+    lock = ctypes.c_void_p(address_of(memory.words))
+    ctypes.CDLL(None).pthread_spin_lock(lock)
+    taking = Taking(memory)
+    taking.join(0.1)
+    memory.say()
+    ctypes.CDLL(None).pthread_spin_unlock(lock)
+    assert taking.got_it()
+    assert taking.said
