@@ -13,7 +13,7 @@
  * What a dead process leaves half done under the lock is at worst a buffer that nobody gets any more: what it wrote is
  * published by the last of its steps (ofi_cirque_commit).
  */
-#define _GNU_SOURCE /* dladdr1 */
+#define _GNU_SOURCE /* dlinfo */
 #include "robust_locks.h"
 
 #include <errno.h>
@@ -33,8 +33,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <rdma/fabric.h>
 
 #ifndef SYS_pidfd_open /* headers from before Linux 5.3 */
 #define SYS_pidfd_open 434
@@ -127,11 +125,10 @@ static void **find_slot(void)
 {
 	const void *table[DT_NUM] = { NULL };
 	size_t size[DT_NUM] = { 0 };
+	void *handle = dlopen("libfabric.so.1", RTLD_LAZY | RTLD_NOLOAD), **slot = NULL;
 	struct link_map *library;
-	void **slot = NULL;
-	Dl_info info;
 
-	if (!dladdr1((void *) fi_version, &info, (void **) &library, RTLD_DL_LINKMAP))
+	if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &library))
 		return NULL;
 	for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)
 		if (entry->d_tag > 0 && entry->d_tag < DT_NUM) {
@@ -142,6 +139,7 @@ static void **find_slot(void)
 		slot = find(table[DT_JMPREL], size[DT_PLTRELSZ], library, table[DT_SYMTAB], table[DT_STRTAB]);
 	if (!slot && table[DT_RELA])
 		slot = find(table[DT_RELA], size[DT_RELASZ], library, table[DT_SYMTAB], table[DT_STRTAB]);
+	dlclose(handle);
 	return slot;
 }
 
@@ -169,7 +167,7 @@ static int write_slot(void **slot, void *function)
 
 int aiofabric_make_locks_robust(void)
 {
-	static int made; /* under the interpreter's lock */
+	static int made; /* two threads at once do the same thing twice */
 	struct stat status;
 	void **slot;
 	int rc;
