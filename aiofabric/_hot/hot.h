@@ -56,6 +56,8 @@ void looking_ask(Looking *self, long long now);
 void looking_over(Looking *self);
 /* The wait ended after sleep. */
 void looking_woken(Looking *self, long long now);
+/* Whether answers have come so late that not even a glance is due now; arming tells of what came all the same. */
+int looking_is_vain(const Looking *self);
 /* Pieces of a large message are coming: another look is due, whatever the window has learned. */
 void looking_more(Looking *self, long long now);
 /* Whether the next iteration should look again. */

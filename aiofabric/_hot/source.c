@@ -87,7 +87,7 @@ int source_look(SourceCore *self)
 	if (self->crowd || self->closed)
 		return 0;
 	offers = self->native && queue_offers(self->native);
-	if (!offers && !self->looks)
+	if (!offers && (!self->looks || looking_is_vain(self->looking)))
 		return 0;
 	now = now_ns();
 	if (now - self->breath > (self->shared ? SHARED_BREATH_NS : BREATH_NS)) {

@@ -14,7 +14,8 @@
 #define NOISE 2			/* misses in a row that a busy machine makes of a quick pattern */
 #define SOON_SKIP 16		/* the same after waits that ended soon */
 #define LATE 4			/* times the limit: who answers later than that is not looked for */
-#define LATE_SKIP 64		/* waits left out after two such answers in a row */
+#define LATE_TWICE 2		/* such answers in a row are the peer's way */
+#define LATE_SKIP 64		/* waits left out after these */
 #define LONGEST_SKIP 256	/* a look in vain costs one window in 256 waits: 0.4 us each */
 #define POLL_WINDOW_NS 1000000	/* how long to look, in turns, at a queue that has no descriptor: on average */
 
@@ -98,7 +99,7 @@ static void window_soon(Window *self)
  */
 static void window_late(Window *self)
 {
-	if (++self->late > 1 && self->skip < LATE_SKIP)
+	if (++self->late >= LATE_TWICE && self->skip < LATE_SKIP)
 		self->skip = LATE_SKIP;
 }
 
@@ -206,6 +207,11 @@ void looking_ask(Looking *self, long long now)
 	 */
 	length = self->polls ? POLL_WINDOW_NS / 2 + now % POLL_WINDOW_NS : window_open(self->window);
 	self->deadline = length ? now + length : 0;
+}
+
+int looking_is_vain(const Looking *self)
+{
+	return !self->polls && !self->deadline && self->window->late >= LATE_TWICE && self->window->skip;
 }
 
 long long looking_share(Looking *self, long long now)

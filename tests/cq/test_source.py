@@ -296,10 +296,18 @@ def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: fl
 
 
 def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
-    """A window of 1 us: whatever comes after sleep is late."""
+    """A window of 1 us: whatever comes after sleep is late. Nor is there a glance: arming tells of what came."""
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=1))
     window = endpoint.source.looking.window
+    glances = []
+
+    def looks() -> bool:
+        endpoint.source.breathed()
+        reads = endpoint.queue.reads
+        endpoint.source.look()
+        return endpoint.queue.reads > reads
+
     for tried in (1, 2, 2, 2):
         transfer = endpoint.submit()
         caller = endpoint.await_(transfer)
@@ -308,7 +316,9 @@ def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
         endpoint.queue.complete(transfer.slot.address)
         driver.settle_down(10_000)
         assert caller.done
+        glances.append(looks())
     assert window.skip > 32
+    assert glances == [True, False, False, False]
     endpoint.close()
 
 
