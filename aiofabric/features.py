@@ -91,6 +91,8 @@ class Quirk(Flag):
     """A tagged message that came before its receive is matched by another receive's mask: it is lost, or strays."""
     LOCKS_OUTLIVE_PROCESSES = auto()
     """Who is killed with a lock in shared memory hangs whoever takes it next."""
+    CLAIMS_OUTLIVE_PROCESSES = auto()
+    """Who is killed while it sends stops everybody who sends to the same endpoint."""
 
 
 def describe() -> str:
@@ -189,6 +191,8 @@ _RULES = (
     _Rule(Quirk.LONG_MESSAGE_HANGS, "sm2"),
     # smr_msg.c, smr_progress.c: pthread_spin_lock in the region; 2.5 has none.
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", before=Version(2, 5)),
+    # ofi_atomic_queue.h: the reader waits for the next place, and whoever has claimed it is not there any more.
+    _Rule(Quirk.CLAIMS_OUTLIVE_PROCESSES, "shm", since=Version(1, 18)),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),

@@ -348,6 +348,7 @@ class LinkHandle(EndpointHandle):
 
     def _line_ended(self) -> None:
         if self.last is None:
+            self.trunk.bereave()
             self._expect_stragglers(_STRAGGLERS)
 
     def _expect_stragglers(self, seconds: float) -> None:

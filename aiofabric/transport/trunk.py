@@ -16,7 +16,9 @@ from ..errors import NotSupportedError, check
 from ..features import Quirk, quirks
 from ..flags import AddressFormat, AvType, Caps
 from .bell import fall_asleep
+from .claims import Claims
 from .hail import AT_ONCE, HAIL_SIZE, Hails
+from .names import path_of
 from .options import EndpointOptions
 from .rdm import RdmEndpoint
 from .wire import DIRECT, EVERY_BIT, HAIL_POOL, ID, POOL, TAG_BITS, host_mark
@@ -197,6 +199,9 @@ class Trunk:
         self.host = host_mark() if one_host(info) else 0
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
+        self._claims: Claims | None = None
+        if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info):
+            self._claims = Claims(path_of(self.endpoint.local_address))
         self._pools: dict[int, TrunkPool] = {}
         self._hails: tuple[Hails, TrunkPool] | None = None
         if self.host:
@@ -272,6 +277,11 @@ class Trunk:
         """The connection has ended: messages for it are dropped."""
         del self.links[link.id]
         link.pooled.promised -= link.window
+
+    def bereave(self) -> None:
+        """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
+        if self._claims is not None:
+            self._claims.watch(self.source.driver, self.source.wake)
 
     def meet(self, raw: bytes) -> Peer:
         """The peer at a raw address; each meeting ends with `part`."""

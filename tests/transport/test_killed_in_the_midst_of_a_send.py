@@ -1,4 +1,4 @@
-"""A peer that is killed while it holds a lock of shm's shared memory ends its connections, and hangs nobody."""
+"""A peer that is killed in the midst of a send over shared memory ends its connections, and hangs nobody."""
 
 import mmap
 import os
@@ -12,6 +12,7 @@ import aiofabric
 from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi, lib
 from aiofabric.features import quirks
+from aiofabric.transport.claims import _queues
 from tests.fixtures.children import Child, ChildFailed, Parent
 
 LOCK = 24  # where libfabric 1.17 has it in the memory of an endpoint (struct smr_region, ofi_shm.h)
@@ -34,20 +35,33 @@ async def server(parent: Parent) -> None:
                 await other.send(b"all is well")
 
 
-async def dies_with_the_lock(parent: Parent, port: int, owner: int) -> None:
+async def is_killed(parent: Parent, port: int, in_the_midst: Callable[[Path], None], owner: int) -> None:
     async with await aiofabric.connect("127.0.0.1", port, provider="shm") as endpoint:
         await endpoint.send(b"hello")
         parent.hear()
-        take_locks_of(owner)
+        for path in memory_of(owner):
+            in_the_midst(path)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def take_locks_of(owner: int) -> None:
-    for path in Path("/dev/shm").glob(f"aiofabric-*-{owner}-*"):
-        with path.open("r+b") as file:
-            region = ffi.from_buffer(mmap.mmap(file.fileno(), mmap.PAGESIZE))
-        assert ffi.cast("int *", region + OWNER)[0] == owner
-        lib.aiofabric_spin_lock(region + LOCK)
+def memory_of(process: int) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"aiofabric-*-{process}-*"))
+
+
+def with_a_lock(path: Path) -> None:
+    with path.open("r+b") as file:
+        region = ffi.from_buffer(mmap.mmap(file.fileno(), mmap.PAGESIZE))
+    assert ffi.cast("int *", region + OWNER)[0] == int(path.name.split("-")[2])
+    lib.aiofabric_spin_lock(region + LOCK)
+
+
+def with_a_claim(path: Path) -> None:
+    with path.open("r+b") as file:
+        region = ffi.from_buffer(mmap.mmap(file.fileno(), 0))
+    queues = [queue for _, queue in _queues(region)]
+    assert len(queues) == 2
+    for queue in queues:
+        ffi.cast("int64_t *", queue.start)[0] += 1  # the place that is written next (ofi_atomic_queue.h, _next)
 
 
 async def asks_afterwards(parent: Parent, port: int) -> None:
@@ -58,19 +72,25 @@ async def asks_afterwards(parent: Parent, port: int) -> None:
         parent.tell(bytes(await endpoint.recv()))
 
 
-def test_a_killed_peer_s_lock_hangs_nobody(child: Callable[..., Child]) -> None:
+@pytest.mark.parametrize(
+    ("in_the_midst", "quirk"),
+    [(with_a_lock, Quirk.LOCKS_OUTLIVE_PROCESSES), (with_a_claim, Quirk.CLAIMS_OUTLIVE_PROCESSES)],
+)
+def test_a_peer_killed_in_the_midst_of_a_send_hangs_nobody(
+    child: Callable[..., Child], in_the_midst: Callable[[Path], None], quirk: Quirk
+) -> None:
     hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
-    if Quirk.LOCKS_OUTLIVE_PROCESSES not in quirks(aiofabric.getinfo(hints=hints)[0]):
-        pytest.skip("this libfabric's shm has no lock in shared memory")
+    if quirk not in quirks(aiofabric.getinfo(hints=hints)[0]):
+        pytest.skip(f"this libfabric's shm has no {quirk.name}")
     serving = child(server)
     port = serving.hear()
-    dying = child(dies_with_the_lock, port, serving.pid)
+    doomed = child(is_killed, port, in_the_midst, serving.pid)
     assert serving.hear() == "one is there"
     asking = child(asks_afterwards, port)
     assert serving.hear() == "both are there"
-    dying.tell("now")
+    doomed.tell("now")
     with pytest.raises(ChildFailed, match="SIGKILL"):
-        dying.result()
+        doomed.result()
     asking.tell("now")
     assert asking.hear() == b"all is well"
     serving.result()
