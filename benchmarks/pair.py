@@ -6,6 +6,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
 
@@ -81,7 +82,7 @@ class Pair:
             return line.strip()
         self.complaints.seek(0)
         said = [line for line in self.complaints.read().splitlines() if line.strip(" ^~|+-")]
-        raise ContenderFailed(said[-1].strip() if said else f"no answer in {PATIENCE:.0f} s")
+        raise ContenderFailed(said[-1].strip() if said else _how_it_fell_silent(process))
 
     def ask(self, measure: Measure, seconds: float) -> Sample:
         """Have one measure made; ``seconds`` is the length of an ordinary one."""
@@ -95,3 +96,11 @@ class Pair:
             pass  # read() says why
         sample: Sample = json.loads(self.read(self.client))
         return sample
+
+
+def _how_it_fell_silent(process: subprocess.Popen[str]) -> str:
+    """Of a process that has neither answered nor complained."""
+    with suppress(subprocess.TimeoutExpired):
+        code = process.wait(0.1)  # whose end its closed output may be
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    return f"no answer in {PATIENCE:.0f} s"

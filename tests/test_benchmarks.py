@@ -43,6 +43,13 @@ def test_benchmark_says_why_a_contender_failed() -> None:
     assert "no_such_contender" in results.failed["a peer"]
 
 
+def test_benchmark_says_which_signal_ended_a_contender() -> None:
+    row = roster.Row("a peer", ("sh", "-c", "kill -SEGV $$"), ("ping",), absent=lambda: None)
+    results = Results(rounds=1)
+    run(row, ["ping"], 0.01, results, Cores())
+    assert results.failed["a peer"] == "ended by SIGSEGV"
+
+
 def test_benchmark_targets_name_columns_that_exist() -> None:
     for target in TARGETS:
         assert {column for _, column in filter(None, (target.cell, target.to))} <= COLUMNS.keys()

@@ -120,6 +120,8 @@ int source_quiet(SourceCore *self)
 	Py_ssize_t i;
 	int calm;
 
+	if (self->closed) /* by a task that has gone on since: the queue may be gone, too */
+		return 0;
 	if (self->queue != Py_None) {
 		calm = self->native ? queue_quiet(self->native)
 				    : truth_of(PyObject_CallMethodObjArgs(self->queue, name_quiet, NULL));

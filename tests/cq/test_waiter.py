@@ -385,6 +385,30 @@ def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
     assert order == ["woken", "task", "behind the turn"]
 
 
+def test_a_task_that_goes_on_in_a_wake_up_in_vain_may_close_the_queue(
+    loop: Loop, source: Source, queue: ScriptedQueue
+) -> None:
+    """Hazard: it was answered before, and the wake-up finds nothing. Asked whether it is quiet, a closed queue crashes."""
+    waiter = source.driver.create_waiter()
+    over: list[bool] = []
+
+    def wake_up_in_vain() -> None:
+        source.armed = True
+        waiter.set_result(None)
+        source._readable()
+        over.append(source.closed)
+
+    async def main() -> None:
+        loop.call_soon(wake_up_in_vain)
+        await waiter
+        source.close()
+        queue.close()
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+    assert over == [True]
+
+
 @pytest.mark.parametrize("where", ["the task", "a callback of the turn"])
 def test_interrupt_in_a_turn_leaves_the_queue_watched(
     where: str, loop: Loop, source: Source, queue: ScriptedQueue
