@@ -6,7 +6,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
-from contextlib import suppress
+import time
 from types import TracebackType
 from typing import IO, Self
 
@@ -16,6 +16,7 @@ from .roster import Row
 from .workloads import Sample
 
 PATIENCE = 10.0  # seconds for one answer
+SOON = 0.1  # and from the end of what a process says to its own
 
 # Loading Debian's libfabric would otherwise replace Python's signal handlers (its psm library);
 # UCX would otherwise write its log to the standard output, which is where answers are.
@@ -99,8 +100,16 @@ class Pair:
 
 
 def _how_it_fell_silent(process: subprocess.Popen[str]) -> str:
-    """Of a process that has neither answered nor complained."""
-    with suppress(subprocess.TimeoutExpired):
-        code = process.wait(0.1)  # whose end its closed output may be
-        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    """Of a process that has neither answered nor complained. It stays to be waited for: its group has its number."""
+    until = time.monotonic() + SOON
+    while time.monotonic() < until:
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is not None:
+            by_signal = ended.si_code != os.CLD_EXITED
+            return (
+                f"ended by {signal.Signals(ended.si_status).name}"
+                if by_signal
+                else f"ended with status {ended.si_status}"
+            )
+        time.sleep(SOON / 10)
     return f"no answer in {PATIENCE:.0f} s"

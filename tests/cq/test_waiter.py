@@ -388,7 +388,7 @@ def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
 def test_a_task_that_goes_on_in_a_wake_up_in_vain_may_close_the_queue(
     loop: Loop, source: Source, queue: ScriptedQueue
 ) -> None:
-    """Hazard: it was answered before, and the wake-up finds nothing. Asked whether it is quiet, a closed queue crashes."""
+    """Hazard: it was answered before, and the wake-up finds nothing. A closed queue crashes who asks if it is quiet."""
     waiter = source.driver.create_waiter()
     over: list[bool] = []
 
