@@ -44,10 +44,10 @@ def test_benchmark_says_why_a_contender_failed() -> None:
 
 
 def test_benchmark_says_which_signal_ended_a_contender() -> None:
-    row = roster.Row("a peer", ("sh", "-c", "kill -SEGV $$"), ("ping",), absent=lambda: None)
+    row = roster.Row("a peer", ("sh", "-c", "kill -KILL $$"), ("ping",), absent=lambda: None)
     results = Results(rounds=1)
     run(row, ["ping"], 0.01, results, Cores())
-    assert results.failed["a peer"] == "ended by SIGSEGV"
+    assert results.failed["a peer"] == "ended by SIGKILL"
 
 
 def test_benchmark_targets_name_columns_that_exist() -> None:

@@ -32,9 +32,17 @@ PATIENCE = 0.5  # seconds; less than who closes in order has for messages that a
 
 _log = logging.getLogger(__name__)
 
-# Where an endpoint's memory says at which offsets its queues begin, and what follows each, by SMR_VERSION (smr_util.h).
-# 10 is 2.5.1's and 2.6's. With others nothing is done.
-_QUEUES = {10: ((128, 136), (152, 160))}
+
+class _Layout(NamedTuple):
+    """Where an endpoint's memory says at which offsets its seven parts begin, and which of them are queues."""
+
+    parts: int
+    queues: tuple[int, ...]
+
+
+# By SMR_VERSION (smr_util.h), of 2.0 to 2.4, and of 2.5.1 and later. With others nothing is done.
+_LAYOUTS = {8: _Layout(80, (0,)), 10: _Layout(128, (0, 3))}
+_PARTS = 7
 
 # struct ofi_atomic_queue: three lines of 64 bytes, then the places, each a sequence number, whether it is empty, and
 # what is in it.
@@ -67,7 +75,8 @@ class _Queue:
 
     def unpublished(self) -> Iterator[int]:
         read, written = self._position(_LINE), self._position(0)
-        return (position for position in range(read, written) if self._word(position) == position)
+        places = range(read, min(written, read + self.size))
+        return (position for position in places if self._word(position) == position)
 
     def publish_empty(self, position: int) -> None:
         place = self._place(position)
@@ -127,9 +136,11 @@ class Claims:
 
 
 def _queues(start: CData) -> Iterator[tuple[int, _Queue]]:
-    version = ffi.cast("uint8_t *", start)[0]
-    for begins, ends in _QUEUES.get(version, ()):
-        offset, end = (ffi.cast("int64_t *", start + where)[0] for where in (begins, ends))
-        queue = _Queue(start, offset, end)
-        if queue.plausible:
+    layout = _LAYOUTS.get(ffi.cast("uint8_t *", start)[0])
+    if layout is None:
+        return
+    parts = ffi.unpack(ffi.cast("int64_t *", start + layout.parts), _PARTS)
+    for offset in (parts[number] for number in layout.queues):
+        end = min((each for each in parts if offset + _HEAD < each <= len(start)), default=0)
+        if 0 < offset < end and (queue := _Queue(start, offset, end)).plausible:
             yield offset, queue

@@ -75,8 +75,8 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
     watch.close()
 
 
-def test_both_queues_are_known(watch: Watch) -> None:
-    assert len(watch.queues) == 2
+def test_the_queues_are_known(watch: Watch) -> None:
+    assert len(watch.queues) == (1 if aiofabric.library_version() < (2, 5) else 2)
     assert all(queue.size > 1 for queue in watch.queues)
 
 
@@ -92,8 +92,8 @@ def test_what_stays_claimed_is_published_as_empty(watch: Watch) -> None:
     assert [delay for delay, _ in watch.driver.delays] == [PATIENCE]
     assert watch.unpublished == [[position] for position in positions]
     watch.driver.pass_time()
-    assert watch.unpublished == [[], []]
-    assert watch.empty(positions) == [True, True]
+    assert watch.unpublished == [[] for _ in positions]
+    assert all(watch.empty(positions))
     assert watch.published == 1
     assert not watch.driver.delays
 
@@ -105,10 +105,10 @@ def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
         ffi.cast("int64_t *", queue._place(position))[0] = position + 1
     later = watch.claim()
     watch.driver.pass_time()
-    assert watch.empty(positions) == [False, False]
+    assert not any(watch.empty(positions))
     assert watch.unpublished == [[position] for position in later]  # these have a time of their own
     watch.driver.pass_time()
-    assert watch.empty(later) == [True, True]
+    assert all(watch.empty(later))
 
 
 def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
