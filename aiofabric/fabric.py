@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ._ffi import ffi, lib
 from .errors import check
 from .features import Quirk, quirks
+from .info import library_version
 from .resource import Handle, Resource
 
 if TYPE_CHECKING:
@@ -34,8 +35,12 @@ class Fabric(Resource):
     def __init__(self, info: Info) -> None:
         out = ffi.new("struct fid_fabric **")
         check(lib.fi_fabric(info.native.fabric_attr, out, ffi.NULL), "fi_fabric")
-        if Quirk.LOCKS_OUTLIVE_PROCESSES in quirks(info) and (code := lib.aiofabric_make_locks_robust()):
-            _log.info("a peer that is killed may hang this process: libfabric's locks stay (%s)", os.strerror(-code))
+        if Quirk.LOCKS_OUTLIVE_PROCESSES in quirks(info):
+            code = lib.aiofabric_make_locks_robust(library_version() < (1, 18))
+            if code:
+                _log.info(
+                    "a peer that is killed may hang this process: libfabric's locks stay (%s)", os.strerror(-code)
+                )
         self.info = info
         self._handle = Handle("Fabric", out[0], None)
 

@@ -189,8 +189,9 @@ _RULES = (
     # 1.17 smr_cma_loop, 2.x cma_copy: copying into no room is repeated until all is there.
     _Rule(Quirk.LONG_MESSAGE_HANGS, "shm"),
     _Rule(Quirk.LONG_MESSAGE_HANGS, "sm2"),
-    # smr_msg.c, smr_progress.c: pthread_spin_lock in the region; 2.5 has none.
+    # smr_msg.c, smr_progress.c: pthread_spin_lock in the region; 2.6 has one again (smr_util.h, fs_lock).
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", before=Version(2, 5)),
+    _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", since=Version(2, 6)),
     # ofi_atomic_queue.h: the reader waits for the next place, and whoever has claimed it is not there any more.
     _Rule(Quirk.CLAIMS_OUTLIVE_PROCESSES, "shm", since=Version(1, 18)),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.

@@ -32,5 +32,6 @@ constants.set_source(
 libfabric = FFI()
 libfabric.cdef(text("libfabric.cdef.h"))
 flags["include_dirs"].append(str(here))
+flags["libraries"].append("dl")  # apart from the C library before glibc 2.34
 flags["sources"] = ["aiofabric/_ffi/robust_locks.c"]
 libfabric.set_source("aiofabric._ffi._libfabric", text("libfabric.src.c"), **flags)  # type: ignore[arg-type]  # the stub types extension keywords as str

@@ -820,5 +820,5 @@ struct fi_deferred_work {
 };
 
 /* Ours: see robust_locks.c. */
-int aiofabric_make_locks_robust(void);
+int aiofabric_make_locks_robust(int is_1_17);
 int aiofabric_spin_lock(void *lock);

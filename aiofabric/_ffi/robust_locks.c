@@ -1,8 +1,8 @@
 /*
  * Robust locks: a process that is killed while it holds libfabric's lock in shared memory does not hang its peers.
  *
- * Until 2.5 the shm provider guards an endpoint's memory with a pthread_spin_lock that its peers take as well, 1.17
- * while they copy a whole message (smr_msg.c, smr_progress.c). A spin lock knows no owner: of 450 senders that were
+ * The shm provider, but that of 2.5, guards an endpoint's memory with a pthread_spin_lock that its peers take as well,
+ * 1.17 while they copy a whole message (smr_msg.c, smr_progress.c). A spin lock knows no owner: of 450 senders that were
  * killed, three took the lock with them, and whoever received from them turned in pthread_spin_lock for ever.
  *
  * Here libfabric is made to call another function in its place, which writes its process into the lock; who has waited
@@ -10,8 +10,8 @@
  * without aiofabric, which share the lock: 1 is a free lock, anything less a taken one, and who finds it taken has
  * subtracted 1 and waits. The lock of such a process, killed, is waited for as ever: its owner is not known.
  *
- * What a dead process leaves half done under the lock is at worst a buffer that nobody gets any more: what it wrote is
- * published by the last of its steps (ofi_cirque_commit).
+ * What a dead process leaves half done under the lock is published by the last of its steps (ofi_cirque_commit); what it
+ * had taken out of a pool by then is lost, and has to be counted as taken.
  */
 #define _GNU_SOURCE /* dlinfo */
 #include "robust_locks.h"
@@ -21,11 +21,13 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__)
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,37 +45,87 @@
 #define TURN 1000 /* of these until another process may have this core: the owner may have to run on it */
 
 /*
- * A lock that is taken, from the highest bit: 1; where the process has its number (4 bits, never all of them set, as
- * they are in glibc's own 0, -1, -2 ...); its number (Linux has 22 bits); and room for 31 others to subtract 1 each.
+ * A lock that is taken, from the highest bit: 1; four bits that follow from the number of its process, never all of them
+ * set, as they are in glibc's own 0, -1, -2 ...; the number (Linux has 22 bits); and room for 31 others to subtract 1
+ * each. Where more do, the four bits are wrong, and the owner is not known.
  */
 #define TAKEN 0x80000000u
-#define SPACE_SHIFT 27
-#define SPACES 15
+#define CHECK_SHIFT 27
+#define CHECKS 15
 #define NUMBER_SHIFT 5
 #define NUMBER_MASK 0x3fffffu
 #define ROOM 31
 
-static uint32_t space, own_mark;
+static uint32_t own_mark;
+static unsigned long own_space;
+
+static uint32_t mark_of(uint32_t number)
+{
+	return TAKEN | number % CHECKS << CHECK_SHIFT | number << NUMBER_SHIFT | ROOM;
+}
 
 static void know_own_mark(void)
 {
-	own_mark = TAKEN | space << SPACE_SHIFT | ((uint32_t) getpid() & NUMBER_MASK) << NUMBER_SHIFT | ROOM;
+	own_mark = mark_of((uint32_t) getpid() & NUMBER_MASK);
+}
+
+/*
+ * Containers may share /dev/shm and count their processes each for itself: then a number says nothing. Every endpoint
+ * that aiofabric opens is named after where its process is counted (transport/names.py).
+ */
+static int counts_alone(void)
+{
+	DIR *directory = opendir("/dev/shm");
+	struct dirent *entry;
+	unsigned long space;
+	int alone = directory != NULL;
+
+	while (alone && (entry = readdir(directory)))
+		alone = sscanf(entry->d_name, "aiofabric-%lx-", &space) != 1 || space == own_space;
+	if (directory)
+		closedir(directory);
+	return alone;
 }
 
 /* Ended, with all its threads, whether its parent has looked or not. In doubt it has not. */
-static int has_ended(uint32_t mark)
+static int has_ended(uint32_t found)
 {
+	uint32_t number = found >> NUMBER_SHIFT & NUMBER_MASK;
 	struct pollfd process = { .events = POLLIN };
 	int ended;
 
-	if (!(mark & TAKEN) || (mark >> SPACE_SHIFT & 15) != space)
+	if ((found | ROOM) != mark_of(number))
 		return 0;
-	process.fd = (int) syscall(SYS_pidfd_open, (pid_t) (mark >> NUMBER_SHIFT & NUMBER_MASK), 0);
-	if (process.fd < 0)
-		return errno == ESRCH;
-	ended = poll(&process, 1, 0) == 1;
-	close(process.fd);
-	return ended;
+	process.fd = (int) syscall(SYS_pidfd_open, (pid_t) number, 0);
+	if (process.fd < 0) { /* it is not there; or the kernel is old, or there is no descriptor */
+		ended = kill((pid_t) number, 0) && errno == ESRCH;
+	} else {
+		ended = poll(&process, 1, 0) == 1;
+		close(process.fd);
+	}
+	return ended && counts_alone();
+}
+
+/*
+ * 1.17 counts what senders may take out of an endpoint's pools, and does not look whether anything is in them: they
+ * have taken it before they count it (smr_ep.c). One of each is believed to be gone with the dead.
+ */
+#define VERSION_1_17 4 /* SMR_VERSION, ofi_shm.h */
+#define LOCK_AT 24
+#define COUNTS_AT 48
+#define COUNTS 2 /* cmd_cnt, sar_cnt */
+
+static int counted;
+
+static void count_lost(uint32_t *lock)
+{
+	unsigned char *region = (unsigned char *) lock - LOCK_AT;
+	size_t *counts = (size_t *) (region + COUNTS_AT);
+
+	if (!counted || (uintptr_t) region % (uintptr_t) sysconf(_SC_PAGESIZE) || *region != VERSION_1_17)
+		return;
+	for (int i = 0; i < COUNTS; i++)
+		counts[i] -= counts[i] > 0;
 }
 
 static int take(uint32_t *lock, uint32_t found)
@@ -104,6 +156,8 @@ int aiofabric_spin_lock(void *lock)
 
 	while (!take(lock, found))
 		found = wait_for(lock);
+	if (found != FREE)
+		count_lost(lock);
 	return 0;
 }
 
@@ -165,7 +219,7 @@ static int write_slot(void **slot, void *function)
 	return 0;
 }
 
-int aiofabric_make_locks_robust(void)
+int aiofabric_make_locks_robust(int is_1_17)
 {
 	static int made; /* two threads at once do the same thing twice */
 	struct stat status;
@@ -178,7 +232,8 @@ int aiofabric_make_locks_robust(void)
 		return -ENOENT;
 	if (stat("/proc/self/ns/pid", &status))
 		return -errno;
-	space = (uint32_t) (status.st_ino % SPACES);
+	own_space = status.st_ino;
+	counted = is_1_17;
 	know_own_mark();
 	if ((rc = -pthread_atfork(NULL, NULL, know_own_mark)) || (rc = write_slot(slot, (void *) aiofabric_spin_lock)))
 		return rc;
@@ -193,7 +248,7 @@ int aiofabric_spin_lock(void *lock)
 	return pthread_spin_lock(lock);
 }
 
-int aiofabric_make_locks_robust(void)
+int aiofabric_make_locks_robust(int is_1_17)
 {
 	return -ENOSYS;
 }

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import mmap
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._ffi import CData, ffi
@@ -34,14 +33,15 @@ _log = logging.getLogger(__name__)
 
 
 class _Layout(NamedTuple):
-    """Where an endpoint's memory says at which offsets its seven parts begin, and which of them are queues."""
+    """Where an endpoint's memory says at which offsets its parts begin, and which are queues, with places how long."""
 
     parts: int
-    queues: tuple[int, ...]
+    queues: dict[int, int]
 
 
-# By SMR_VERSION (smr_util.h), of 2.0 to 2.4, and of 2.5.1 and later. With others nothing is done.
-_LAYOUTS = {8: _Layout(80, (0,)), 10: _Layout(128, (0, 3))}
+# By SMR_VERSION (smr_util.h), of 2.0 to 2.4, and of 2.5.1 and later. With others nothing is done, nor with a libfabric
+# that was built for debugging, whose places are longer.
+_LAYOUTS = {8: _Layout(80, {0: 576}), 10: _Layout(128, {0: 384, 3: 64})}
 _PARTS = 7
 
 # struct ofi_atomic_queue: three lines of 64 bytes, then the places, each a sequence number, whether it is empty, and
@@ -61,16 +61,15 @@ class Place(NamedTuple):
 class _Queue:
     """A queue as it lies in memory."""
 
-    def __init__(self, start: CData, offset: int, end: int) -> None:
+    def __init__(self, start: CData, offset: int, end: int, stride: int) -> None:
         self.start = start + offset
-        self.size = ffi.cast("int32_t *", self.start + 2 * _LINE)[0]
-        self._stride = (end - offset - _HEAD) // self.size // _LINE * _LINE if self.size > 0 else 0
+        self.size = int(ffi.cast("int32_t *", self.start + 2 * _LINE)[0])
+        self.fits = self.size > 0 and not self.size & (self.size - 1) and _HEAD + self.size * stride == end - offset
+        self._stride = stride
 
     @property
     def plausible(self) -> bool:
-        """Whether the memory looks as it should: each place is free, claimed or published in some round."""
-        if self.size < 1 or self.size & (self.size - 1) or self._stride < _LINE:
-            return False
+        """Whether each place is free, claimed or published, in some round."""
         return all((self._word(index) - index) & (self.size - 1) <= 1 for index in range(self.size))
 
     def unpublished(self) -> Iterator[int]:
@@ -96,43 +95,49 @@ class _Queue:
 class Claims:
     """The queues of an endpoint of ours, by the file that its memory is."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, driver: Driver, published: Callable[[], object]) -> None:
+        """``published`` is called when places may have been: the reader may go on."""
         self.path = path
+        self._driver = driver
+        self._published = published
         self._watching = False
 
-    def watch(self, driver: Driver, published: Callable[[], object]) -> None:
-        """A process is gone that may have left claims: free what is not published in time.
-
-        ``published`` is called when something was: the reader may go on. Takes no time and no timer where nothing is
-        claimed.
-        """
+    def watch(self) -> None:
+        """A process is gone that may have left claims: free what is not published in time."""
         if not self._watching:
-            self._watch(driver, published, set())
+            self._watching = True
+            self._driver.call_soon(lambda: self._look(set()))  # once for all whose lines end now
 
-    def _watch(self, driver: Driver, published: Callable[[], object], before: set[Place]) -> None:
-        self._watching = False
-        with suppress(FileNotFoundError), self.path.open("r+b") as file:  # the endpoint was closed meanwhile
-            with mmap.mmap(file.fileno(), 0) as memory:
-                now = self._free(memory, before)
-            if before - now:
-                published()
-            if now:
-                self._watching = True
-                driver.call_later(PATIENCE, lambda: self._watch(driver, published, now))
+    def _look(self, before: set[Place]) -> None:
+        try:
+            with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory, ffi.from_buffer(memory) as start:
+                now = _free(start, before)
+        except FileNotFoundError:  # the endpoint was closed meanwhile
+            self._watching = False
+            return
+        except (OSError, ValueError) as error:
+            _log.info("%s cannot be looked at yet: %s", self.path, error)  # no descriptor is left, or no memory
+            now = before
+        else:
+            self._watching = bool(now)
+        if self._watching:
+            self._driver.call_later(PATIENCE, lambda: self._look(now))
+        if before - now:
+            self._published()
 
-    def _free(self, memory: mmap.mmap, left: set[Place]) -> set[Place]:
-        """Publish what is ``left``; the other places that are not published."""
-        with ffi.from_buffer(memory) as start:
-            found = set()
-            for offset, queue in _queues(start):
-                for position in queue.unpublished():
-                    place = Place(offset, position)
-                    if place in left:
-                        queue.publish_empty(position)
-                        _log.info("%s: a process was killed while it sent; what it had begun is passed over", self.path)
-                    else:
-                        found.add(place)
-            return found
+
+def _free(start: CData, left: set[Place]) -> set[Place]:
+    """Publish what is ``left``; the other places that are not published."""
+    found = set()
+    for offset, queue in _queues(start):
+        places = {Place(offset, position) for position in queue.unpublished()}
+        if places and not queue.plausible:
+            continue
+        for place in places & left:
+            queue.publish_empty(place.position)
+            _log.info("a process was killed while it sent; what it had begun is passed over (%d)", place.position)
+        found |= places - left
+    return found
 
 
 def _queues(start: CData) -> Iterator[tuple[int, _Queue]]:
@@ -140,7 +145,8 @@ def _queues(start: CData) -> Iterator[tuple[int, _Queue]]:
     if layout is None:
         return
     parts = ffi.unpack(ffi.cast("int64_t *", start + layout.parts), _PARTS)
-    for offset in (parts[number] for number in layout.queues):
+    for number, stride in layout.queues.items():
+        offset = parts[number]
         end = min((each for each in parts if offset + _HEAD < each <= len(start)), default=0)
-        if 0 < offset < end and (queue := _Queue(start, offset, end)).plausible:
+        if 0 < offset < end and (queue := _Queue(start, offset, end, stride)).fits:
             yield offset, queue

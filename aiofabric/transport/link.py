@@ -348,8 +348,8 @@ class LinkHandle(EndpointHandle):
 
     def _line_ended(self) -> None:
         if self.last is None:
-            self.trunk.bereave()
             self._expect_stragglers(_STRAGGLERS)
+            self.trunk.bereave()
 
     def _expect_stragglers(self, seconds: float) -> None:
         """The peer has left; what it sent before may still be on its way."""

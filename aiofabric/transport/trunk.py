@@ -201,7 +201,7 @@ class Trunk:
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
         self._claims: Claims | None = None
         if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info):
-            self._claims = Claims(path_of(self.endpoint.local_address))
+            self._claims = Claims(path_of(self.endpoint.local_address), self.source.driver, self.source.wake)
         self._pools: dict[int, TrunkPool] = {}
         self._hails: tuple[Hails, TrunkPool] | None = None
         if self.host:
@@ -281,7 +281,7 @@ class Trunk:
     def bereave(self) -> None:
         """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
         if self._claims is not None:
-            self._claims.watch(self.source.driver, self.source.wake)
+            self._claims.watch()
 
     def meet(self, raw: bytes) -> Peer:
         """The peer at a raw address; each meeting ends with `part`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from aiofabric import library_version
 from aiofabric._ffi import address_of, ffi, lib
 from tests.fixtures.children import Child, Parent
 
@@ -22,19 +23,24 @@ pytestmark = [
     ),
 ]
 
+LOCK, COUNTS, VERSION = 24, 48, 4  # of libfabric 1.17 (struct smr_region, ofi_shm.h)
 FREE = 1
 PATIENCE = 10.0  # seconds: some thousand times what a dead owner takes to be found
 NUMBER = 1 << 5  # where the owner's number begins; what is below is for others to subtract from
 
 
 class Memory:
-    """A lock, and a word beside it, in a file that processes share."""
+    """A lock, a word beside it, and what 1.17 counts, in a file that processes share: where an endpoint has them."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 8)
+            self._map = mmap.mmap(file.fileno(), mmap.PAGESIZE)
         self._view = ffi.from_buffer(self._map)
-        self.words = ffi.cast("int32_t *", self._view)
+        self.words = ffi.cast("int32_t *", self._view + LOCK)
+        self.counts = ffi.cast("int64_t *", self._view + COUNTS)
+
+    def be_an_endpoint_s(self) -> None:
+        self._map[0] = VERSION
 
     def close(self) -> None:
         ffi.release(self._view)
@@ -56,7 +62,7 @@ class Memory:
         self.words[1] = 1
 
     def take(self) -> None:
-        lib.aiofabric_make_locks_robust()
+        lib.aiofabric_make_locks_robust(library_version() < (1, 18))
         lib.aiofabric_spin_lock(self.words)
 
 
@@ -84,13 +90,14 @@ class Taking(threading.Thread):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "memory"
-    file.write_bytes(FREE.to_bytes(8, "little"))
+    file.write_bytes(bytes(mmap.PAGESIZE))
     return file
 
 
 @pytest.fixture
 def memory(path: Path) -> Iterator[Memory]:
     memory = Memory(path)
+    memory.lock = FREE
     yield memory
     memory.close()
 
@@ -107,7 +114,7 @@ def owner(parent: Parent, path: Path) -> None:
 
 def forked_owner(parent: Parent, path: Path) -> None:
     memory = Memory(path)
-    lib.aiofabric_make_locks_robust()
+    lib.aiofabric_make_locks_robust(library_version() < (1, 18))
     child = os.fork()
     if not child:
         memory.take()
@@ -142,6 +149,36 @@ def test_it_is_after_others_have_tried_to_take_it(child: Callable[..., Child], m
     process.kill()
     memory.lock -= NUMBER - 1
     assert Taking(memory).got_it()
+
+
+def test_an_owner_that_too_many_have_made_unknown_is_waited_for(
+    child: Callable[..., Child], memory: Memory, path: Path
+) -> None:
+    """What they have subtracted has reached its number, and whoever has the one before may have ended."""
+    process = child(owner, path)
+    assert process.hear() == "taken"
+    memory.lock -= NUMBER
+    taking = Taking(memory)
+    taking.join(0.1)
+    process.tell("let go")
+    assert taking.got_it()
+    assert taking.said
+
+
+@pytest.mark.skipif(library_version() >= (1, 18), reason="later versions look whether a pool is empty")
+@pytest.mark.parametrize("endpoint", [True, False])
+def test_what_a_dead_sender_may_have_taken_is_counted(
+    child: Callable[..., Child], memory: Memory, path: Path, endpoint: bool
+) -> None:
+    """1.17 does not look whether a pool is empty: it counts, and a sender does so last."""
+    if endpoint:
+        memory.be_an_endpoint_s()
+    memory.counts[0] = 7
+    process = child(owner, path)
+    assert process.hear() == "taken"
+    process.kill()
+    assert Taking(memory).got_it()
+    assert (memory.counts[0], memory.counts[1]) == (7 - endpoint, 0)
 
 
 def test_a_forked_owner_has_its_own_number(child: Callable[..., Child], memory: Memory, path: Path) -> None:

@@ -23,7 +23,7 @@ class Watch:
     def __init__(self, path: Path) -> None:
         self.driver = ManualDriver()
         self.published = 0
-        self.claims = Claims(path)
+        self.claims = Claims(path, self.driver, self._published)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._region = ffi.from_buffer(self._map)
@@ -33,11 +33,12 @@ class Watch:
         ffi.release(self._region)
         self._map.close()
 
-    def begin(self) -> None:
-        def published() -> None:
-            self.published += 1
+    def _published(self) -> None:
+        self.published += 1
 
-        self.claims.watch(self.driver, published)
+    def begin(self) -> None:
+        self.claims.watch()
+        self.driver.settle_down()
 
     def claim(self) -> list[int]:
         """Take the next place of each queue; their positions."""
@@ -87,8 +88,9 @@ def test_no_claim_takes_no_timer(watch: Watch) -> None:
 
 def test_what_stays_claimed_is_published_as_empty(watch: Watch) -> None:
     positions = watch.claim()
-    watch.begin()
+    watch.claims.watch()
     watch.begin()  # another peer has gone
+    watch.begin()
     assert [delay for delay, _ in watch.driver.delays] == [PATIENCE]
     assert watch.unpublished == [[position] for position in positions]
     watch.driver.pass_time()
@@ -120,6 +122,21 @@ def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
     watch.begin()
     assert not watch.driver.delays
     assert path.read_bytes() == before
+
+
+def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
+    """No descriptor is left, perhaps; who listens for lines hears nothing of it."""
+    positions = watch.claim()
+    path = watch.claims.path
+    watch.claims.path = path.parent  # a directory cannot be opened so
+    watch.begin()
+    watch.driver.pass_time()
+    watch.claims.path = path
+    watch.driver.pass_time()
+    assert watch.unpublished == [[position] for position in positions]
+    watch.driver.pass_time()
+    assert all(watch.empty(positions))
+    assert not watch.driver.delays
 
 
 def test_an_endpoint_that_closes_meanwhile_is_no_matter(watch: Watch) -> None:

@@ -15,9 +15,10 @@ from aiofabric.features import quirks
 from aiofabric.transport.claims import _queues
 from tests.fixtures.children import Child, ChildFailed, Parent
 
-# Where the lock is in an endpoint's memory, by SMR_VERSION: 1.17's (ofi_shm.h), and that of 2.0 to 2.4 (smr_util.h).
-LOCK = {4: 24, 8: 56}
-OWNER = 4  # and the number of the endpoint's process
+# Where an endpoint's memory has the lock, and the number of its process, by SMR_VERSION: 1.17's (ofi_shm.h), that of
+# 2.0 to 2.4, and 2.6's (smr_util.h).
+LOCK = {4: 24, 8: 56, 10: 64}
+OWNER = {4: 4, 8: 4, 10: 40}
 
 
 async def server(parent: Parent) -> None:
@@ -52,8 +53,9 @@ def memory_of(process: int) -> list[Path]:
 def with_a_lock(path: Path) -> None:
     with path.open("r+b") as file:
         region = ffi.from_buffer(mmap.mmap(file.fileno(), mmap.PAGESIZE))
-    assert ffi.cast("int *", region + OWNER)[0] == int(path.name.split("-")[2])
-    lib.aiofabric_spin_lock(region + LOCK[region[0][0]])
+    version = region[0][0]
+    assert ffi.cast("int *", region + OWNER[version])[0] == int(path.name.split("-")[2])
+    lib.aiofabric_spin_lock(region + LOCK[version])
 
 
 def with_a_claim(path: Path) -> None:
