@@ -153,8 +153,15 @@ class EndpointSettings:
     # -- how the calls are made
 
     def _fid(self) -> Any:
-        self._handle.check_open()
+        self._check_native()
         return ffi.cast("struct fid *", self._handle.fid)
+
+    def _check_native(self) -> None:
+        """Raise unless the provider has the endpoint: it is given back with the connection, before it is closed."""
+        self._handle.check_open()
+        gone = getattr(self._handle, "gone", None)
+        if gone is not None:
+            raise gone()
 
     def _option(self, call: str, name: str, function: Any, value: Any, size: Any) -> None:
         fid = self._fid()
@@ -180,7 +187,7 @@ class EndpointSettings:
         self._answer(lib.fi_control(self._fid(), command, argument), "fi_control", what)
 
     def _size_left(self, call: str, function: Any) -> int:
-        self._handle.check_open()
+        self._check_native()
         return self._answer(function(self._handle.fid), call, "this (deprecated) call")
 
     def _answer(self, rc: int, call: str, what: str) -> int:

@@ -93,7 +93,7 @@ static long long settle(SourceCore *self)
 	if (moved < 0)
 		return -1;
 	self->crowd = self->wakes > 1;
-	if (has_others(self))
+	if (!self->closed && has_others(self))
 		more = look_after_others(self);
 	return more < 0 ? -1 : moved + more;
 }

@@ -164,6 +164,7 @@ class Counter(Resource):
             await driver.checkpoint_if_cancelled()
         if driver.shielded_checkpoint is not None:
             await driver.shielded_checkpoint()
+        handle.check_open()
         errors = lib.fi_cntr_readerr(handle.fid)
         while (count := lib.fi_cntr_read(handle.fid)) < threshold:
             wait = _Wait(threshold, errors, driver.create_waiter(), driver)

@@ -111,8 +111,10 @@ class Lane(LaneCore):
                 if not self._try(transfer):
                     break
             except BaseException as error:
+                self.waiting.popleft()  # before anybody is told, who may close the lane
                 self._settle(transfer, error)
-            self.waiting.popleft()
+            else:
+                self.waiting.popleft()
             moved += 1
         if self.waiting:
             self.source.park(self)

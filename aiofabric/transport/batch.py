@@ -96,6 +96,7 @@ class Batch:
             raise handle.refuse("fi_send")
         if handle.checkpoint is not None:
             await handle.checkpoint()
+            handle.check_usable("fi_send")
         if self._error is not None:
             raise self._error
         if remote_data is None and self._held is None:

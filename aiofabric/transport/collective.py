@@ -319,7 +319,7 @@ class Group(Resource):
         endpoint = handle.endpoint
         if endpoint.checkpoint is not None:
             await endpoint.checkpoint()
-            self._check_member()
+        self._check_member()  # closed meanwhile, perhaps: also between two pieces
         args = (endpoint.fid, *arguments, lib.fi_mc_addr(handle.fid), *tail)
         endpoint.source.watched[handle] = None
         await handle.lane.outcome(handle.lane.submit(call, getattr(lib, call), args, pins, 0))

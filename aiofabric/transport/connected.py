@@ -150,6 +150,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
         handle = self._handle
         handle.check_usable("fi_shutdown")
         await handle.route_to(None).drained()
+        handle.check_open()  # closed by another task meanwhile
         if handle.gone is None:
             handle.shutdown()
             handle.source.touch_events()

@@ -153,7 +153,7 @@ class LinkRoute(Route):
 
     def retry(self) -> int:
         moved = super().retry()
-        if self.owes:
+        if self.owes and self.link.gate.thread:  # not if the connection has ended: nor may the trunk be there
             self.announce()
             moved += not self.owes
         return moved
@@ -307,6 +307,10 @@ class LinkHandle(EndpointHandle):
             if (not received or entry.errno in _ENDED) and self.unreachable(entry.errno):
                 return (self.gone or self.lost_peer)()
         return super().explain(transfer, entry)
+
+    def cancel(self, context: Any) -> int:
+        # Who is told that the peer is gone may close the last connection, and with it the trunk.
+        return super().cancel(context) if self.trunk.handle.native_open else 0
 
     def unreachable(self, code: int) -> bool:
         """Whether an operation that failed so says that the peer is lost; if it does, the line has to be told."""

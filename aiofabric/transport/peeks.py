@@ -204,6 +204,8 @@ class Peeks(TaggedReceives):
 
     def _receive_claimed(self, where: Where, transfer: Operation) -> None:
         """Whoever claimed it has left: receive it for somebody else."""
+        if not self._handle.gate.admits():
+            return  # closed as well: it goes with the endpoint
         pins = pin(bytearray(transfer.length), writable=True)
         received = self._look(where, pins, _CLAIM, transfer.length, slot=transfer.slot)
         received.notify = partial(self._left_behind, pins)

@@ -130,6 +130,7 @@ class ConnectionlessHandle(EndpointHandle):
         self.vector.forget(peer)
         route = self.by_peer.pop(peer, None)
         if route is not None:
+            route.close_off(self.closed_error)  # who has it already, a batch, posts no more
             route.turn_away(self.closed_error)
             self.leaving.append(route)
         self.unnumbered.append(peer.native)

@@ -120,6 +120,7 @@ class Rma(Resource):
             route = handle.route_to(to)
         if handle.checkpoint is not None:
             await handle.checkpoint()
+            handle.check_usable(what)
         size = len(pins)
         if not isinstance(remote, RemoteRegion):
             raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
