@@ -104,12 +104,10 @@ def _how_it_fell_silent(process: subprocess.Popen[str]) -> str:
     until = time.monotonic() + SOON
     while time.monotonic() < until:
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is not None:
-            by_signal = ended.si_code != os.CLD_EXITED
-            return (
-                f"ended by {signal.Signals(ended.si_status).name}"
-                if by_signal
-                else f"ended with status {ended.si_status}"
-            )
-        time.sleep(SOON / 10)
+        if ended is None:
+            time.sleep(SOON / 10)
+        elif ended.si_code == os.CLD_EXITED:
+            return f"ended with status {ended.si_status}"
+        else:
+            return f"ended by {signal.Signals(ended.si_status).name}"
     return f"no answer in {PATIENCE:.0f} s"

@@ -181,8 +181,13 @@ static void **find_slot(void)
 	size_t size[DT_NUM] = { 0 };
 	void *handle = dlopen("libfabric.so.1", RTLD_LAZY | RTLD_NOLOAD), **slot = NULL;
 	struct link_map *library;
+	int known;
 
-	if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &library))
+	if (!handle)
+		return NULL;
+	known = !dlinfo(handle, RTLD_DI_LINKMAP, &library);
+	dlclose(handle); /* the library stays: this module needs it */
+	if (!known)
 		return NULL;
 	for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)
 		if (entry->d_tag > 0 && entry->d_tag < DT_NUM) {
@@ -193,7 +198,6 @@ static void **find_slot(void)
 		slot = find(table[DT_JMPREL], size[DT_PLTRELSZ], library, table[DT_SYMTAB], table[DT_STRTAB]);
 	if (!slot && table[DT_RELA])
 		slot = find(table[DT_RELA], size[DT_RELASZ], library, table[DT_SYMTAB], table[DT_STRTAB]);
-	dlclose(handle);
 	return slot;
 }
 

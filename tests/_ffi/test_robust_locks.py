@@ -181,6 +181,25 @@ def test_what_a_dead_sender_may_have_taken_is_counted(
     assert (memory.counts[0], memory.counts[1]) == (7 - endpoint, 0)
 
 
+@pytest.mark.alone  # the file keeps everybody else from taking over, too
+def test_an_owner_may_live_where_others_count_their_processes(
+    child: Callable[..., Child], memory: Memory, path: Path
+) -> None:
+    """A container that shares /dev/shm: its 17 is not our 17."""
+    process = child(owner, path)
+    assert process.hear() == "taken"
+    process.kill()
+    elsewhere = Path("/dev/shm", f"aiofabric-1-{os.getpid()}-elsewhere")
+    elsewhere.touch()
+    try:
+        taking = Taking(memory)
+        taking.join(0.1)
+        assert taking.is_alive()
+    finally:
+        elsewhere.unlink()
+    assert taking.got_it()
+
+
 def test_a_forked_owner_has_its_own_number(child: Callable[..., Child], memory: Memory, path: Path) -> None:
     process = child(forked_owner, path)
     assert process.hear() == "taken"

@@ -409,6 +409,31 @@ def test_a_task_that_goes_on_in_a_wake_up_in_vain_may_close_the_queue(
     assert over == [True]
 
 
+def test_a_callback_that_closes_the_queue_has_nothing_retried(source: Source, queue: ScriptedQueue) -> None:
+    """Hazard: what is parked would be posted on what fi_close has freed."""
+    retried: list[bool] = []
+
+    class Parked:
+        waiting: tuple[()] = ()
+        refused = in_parked = False
+
+        def retry(self) -> int:
+            retried.append(source.closed)
+            return 0
+
+    def close() -> None:
+        source.close()
+        queue.close()
+
+    source.operations[1000] = Settled(close)
+    parked: Any = Parked()
+    source.park(parked)
+    queue.complete(1000)
+    source.turn()
+    assert source.closed
+    assert retried == []
+
+
 @pytest.mark.parametrize("where", ["the task", "a callback of the turn"])
 def test_interrupt_in_a_turn_leaves_the_queue_watched(
     where: str, loop: Loop, source: Source, queue: ScriptedQueue

@@ -175,3 +175,24 @@ async def begins_with_a_checkpoint(parent: Parent, what: str) -> str:
 def test_an_operation_that_begins_with_a_checkpoint(child: StartChild, what: str) -> None:
     """As trio's do."""
     assert child(begins_with_a_checkpoint, what).result() == "alive"
+
+
+async def goes_on_to_a_removed_peer(parent: Parent, provider: str) -> str:
+    async with (
+        aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=provider) as one,
+        aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=provider) as other,
+    ):
+        peer = await one.add_peer(other.local_address)
+        batch = await one.batch(to=peer).__aenter__()
+        one.remove_peer(peer)
+        for size in (1, MESSAGE):
+            with pytest.raises(ClosedResourceError):
+                await batch.send(bytes(size))
+    return "alive"
+
+
+def test_a_batch_to_a_peer_that_was_removed(child: StartChild) -> None:
+    """Its number may be the next one's."""
+    provider = "tcp;ofi_rxm"
+    require(provider)
+    assert child(goes_on_to_a_removed_peer, provider).result() == "alive"
