@@ -144,6 +144,24 @@ PyObject *steps_throw(PyObject *steps, PyObject *args);
 /* Those of a driver's waiter. */
 PyObject *steps_of(PyObject *waiter);
 
+/* ---- call.c: a coroutine whose first step is C ---- */
+
+typedef struct Call Call;
+/* 1: it is done, with the result; 0: `steps` is to be awaited; -1: an exception. */
+typedef int beginning(Call *self, PyObject **result);
+
+struct Call {
+	PyObject_HEAD
+	beginning *begin;
+	const char *name;	/* what was called */
+	PyObject *target, *first, *second; /* whose, and with what; `second` may be NULL */
+	PyObject *steps;	/* NULL before it has begun, and when it is over */
+	char phase;
+	char silent;		/* what `steps` returns is nobody's */
+};
+
+PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *first, PyObject *second);
+
 /* ---- waker.c, waiter.c: who lets the tasks of an asyncio loop go on, and what they wait with ---- */
 
 #define SPARE 64 /* most futures that are kept to be used again */
@@ -380,6 +398,11 @@ typedef struct LaneCore {
 
 extern PyTypeObject *LaneCore_Type;
 
+/*
+ * Have the provider copy a small message, for a task.  1: the task goes on; 2: it should let the loop go round first;
+ * 0: `post` is needed; -1: an exception.
+ */
+int lane_send(LaneCore *self, PyObject *data, PyObject *tag);
 /* Its completion was read: the slot may be lent again. */
 int lane_home(LaneCore *self, Operation *transfer);
 /* A new operation that `operations` knows, to be posted now; and then it, or None where the provider did not take it. */
@@ -399,8 +422,11 @@ static inline void lane_sends(LaneCore *self)
 		lane_joins_volley(self);
 }
 
+PyObject *LaneCore_settled(LaneCore *self, PyObject *transfer);
+
 /* sending.c */
 #define PIECES 4 /* most buffers of one message */
+PyObject *LaneCore_sending(LaneCore *self, PyObject *const *args, Py_ssize_t count);
 PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t count);
 
 /* receiving.c */
@@ -430,6 +456,7 @@ int add_slots(PyObject *module);
 int add_operation(PyObject *module);
 int add_gate(PyObject *module);
 int add_message(PyObject *module);
+int add_call(PyObject *module);
 int add_arrival(PyObject *module);
 int add_inbox(PyObject *module);
 int add_pool(PyObject *module);

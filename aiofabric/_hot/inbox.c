@@ -173,24 +173,6 @@ PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 	return message;
 }
 
-static PyObject *InboxCore_receive(InboxCore *self, PyObject *const *args, Py_ssize_t count)
-{
-	PyObject *item, *message;
-
-	if (count != 2 || !Py_IS_TYPE(args[1], Gate_Type)) {
-		PyErr_SetString(PyExc_TypeError, "receive(receiver, gate)");
-		return NULL;
-	}
-	if (!gate_admits((Gate *) args[1]) && drop(PyObject_CallMethodObjArgs(args[0], name_check_receivable, NULL)))
-		return NULL;
-	item = take(self, NULL);
-	if (!item)
-		return none_unless(NULL);
-	message = inbox_unpack(self, args[0], item);
-	Py_DECREF(item);
-	return message;
-}
-
 static PyObject *InboxCore_unpack(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	if (count == 2)
@@ -241,17 +223,48 @@ static PyObject *InboxCore_enlist(InboxCore *self, PyObject *const *args, Py_ssi
 	return next_arguments(args, count, &room, &receiver) ? NULL : enlist(self, room, receiver);
 }
 
-static PyObject *InboxCore_next(InboxCore *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *next(InboxCore *self, PyObject *room, PyObject *receiver)
 {
 	SourceCore *source = self->source;
-	PyObject *room, *receiver;
 
-	if (next_arguments(args, count, &room, &receiver))
-		return NULL;
 	if (source->checkpoints || self->inbox->count || source->winded || self->ended != Py_None)
 		return PyObject_CallMethodObjArgs((PyObject *) self, name_next_after, room ? room : Py_None,
 						  receiver ? receiver : Py_None, NULL);
 	return enlist(self, room, receiver);
+}
+
+static PyObject *InboxCore_next(InboxCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	PyObject *room, *receiver;
+
+	return next_arguments(args, count, &room, &receiver) ? NULL : next(self, room, receiver);
+}
+
+static int begin_to_receive(Call *call, PyObject **result)
+{
+	InboxCore *self = (InboxCore *) call->target;
+	PyObject *receiver = call->first, *item;
+
+	if (!gate_admits((Gate *) call->second) && drop(PyObject_CallMethodObjArgs(receiver, name_check_receivable, NULL)))
+		return -1;
+	item = take(self, NULL);
+	if (item) {
+		*result = inbox_unpack(self, receiver, item);
+		Py_DECREF(item);
+		return *result ? 1 : -1;
+	}
+	if (PyErr_Occurred())
+		return -1;
+	call->steps = next(self, NULL, receiver);
+	return call->steps ? 0 : -1;
+}
+
+static PyObject *InboxCore_receiving(InboxCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	if (count == 2 && Py_IS_TYPE(args[1], Gate_Type))
+		return call_new(begin_to_receive, "recv", self, args[0], args[1]);
+	PyErr_SetString(PyExc_TypeError, "receiving(receiver, gate)");
+	return NULL;
 }
 
 static PyObject *InboxCore_deliver(InboxCore *self, PyObject *item)
@@ -339,13 +352,13 @@ static void InboxCore_dealloc(InboxCore *self)
 static PyMethodDef InboxCore_methods[] = {
 	{"take", (PyCFunction) InboxCore_take, METH_VARARGS,
 	 "The next message's buffer if it is there, or comes while we look; None: ask `next`."},
-	{"receive", (PyCFunction) (void (*)(void)) InboxCore_receive, METH_FASTCALL,
-	 "receive(receiver, gate): for this receiver, the next message, copied, if `take` has one; else None."},
+	{"receiving", (PyCFunction) (void (*)(void)) InboxCore_receiving, METH_FASTCALL,
+	 "receiving(receiver, gate): a coroutine that returns the next message, copied, for this receiver."},
 	{"unpack", (PyCFunction) (void (*)(void)) InboxCore_unpack, METH_FASTCALL,
 	 "unpack(receiver, buffer): the message in a buffer, copied; the buffer is recycled."},
 	{"first", (PyCFunction) InboxCore_first, METH_VARARGS, "The message that is there; as `next` otherwise."},
 	{"next", (PyCFunction) (void (*)(void)) InboxCore_next, METH_FASTCALL,
-	 "next(room=None, receiver=None): where `take` or `receive` had none. Awaited at once, it is the next message's\n"
+	 "next(room=None, receiver=None): where `take` had none. Awaited at once, it is the next message's\n"
 	 "buffer, to be given back with `recycle` or `take_back`, or the receiver's `Message`, in order of arrival.\n\n"
 	 "Raises:\n    TruncatedMessageError: it is longer than `room` bytes; it stays the next one.\n"
 	 "    BaseException: as the endpoint ended, once everything that arrived before was handed out."},

@@ -90,26 +90,34 @@ static PyObject *LaneCore_inject(LaneCore *self, PyObject *const *args, Py_ssize
 	return optional_tag(args, count, &tag) ? NULL : inject_any(self, args[0], tag);
 }
 
-static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+int lane_send(LaneCore *self, PyObject *data, PyObject *tag)
 {
-	PyObject *tag, *error;
+	PyObject *error;
 	int sent;
 
-	if (optional_tag(args, count, &tag))
-		return NULL;
 	if (!self->gate || !gate_admits(self->gate)) {
 		error = PyObject_CallMethod(self->owner, "refuse", "s", tag ? "fi_tsend" : "fi_send");
 		if (error)
 			PyErr_SetObject((PyObject *) type_of(error), error);
 		Py_XDECREF(error);
-		return NULL;
+		return -1;
 	}
-	sent = truth_of(inject_any(self, args[0], tag));
+	sent = truth_of(inject_any(self, data, tag));
+	if (sent <= 0)
+		return sent;
+	return ++self->source->streak > STREAK || self->source->checkpoints ? 2 : 1;
+}
+
+static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	PyObject *tag;
+	int sent = optional_tag(args, count, &tag) ? -1 : lane_send(self, args[0], tag);
+
 	if (sent < 0)
 		return NULL;
 	if (!sent)
 		Py_RETURN_NONE;
-	return PyBool_FromLong(++self->source->streak > STREAK || self->source->checkpoints);
+	return PyBool_FromLong(sent > 1);
 }
 
 /* -- posting */
@@ -324,7 +332,7 @@ static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwarg
 }
 
 /* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
-static PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
+PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
 
@@ -428,6 +436,8 @@ static PyMethodDef LaneCore_methods[] = {
 	{"send", (PyCFunction) (void (*)(void)) LaneCore_send, METH_FASTCALL,
 	 "send(data, tag=None): as `inject`, for a task: whether it should let the loop go round now; None: `post` is needed.\n\n"
 	 "Raises as the handle refuses, where it does not admit this thread."},
+	{"sending", (PyCFunction) (void (*)(void)) LaneCore_sending, METH_FASTCALL,
+	 "sending(data, tag=None): a coroutine that returns when the message is sent, as `Sends.send` says."},
 	{"submit", (PyCFunction) (void (*)(void)) LaneCore_submit, METH_VARARGS | METH_KEYWORDS,
 	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args, context)\n"
 	 "now, or park it behind those that wait already.\n\n"

@@ -2,12 +2,13 @@
 #include "hot.h"
 
 static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there are several pieces */
+static PyObject *name_breathe, *name_post, *name_send_after_checkpoint;
 
 int add_sending(PyObject *module)
 {
 	static const struct name table[] = {
 		{&names[0][0], "fi_send"}, {&names[0][1], "fi_sendv"}, {&names[1][0], "fi_tsend"}, {&names[1][1], "fi_tsendv"},
-		{NULL},
+		{&name_breathe, "breathe"}, {&name_post, "post"}, {&name_send_after_checkpoint, "_send_after_checkpoint"}, {NULL},
 	};
 
 	return intern(table);
@@ -110,4 +111,52 @@ PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t c
 	transfer = post_pinned(self, pins, &pieces, args[1]);
 	Py_DECREF(pins);
 	return transfer;
+}
+
+/* Post, and wait for the outcome. */
+static int begin_long(Call *call, LaneCore *self, PyObject *tag)
+{
+	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, tag ? tag : Py_None, NULL);
+	PyObject *settled = transfer ? LaneCore_settled(self, transfer) : NULL;
+	int done = settled ? settled != Py_None : -1;
+
+	call->silent = 1;
+	Py_XDECREF(settled);
+	if (!done && !(call->steps = LaneCore_outcome(self, transfer)))
+		done = -1;
+	Py_XDECREF(transfer);
+	return done;
+}
+
+static int begin(Call *call, PyObject **result)
+{
+	LaneCore *self = (LaneCore *) call->target;
+	PyObject *tag = call->second;
+	int sent;
+
+	if (self->source->checkpoints) {
+		call->steps = PyObject_CallMethodObjArgs((PyObject *) self, name_send_after_checkpoint, call->first,
+							 tag ? tag : Py_None, NULL);
+		return call->steps ? 0 : -1;
+	}
+	sent = lane_send(self, call->first, tag);
+	if (!sent)
+		sent = begin_long(call, self, tag);
+	if (sent == 2) {
+		call->steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_breathe, NULL);
+		return call->steps ? 0 : -1;
+	}
+	if (sent > 0)
+		*result = new_ref(Py_None);
+	return sent;
+}
+
+PyObject *LaneCore_sending(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	PyObject *tag = count > 1 && args[1] != Py_None ? args[1] : NULL;
+
+	if (count == 1 || count == 2)
+		return call_new(begin, tag ? "send_tagged" : "send", self, args[0], tag);
+	PyErr_SetString(PyExc_TypeError, "sending(data, tag=None)");
+	return NULL;
 }

@@ -76,10 +76,10 @@ static void give_back_future(Waker *self, PyObject *future)
 /* Who left its callback with the future is called, but not told by the future. */
 static int call_back(Waker *self, PyObject *future, PyObject *pair)
 {
-	PyObject *callback, *context;
+	PyObject *callback = PyTuple_GetItem(pair, 0), *context = callback ? PyTuple_GetItem(pair, 1) : NULL;
 	int rc;
 
-	if (!PyArg_ParseTuple(pair, "OO", &callback, &context))
+	if (!context)
 		return -1;
 	Py_INCREF(callback); /* a future in Python has no other reference to them */
 	Py_INCREF(context);
@@ -91,24 +91,31 @@ static int call_back(Waker *self, PyObject *future, PyObject *pair)
 	return rc;
 }
 
+/* Tasks leave one.  The list may be a copy, or, of a future in Python, its own. */
+static int call_all_back(Waker *self, PyObject *future, PyObject *callbacks)
+{
+	Py_ssize_t left = PyList_Size(callbacks);
+	int rc = 0;
+
+	for (; !rc && left > 0 && left <= PyList_Size(callbacks); left--) {
+		PyObject *pair = new_ref(PyList_GetItem(callbacks, PyList_Size(callbacks) - left));
+
+		rc = call_back(self, future, pair);
+		Py_DECREF(pair);
+	}
+	return rc;
+}
+
 static int wake(Waker *self, Waiter *waiter)
 {
-	PyObject *future = waiter->future, *callbacks, *pair;
-	Py_ssize_t i;
-	int rc = 0;
+	PyObject *future = waiter->future, *callbacks;
+	int rc;
 
 	if (!future) /* it left */
 		return 0;
 	waiter->future = NULL;
 	callbacks = PyObject_GetAttr(future, name_callbacks); /* None: the task is cancelled already */
-	if (!callbacks)
-		rc = -1;
-	else if (callbacks != Py_None)
-		for (i = PyList_Size(callbacks); !rc && i > 0; i--) { /* tasks leave one; a future in Python gives out its own list */
-			pair = new_ref(PyList_GetItem(callbacks, 0));
-			rc = call_back(self, future, pair) || (PyList_Size(callbacks) == i && PyList_SetSlice(callbacks, 0, 1, NULL));
-			Py_DECREF(pair);
-		}
+	rc = !callbacks ? -1 : callbacks == Py_None ? 0 : call_all_back(self, future, callbacks);
 	if (rc || callbacks == Py_None)
 		Py_DECREF(future);
 	else

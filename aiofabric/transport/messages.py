@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..coroutines import coroutine_function
 from ..resource import Resource
 from .batch import Batch
 from .receives import Message, Receives
 from .route import NO_FLAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from ..address_vector import Peer
     from ..cq.operation import Operation
@@ -27,9 +28,10 @@ class Sends(Resource):
     __slots__ = ()
     _handle: EndpointHandle
 
-    async def send(
+    @coroutine_function
+    def send(
         self, data: Any, *, to: Peer | None = None, remote_data: int | None = None, flags: OpFlags = NO_FLAGS
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
 
         Returns when the buffer is the caller's again: at once for small messages, which the provider copies;
@@ -54,21 +56,24 @@ class Sends(Resource):
 
         Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg, fi_inject).
         """
+        route = self._handle.tx
+        if route is not None and to is None and remote_data is None and flags is NO_FLAGS:
+            return route.sending(data)
+        return self._send(data, None, to, remote_data, flags)
+
+    async def _send(self, data: Any, tag: int | None, to: Peer | None, remote_data: int | None, flags: OpFlags) -> None:
+        """`send`, or with a tag `send_tagged`, with whatever they can be asked for."""
         handle = self._handle
         route = handle.tx
         if to is not None or route is None:
             route = handle.route_to(to)
+        if remote_data is None and flags is NO_FLAGS:
+            await route.sending(data, tag)
+            return
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        if remote_data is None and flags is NO_FLAGS:
-            breathless = route.send(data)
-            if breathless is not None:
-                if breathless:
-                    await handle.source.breathe()
-                return
-        else:
-            handle.check_usable("fi_send")
-        transfer = route.post(data, None, remote_data, int(flags))
+        handle.check_usable("fi_send" if tag is None else "fi_tsend")
+        transfer = route.post(data, tag, remote_data, int(flags))
         if route.settled(transfer) is None:
             await route.outcome(transfer)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
 from .._hot import Message
+from ..coroutines import coroutine_function
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError
 from ..flags import Access
@@ -20,7 +21,7 @@ from .leftovers import Leftover
 from .spill import roomy, spilt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
@@ -40,7 +41,8 @@ class Receives(Resource):
     _handle: EndpointHandle
     _stash: list[Leftover]
 
-    async def recv(self, max_bytes: int | None = None) -> Message:
+    @coroutine_function
+    def recv(self, max_bytes: int | None = None) -> Coroutine[Any, Any, Message]:
         """Receive the next message.
 
         Pooled (the default): takes the next message out of the pool, one copy. Cancelling is safe: nothing is
@@ -60,12 +62,9 @@ class Receives(Resource):
         """
         handle = self._handle
         pool = handle.pool
-        if pool is None:
-            return await self._recv_direct(max_bytes)
-        if max_bytes is not None:
-            raise TypeError("max_bytes is for endpoints opened with recv_size=None; this one has a pool")
-        message = pool.receive(self, handle.gate)
-        return await pool.next(None, self) if message is None else message
+        if pool is None or max_bytes is not None:
+            return self._recv_direct(max_bytes)
+        return pool.receiving(self, handle.gate)
 
     def recv_nowait(self) -> Message | None:
         """The next message if one is there; None otherwise. Pooled endpoints only."""
@@ -173,6 +172,8 @@ class Receives(Resource):
     # -- direct receives
 
     async def _recv_direct(self, max_bytes: int | None) -> Message:
+        if self._handle.pool is not None:
+            raise TypeError("max_bytes is for endpoints opened with recv_size=None; this one has a pool")
         if max_bytes is None:
             raise TypeError("this endpoint has no pool (recv_size=None): say how many bytes, recv(max_bytes)")
         room = pin(bytearray(max_bytes), writable=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ffi import constants
+from ..coroutines import coroutine_function
 from ..errors import NotSupportedError
 from ..features import Quirk
 from ..memory import pin
@@ -15,6 +16,8 @@ from .receives import Receives
 from .route import NO_FLAGS
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from ..address_vector import Peer
     from ..cq.lane import Transfer
     from ..flags import OpFlags
@@ -40,7 +43,8 @@ class TaggedSends(Endpoint, Sends):
 
     __slots__ = ()
 
-    async def send_tagged(
+    @coroutine_function
+    def send_tagged(
         self,
         data: Any,
         tag: int,
@@ -48,30 +52,22 @@ class TaggedSends(Endpoint, Sends):
         to: Peer | None = None,
         remote_data: int | None = None,
         flags: OpFlags = NO_FLAGS,
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Send one message under ``tag``; otherwise as `send`.
 
         Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tsendmsg, fi_tinject).
         """
-        handle = self._handle
-        route = handle.tx
-        if to is not None or route is None:
-            route = handle.route_to(to)
+        route = self._handle.tx
+        if route is not None and to is None and remote_data is None and flags is NO_FLAGS and not tag >> 64:
+            return route.sending(data, tag)
+        return self._send_tagged(data, tag, to, remote_data, flags)
+
+    async def _send_tagged(
+        self, data: Any, tag: int, to: Peer | None, remote_data: int | None, flags: OpFlags
+    ) -> None:
         if tag >> 64:
             raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
-        if handle.checkpoint is not None:
-            await handle.checkpoint()
-        if remote_data is None and flags is NO_FLAGS:
-            breathless = route.send(data, tag)
-            if breathless is not None:
-                if breathless:
-                    await handle.source.breathe()
-                return
-        else:
-            handle.check_usable("fi_tsend")
-        transfer = route.post(data, tag, remote_data, int(flags))
-        if route.settled(transfer) is None:
-            await route.outcome(transfer)
+        await self._send(data, tag, to, remote_data, flags)
 
 
 class TaggedReceives(Endpoint, Receives):
