@@ -62,9 +62,7 @@ class TaggedSends(Endpoint, Sends):
             return route.sending(data, tag)
         return self._send_tagged(data, tag, to, remote_data, flags)
 
-    async def _send_tagged(
-        self, data: Any, tag: int, to: Peer | None, remote_data: int | None, flags: OpFlags
-    ) -> None:
+    async def _send_tagged(self, data: Any, tag: int, to: Peer | None, remote_data: int | None, flags: OpFlags) -> None:
         if tag >> 64:
             raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
         await self._send(data, tag, to, remote_data, flags)

@@ -1,0 +1,237 @@
+"""Promise: what `send` and `recv` give back is a coroutine to everybody, though its steps are C's (`_hot/call.c`).
+
+Hazards: a message that is sent before anybody awaits, one that is taken by a call which nobody awaits any more, a
+buffer that is kept for longer than the call.
+"""
+
+import asyncio
+import gc
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric import EndpointType, MessageEndpoint
+from tests.fixtures.providers import Pair
+
+pytestmark = pytest.mark.anyio
+
+SIZES = pytest.mark.parametrize("size", [64, 1 << 16], ids=["inject", "post"])
+
+Made = Callable[[MessageEndpoint], Any]
+
+
+def send(endpoint: MessageEndpoint) -> Any:
+    return endpoint.send(b"unsent")
+
+
+def recv(endpoint: MessageEndpoint) -> Any:
+    return endpoint.recv()
+
+
+EITHER = pytest.mark.parametrize("call", [send, recv])
+
+
+class Left(Exception):
+    """Why the caller does not wait any longer."""
+
+
+def waiters(endpoint: MessageEndpoint) -> int:
+    pool = endpoint._handle.pool
+    assert pool is not None
+    return len(pool.waiters)
+
+
+def step(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The first step: what it waits for."""
+    return coroutine.send(None)
+
+
+@EITHER
+async def test_it_is_a_coroutine_to_everybody(pair: Pair, call: Made) -> None:
+    async with pair() as (active, _):
+        made = call(active)
+        try:
+            assert made.__name__ in ("send", "recv")
+            assert isinstance(made, Coroutine)
+            assert asyncio.iscoroutine(made)
+            assert inspect.isawaitable(made)
+        finally:
+            made.close()
+
+
+@pytest.mark.parametrize("name", ["send", "recv", "send_tagged"])
+def test_the_functions_are_coroutine_functions(name: str) -> None:
+    owner = aiofabric.RdmEndpoint if name == "send_tagged" else MessageEndpoint
+    asks = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert asks(getattr(owner, name))
+
+
+@EITHER
+async def test_nothing_happens_before_it_is_awaited_and_who_forgets_to_is_told(pair: Pair, call: Made) -> None:
+    async with pair() as (active, passive):
+        await passive.send(b"still there")
+        with pytest.warns(RuntimeWarning, match=r"coroutine '(send|recv)' was never awaited"):
+            call(active)  # no reference is kept
+        await active.send(b"the first that is sent")
+        with anyio.fail_after(5):
+            assert await passive.recv() == b"the first that is sent"
+            assert await active.recv() == b"still there"
+
+
+async def test_errors_belong_to_who_awaits(pair: Pair) -> None:
+    """As of any coroutine: a task that is made of it has them, not who makes the task."""
+    async with pair() as (active, _):
+        calls: list[Any] = [active.send(object()), active.recv(10), active.send(b"", to=object())]  # type: ignore[arg-type]
+        for made in calls:
+            with pytest.raises(TypeError):
+                await made
+        pending: list[Any] = [active.send(b"late"), active.recv()]
+    for made in (*pending, active.send(b"later"), active.recv()):
+        with pytest.raises(ClosedResourceError):
+            await made
+
+
+@SIZES
+async def test_tasks_are_made_of_it(pair: Pair, size: int) -> None:
+    got: list[bytes] = []
+
+    async def receive(endpoint: MessageEndpoint) -> None:
+        got.append(await endpoint.recv())
+
+    async with pair() as (active, passive):
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(receive, passive)
+                group.start_soon(partial(active.send, bytes(size)))
+    assert got == [bytes(size)]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@SIZES
+async def test_asyncio_takes_it_wherever_it_takes_a_coroutine(pair: Pair, size: int) -> None:
+    message = b"m" * size
+    async with pair() as (active, passive):
+        receiving = asyncio.create_task(passive.recv())
+        assert "recv" in repr(receiving)
+        assert await asyncio.gather(active.send(message), receiving) == [None, message]
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(passive.recv(), 0.01)
+        await asyncio.wait_for(active.send(message), 5)
+        assert await asyncio.wait_for(asyncio.shield(passive.recv()), 5) == message
+        assert waiters(passive) == 0
+
+
+@pytest.mark.parametrize(
+    "data", [b"small", b"", bytes(1 << 16), [b"several ", b"pieces"]], ids=["small", "0", "64K", "[]"]
+)
+async def test_sending_returns_nothing(pair: Pair, data: Any) -> None:
+    async with pair() as (active, passive):
+        result = await active.send(data)  # type: ignore[func-returns-value]
+        assert result is None
+        assert await passive.recv() == b"".join([data] if isinstance(data, bytes) else data)
+
+
+@EITHER
+async def test_it_is_awaited_once(pair: Pair, call: Made) -> None:
+    async with pair() as (active, passive):
+        await passive.send(b"for the first time")
+        made = call(active)
+        with anyio.fail_after(5):
+            await made
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            await made
+
+
+async def test_hazard_second_task_that_awaits_it_takes_nothing_from_the_first(pair: Pair) -> None:
+    got: list[bytes] = []
+
+    async def first() -> None:
+        got.append(await receiving)
+
+    async with pair() as (active, passive):
+        receiving = passive.recv()
+        async with anyio.create_task_group() as group:
+            group.start_soon(first)
+            await anyio.wait_all_tasks_blocked()
+            assert waiters(passive) == 1
+            with pytest.raises(RuntimeError, match="being awaited already"):
+                await receiving
+            await active.send(b"message")
+        assert got == [b"message"]
+
+
+def thrown(made: Coroutine[Any, Any, Any]) -> None:
+    with pytest.raises(Left):
+        made.throw(Left())
+
+
+def closed(made: Coroutine[Any, Any, Any]) -> None:
+    made.close()
+
+
+@pytest.mark.parametrize("way", [thrown, closed])
+async def test_who_leaves_before_it_has_begun_does_nothing(pair: Pair, way: Callable[[Any], None]) -> None:
+    async with pair() as (active, passive):
+        for made in (active.send(b"unsent"), active.recv()):
+            way(made)
+            with pytest.raises(RuntimeError, match="cannot reuse"):
+                await made
+        await active.send(b"sent")
+        await passive.send(b"kept")
+        with anyio.fail_after(5):
+            assert await passive.recv() == b"sent"
+            assert await active.recv() == b"kept"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("way", [thrown, closed])
+async def test_who_leaves_while_it_waits_takes_no_message_along(pair: Pair, way: Callable[[Any], None]) -> None:
+    async with pair() as (active, passive):
+        receiving = passive.recv()
+        step(receiving)
+        assert waiters(passive) == 1
+        way(receiving)
+        assert waiters(passive) == 0
+        await active.send(b"the next one's")
+        with anyio.fail_after(5):
+            assert await passive.recv() == b"the next one's"
+
+
+@SIZES
+async def test_hazard_buffer_is_the_callers_when_it_returns(pair: Pair, size: int) -> None:
+    """Though the call is kept: a bytearray cannot be resized while anybody has an export of it."""
+    data = bytearray(size)
+    async with pair() as (active, passive):
+        made = active.send(data)
+        await made
+        data.append(0)
+        gone = active.send(data)
+        thrown(gone)
+        data.append(0)
+        assert await passive.recv() == bytes(size)
+
+
+async def test_calls_leave_nothing_behind(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        for round_ in range(3):
+            for _ in range(200):
+                await active.send(b"message")
+                await passive.recv()
+                passive.recv().close()
+            gc.collect()
+            calls = sum(type(each).__name__ == "Call" for each in gc.get_objects())
+            assert calls == 0, round_
+
+
+async def test_connectionless_endpoints_are_told_whom_to_send_to_when_they_await() -> None:
+    async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider="tcp;ofi_rxm") as endpoint:
+        made = endpoint.send(b"to nobody")
+        with pytest.raises(TypeError, match="to="):
+            await made
