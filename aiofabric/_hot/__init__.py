@@ -7,6 +7,7 @@ waiting    `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.
 queue      `NativeQueue`: reads a completion queue                 ``cq/queue.py``
 settling   reads a source's queue and tells whose completion it is ``cq/settling.py``
 steps      what all that is awaited has in common                  ``cq/lane.py``, ``transport/inbox.py``
+call       `Call`: what `send` and `recv` give back                ``transport/messages.py``
 waker      `Waker`: lets asyncio's tasks go on                     ``cq/drivers.py``
 waiter     `Waiter`: what each of them waits with                  ``cq/drivers.py``
 source     `SourceCore`: look and arm                              ``cq/source.py``
