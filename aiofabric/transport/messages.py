@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..coroutines import coroutine_function
+from ..cq.coroutines import coroutine_function
 from ..resource import Resource
 from .batch import Batch
 from .receives import Message, Receives

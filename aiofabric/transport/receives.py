@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
 from .._hot import Message
-from ..coroutines import coroutine_function
+from ..cq.coroutines import coroutine_function
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError
 from ..flags import Access
