@@ -24,7 +24,7 @@ PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *f
 	self->name = name;
 	self->target = new_ref(target);
 	self->first = new_ref(first);
-	self->second = second ? new_ref(second) : NULL;
+	self->second = new_ref(second);
 	return (PyObject *) self;
 }
 
@@ -47,20 +47,35 @@ static PySendResult begin(Call *self, PyObject **result)
 	return done > 0 ? PYGEN_RETURN : done < 0 ? PYGEN_ERROR : PYGEN_NEXT;
 }
 
+/* From within, it is left as it is: what its steps hold is in use. */
+static int refuses(const Call *self, int over)
+{
+	if (self->running)
+		PyErr_SetString(PyExc_ValueError, "coroutine already executing");
+	else if (over && self->phase == OVER)
+		PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
+	else
+		return 0;
+	return 1;
+}
+
 static PySendResult Call_step(Call *self, PyObject *value, PyObject **result)
 {
 	PySendResult how = PYGEN_NEXT;
 
 	*result = NULL;
-	if (self->phase == CREATED)
-		how = begin(self, result);
-	else if (!self->steps) {
-		PyErr_SetString(PyExc_RuntimeError, self->phase == OVER ? "cannot reuse already awaited coroutine"
-									: "coroutine already executing");
+	if (refuses(self, 1))
+		return PYGEN_ERROR;
+	if (self->phase == CREATED && value != Py_None) {
+		PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started coroutine");
 		return PYGEN_ERROR;
 	}
+	self->running = 1;
+	if (self->phase == CREATED)
+		how = begin(self, result);
 	if (how == PYGEN_NEXT)
 		how = PyIter_Send(self->steps, value, result);
+	self->running = 0;
 	if (how == PYGEN_RETURN && self->silent)
 		REPLACE(*result, new_ref(Py_None));
 	if (how != PYGEN_NEXT)
@@ -78,8 +93,13 @@ static PyObject *Call_await(Call *self)
 
 static PyObject *Call_throw(Call *self, PyObject *args)
 {
-	PyObject *result = self->steps ? steps_throw(self->steps, args) : steps_raise(args);
+	PyObject *result;
 
+	if (refuses(self, 1))
+		return NULL;
+	self->running = 1;
+	result = self->steps ? steps_throw(self->steps, args) : steps_raise(args);
+	self->running = 0;
 	if (!result)
 		end(self);
 	return result;
@@ -87,17 +107,27 @@ static PyObject *Call_throw(Call *self, PyObject *args)
 
 static PyObject *Call_close(Call *self, PyObject *unused)
 {
-	PyObject *close = self->steps ? PyObject_GetAttr(self->steps, name_close) : NULL, *closed;
+	PyObject *close, *closed;
 
+	if (refuses(self, 0))
+		return NULL;
+	self->running = 1;
+	close = self->steps ? PyObject_GetAttr(self->steps, name_close) : NULL;
 	if (!close) /* a generator's step has one; what is C needs none */
 		PyErr_Clear();
 	closed = close ? PyObject_CallNoArgs(close) : new_ref(Py_None);
 	Py_XDECREF(close);
+	self->running = 0;
 	end(self);
 	return closed;
 }
 
 static PyObject *Call_get_name(Call *self, void *unused)
+{
+	return PyUnicode_FromString(strchr(self->name, '.') + 1);
+}
+
+static PyObject *Call_get_qualname(Call *self, void *unused)
 {
 	return PyUnicode_FromString(self->name);
 }
@@ -128,6 +158,8 @@ static void Call_dealloc(Call *self)
 	PyObject_GC_UnTrack(self);
 	if (self->phase == CREATED)
 		warn(self);
+	if (self->weak)
+		PyObject_ClearWeakRefs((PyObject *) self);
 	end(self);
 	free_object(self);
 }
@@ -141,7 +173,14 @@ static PyMethodDef Call_methods[] = {
 
 static PyGetSetDef Call_getset[] = {
 	{"__name__", (getter) Call_get_name, NULL, "What was called."},
-	{"__qualname__", (getter) Call_get_name, NULL, "What was called."},
+	{"__qualname__", (getter) Call_get_qualname, NULL, "What was called, and whose it is."},
+	{NULL},
+};
+
+static PyMemberDef Call_members[] = {
+	{"cr_running", T_BOOL, offsetof(Call, running), READONLY, "As of a coroutine."},
+	{"cr_await", T_OBJECT, offsetof(Call, steps), READONLY, "As of a coroutine: what it waits for, or None."},
+	{"__weaklistoffset__", T_PYSSIZET, offsetof(Call, weak), READONLY},
 	{NULL},
 };
 
@@ -154,6 +193,7 @@ static PyType_Slot Call_slots[] = {
 	{Py_am_send, Call_step},
 	{Py_tp_methods, Call_methods},
 	{Py_tp_getset, Call_getset},
+	{Py_tp_members, Call_members},
 	{0, NULL},
 };
 

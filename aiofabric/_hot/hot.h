@@ -153,10 +153,12 @@ typedef int beginning(Call *self, PyObject **result);
 struct Call {
 	PyObject_HEAD
 	beginning *begin;
-	const char *name;	/* what was called */
-	PyObject *target, *first, *second; /* whose, and with what; `second` may be NULL */
+	const char *name;	/* what was called, behind its class */
+	PyObject *target, *first, *second; /* whose, and with what */
 	PyObject *steps;	/* NULL before it has begun, and when it is over */
+	PyObject *weak;		/* weak references to it */
 	char phase;
+	char running;		/* a step of it is under way */
 	char silent;		/* what `steps` returns is nobody's */
 };
 

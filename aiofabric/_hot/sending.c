@@ -2,13 +2,13 @@
 #include "hot.h"
 
 static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there are several pieces */
-static PyObject *name_breathe, *name_post, *name_send_after_checkpoint;
+static PyObject *name_breathe, *name_post;
 
 int add_sending(PyObject *module)
 {
 	static const struct name table[] = {
 		{&names[0][0], "fi_send"}, {&names[0][1], "fi_sendv"}, {&names[1][0], "fi_tsend"}, {&names[1][1], "fi_tsendv"},
-		{&name_breathe, "breathe"}, {&name_post, "post"}, {&name_send_after_checkpoint, "_send_after_checkpoint"}, {NULL},
+		{&name_breathe, "breathe"}, {&name_post, "post"}, {NULL},
 	};
 
 	return intern(table);
@@ -114,9 +114,9 @@ PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t c
 }
 
 /* Post, and wait for the outcome. */
-static int begin_long(Call *call, LaneCore *self, PyObject *tag)
+static int begin_long(Call *call, LaneCore *self)
 {
-	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, tag ? tag : Py_None, NULL);
+	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, NULL);
 	PyObject *settled = transfer ? LaneCore_settled(self, transfer) : NULL;
 	int done = settled ? settled != Py_None : -1;
 
@@ -131,17 +131,10 @@ static int begin_long(Call *call, LaneCore *self, PyObject *tag)
 static int begin(Call *call, PyObject **result)
 {
 	LaneCore *self = (LaneCore *) call->target;
-	PyObject *tag = call->second;
-	int sent;
+	int sent = lane_send(self, call->first, NULL);
 
-	if (self->source->checkpoints) {
-		call->steps = PyObject_CallMethodObjArgs((PyObject *) self, name_send_after_checkpoint, call->first,
-							 tag ? tag : Py_None, NULL);
-		return call->steps ? 0 : -1;
-	}
-	sent = lane_send(self, call->first, tag);
 	if (!sent)
-		sent = begin_long(call, self, tag);
+		sent = begin_long(call, self);
 	if (sent == 2) {
 		call->steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_breathe, NULL);
 		return call->steps ? 0 : -1;
@@ -153,10 +146,8 @@ static int begin(Call *call, PyObject **result)
 
 PyObject *LaneCore_sending(LaneCore *self, PyObject *const *args, Py_ssize_t count)
 {
-	PyObject *tag = count > 1 && args[1] != Py_None ? args[1] : NULL;
-
-	if (count == 1 || count == 2)
-		return call_new(begin, tag ? "send_tagged" : "send", self, args[0], tag);
-	PyErr_SetString(PyExc_TypeError, "sending(data, tag=None)");
+	if (count == 2)
+		return call_new(begin, "Sends.send", self, args[1], args[0]);
+	PyErr_SetString(PyExc_TypeError, "sending(sender, data)");
 	return NULL;
 }

@@ -56,23 +56,30 @@ class Sends(Resource):
 
         Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg, fi_inject).
         """
-        route = self._handle.tx
-        if route is not None and to is None and remote_data is None and flags is NO_FLAGS:
-            return route.sending(data)
-        return self._send(data, None, to, remote_data, flags)
+        handle = self._handle
+        route = handle.tx
+        if route is None or to is not None or remote_data is not None or flags is not NO_FLAGS or handle.checkpoint:
+            return self._send(data, None, to, remote_data, flags)
+        return route.sending(self, data)
 
     async def _send(self, data: Any, tag: int | None, to: Peer | None, remote_data: int | None, flags: OpFlags) -> None:
-        """`send`, or with a tag `send_tagged`, with whatever they can be asked for."""
+        """`send` with whatever it can be asked for, or with a tag `send_tagged`."""
         handle = self._handle
         route = handle.tx
         if to is not None or route is None:
             route = handle.route_to(to)
-        if remote_data is None and flags is NO_FLAGS:
-            await route.sending(data, tag)
-            return
+        if tag is not None and tag >> 64:
+            raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        handle.check_usable("fi_send" if tag is None else "fi_tsend")
+        if remote_data is None and flags is NO_FLAGS:
+            breathless = route.send(data, tag)
+            if breathless is not None:
+                if breathless:
+                    await handle.source.breathe()
+                return
+        else:
+            handle.check_usable("fi_send" if tag is None else "fi_tsend")
         transfer = route.post(data, tag, remote_data, int(flags))
         if route.settled(transfer) is None:
             await route.outcome(transfer)

@@ -63,19 +63,6 @@ class Route(Lane):
         self.inject_size = -1  # `inject` leaves it to `post`
         super().close_off(error)
 
-    async def _send_after_checkpoint(self, data: Any, tag: int | None) -> None:
-        """`sending`, where each await owes a checkpoint (trio)."""
-        checkpoint = self.handle.checkpoint
-        if checkpoint is not None:
-            await checkpoint()
-        breathless = self.send(data, tag)
-        if breathless is None:
-            transfer = self.post(data, tag)
-            if self.settled(transfer) is None:
-                await self.outcome(transfer)
-        elif breathless:
-            await self.source.breathe()
-
     def _inject_other(self, data: Any, tag: int | None) -> bool:
         """`inject` for what is no plain buffer: several, or none at all, which is an error."""
         pins = [pin(piece) for piece in (data if type(data) in (list, tuple) else [data])]

@@ -132,7 +132,10 @@ class Elsewhere(Inbox):
     def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError(_ELSEWHERE)
 
-    take = receive = next = recycle = set_sink = _refuse  # type: ignore[assignment]
+    take = next = recycle = set_sink = _refuse  # type: ignore[assignment]
+
+    async def receiving(self, *_: Any) -> NoReturn:
+        self._refuse()
 
     def statistics(self) -> PoolStatistics:
         return self._shared.statistics()

@@ -57,15 +57,7 @@ class TaggedSends(Endpoint, Sends):
 
         Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tsendmsg, fi_tinject).
         """
-        route = self._handle.tx
-        if route is not None and to is None and remote_data is None and flags is NO_FLAGS and not tag >> 64:
-            return route.sending(data, tag)
-        return self._send_tagged(data, tag, to, remote_data, flags)
-
-    async def _send_tagged(self, data: Any, tag: int, to: Peer | None, remote_data: int | None, flags: OpFlags) -> None:
-        if tag >> 64:
-            raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
-        await self._send(data, tag, to, remote_data, flags)
+        return self._send(data, tag, to, remote_data, flags)
 
 
 class TaggedReceives(Endpoint, Receives):

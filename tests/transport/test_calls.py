@@ -8,6 +8,7 @@ import asyncio
 import gc
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -18,7 +19,10 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
-from tests.fixtures.providers import Pair
+from aiofabric._hot import Gate
+from aiofabric.transport.inbox import Inbox
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import Pair, _pair
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +62,11 @@ async def test_it_is_a_coroutine_to_everybody(pair: Pair, call: Made) -> None:
     async with pair() as (active, _):
         made = call(active)
         try:
-            assert made.__name__ in ("send", "recv")
+            assert made.__name__ in ("send", "recv", "_send")
+            assert made.__qualname__ in ("Sends.send", "Receives.recv", "Sends._send")
+            assert not made.cr_running
+            assert made.cr_await is None
+            assert weakref.ref(made)() is made
             assert isinstance(made, Coroutine)
             assert asyncio.iscoroutine(made)
             assert inspect.isawaitable(made)
@@ -77,7 +85,7 @@ def test_the_functions_are_coroutine_functions(name: str) -> None:
 async def test_nothing_happens_before_it_is_awaited_and_who_forgets_to_is_told(pair: Pair, call: Made) -> None:
     async with pair() as (active, passive):
         await passive.send(b"still there")
-        with pytest.warns(RuntimeWarning, match=r"coroutine '(send|recv)' was never awaited"):
+        with pytest.warns(RuntimeWarning, match=r"coroutine '.*(send|recv)' was never awaited"):
             call(active)  # no reference is kept
         await active.send(b"the first that is sent")
         with anyio.fail_after(5):
@@ -183,11 +191,25 @@ async def test_who_leaves_before_it_has_begun_does_nothing(pair: Pair, way: Call
             way(made)
             with pytest.raises(RuntimeError, match="cannot reuse"):
                 await made
+            with pytest.raises(RuntimeError, match="cannot reuse"):
+                made.throw(Left())
+            made.close()
         await active.send(b"sent")
         await passive.send(b"kept")
         with anyio.fail_after(5):
             assert await passive.recv() == b"sent"
             assert await active.recv() == b"kept"
+
+
+@EITHER
+async def test_hazard_value_for_one_that_has_not_begun_sends_nothing(pair: Pair, call: Made) -> None:
+    async with pair() as (active, passive):
+        made = call(active)
+        with pytest.raises(TypeError, match="just-started coroutine"):
+            made.send(1)
+        made.close()
+        await active.send(b"sent")
+        assert await passive.recv() == b"sent"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -216,6 +238,69 @@ async def test_hazard_buffer_is_the_callers_when_it_returns(pair: Pair, size: in
         thrown(gone)
         data.append(0)
         assert await passive.recv() == bytes(size)
+
+
+@SIZES
+async def test_hazard_endpoint_that_nobody_else_keeps_lives_until_it_is_sent(pair: Pair, size: int) -> None:
+    async with pair() as (active, passive):
+        made = active.send(bytes(size))
+        frame = made.cr_frame if inspect.iscoroutine(made) else None
+        kept = frame.f_locals.values() if frame else gc.get_referents(made)
+        assert any(each is active for each in kept)
+        await made
+        assert len(await passive.recv()) == size
+
+
+class Meddler:
+    """A receiver that ends the call which asks it, in the midst of a step."""
+
+    def __init__(self, pool: Inbox, how: str, where: str) -> None:
+        self.pool, self.how, self.where = pool, how, where
+        self.errors: list[str] = []
+        self.call: Any = pool.receiving(self, Gate())  # which admits nobody, so that it is asked
+
+    def meddle(self) -> None:
+        try:
+            if self.how == "close":
+                self.call.close()
+            elif self.how == "throw":
+                self.call.throw(Left())
+            else:
+                self.call.send(None)
+        except ValueError as error:
+            self.errors.append(str(error))
+        gc.collect()
+
+    def _check_receivable(self) -> None:
+        if self.where == "its first step":
+            self.meddle()
+        self.pool.ended = Left  # something comes before waiting: `_next_after`
+
+    async def before_waiting(self, _: Inbox) -> None:
+        if self.where == "what it awaits":
+            self.meddle()
+        self.pool.ended = None
+        raise Left
+
+
+async def ends_a_call_from_within(parent: Parent, how: str, where: str) -> list[str]:
+    async with _pair("tcp") as (_, passive):
+        assert passive._handle.pool is not None
+        meddler = Meddler(passive._handle.pool, how, where)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Inbox, "_before_waiting", lambda pool: meddler.before_waiting(pool))
+            with pytest.raises(Left):
+                await meddler.call
+    return meddler.errors
+
+
+@pytest.mark.parametrize("where", ["its first step", "what it awaits"])
+@pytest.mark.parametrize("how", ["close", "throw", "send"])
+def test_hazard_call_that_is_running_is_not_ended_from_within(
+    anyio_backend: object, child: Callable[..., Child], how: str, where: str
+) -> None:
+    """What its steps hold is in use: it was freed under them."""
+    assert child(ends_a_call_from_within, how, where).result() == ["coroutine already executing"]
 
 
 async def test_calls_leave_nothing_behind(pair: Pair) -> None:

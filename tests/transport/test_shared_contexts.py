@@ -110,6 +110,18 @@ async def test_an_endpoint_itself_cannot_receive(with_srx: str) -> None:
             assert receiver.recv_size == 65536
 
 
+async def test_an_endpoint_whose_peer_has_left_cannot_receive_either(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
+        async with connections(with_srx, 1, shared_receive=shared) as ((sender,), (receiver,)):
+            sender.close()
+            with anyio.fail_after(5):
+                while receiver._handle.gone is None:  # noqa: ASYNC110 - nobody is told who neither receives nor sends
+                    await anyio.sleep(0.001)
+            for receive in (receiver.recv, lambda: receiver.recv_into(bytearray(1))):
+                with pytest.raises(TypeError, match="receive there"):
+                    await receive()
+
+
 async def test_cancelling_a_receive_loses_nothing(with_srx: str) -> None:
     with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
         async with connections(with_srx, 1, shared_receive=shared) as ((sender,), _):
