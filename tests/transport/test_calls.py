@@ -279,6 +279,7 @@ class Meddler:
     async def before_waiting(self, _: Inbox) -> None:
         if self.where == "what it awaits":
             self.meddle()
+            assert self.call.cr_await is not None, "freed while it runs"
         self.pool.ended = None
         raise Left
 
