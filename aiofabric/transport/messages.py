@@ -59,16 +59,18 @@ class Sends(Resource):
         handle = self._handle
         route = handle.tx
         if route is None or to is not None or remote_data is not None or flags is not NO_FLAGS or handle.checkpoint:
-            return self._send(data, None, to, remote_data, flags)
+            return self._send("fi_send", data, None, to, remote_data, flags)
         return route.sending(self, data)
 
-    async def _send(self, data: Any, tag: int | None, to: Peer | None, remote_data: int | None, flags: OpFlags) -> None:
-        """`send` with whatever it can be asked for, or with a tag `send_tagged`."""
+    async def _send(
+        self, call: str, data: Any, tag: Any, to: Peer | None, remote_data: int | None, flags: OpFlags
+    ) -> None:
+        """`send` with whatever it can be asked for, or `send_tagged` ("fi_tsend"), which needs a tag."""
         handle = self._handle
         route = handle.tx
         if to is not None or route is None:
             route = handle.route_to(to)
-        if tag is not None and tag >> 64:
+        if call == "fi_tsend" and tag >> 64:
             raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
         if handle.checkpoint is not None:
             await handle.checkpoint()
@@ -79,7 +81,7 @@ class Sends(Resource):
                     await handle.source.breathe()
                 return
         else:
-            handle.check_usable("fi_send" if tag is None else "fi_tsend")
+            handle.check_usable(call)
         transfer = route.post(data, tag, remote_data, int(flags))
         if route.settled(transfer) is None:
             await route.outcome(transfer)

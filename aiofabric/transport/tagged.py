@@ -57,7 +57,7 @@ class TaggedSends(Endpoint, Sends):
 
         Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tsendmsg, fi_tinject).
         """
-        return self._send(data, tag, to, remote_data, flags)
+        return self._send("fi_tsend", data, tag, to, remote_data, flags)
 
 
 class TaggedReceives(Endpoint, Receives):

@@ -295,6 +295,33 @@ def test_hazard_futures_in_python_own_what_is_called(loop: Loop) -> None:
     assert not any(future._callbacks for future in made)
 
 
+@pytest.mark.parametrize("future", [asyncio.Future, asyncio.futures._PyFuture], ids=["C", "Python"])  # type: ignore[attr-defined]
+def test_hazard_callbacks_that_come_and_go_while_they_are_called(loop: Loop, future: Any) -> None:
+    """The list of a future in Python is its own: it grows and shrinks under who goes through it."""
+    order: list[str] = []
+
+    class Futures:
+        call_soon = loop.call_soon
+
+        def create_future(self) -> Any:
+            return future(loop=loop)
+
+    def removes(_: Any) -> None:
+        order.append("removes")
+        lent.remove_done_callback(removed)
+
+    def removed(_: Any) -> None:
+        order.append("removed")
+
+    waiter = Waker(Futures()).create_waiter()
+    lent: Any = next(iter(waiter))
+    for callback in (lambda _: order.append("first"), removes, removed):
+        lent.add_done_callback(callback)
+    waiter.set_result(None)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert order[:2] == ["first", "removes"]
+
+
 def test_await_without_a_task_is_told_so(waker: Waker) -> None:
     coroutine = waits(waker.create_waiter())
     coroutine.send(None)

@@ -151,3 +151,13 @@ async def test_random_cancels_lose_nothing(rdm: str) -> None:
         assert sorted(got) == [(number, 1 + number % 2) for number in range(sent)]
         statistics = other.statistics()
         assert (statistics.receives, statistics.abandoned) == (0, 0)
+
+
+async def test_hazard_message_without_its_tag_is_not_sent_untagged(rdm: str) -> None:
+    async with peers(rdm, Caps.MSG | Caps.TAGGED) as (one, other, there, _):
+        for no_tag in (None, "1"):
+            with pytest.raises(TypeError):
+                await one.send_tagged(b"lost", no_tag, to=there)  # type: ignore[arg-type]
+        await one.send(b"plain", to=there)
+        with anyio.fail_after(5):
+            assert await other.recv() == b"plain"
