@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from anyio import ClosedResourceError
 
 from ._ffi import constants, ffi, lib
+from ._hot import ResourceCore
 from .errors import ForkedError, WrongThreadError, check
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def live_resources() -> list[str]:
     return [f"{h.what} opened at {h.opened_at}" for h in live_handles()]
 
 
-class Resource:
+class Resource(ResourceCore):
     """Base of everything that is opened and must be closed. A context manager, ``with`` and ``async with`` alike.
 
     Closing closes whatever was opened from it first, is quiet the second time, and always closes. An object

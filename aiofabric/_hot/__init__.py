@@ -7,6 +7,7 @@ waiting    `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.
 queue      `NativeQueue`: reads a completion queue                 ``cq/queue.py``
 settling   reads a source's queue and tells whose completion it is ``cq/settling.py``
 steps      what all that is awaited has in common                  ``cq/lane.py``, ``transport/inbox.py``
+quick      `send` and `recv` themselves                            ``transport/messages.py``
 call       `Call`: what `send` and `recv` give back                ``transport/messages.py``
 waker      `Waker`: lets asyncio's tasks go on                     ``cq/drivers.py``
 waiter     `Waiter`: what each of them waits with                  ``cq/drivers.py``
@@ -50,6 +51,8 @@ from ._hot import (
     Operation,
     PoolBuffer,
     PoolCore,
+    Quick,
+    ResourceCore,
     Slot,
     SlotsCore,
     SourceCore,
@@ -60,6 +63,8 @@ from ._hot import (
     cut_messages,
     join_messages,
     learn_states,
+    quick_recv,
+    quick_send,
 )
 
 __all__ = [
@@ -76,6 +81,8 @@ __all__ = [
     "Operation",
     "PoolBuffer",
     "PoolCore",
+    "Quick",
+    "ResourceCore",
     "Slot",
     "SlotsCore",
     "SourceCore",
@@ -86,4 +93,6 @@ __all__ = [
     "cut_messages",
     "join_messages",
     "learn_states",
+    "quick_recv",
+    "quick_send",
 ]

@@ -298,6 +298,8 @@ typedef struct {
 extern PyTypeObject *InboxCore_Type;
 
 int inbox_deliver(InboxCore *self, PyObject *item);
+/* A coroutine that returns the next message, copied, for this receiver. */
+PyObject *inbox_receiving(InboxCore *self, PyObject *receiver, Gate *gate);
 /* Whether it is longer than the caller's `room`, with the error set; -1 for another exception. */
 int inbox_too_long(InboxCore *self, PyObject *item, PyObject *room);
 /* The message in a buffer, for the endpoint that receives it; the buffer is recycled. */
@@ -428,7 +430,8 @@ PyObject *LaneCore_settled(LaneCore *self, PyObject *transfer);
 
 /* sending.c */
 #define PIECES 4 /* most buffers of one message */
-PyObject *LaneCore_sending(LaneCore *self, PyObject *const *args, Py_ssize_t count);
+/* A coroutine that returns when the message is sent, as `Sends.send` says; where awaits owe no checkpoint. */
+PyObject *lane_sending(LaneCore *self, PyObject *sender, PyObject *data);
 PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t count);
 
 /* receiving.c */
@@ -462,6 +465,7 @@ int add_call(PyObject *module);
 int add_arrival(PyObject *module);
 int add_inbox(PyObject *module);
 int add_pool(PyObject *module);
+int add_quick(PyObject *module);
 int add_receiving(PyObject *module);
 int add_sending(PyObject *module);
 int add_outcome(PyObject *module);

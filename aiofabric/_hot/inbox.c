@@ -259,10 +259,15 @@ static int begin_to_receive(Call *call, PyObject **result)
 	return call->steps ? 0 : -1;
 }
 
+PyObject *inbox_receiving(InboxCore *self, PyObject *receiver, Gate *gate)
+{
+	return call_new(begin_to_receive, "Receives.recv", self, receiver, (PyObject *) gate);
+}
+
 static PyObject *InboxCore_receiving(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	if (count == 2 && Py_IS_TYPE(args[1], Gate_Type))
-		return call_new(begin_to_receive, "Receives.recv", self, args[0], args[1]);
+		return inbox_receiving(self, args[0], (Gate *) args[1]);
 	PyErr_SetString(PyExc_TypeError, "receiving(receiver, gate)");
 	return NULL;
 }

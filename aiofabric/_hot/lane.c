@@ -436,9 +436,6 @@ static PyMethodDef LaneCore_methods[] = {
 	{"send", (PyCFunction) (void (*)(void)) LaneCore_send, METH_FASTCALL,
 	 "send(data, tag=None): as `inject`, for a task: whether it should let the loop go round now; None: `post` is needed.\n\n"
 	 "Raises as the handle refuses, where it does not admit this thread."},
-	{"sending", (PyCFunction) (void (*)(void)) LaneCore_sending, METH_FASTCALL,
-	 "sending(sender, data): a coroutine that returns when the message is sent, as `Sends.send` says, and keeps the sender;\n"
-	 "where awaits owe no checkpoint."},
 	{"submit", (PyCFunction) (void (*)(void)) LaneCore_submit, METH_VARARGS | METH_KEYWORDS,
 	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args, context)\n"
 	 "now, or park it behind those that wait already.\n\n"

@@ -144,10 +144,7 @@ static int begin(Call *call, PyObject **result)
 	return sent;
 }
 
-PyObject *LaneCore_sending(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+PyObject *lane_sending(LaneCore *self, PyObject *sender, PyObject *data)
 {
-	if (count == 2)
-		return call_new(begin, "Sends.send", self, args[1], args[0]);
-	PyErr_SetString(PyExc_TypeError, "sending(sender, data)");
-	return NULL;
+	return call_new(begin, "Sends.send", self, data, sender);
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from .._ffi import constants, ffi, lib
@@ -13,6 +12,8 @@ from .rdm import ConnectionlessHandle
 from .route import Route
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..flags import OpFlags
     from .endpoint import Endpoint
 
@@ -65,6 +66,15 @@ def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
         mine.tx = Route(mine, handle.tx.peer, handle.tx.name)
     mine.pool, mine.remote_writes = handle.pool, handle.remote_writes
     mine.open_for_use()
-    alias = copy(endpoint)
+    alias: E = object.__new__(type(endpoint))
+    for name in _slots(type(endpoint)):
+        if hasattr(endpoint, name):
+            setattr(alias, name, getattr(endpoint, name))
     alias._handle = mine
+    alias._calls_go_by(mine.quick)
     return alias
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        yield from (name for name in base.__dict__.get("__slots__", ()) if not name.startswith("__"))

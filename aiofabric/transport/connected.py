@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .._ffi import constants, lib
+from .._hot import quick_send
 from ..cm.handshake import Handshake, Stage, name_of
 from ..cm.pacing import never_paced
 from ..cm.sockets import connected_socket, next_descriptor
@@ -68,8 +69,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
         self._descriptor = descriptor  # under which the kernel's socket beneath may be found
         self.info = info
         self.domain: Domain = queues.domain
-        self._stash = []
-        self._handle = handle = EndpointHandle(
+        handle = EndpointHandle(
             "MessageEndpoint",
             ep,
             queues.domain._handle,
@@ -77,6 +77,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
             queues.source,
             cancel_grace=options.cancel_grace,
         )
+        self._receive_by(handle)
         handle.tx = (SelectiveRoute if options.selective else Route)(handle, constants.FI_ADDR_UNSPEC, peer)
         self._stage = self._handshake = Handshake(queues.source, queues.events, ep, peer)
 
@@ -97,6 +98,8 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
         except BaseException:
             self.close()
             raise
+
+    send = quick_send(Messages.send)
 
     async def _connect(self, param: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from anyio import ClosedResourceError
 
 from .._ffi import address_of, constants, ffi, lib
-from .._hot import Gate
+from .._hot import Gate, Quick
 from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError, FabricError, TruncatedMessageError, from_errno
@@ -62,7 +62,7 @@ class EndpointHandle(MemoryHome):
 
     __slots__ = (
         "checkpoint", "cuts_off", "gate", "gone", "info", "inject_size", "known", "max_size", "native_open",
-        "on_release", "orphans", "own", "pool", "private", "reaches_memory", "refills", "remote_writes", "rx",
+        "on_release", "orphans", "own", "pool", "private", "quick", "reaches_memory", "refills", "remote_writes", "rx",
         "source", "spills", "tx",
     )  # fmt: skip
 
@@ -88,6 +88,7 @@ class EndpointHandle(MemoryHome):
         if Mode.RX_CQ_DATA in info.mode:
             source.rx_cq_data = True
         self.gate = Gate()
+        self.quick = Quick(self.gate)
         self.inject_size = info.tx_attr.inject_size
         self.max_size = info.ep_attr.max_msg_size
         self.tx: Route | None = None
@@ -149,6 +150,10 @@ class EndpointHandle(MemoryHome):
             self.rx._receive_here(address_of(self.fid), self.gate, (address_of(spill), length))
         if self.pool is not None and self.tx is not None:
             self.pool.peer = self.tx.name  # not asked for with every message
+        self.quick.open(
+            self.tx if self.checkpoint is None else None,
+            None if self.pool is None or self.pool.elsewhere else self.pool,
+        )
 
     def register_own(self, pins: Any) -> Any:
         """The descriptor of memory in which receives stay posted; registered once, until the endpoint is closed."""

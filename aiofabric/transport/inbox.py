@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from .._ffi import constants
 from .._hot import InboxCore
@@ -61,6 +61,8 @@ class Inbox(InboxCore, ABC):
     """
 
     __slots__ = ()
+    elsewhere: ClassVar[bool] = False
+    """Whether it only stands for one that the endpoint cannot receive from."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)

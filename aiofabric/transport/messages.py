@@ -56,11 +56,7 @@ class Sends(Resource):
 
         Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg, fi_inject).
         """
-        handle = self._handle
-        route = handle.tx
-        if route is None or to is not None or remote_data is not None or flags is not NO_FLAGS or handle.checkpoint:
-            return self._send("fi_send", data, None, to, remote_data, flags)
-        return route.sending(self, data)
+        return self._send("fi_send", data, None, to, remote_data, flags)
 
     async def _send(
         self, call: str, data: Any, tag: Any, to: Peer | None, remote_data: int | None, flags: OpFlags

@@ -168,7 +168,6 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
 
     def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions, av_type: AvType) -> None:
         self.info = info
-        self._stash = []
         known = quirks(info)
         cut_off = Quirk.TRUNCATES_SILENTLY in known and info.ep_attr.type == EndpointType.DGRAM and not prefix_of(info)
         if options.recv_size is not None and cut_off:
@@ -185,7 +184,7 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
             ep = options.open_native(self.domain, info)
-            self._handle = handle = ConnectionlessHandle(
+            handle = ConnectionlessHandle(
                 self.vector,
                 type(self).__name__,
                 ep,
@@ -194,6 +193,7 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
                 source,
                 cancel_grace=options.cancel_grace,
             )
+            self._receive_by(handle)
             if Caps.SOURCE_ERR in info.caps:
                 source.introduce = self.vector.introduce
             if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # joining a group is told of by an event

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from .._ffi import constants, ffi, lib
-from .._hot import Message
+from .._hot import Message, quick_recv
 from ..cq.coroutines import coroutine_function
 from ..cq.operation import State
 from ..errors import FabricConnectionResetError
@@ -41,6 +41,11 @@ class Receives(Resource):
     _handle: EndpointHandle
     _stash: list[Leftover]
 
+    def _receive_by(self, handle: EndpointHandle) -> None:
+        self._handle, self._stash = handle, []
+        self._calls_go_by(handle.quick)
+
+    @quick_recv
     @coroutine_function
     def recv(self, max_bytes: int | None = None) -> Coroutine[Any, Any, Message]:
         """Receive the next message.

@@ -145,7 +145,8 @@ class ScalableEndpoint(Resource):
     def _open_receive(self, queue: CompletionQueue, index: int, options: EndpointOptions) -> ReceiveContext:
         context = ReceiveContext.__new__(ReceiveContext)
         handle = self._open(context, "fi_rx_context", lib.fi_rx_context, index, self.info.native.rx_attr)
-        context._stash, context._vector = [], self.vector
+        context._receive_by(handle)
+        context._vector = self.vector
         check(lib.fi_ep_bind(handle.fid, queue.native, constants.FI_RECV), "fi_ep_bind")
         check(lib.fi_enable(handle.fid), "fi_enable")
         options.open_inbox(handle)

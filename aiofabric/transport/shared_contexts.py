@@ -75,10 +75,8 @@ class SharedReceive(Receives):
             give_back()
             raise
         self.domain = domain
-        self._stash = []
-        self._handle = handle = SharedReceiveHandle(
-            "SharedReceive", out[0], domain._handle, info, queues.source, cancel_grace=0.1
-        )
+        handle = SharedReceiveHandle("SharedReceive", out[0], domain._handle, info, queues.source, cancel_grace=0.1)
+        self._receive_by(handle)
         handle.queues = queues
         handle.on_release = give_back
         try:
@@ -121,6 +119,8 @@ class SharedReceiveHandle(EndpointHandle):
 
 class Elsewhere(Inbox):
     """In the place of a pool, for endpoints whose messages arrive at a `SharedReceive`."""
+
+    elsewhere = True
 
     def __init__(self, handle: EndpointHandle, shared: SharedReceive) -> None:
         pool = shared._handle.pool

@@ -97,13 +97,14 @@ class VirtualEndpoint(Whole, MessageEndpoint):
         )
         self.info = info
         self.domain = trunk.endpoint.domain
-        self._stash = []
         self._stage = stage = LineHandshake(trunk.source.driver)
         try:
-            self._handle = handle = LinkHandle(trunk, options)
+            handle = LinkHandle(trunk, options)
         except BaseException:
             give_back()
             raise
+
+        self._receive_by(handle)
 
         def released() -> None:
             stage.end()

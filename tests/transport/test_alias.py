@@ -48,6 +48,15 @@ async def test_an_alias_has_flags_of_its_own() -> None:
         assert await passive.recv() == b"still there"
 
 
+async def test_what_an_alias_sends_it_sends_itself() -> None:
+    async with sockets_pair() as (active, passive), active.alias(OpFlags.COMPLETION) as alias:
+        await alias.send(b"by the alias")
+        assert (alias.statistics().injected, active.statistics().injected) == (1, 0)
+        await active.send(b"by the endpoint")
+        assert (alias.statistics().injected, active.statistics().injected) == (1, 1)
+        assert [await passive.recv(), await passive.recv()] == [b"by the alias", b"by the endpoint"]
+
+
 async def test_closing_the_endpoint_closes_its_aliases_first() -> None:
     async with sockets_pair() as (active, _):
         alias = active.alias(OpFlags.COMPLETION)

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock, create_autospec
 
 import anyio
 import pytest
@@ -21,6 +22,7 @@ import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
 from aiofabric._hot import Gate
 from aiofabric.transport.inbox import Inbox
+from aiofabric.transport.receives import Receives
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import Pair, _pair
 
@@ -314,6 +316,88 @@ async def test_calls_leave_nothing_behind(pair: Pair) -> None:
             gc.collect()
             calls = sum(type(each).__name__ == "Call" for each in gc.get_objects())
             assert calls == 0, round_
+
+
+def test_what_is_called_says_what_it_takes() -> None:
+    """As the functions would: to `help`, to editors, to who makes a mock of it."""
+    send, recv = inspect.signature(MessageEndpoint.send), inspect.signature(MessageEndpoint.recv)
+    assert list(send.parameters) == ["self", "data", "to", "remote_data", "flags"]
+    assert [each for each in send.parameters.values() if each.kind is each.KEYWORD_ONLY] == list(
+        send.parameters.values()
+    )[2:]
+    assert list(recv.parameters) == ["self", "max_bytes"]
+    for each in (MessageEndpoint.send, MessageEndpoint.recv):
+        assert inspect.isfunction(each)
+        assert each.__doc__
+        assert "Man page: fi_msg" in each.__doc__
+        assert each.__module__.startswith("aiofabric.transport")
+    assert isinstance(create_autospec(MessageEndpoint).send, AsyncMock)
+
+
+async def test_it_is_called_in_any_way_that_a_method_is(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        send, recv = active.send, passive.recv
+        assert send.__self__ is active  # type: ignore[attr-defined]
+        assert (send.__name__, recv.__name__) == ("send", "recv")
+        await send(b"bound")
+        assert await recv() == b"bound"
+        await MessageEndpoint.send(active, b"unbound")
+        assert await MessageEndpoint.recv(passive) == b"unbound"
+        await active.send(data=b"named")
+        assert await passive.recv(max_bytes=None) == b"named"
+        await active.send(*(b"star",), **{})
+        assert await passive.recv() == b"star"
+
+
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        (MessageEndpoint.send, ()),
+        (MessageEndpoint.send, (object(), b"", None)),
+        (MessageEndpoint.recv, ()),
+        (MessageEndpoint.recv, (object(), 1, 2)),
+    ],
+)
+def test_arguments_that_it_does_not_take(method: Callable[..., Any], args: Any) -> None:
+    with pytest.raises(TypeError, match="argument"):
+        method(*args)
+
+
+async def test_hazard_object_that_is_no_endpoint(pair: Pair) -> None:
+    """What is at the place of an endpoint's parts is not read of anything else."""
+    quick = MessageEndpoint.__dict__["send"], Receives.__dict__["recv"]
+
+    class Other:
+        _handle = None
+
+    async with pair() as (active, passive):
+        await active.send(b"the usual one")
+        for stranger in (object(), Other(), 1, active.domain, b""):
+            for method, args in zip(quick, ((b"",), ()), strict=True):
+                with pytest.raises((AttributeError, TypeError)):
+                    await method(stranger, *args)
+        assert await passive.recv() == b"the usual one"
+
+
+async def test_one_who_inherits_may_have_a_send_of_its_own(pair: Pair) -> None:
+    class Shouting(MessageEndpoint):
+        __slots__ = ()
+
+        async def send(self, data: Any, **kwargs: Any) -> None:
+            await super().send(data.upper(), **kwargs)
+
+        async def recv(self, max_bytes: int | None = None) -> Any:
+            return (await super().recv()).lower()
+
+    async with pair() as (active, passive):
+        active.__class__ = passive.__class__ = Shouting
+        await active.send(b"Hello")
+        assert await MessageEndpoint.recv(passive) == b"HELLO"
+        await active.send(b"Hello")
+        assert await passive.recv() == b"hello"
+        active.__class__ = passive.__class__ = MessageEndpoint
+        await active.send(b"Hello")
+        assert await passive.recv() == b"Hello"
 
 
 async def test_connectionless_endpoints_are_told_whom_to_send_to_when_they_await() -> None:
