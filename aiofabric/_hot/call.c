@@ -105,12 +105,10 @@ static PyObject *Call_throw(Call *self, PyObject *args)
 	return result;
 }
 
-static PyObject *Call_close(Call *self, PyObject *unused)
+static PyObject *close_steps(Call *self)
 {
 	PyObject *close, *closed;
 
-	if (refuses(self, 0))
-		return NULL;
 	self->running = 1;
 	close = self->steps ? PyObject_GetAttr(self->steps, name_close) : NULL;
 	if (!close) /* a generator's step has one; what is C needs none */
@@ -120,6 +118,11 @@ static PyObject *Call_close(Call *self, PyObject *unused)
 	self->running = 0;
 	end(self);
 	return closed;
+}
+
+static PyObject *Call_close(Call *self, PyObject *unused)
+{
+	return refuses(self, 0) ? NULL : close_steps(self);
 }
 
 static PyObject *Call_get_name(Call *self, void *unused)
@@ -142,13 +145,23 @@ static int Call_traverse(Call *self, visitproc visit, void *arg)
 	return 0;
 }
 
-/* As of any coroutine: a message that was never sent should not go unnoticed. */
-static void warn(const Call *self)
+/*
+ * As of any coroutine: a message that was never sent should not go unnoticed, and who will not go on leaves at once.  Others
+ * may keep what it waits with: a turn that answered it already.
+ */
+static void forsake(Call *self)
 {
 	PyObject *type, *error, *traceback;
+	int rc;
 
+	if (self->phase == OVER)
+		return;
 	PyErr_Fetch(&type, &error, &traceback);
-	if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "coroutine '%s' was never awaited", self->name))
+	if (self->phase == CREATED)
+		rc = PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "coroutine '%s' was never awaited", self->name);
+	else
+		rc = drop(close_steps(self));
+	if (rc)
 		PyErr_WriteUnraisable((PyObject *) Call_Type);
 	PyErr_Restore(type, error, traceback);
 }
@@ -156,8 +169,7 @@ static void warn(const Call *self)
 static void Call_dealloc(Call *self)
 {
 	PyObject_GC_UnTrack(self);
-	if (self->phase == CREATED)
-		warn(self);
+	forsake(self);
 	if (self->weak)
 		PyObject_ClearWeakRefs((PyObject *) self);
 	end(self);

@@ -196,7 +196,11 @@ PyObject *waker_borrow_future(Waker *self);
 int waker_answered(Waker *self, Waiter *waiter);
 PyObject *waiter_new(Waker *waker);
 /* Whether it waited for this answer: 1 or 0; -1 for an exception. */
-int waiter_answer(PyObject *self, PyObject *result);
+int waiter_answer(Waiter *self, PyObject *result);
+/* For those that have one within, too. */
+PySendResult waiter_step(Waiter *self, PyObject **result);
+PyObject *waiter_throw(Waiter *self, PyObject *args);
+void waiter_release(Waiter *self);
 /* Those who are answered from here on go on when `waker_let_go` is called: outside of any task only. */
 void waker_hold(Waker *self);
 /* An exception that is set stays so, and they go on later. */
@@ -247,6 +251,7 @@ int source_prepare(SourceCore *self);
 PyObject *source_waiter(SourceCore *self);
 /* Whether the waiter waited, and has its answer now: 1 or 0; -1 for an exception.  Counts whom the source woke, if any. */
 int source_answer(SourceCore *self, PyObject *waiter, PyObject *result);
+int source_answer_waiter(SourceCore *self, Waiter *waiter, PyObject *result);
 /* The loop went round. */
 void source_breathed(SourceCore *self);
 /* Drain; look for a share of the open window if there is nothing at once. */
@@ -291,7 +296,8 @@ typedef struct {
 	PyObject *handle;
 	SourceCore *source;
 	Fifo *inbox;
-	PyObject *ended, *waiters, *sink, *on_end, *peer;
+	PyObject *ended, *sink, *on_end, *peer;
+	struct Arrival *waiting, *last; /* who waits for the next message, by `behind` */
 	long long size, count, posted, messages, bytes, returned, lent;
 } InboxCore;
 
@@ -311,8 +317,22 @@ void inbox_release(InboxCore *self);
 
 /* ---- arrival.c: what is awaited of an inbox ---- */
 
-/* The `receiver` gets a `Message`; without one it is the buffer, if that is no longer than `room`, or NULL. */
-PyObject *arrival_new(InboxCore *inbox, PyObject *waiter, PyObject *receiver, PyObject *room);
+typedef struct Arrival {
+	Waiter waiter;		/* what its task waits with on asyncio: the head is this object's own */
+	InboxCore *inbox;
+	PyObject *other, *steps; /* what a driver's task waits with elsewhere, and its iterator once somebody awaits */
+	PyObject *receiver, *room; /* who gets a `Message`, or NULL for the buffer; how long it may be, or NULL */
+	struct Arrival *before, *behind; /* among those who wait: not counted as references */
+	char enlisted, over;
+} Arrival;
+
+/* It waits already.  The `receiver` gets a `Message`; without one it is the buffer, if that is no longer than `room`, or NULL. */
+Arrival *arrival_new(InboxCore *inbox, PyObject *receiver, PyObject *room);
+/* Whether it waited for this item: 1 or 0; -1 for an exception. */
+int arrival_answer(Arrival *self, PyObject *item);
+/* inbox.c: among those who wait, the last; and not any more. */
+void inbox_enlist(InboxCore *self, Arrival *arrival);
+void inbox_strike(InboxCore *self, Arrival *arrival);
 
 /* ---- pool.c: receives that stay posted ---- */
 

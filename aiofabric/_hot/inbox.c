@@ -7,14 +7,49 @@ static PyObject *name_check_receivable, *name_contents, *name_data, *name_feed, 
 	*name_length, *name_next_after, *name_put_back, *name_recycle, *name_source,
 	*name_source_of, *name_told, *name_too_long;
 
+void inbox_enlist(InboxCore *self, Arrival *arrival)
+{
+	arrival->before = self->last;
+	if (self->last)
+		self->last->behind = arrival;
+	else
+		self->waiting = arrival;
+	self->last = arrival;
+	arrival->enlisted = 1;
+}
+
+void inbox_strike(InboxCore *self, Arrival *arrival)
+{
+	if (arrival->before)
+		arrival->before->behind = arrival->behind;
+	else
+		self->waiting = arrival->behind;
+	if (arrival->behind)
+		arrival->behind->before = arrival->before;
+	else
+		self->last = arrival->before;
+	arrival->before = arrival->behind = NULL;
+	arrival->enlisted = 0;
+}
+
+/* Whether whoever waits the longest took it: 1 or 0; -1 for an exception. */
+static int answer_first(InboxCore *self, PyObject *item)
+{
+	Arrival *first = (Arrival *) new_ref(self->waiting);
+	int given;
+
+	inbox_strike(self, first);
+	given = arrival_answer(first, item);
+	Py_DECREF((PyObject *) first);
+	return given;
+}
+
 /* Give an item to whoever waits the longest, or keep it. */
 static int hand_out(InboxCore *self, PyObject *item)
 {
-	while (PyList_Size(self->waiters) > 0) {
-		PyObject *waiter = new_ref(PyList_GetItem(self->waiters, 0));
-		int given = PySequence_DelItem(self->waiters, 0) ? -1 : source_answer(self->source, waiter, item);
+	while (self->waiting) {
+		int given = answer_first(self, item);
 
-		Py_DECREF(waiter);
 		if (given)
 			return given < 0 ? -1 : 0;
 	}
@@ -191,19 +226,13 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
 /* Be the next to get a message: what is to be awaited for it. */
 static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
 {
-	PyObject *waiter = source_waiter(self->source), *arrival = NULL;
+	Arrival *arrival = arrival_new(self, receiver, room);
 
-	if (waiter && !PyList_Append(self->waiters, waiter)) {
-		self->source->interest++;
-		if (!source_prepare(self->source))
-			arrival = arrival_new(self, waiter, receiver, room);
-		if (!arrival) {
-			self->source->interest--;
-			PySequence_DelItem(self->waiters, PyList_Size(self->waiters) - 1);
-		}
+	if (arrival && source_prepare(self->source)) {
+		Py_DECREF((PyObject *) arrival); /* it leaves */
+		return NULL;
 	}
-	Py_XDECREF(waiter);
-	return arrival;
+	return (PyObject *) arrival;
 }
 
 static int next_arguments(PyObject *const *args, Py_ssize_t count, PyObject **room, PyObject **receiver)
@@ -279,6 +308,13 @@ static PyObject *InboxCore_deliver(InboxCore *self, PyObject *item)
 	Py_RETURN_NONE;
 }
 
+static PyObject *InboxCore_answer_first(InboxCore *self, PyObject *item)
+{
+	int given = self->waiting ? answer_first(self, item) : 0;
+
+	return given < 0 ? NULL : PyBool_FromLong(given);
+}
+
 static PyObject *InboxCore_hand_out(InboxCore *self, PyObject *item)
 {
 	if (hand_out(self, item))
@@ -301,8 +337,7 @@ static int InboxCore_init(InboxCore *self, PyObject *args, PyObject *kwargs)
 	REPLACE(self->sink, new_ref(Py_None));
 	REPLACE(self->on_end, new_ref(Py_None));
 	REPLACE(self->peer, new_ref(Py_None));
-	REPLACE(self->waiters, PyList_New(0));
-	return self->inbox && self->waiters ? 0 : -1;
+	return self->inbox ? 0 : -1;
 }
 
 int inbox_traverse(PyObject *object, visitproc visit, void *arg)
@@ -314,7 +349,6 @@ int inbox_traverse(PyObject *object, visitproc visit, void *arg)
 	Py_VISIT(self->source);
 	Py_VISIT(self->ended);
 	Py_VISIT(self->inbox);
-	Py_VISIT(self->waiters);
 	Py_VISIT(self->sink);
 	Py_VISIT(self->on_end);
 	Py_VISIT(self->peer);
@@ -330,8 +364,6 @@ int inbox_clear(PyObject *object)
 	REPLACE(self->ended, new_ref(Py_None));
 	REPLACE(self->sink, new_ref(Py_None));
 	REPLACE(self->on_end, new_ref(Py_None));
-	if (self->waiters)
-		PyList_SetSlice(self->waiters, 0, PyList_Size(self->waiters), NULL);
 	return 0;
 }
 
@@ -341,7 +373,6 @@ void inbox_release(InboxCore *self)
 	Py_CLEAR(self->source);
 	Py_CLEAR(self->ended);
 	Py_CLEAR(self->inbox);
-	Py_CLEAR(self->waiters);
 	Py_CLEAR(self->sink);
 	Py_CLEAR(self->on_end);
 	Py_CLEAR(self->peer);
@@ -369,7 +400,23 @@ static PyMethodDef InboxCore_methods[] = {
 	 "    BaseException: as the endpoint ended, once everything that arrived before was handed out."},
 	{"_enlist", (PyCFunction) (void (*)(void)) InboxCore_enlist, METH_FASTCALL, "As `next`, where nothing comes first."},
 	{"deliver", (PyCFunction) InboxCore_deliver, METH_O, "A message: to the sink; else as `hand_out`."},
+	{"_answer_first", (PyCFunction) InboxCore_answer_first, METH_O, "Whether whoever waits the longest took it."},
 	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To whoever waits the longest, or into the inbox."},
+	{NULL},
+};
+
+static PyObject *InboxCore_get_waiting(InboxCore *self, void *unused)
+{
+	const Arrival *each;
+	long count = 0;
+
+	for (each = self->waiting; each; each = each->behind)
+		count++;
+	return PyLong_FromLong(count);
+}
+
+static PyGetSetDef InboxCore_getset[] = {
+	{"waiting", (getter) InboxCore_get_waiting, NULL, "How many wait for the next message."},
 	{NULL},
 };
 
@@ -377,7 +424,6 @@ static PyMemberDef InboxCore_members[] = {
 	{"handle", T_OBJECT_EX, offsetof(InboxCore, handle), READONLY},
 	{"source", T_OBJECT_EX, offsetof(InboxCore, source), READONLY},
 	{"inbox", T_OBJECT_EX, offsetof(InboxCore, inbox), READONLY},
-	{"waiters", T_OBJECT_EX, offsetof(InboxCore, waiters), READONLY},
 	{"peer", T_OBJECT, offsetof(InboxCore, peer), 0, "whom every message is from; None: the receiver's `_source_of` knows"},
 	{"ended", T_OBJECT, offsetof(InboxCore, ended)},
 	{"sink", T_OBJECT, offsetof(InboxCore, sink)},
@@ -399,6 +445,7 @@ static PyType_Slot InboxCore_slots[] = {
 	{Py_tp_traverse, inbox_traverse},
 	{Py_tp_clear, inbox_clear},
 	{Py_tp_methods, InboxCore_methods},
+	{Py_tp_getset, InboxCore_getset},
 	{Py_tp_members, InboxCore_members},
 	{0, NULL},
 };

@@ -184,17 +184,24 @@ PyObject *source_waiter(SourceCore *self)
 	return PyObject_CallMethodObjArgs(self->driver, name_create_waiter, NULL);
 }
 
+int source_answer_waiter(SourceCore *self, Waiter *waiter, PyObject *result)
+{
+	int waited = waiter_answer(waiter, result);
+
+	if (waited > 0 && self)
+		self->wakes++;
+	return waited;
+}
+
 int source_answer(SourceCore *self, PyObject *waiter, PyObject *result)
 {
 	int waited;
 
-	if (Py_IS_TYPE(waiter, Waiter_Type)) {
-		waited = waiter_answer(waiter, result);
-	} else {
-		waited = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
-		if (waited >= 0)
-			waited = waited ? 0 : drop(PyObject_CallMethodObjArgs(waiter, name_set_result, result, NULL)) ? -1 : 1;
-	}
+	if (Py_IS_TYPE(waiter, Waiter_Type))
+		return source_answer_waiter(self, (Waiter *) waiter, result);
+	waited = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
+	if (waited >= 0)
+		waited = waited ? 0 : drop(PyObject_CallMethodObjArgs(waiter, name_set_result, result, NULL)) ? -1 : 1;
 	if (waited > 0 && self)
 		self->wakes++;
 	return waited;

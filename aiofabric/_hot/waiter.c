@@ -17,10 +17,8 @@ PyObject *waiter_new(Waker *waker)
 	return (PyObject *) self;
 }
 
-int waiter_answer(PyObject *object, PyObject *result)
+int waiter_answer(Waiter *self, PyObject *result)
 {
-	Waiter *self = (Waiter *) object;
-
 	if (self->result)
 		return 0;
 	self->result = new_ref(result);
@@ -29,7 +27,7 @@ int waiter_answer(PyObject *object, PyObject *result)
 
 static PyObject *Waiter_set_result(Waiter *self, PyObject *result)
 {
-	int waited = waiter_answer((PyObject *) self, result);
+	int waited = waiter_answer(self, result);
 
 	if (waited > 0)
 		Py_RETURN_NONE;
@@ -51,7 +49,7 @@ static PyObject *Waiter_done(Waiter *self, PyObject *unused)
 	return PyBool_FromLong(self->result != NULL);
 }
 
-static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result)
+PySendResult waiter_step(Waiter *self, PyObject **result)
 {
 	*result = NULL;
 	if (self->result) {
@@ -69,7 +67,12 @@ static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result
 	return PYGEN_NEXT;
 }
 
-static PyObject *Waiter_throw(Waiter *self, PyObject *args)
+static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result)
+{
+	return waiter_step(self, result);
+}
+
+PyObject *waiter_throw(Waiter *self, PyObject *args)
 {
 	Py_CLEAR(self->future); /* cancelled: it cannot be used again */
 	return steps_raise(args);
@@ -91,12 +94,17 @@ static int Waiter_clear(Waiter *self)
 	return 0;
 }
 
-static void Waiter_dealloc(Waiter *self)
+void waiter_release(Waiter *self)
 {
-	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->waker);
 	Py_CLEAR(self->future);
 	Py_CLEAR(self->result);
+}
+
+static void Waiter_dealloc(Waiter *self)
+{
+	PyObject_GC_UnTrack(self);
+	waiter_release(self);
 	free_object(self);
 }
 
@@ -105,7 +113,7 @@ static PyMethodDef Waiter_methods[] = {
 	{"result", (PyCFunction) Waiter_result, METH_NOARGS, "The answer."},
 	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether it is answered."},
 	{"send", steps_send, METH_O, "As of a generator."},
-	{"throw", (PyCFunction) Waiter_throw, METH_VARARGS, "As of a generator."},
+	{"throw", (PyCFunction) waiter_throw, METH_VARARGS, "As of a generator."},
 	{NULL},
 };
 

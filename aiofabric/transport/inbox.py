@@ -13,7 +13,6 @@ from ..errors import TruncatedMessageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..cq.drivers import Waiter
     from .handle import EndpointHandle
 
 __all__ = ["Inbox", "Parcel", "PoolStatistics", "truncated"]
@@ -103,23 +102,17 @@ class Inbox(InboxCore, ABC):
         if not self.inbox and self.ended is None:
             source.look()
 
-    def _withdraw(self, waiter: Waiter) -> None:
+    def _give_back(self, item: Parcel | BaseException) -> None:
         """The receive was cancelled: what it was given already is the next one's again."""
-        if waiter.done():
-            item = waiter.result()
-            if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
-                self._put_back(item)
-        elif waiter in self.waiters:
-            self.waiters.remove(waiter)
+        if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
+            self._put_back(item)
 
     def _put_back(self, item: Parcel | BaseException) -> None:
         """Handed out, and not taken: to whoever waits the longest, or into its old place in the inbox.
 
         Several may come back in one iteration, in the order in which they were handed out.
         """
-        while self.waiters and self.waiters[0].done():
-            self.waiters.pop(0)
-        if self.waiters:
+        if self.waiting:
             self.hand_out(item)
         else:
             self.inbox.insert(self._returned, item)
@@ -180,10 +173,8 @@ class Inbox(InboxCore, ABC):
         if self.handle.closed:
             self.inbox.clear()
             self._returned = 0
-        while self.waiters:
-            waiter = self.waiters.pop(0)
-            if not waiter.done() and not self.source.driver.closed():
-                waiter.set_result(error())
+        while self.waiting and not self.source.driver.closed():
+            self._answer_first(error())
         if self.sink is not None:
             self.finish(error())
 

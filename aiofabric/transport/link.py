@@ -271,7 +271,7 @@ class LinkHandle(EndpointHandle):
             parcel.tag = 0
             inbox.messages += 1
             inbox.bytes += parcel.length
-            if inbox.sink is None and not inbox.waiters and parcel.pool.scarce:
+            if inbox.sink is None and not inbox.waiting and parcel.pool.scarce:
                 inbox.deliver(CopiedParcel(parcel))
                 parcel.pool.recycle(parcel)
             else:

@@ -29,7 +29,7 @@ def awaited(endpoint: MessageEndpoint, room: int | None = None) -> Any:
 def waiting(endpoint: MessageEndpoint) -> tuple[int, int]:
     pool = endpoint._handle.pool
     assert pool is not None
-    return len(pool.waiters), pool.source.interest
+    return pool.waiting, pool.source.interest
 
 
 def thrown(arrival: Any) -> None:
@@ -74,11 +74,10 @@ async def test_who_leaves_with_a_message_in_hand_gives_it_back(pair: Pair, way: 
         before = waiting(passive)
         arrivals = [awaited(passive)]
         pool: Any = passive._handle.pool
-        (waiter,) = pool.waiters
         await active.send(b"first")
         await active.send(b"second")
         with anyio.fail_after(5):
-            while not waiter.done():
+            while pool.waiting:
                 await anyio.lowlevel.checkpoint()
         way(arrivals.pop())
         assert waiting(passive) == before

@@ -51,7 +51,7 @@ class Left(Exception):
 def waiters(endpoint: MessageEndpoint) -> int:
     pool = endpoint._handle.pool
     assert pool is not None
-    return len(pool.waiters)
+    return pool.waiting
 
 
 def step(coroutine: Coroutine[Any, Any, Any]) -> Any:
