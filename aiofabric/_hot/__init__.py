@@ -6,6 +6,7 @@ file       what                                                    belongs to
 waiting    `Window`, `Looking`: how long to look before sleeping   ``cq/waiting.py``
 queue      `NativeQueue`: reads a completion queue                 ``cq/queue.py``
 settling   reads a source's queue and tells whose completion it is ``cq/settling.py``
+spares     objects that are used again                             `Call`, `Arrival`
 steps      what all that is awaited has in common                  ``cq/lane.py``, ``transport/inbox.py``
 quick      `send` and `recv` themselves                            ``transport/messages.py``
 call       `Call`: what `send` and `recv` give back                ``transport/messages.py``
@@ -13,6 +14,7 @@ waker      `Waker`: lets asyncio's tasks go on                     ``cq/drivers.
 waiter     `Waiter`: what each of them waits with                  ``cq/drivers.py``
 source     `SourceCore`: look and arm                              ``cq/source.py``
 turning    what the event loop calls                               ``cq/turning.py``
+registry   `Registry`: who is told of a completion                 ``cq/source.py``
 slots      `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py``
 operation  `Operation`, `Transfer`: what is posted                 ``cq/operation.py``
 lane       `LaneCore`: posts, and sends small messages             ``cq/lane.py``, ``transport/route.py``
@@ -52,6 +54,7 @@ from ._hot import (
     PoolBuffer,
     PoolCore,
     Quick,
+    Registry,
     ResourceCore,
     Slot,
     SlotsCore,
@@ -82,6 +85,7 @@ __all__ = [
     "PoolBuffer",
     "PoolCore",
     "Quick",
+    "Registry",
     "ResourceCore",
     "Slot",
     "SlotsCore",

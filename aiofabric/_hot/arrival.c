@@ -7,11 +7,11 @@
 static PyTypeObject *Arrival_Type;
 
 static PyObject *name_close, *name_create_waiter, *name_done, *name_give_back, *name_put_back, *name_result, *name_told;
+static Spares spares;
 
 Arrival *arrival_new(InboxCore *inbox, PyObject *receiver, PyObject *room)
 {
-	allocfunc alloc = PyType_GetSlot(Arrival_Type, Py_tp_alloc);
-	Arrival *self = (Arrival *) alloc(Arrival_Type, 0);
+	Arrival *self = spares_take(&spares, Arrival_Type, sizeof(*self));
 	SourceCore *source = inbox->source;
 
 	if (!self)
@@ -191,7 +191,7 @@ static void Arrival_dealloc(Arrival *self)
 	Py_CLEAR(self->steps);
 	Py_CLEAR(self->receiver);
 	Py_CLEAR(self->room);
-	free_object(self);
+	spares_give(&spares, self);
 }
 
 static PyMethodDef Arrival_methods[] = {

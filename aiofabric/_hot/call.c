@@ -10,13 +10,13 @@
 static PyTypeObject *Call_Type;
 
 static PyObject *name_close;
+static Spares spares;
 
 enum { CREATED, GOING, OVER };
 
 PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *first, PyObject *second)
 {
-	allocfunc alloc = PyType_GetSlot(Call_Type, Py_tp_alloc);
-	Call *self = (Call *) alloc(Call_Type, 0);
+	Call *self = spares_take(&spares, Call_Type, sizeof(*self));
 
 	if (!self)
 		return NULL;
@@ -173,7 +173,7 @@ static void Call_dealloc(Call *self)
 	if (self->weak)
 		PyObject_ClearWeakRefs((PyObject *) self);
 	end(self);
-	free_object(self);
+	spares_give(&spares, self);
 }
 
 static PyMethodDef Call_methods[] = {

@@ -129,6 +129,20 @@ extern PyTypeObject *Slot_Type, *SlotsCore_Type;
 Slot *slots_lend(SlotsCore *self);
 int slots_take_back(SlotsCore *self, PyObject *slot);
 
+/* ---- spares.c: objects that are used again ---- */
+
+#define SPARES 32
+
+typedef struct {
+	PyObject *objects[SPARES];
+	int count;
+} Spares;
+
+/* An object of this type and size with nothing in it, that the collector knows; NULL with an exception. */
+void *spares_take(Spares *self, PyTypeObject *type, size_t size);
+/* The end of its tp_dealloc: what it held was given back, and the collector does not know it any more. */
+void spares_give(Spares *self, void *object);
+
 /* ---- steps.c: what is awaited ---- */
 
 /* Of a type with am_send: its __iter__ and am_await, __next__, and send. */
@@ -208,12 +222,31 @@ int waker_let_go(Waker *self);
 /* They go on with the next who do, or in a callback of the loop's. */
 int waker_put_off(Waker *self);
 
+/* ---- registry.c: who is told of a completion ---- */
+
+typedef struct {
+	PyObject_HEAD
+	struct place *places;
+	size_t room, count;	/* room: a power of two, or 0 */
+	int shift;
+} Registry;
+
+extern PyTypeObject *Registry_Type;
+
+/* Borrowed; NULL for nobody. */
+PyObject *registry_find(const Registry *self, const void *address);
+int registry_enter(Registry *self, const void *address, PyObject *who);
+/* Whoever was told: the caller's reference now; NULL for nobody. */
+PyObject *registry_remove(Registry *self, const void *address);
+void registry_forget(Registry *self, const void *address);
+int registry_clear(Registry *self);
+
 /* ---- source.c: the part of a source that each wait passes through ---- */
 
 typedef struct {
 	PyObject_HEAD
 	PyObject *driver, *queue, *readers;
-	PyObject *operations;	/* dict: who is told, by the address of the slot that its completion names */
+	Registry *operations;	/* by the address of the slot that a completion names */
 	PyObject *parked, *companions, *watched;
 	Looking *looking;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
@@ -486,6 +519,7 @@ int add_arrival(PyObject *module);
 int add_inbox(PyObject *module);
 int add_pool(PyObject *module);
 int add_quick(PyObject *module);
+int add_registry(PyObject *module);
 int add_receiving(PyObject *module);
 int add_sending(PyObject *module);
 int add_outcome(PyObject *module);

@@ -137,8 +137,8 @@ int lane_home(LaneCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
 
-	if (forget(source->operations, transfer->slot->address) ||
-	    slots_take_back(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
+	registry_forget(source->operations, pointer_of(transfer->slot->address));
+	if (slots_take_back(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
 		return -1;
 	source->interest--;
 	source->abandoned -= transfer->state == ABANDONED;
@@ -162,7 +162,7 @@ Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize
 	Slot *slot = held ? slots_lend(self->source->slots) : NULL;
 	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
 
-	if (transfer && PyDict_SetItem(self->source->operations, slot->address, (PyObject *) transfer)) {
+	if (transfer && registry_enter(self->source->operations, pointer_of(slot->address), (PyObject *) transfer)) {
 		Py_DECREF((PyObject *) transfer);
 		transfer = NULL;
 	}
@@ -189,7 +189,8 @@ static int note_posted(LaneCore *self, Operation *transfer)
 
 static int undo_post(LaneCore *self, Operation *transfer)
 {
-	return forget(self->source->operations, transfer->slot->address) || give_up(self, transfer) ? -1 : 0;
+	registry_forget(self->source->operations, pointer_of(transfer->slot->address));
+	return give_up(self, transfer);
 }
 
 PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc)
@@ -208,14 +209,15 @@ PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc)
 static int try_post(LaneCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
-	PyObject *address = transfer->slot->address, *answer, *type, *error, *traceback;
+	void *address = pointer_of(transfer->slot->address);
+	PyObject *answer, *type, *error, *traceback;
 	long long rc;
 
 	if (!PyTuple_Check(transfer->post) || PyTuple_Size(transfer->post) != 2) {
 		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
 		return -1;
 	}
-	if (PyDict_SetItem(source->operations, address, (PyObject *) transfer))
+	if (registry_enter(source->operations, address, (PyObject *) transfer))
 		return -1;
 	lane_sends(self);
 	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
@@ -230,8 +232,7 @@ static int try_post(LaneCore *self, Operation *transfer)
 	}
 	if (rc == 0)
 		return note_posted(self, transfer) ? -1 : 1;
-	if (forget(source->operations, address))
-		return -1;
+	registry_forget(source->operations, address);
 	if (rc == -FI_EAGAIN) {
 		self->refused = 1;
 		return 0;

@@ -37,15 +37,9 @@ int source_tell(SourceCore *self, PyObject *name)
 /* Tell whose completion it is. */
 static int settle(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
-	PyObject *key = PyLong_FromVoidPtr(entry->op_context), *operation, *tuple;
+	PyObject *operation = registry_find(self->operations, entry->op_context), *tuple;
 	int rc = -1;
 
-	if (!key)
-		return -1;
-	operation = PyDict_GetItemWithError(self->operations, key);
-	Py_DECREF(key);
-	if (!operation && PyErr_Occurred())
-		return -1;
 	Py_XINCREF(operation);
 	if (operation && Py_IS_TYPE(operation, PoolBuffer_Type) && !(entry->flags & OF_THE_PEER)) {
 		rc = pool_complete((PoolBuffer *) operation, entry, from);

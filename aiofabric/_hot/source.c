@@ -317,7 +317,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	Py_DECREF(demand);
 	Py_DECREF(checkpoint);
 	Py_DECREF(native);
-	self->operations = PyDict_New();
+	self->operations = (Registry *) PyObject_CallNoArgs((PyObject *) Registry_Type);
 	self->watched = PyDict_New();
 	self->companions = PyList_New(0);
 	return self->operations && self->watched && self->companions ? 0 : -1;
@@ -351,7 +351,7 @@ static int SourceCore_clear(SourceCore *self)
 	self->closed = 1;
 	source_uncork(self);
 	if (self->operations) {
-		PyDict_Clear(self->operations);
+		registry_clear(self->operations);
 		PyDict_Clear(self->watched);
 		PyList_SetSlice(self->companions, 0, PyList_Size(self->companions), NULL);
 	}

@@ -247,7 +247,7 @@ class Lane(LaneCore):
         source = self.source
         left = [*self.posted, *self.waiting]
         for transfer in self.posted:
-            source.operations.pop(transfer.slot.address, None)
+            source.operations.pop(transfer.slot.address)
             source.slots.quarantine(transfer.slot)
             source.interest -= 1
             if transfer.state is ABANDONED:

@@ -161,7 +161,7 @@ class MultiPool(Inbox):
         source = self.handle.source
         slabs, self._slabs = self._slabs, []
         for slab in slabs:
-            source.operations.pop(slab.slot.address, None)
+            source.operations.pop(slab.slot.address)
             if slab.posted:
                 source.slots.quarantine(slab.slot)
             else:

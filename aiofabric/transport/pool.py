@@ -119,7 +119,7 @@ class Pool(PoolCore, Inbox):
         """As `Inbox.end`; the endpoint is gone natively, so no receive is posted any more."""
         source = self.source
         for buffer in self._leave():  # empty when it comes twice: peer gone, then closed
-            source.operations.pop(buffer.slot.address, None)
+            source.operations.pop(buffer.slot.address)
             if buffer.posted:
                 source.slots.quarantine(buffer.slot)
             else:

@@ -176,7 +176,7 @@ class TrunkPool:
         """The endpoint is closed: what was posted will not complete."""
         source = self.trunk.source
         for parcel in self._parcels:
-            source.operations.pop(parcel.slot.address, None)
+            source.operations.pop(parcel.slot.address)
         self._parcels.clear()
         self._free.clear()
 
