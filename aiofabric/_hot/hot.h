@@ -186,6 +186,10 @@ typedef struct {
 	PyObject_HEAD
 	PyObject *loop, *call_soon;
 	PyObject *told;		/* the future that tasks are told of when they go on: a done one */
+	PyTypeObject *kind;	/* of the loop's futures */
+	PyObject *remove;	/* its remove_done_callback */
+	traverseproc traverse;	/* of asyncio's in C; NULL for another kind */
+	PyTypeObject *callback_kind; /* of the callback that was left last */
 	PyObject *spare[SPARE];
 	int nspare;
 	Fifo *answered;		/* Waiters whose tasks go on soon */

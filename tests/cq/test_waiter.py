@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -320,6 +322,64 @@ def test_hazard_callbacks_that_come_and_go_while_they_are_called(loop: Loop, fut
     waiter.set_result(None)
     loop.run_until_complete(asyncio.sleep(0))
     assert order[:2] == ["first", "removes"]
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_whoever_else_waits_for_a_tasks_future_is_called_too(loop: Loop, waker: Waker, others: int, place: int) -> None:
+    """Whatever the callbacks of the last one were like, and whoever comes before the task and leaves again."""
+    order: list[object] = []
+
+    async def main() -> None:
+        for n in range(4):
+            waiter = waker.create_waiter()
+            task = loop.create_task(waits(waiter))
+            task.add_done_callback(lambda _: order.append("done"))
+            await asyncio.sleep(0)
+            lent: Any = task._fut_waiter  # type: ignore[attr-defined]
+            callbacks = [*lent._callbacks]
+            assert len(callbacks) == 1
+            if n % 2:
+                mine = [lambda _, m=m: order.append(m) for m in range(others)]
+                lent.remove_done_callback(callbacks[0][0])
+                for callback in mine[:place]:
+                    lent.add_done_callback(callback)
+                lent.add_done_callback(callbacks[0][0], context=callbacks[0][1])
+                for callback in mine[place:]:
+                    lent.add_done_callback(callback)
+            waiter.set_result(n)
+            del lent, callbacks
+            assert await task == n
+            await asyncio.sleep(0)
+            expected = [*range(others)] if n % 2 else []
+            assert sorted(order, key=str) == [*expected, "done"]
+            order.clear()
+
+    loop.run_until_complete(main())
+
+
+def test_hazard_futures_that_were_lent_carry_nothing_to_the_next_task(loop: Loop, waker: Waker) -> None:
+    async def main() -> None:
+        for n in range(200):
+            waiters = [waker.create_waiter() for _ in range(3)]
+            tasks = [loop.create_task(waits(each)) for each in waiters]
+            await asyncio.sleep(0)
+            assert [len(task._fut_waiter._callbacks) for task in tasks] == [1, 1, 1]  # type: ignore[attr-defined]
+            if n % 3 == 0:
+                tasks[1].cancel()
+            for each in waiters:
+                each.set_result(n)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [isinstance(each, asyncio.CancelledError) for each in results] == [False, n % 3 == 0, False]
+
+    loop.run_until_complete(main())
+
+
+def test_hazard_who_is_imported_before_asyncio_leaves_it_what_is_its_in_c() -> None:
+    """`_asyncio` imported first made asyncio do without: no current task, and everything slow."""
+    ask = "import aiofabric._hot, _asyncio, asyncio; print(asyncio.Future is _asyncio.Future)"
+    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "True"
 
 
 def test_await_without_a_task_is_told_so(waker: Waker) -> None:
