@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
+from threading import Thread
 from typing import TYPE_CHECKING
 
-from anyio import getaddrinfo, to_thread
+from anyio import CancelScope, Event, RunFinishedError, from_thread, getaddrinfo
+from anyio.lowlevel import current_token
 
 from .._ffi import is_loaded
 from ..address import Address, split_uri
@@ -174,7 +178,28 @@ async def resolve(
     question = partial(call, node, service, flags=flags, hints=hints)
     if is_loaded() and _is_numeric(node):
         return question()
-    return await to_thread.run_sync(question)
+    return await _in_a_thread(question)
+
+
+async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
+    """Its answer, or its error. The thread is gone then: one of anyio's pool would stay as long as the loop."""
+    answer: Future[list[Info]] = Future()
+    answered, token = Event(), current_token()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:
+            answer.set_exception(error)
+        with suppress(RunFinishedError):
+            from_thread.run_sync(answered.set, token=token)
+
+    thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
+    thread.start()
+    with CancelScope(shield=True):
+        await answered.wait()
+    thread.join()
+    return answer.result()
 
 
 async def places(

@@ -1,5 +1,6 @@
-"""200 idle connections, receives posted: no CPU, no wake-up; and afterwards each is there at once."""
+"""200 idle connections, receives posted: no CPU, no wake-up, no thread; and afterwards each is there at once."""
 
+import os
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import aiofabric
 from aiofabric import Waiting
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.loops import LOOPS
+from tests.fixtures.providers import _pair
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -87,3 +89,19 @@ async def test_idle_connections_cost_nothing(child: Callable[..., Child], waitin
 async def test_idle_connections_wake_at_once(child: Callable[..., Child], waiting: Waiting) -> None:
     *_, latest = await idle(child, waiting, span=0)
     assert latest < 0.050
+
+
+async def connected(parent: Parent) -> tuple[list[str], list[str]]:
+    """The threads before the provider was loaded, and when a message has gone each way."""
+    before = os.listdir("/proc/self/task")
+    async with _pair("tcp") as (active, passive):
+        await active.send(b"there")
+        await passive.send(await passive.recv())
+        await active.recv()
+        return before, os.listdir("/proc/self/task")
+
+
+def test_no_thread_stays(anyio_backend: object, child: Callable[..., Child]) -> None:
+    """One that loads the provider is gone; with it each lock of libfabric's would be an atomic operation, too."""
+    before, then = child(connected).result()
+    assert then == before
