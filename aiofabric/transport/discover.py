@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from anyio import CancelScope, Event, RunFinishedError, from_thread, getaddrinfo
 from anyio.lowlevel import current_token
+from anyio.to_thread import current_default_thread_limiter
 
 from .._ffi import is_loaded
 from ..address import Address, split_uri
@@ -194,11 +195,12 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
         with suppress(RunFinishedError):
             from_thread.run_sync(answered.set, token=token)
 
-    thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
-    thread.start()
-    with CancelScope(shield=True):
-        await answered.wait()
-    thread.join()
+    async with current_default_thread_limiter():
+        thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
+        thread.start()
+        with CancelScope(shield=True):
+            await answered.wait()
+        thread.join()
     return answer.result()
 
 

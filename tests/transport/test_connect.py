@@ -2,13 +2,17 @@
 
 import mmap
 import socket
+import threading
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
+from anyio.to_thread import current_default_thread_limiter
 
 import aiofabric
-from aiofabric import Address, FabricConnectionResetError
+from aiofabric import Address, FabricConnectionResetError, Hints
+from aiofabric.transport.discover import resolve
 from tests.fixtures.providers import FACES, Pair, over
 
 provider = over(FACES)
@@ -92,3 +96,36 @@ async def test_every_address_of_a_name_is_tried(provider: str, monkeypatch: pyte
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
         await connected(listener, "localhost", listener.address.port, provider=provider)
         await connected(listener, "localhost", str(listener.address.port), provider=provider)
+
+
+@pytest.mark.anyio
+async def test_hazard_many_at_once_are_not_a_thread_each() -> None:
+    """While a name is looked up, or the provider loaded: as many threads as anyio lends at once."""
+    limit = int(current_default_thread_limiter().total_tokens)
+    together = threading.Barrier(limit)
+    now, most = set[int](), 0
+
+    def ask(*_: Any, **__: Any) -> list[Any]:
+        nonlocal most
+        now.add(threading.get_ident())
+        most = max(most, len(now))
+        together.wait(10)
+        now.discard(threading.get_ident())
+        return []
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3 * limit):
+            group.start_soon(partial(resolve, "a-name.invalid", 1, Hints(), call=ask))
+    assert most == limit
+    assert not [each for each in threading.enumerate() if each.name.startswith("aiofabric")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [ValueError("no such thing"), KeyboardInterrupt()], ids=["error", "interrupt"])
+async def test_what_a_look_up_raises_belongs_to_who_asked(error: BaseException) -> None:
+    def ask(*_: Any, **__: Any) -> list[Any]:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await resolve("a-name.invalid", 1, Hints(), call=ask)
+    assert caught.value is error
