@@ -33,7 +33,7 @@ static PyObject *send(Quick *self, PyObject *const *args)
 
 static PyObject *receive(Quick *self, PyObject *const *args)
 {
-	return self->inbox ? inbox_receiving(self->inbox, args[0], self->gate) : NULL;
+	return self->inbox && self->gate ? inbox_receiving(self->inbox, args[0], self->gate) : NULL;
 }
 
 /* -- the methods */

@@ -67,7 +67,7 @@ def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
     mine.pool, mine.remote_writes = handle.pool, handle.remote_writes
     mine.open_for_use()
     alias: E = object.__new__(type(endpoint))
-    for name in _slots(type(endpoint)):
+    for name in _attributes(endpoint):
         if hasattr(endpoint, name):
             setattr(alias, name, getattr(endpoint, name))
     alias._handle = mine
@@ -75,6 +75,7 @@ def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
     return alias
 
 
-def _slots(kind: type) -> Iterator[str]:
-    for base in kind.__mro__:
+def _attributes(endpoint: Endpoint) -> Iterator[str]:
+    for base in type(endpoint).__mro__:
         yield from (name for name in base.__dict__.get("__slots__", ()) if not name.startswith("__"))
+    yield from getattr(endpoint, "__dict__", ())  # of a class that inherits from ours
