@@ -157,6 +157,7 @@ static PyObject *Arrival_close(Arrival *self, PyObject *unused)
 	int generator = self->steps && PyObject_HasAttr(self->steps, name_close);
 	PyObject *closed = generator ? PyObject_CallMethodObjArgs(self->steps, name_close, NULL) : new_ref(Py_None);
 
+	Py_CLEAR(self->waiter.future);
 	leave(self);
 	return closed;
 }

@@ -169,9 +169,9 @@ static void forsake(Call *self)
 static void Call_dealloc(Call *self)
 {
 	PyObject_GC_UnTrack(self);
-	forsake(self);
 	if (self->weak)
 		PyObject_ClearWeakRefs((PyObject *) self);
+	forsake(self);
 	end(self);
 	spares_give(&spares, self);
 }

@@ -335,7 +335,7 @@ typedef struct {
 	Fifo *inbox;
 	PyObject *ended, *sink, *on_end, *peer;
 	struct Arrival *waiting, *last; /* who waits for the next message, by `behind` */
-	long long size, count, posted, messages, bytes, returned, lent;
+	long long nwaiting, size, count, posted, messages, bytes, returned, lent;
 } InboxCore;
 
 extern PyTypeObject *InboxCore_Type;

@@ -15,6 +15,7 @@ void inbox_enlist(InboxCore *self, Arrival *arrival)
 	else
 		self->waiting = arrival;
 	self->last = arrival;
+	self->nwaiting++;
 	arrival->enlisted = 1;
 }
 
@@ -29,6 +30,7 @@ void inbox_strike(InboxCore *self, Arrival *arrival)
 	else
 		self->last = arrival->before;
 	arrival->before = arrival->behind = NULL;
+	self->nwaiting--;
 	arrival->enlisted = 0;
 }
 
@@ -405,25 +407,11 @@ static PyMethodDef InboxCore_methods[] = {
 	{NULL},
 };
 
-static PyObject *InboxCore_get_waiting(InboxCore *self, void *unused)
-{
-	const Arrival *each;
-	long count = 0;
-
-	for (each = self->waiting; each; each = each->behind)
-		count++;
-	return PyLong_FromLong(count);
-}
-
-static PyGetSetDef InboxCore_getset[] = {
-	{"waiting", (getter) InboxCore_get_waiting, NULL, "How many wait for the next message."},
-	{NULL},
-};
-
 static PyMemberDef InboxCore_members[] = {
 	{"handle", T_OBJECT_EX, offsetof(InboxCore, handle), READONLY},
 	{"source", T_OBJECT_EX, offsetof(InboxCore, source), READONLY},
 	{"inbox", T_OBJECT_EX, offsetof(InboxCore, inbox), READONLY},
+	{"waiting", T_LONGLONG, offsetof(InboxCore, nwaiting), READONLY, "how many wait for the next message"},
 	{"peer", T_OBJECT, offsetof(InboxCore, peer), 0, "whom every message is from; None: the receiver's `_source_of` knows"},
 	{"ended", T_OBJECT, offsetof(InboxCore, ended)},
 	{"sink", T_OBJECT, offsetof(InboxCore, sink)},
@@ -445,7 +433,6 @@ static PyType_Slot InboxCore_slots[] = {
 	{Py_tp_traverse, inbox_traverse},
 	{Py_tp_clear, inbox_clear},
 	{Py_tp_methods, InboxCore_methods},
-	{Py_tp_getset, InboxCore_getset},
 	{Py_tp_members, InboxCore_members},
 	{0, NULL},
 };

@@ -46,7 +46,7 @@ typedef struct {
 	quick_call *call;
 	Py_ssize_t count;	/* arguments of the usual call, the endpoint included */
 	PyObject *function, *dict;
-	PyTypeObject *usual;	/* of whom it was called on last: one of ours */
+	PyTypeObject *usual;	/* of whom it was called on last: one of ours, kept until it is another's turn */
 } QuickMethod;
 
 /* The interface of vectors is in the stable one from 3.12 on; 3.11 has it all the same, for types that say so. */
@@ -100,7 +100,7 @@ static PyObject *QuickMethod_call(QuickMethod *self, PyObject *args, PyObject *k
 	return PyObject_Call(self->function, args, kwargs);
 }
 
-/* Who asks the class gets the function: whatever looks into functions, or makes mocks of them, knows what it is. */
+/* Who asks the class gets the function: whatever looks into functions knows what it is. */
 static PyObject *QuickMethod_get(QuickMethod *self, PyObject *endpoint, PyObject *owner)
 {
 	return endpoint ? PyObject_CallFunctionObjArgs(bound_method, self, endpoint, NULL) : new_ref(self->function);

@@ -85,11 +85,11 @@ class SharedReceive(Receives):
             rc = lib.fi_ep_bind(out[0], queues.queue.native, constants.FI_RECV)
             if rc != -constants.FI_EINVAL:
                 check(rc, "fi_ep_bind")
-            handle.open_for_use()
             if multi_recv is not None:
                 handle.pool = MultiPool(handle, recv_size, recv_count, multi_recv)
             else:
                 handle.pool = Pool(handle, recv_size, recv_count)
+            handle.open_for_use()
         except BaseException:
             self.close()
             raise

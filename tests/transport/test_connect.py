@@ -129,3 +129,18 @@ async def test_what_a_look_up_raises_belongs_to_who_asked(error: BaseException) 
     with pytest.raises(type(error)) as caught:
         await resolve("a-name.invalid", 1, Hints(), call=ask)
     assert caught.value is error
+
+
+@pytest.mark.anyio
+async def test_who_is_cancelled_already_asks_nobody() -> None:
+    asked: list[object] = []
+
+    def ask(*args: Any, **_: Any) -> list[Any]:
+        asked.append(args)
+        return []
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await resolve("a-name.invalid", 1, Hints(), call=ask)
+    assert scope.cancelled_caught
+    assert not asked
