@@ -28,8 +28,8 @@ PyMODINIT_FUNC PyInit__hot(void)
 	/* A type that inherits from another one comes after it. */
 	static int (*const add[])(PyObject *) = {
 		add_steps, add_call, add_waiting, add_queue, add_fifo, add_slots, add_waker, add_waiter, add_settling, add_turning,
-		add_registry,		add_source, add_operation, add_gate, add_message, add_arrival, add_inbox, add_pool, add_receiving, add_sending,
-		add_outcome, add_lane, add_cork, add_quick, add_lengths,
+		add_registry, add_source, add_operation, add_gate, add_message, add_arrival, add_inbox, add_pool, add_receiving,
+		add_sending, add_outcome, add_lane, add_cork, add_quick, add_lengths,
 	};
 	PyObject *module = PyModule_Create(&definition);
 

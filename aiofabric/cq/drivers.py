@@ -45,6 +45,7 @@ class Driver(Protocol):
     def waker(self) -> Waker | None: ...  # makes the waiters, where C does
     def create_waiter(self) -> Waiter: ...
     def call_soon(self, callback: Callable[[], None], /) -> object: ...
+    def call_soon_threadsafe(self, callback: Callable[[], None], /) -> object: ...  # RuntimeError: the loop has ended
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]: ...
     def add_reader(self, fd: int, callback: Callable[[], None], *, on_demand: bool = False) -> None: ...
     def remove_reader(self, fd: int) -> None: ...
@@ -73,6 +74,7 @@ class AsyncioDriver:
         self.waker = Waker(loop)
         self.create_waiter: Callable[[], Waiter] = self.waker.create_waiter
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        self.call_soon_threadsafe: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
         self.closed: Callable[[], bool] = loop.is_closed
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
@@ -190,7 +192,9 @@ class TrioDriver:
 
         self._trio = trio
         _TrioWaiter.lowlevel = trio.lowlevel
-        self.key: object = trio.lowlevel.current_trio_token()
+        token = trio.lowlevel.current_trio_token()
+        self.key: object = token
+        self.call_soon_threadsafe: Callable[[Callable[[], None]], object] = token.run_sync_soon
         self.create_waiter: Callable[[], Waiter] = _TrioWaiter
         self.checkpoint_if_cancelled: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
         self.shielded_checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.cancel_shielded_checkpoint

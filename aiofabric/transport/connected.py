@@ -99,7 +99,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
             self.close()
             raise
 
-    send = quick_send(Messages.send)
+    send = quick_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
 
     async def _connect(self, param: bytes) -> None:
         try:

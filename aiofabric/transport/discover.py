@@ -11,12 +11,12 @@ from ipaddress import ip_address
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from anyio import CancelScope, Event, RunFinishedError, from_thread, getaddrinfo
-from anyio.lowlevel import current_token
+from anyio import CancelScope, Event, getaddrinfo
 from anyio.to_thread import current_default_thread_limiter
 
 from .._ffi import is_loaded
 from ..address import Address, split_uri
+from ..cq.reactor import Reactor
 from ..flags import AddressFormat, Caps, EndpointType, GetInfoFlags
 from ..info import Hints, Info, getinfo
 from ..info.discovery import check_port, offers
@@ -185,15 +185,15 @@ async def resolve(
 async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
     """Its answer, or its error. The thread is gone then: one of anyio's pool would stay as long as the loop."""
     answer: Future[list[Info]] = Future()
-    answered, token = Event(), current_token()
+    answered, driver = Event(), Reactor.current().driver
 
     def ask() -> None:
         try:
             answer.set_result(question())
         except BaseException as error:
             answer.set_exception(error)
-        with suppress(RunFinishedError):
-            from_thread.run_sync(answered.set, token=token)
+        with suppress(RuntimeError):  # the loop has ended
+            driver.call_soon_threadsafe(answered.set)
 
     async with current_default_thread_limiter():
         thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)

@@ -63,6 +63,8 @@ class ManualDriver:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
 
+    call_soon_threadsafe = call_soon
+
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
         item = (delay, callback)
         self.delays.append(item)

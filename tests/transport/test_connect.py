@@ -1,5 +1,6 @@
 """Where connect and listen go, and what they refuse before they go anywhere."""
 
+import asyncio
 import mmap
 import socket
 import threading
@@ -144,3 +145,34 @@ async def test_who_is_cancelled_already_asks_nobody() -> None:
         await resolve("a-name.invalid", 1, Hints(), call=ask)
     assert scope.cancelled_caught
     assert not asked
+
+
+def test_hazard_answer_to_a_loop_that_has_ended_keeps_no_thread() -> None:
+    """It is told, and nobody waits for it to have heard."""
+    asked, answer = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def ask(*_: Any, **__: Any) -> list[Any]:
+        threads.append(threading.current_thread())
+        asked.set()
+        answer.wait(10)
+        return []
+
+    async def leaves() -> None:
+        task = asyncio.ensure_future(resolve("a-name.invalid", 1, Hints(), call=ask))
+        while not asked.is_set():
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+    for closes_first in (True, False):
+        asked.clear()
+        answer.clear()
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(leaves())
+        if closes_first:
+            loop.close()
+        answer.set()
+        threads[-1].join(10)
+        assert not threads[-1].is_alive()
+        loop.close()
