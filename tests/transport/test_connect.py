@@ -160,8 +160,7 @@ def test_hazard_answer_to_a_loop_that_has_ended_keeps_no_thread() -> None:
 
     async def leaves() -> None:
         task = asyncio.ensure_future(resolve("a-name.invalid", 1, Hints(), call=ask))
-        while not asked.is_set():
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(asked.wait, 10)
         task.cancel()
         await asyncio.wait([task])
 
