@@ -8,7 +8,7 @@ queue      `NativeQueue`: reads a completion queue                 ``cq/queue.py
 settling   reads a source's queue and tells whose completion it is ``cq/settling.py``
 spares     objects that are used again                             `Call`, `Arrival`
 steps      what all that is awaited has in common                  ``cq/lane.py``, ``transport/inbox.py``
-quick      `send` and `recv` themselves                            ``transport/messages.py``
+quick      `send` and `recv` themselves; `ResourceCore`            ``transport/handle.py``, ``resource.py``
 call       `Call`: what `send` and `recv` give back                ``transport/messages.py``
 waker      `Waker`: lets asyncio's tasks go on                     ``cq/drivers.py``
 waiter     `Waiter`: what each of them waits with                  ``cq/drivers.py``

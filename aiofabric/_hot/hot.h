@@ -539,6 +539,9 @@ struct name {
 
 int intern(const struct name *names);
 
+/* What another module has; NULL with an exception. */
+PyObject *import_from(const char *name, const char *what);
+
 /* Make a type, add it to the module and keep a pointer to it. */
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type);
 

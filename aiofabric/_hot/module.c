@@ -19,6 +19,14 @@ int intern(const struct name *names)
 	return 0;
 }
 
+PyObject *import_from(const char *name, const char *what)
+{
+	PyObject *module = PyImport_ImportModule(name), *found = module ? PyObject_GetAttrString(module, what) : NULL;
+
+	Py_XDECREF(module);
+	return found;
+}
+
 static struct PyModuleDef definition = {
 	PyModuleDef_HEAD_INIT, "_hot", "See aiofabric/_hot/__init__.py.", -1, NULL,
 };

@@ -109,11 +109,10 @@ static PyObject *QuickMethod_get(QuickMethod *self, PyObject *endpoint, PyObject
 /* What is known of the function is known of this: its name, its text, that it is one of coroutines. */
 static PyObject *with_attributes(PyObject *self, PyObject *function)
 {
-	PyObject *functools = PyImport_ImportModule("functools"), *same = NULL;
+	PyObject *update = import_from("functools", "update_wrapper");
+	PyObject *same = update ? PyObject_CallFunctionObjArgs(update, self, function, NULL) : NULL;
 
-	if (functools)
-		same = PyObject_CallMethod(functools, "update_wrapper", "OO", self, function);
-	Py_XDECREF(functools);
+	Py_XDECREF(update);
 	return same;
 }
 
@@ -321,17 +320,6 @@ static PyType_Spec ResourceCore_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, ResourceCore_slots,
 };
 
-static int import_bound_method(void)
-{
-	PyObject *types = PyImport_ImportModule("types");
-
-	if (!types)
-		return -1;
-	bound_method = PyObject_GetAttrString(types, "MethodType");
-	Py_DECREF(types);
-	return bound_method ? 0 : -1;
-}
-
 int add_quick(PyObject *module)
 {
 	static PyMethodDef functions[] = {
@@ -340,7 +328,8 @@ int add_quick(PyObject *module)
 		{NULL},
 	};
 
-	if (import_bound_method() || PyModule_AddFunctions(module, functions))
+	bound_method = import_from("types", "MethodType");
+	if (!bound_method || PyModule_AddFunctions(module, functions))
 		return -1;
 	if (add_type(module, &QuickMethod_spec, NULL, &QuickMethod_Type) || add_type(module, &Quick_spec, NULL, &Quick_Type))
 		return -1;

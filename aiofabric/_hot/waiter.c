@@ -135,20 +135,10 @@ static PyType_Spec Waiter_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Waiter_slots,
 };
 
-static int import_error(void)
-{
-	PyObject *asyncio = PyImport_ImportModule("asyncio.exceptions");
-
-	if (!asyncio)
-		return -1;
-	InvalidStateError = PyObject_GetAttrString(asyncio, "InvalidStateError");
-	Py_DECREF(asyncio);
-	return InvalidStateError ? 0 : -1;
-}
-
 int add_waiter(PyObject *module)
 {
 	static const struct name names[] = {{&name_blocking, "_asyncio_future_blocking"}, {NULL}};
 
-	return intern(names) || import_error() ? -1 : add_type(module, &Waiter_spec, NULL, &Waiter_Type);
+	InvalidStateError = import_from("asyncio.exceptions", "InvalidStateError");
+	return !InvalidStateError || intern(names) ? -1 : add_type(module, &Waiter_spec, NULL, &Waiter_Type);
 }

@@ -352,14 +352,6 @@ static PyType_Spec Waker_spec = {
 	"aiofabric._hot.Waker", sizeof(Waker), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Waker_slots,
 };
 
-static PyObject *import_from(const char *name, const char *what)
-{
-	PyObject *module = PyImport_ImportModule(name), *found = module ? PyObject_GetAttrString(module, what) : NULL;
-
-	Py_XDECREF(module);
-	return found;
-}
-
 static int import_types(void)
 {
 	context_type = (PyTypeObject *) import_from("contextvars", "Context");

@@ -186,6 +186,11 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
     """Its answer, or its error. The thread is gone then: one of anyio's pool would stay as long as the loop."""
     answer: Future[list[Info]] = Future()
     answered, driver = Event(), Reactor.current().driver
+    limiter = current_default_thread_limiter()
+
+    def hear() -> None:
+        limiter.release_on_behalf_of(answer)
+        answered.set()
 
     def ask() -> None:
         try:
@@ -193,14 +198,18 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
         except BaseException as error:
             answer.set_exception(error)
         with suppress(RuntimeError):  # the loop has ended
-            driver.call_soon_threadsafe(answered.set)
+            driver.call_soon_threadsafe(hear)
 
-    async with current_default_thread_limiter():
-        thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
+    thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
+    await limiter.acquire_on_behalf_of(answer)  # until it has answered: asyncio's own cancel may come before
+    try:
         thread.start()
-        with CancelScope(shield=True):
-            await answered.wait()
-        thread.join()
+    except RuntimeError:
+        limiter.release_on_behalf_of(answer)
+        raise
+    with CancelScope(shield=True):
+        await answered.wait()
+    thread.join()
     return answer.result()
 
 

@@ -228,6 +228,27 @@ async def test_who_leaves_while_it_waits_takes_no_message_along(pair: Pair, way:
             assert await passive.recv() == b"the next one's"
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_hazard_who_is_dropped_with_a_message_in_hand_gives_it_back_at_once(pair: Pair) -> None:
+    """Though a turn still keeps what it waited with: the next one to ask would get the message behind it."""
+    async with pair() as (active, passive):
+        pool: Any = passive._handle.pool
+        await active.send(b"first")
+        with anyio.fail_after(5):
+            while not pool.inbox:
+                await anyio.lowlevel.checkpoint()
+        item = pool.first()
+        receiving = passive.recv()
+        step(receiving)
+        pool.hand_out(item)
+        assert len(pool.inbox) == 0
+        del receiving
+        assert len(pool.inbox) == 1
+        await active.send(b"second")
+        with anyio.fail_after(5):
+            assert [await passive.recv(), await passive.recv()] == [b"first", b"second"]
+
+
 @SIZES
 async def test_hazard_buffer_is_the_callers_when_it_returns(pair: Pair, size: int) -> None:
     """Though the call is kept: a bytearray cannot be resized while anybody has an export of it."""

@@ -175,3 +175,44 @@ def test_hazard_answer_to_a_loop_that_has_ended_keeps_no_thread() -> None:
         threads[-1].join(10)
         assert not threads[-1].is_alive()
         loop.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_hazard_who_was_cancelled_counts_until_its_thread_is_gone() -> None:
+    """asyncio's own cancel is not shielded from: the thread goes on without whoever asked."""
+    limiter = current_default_thread_limiter()
+    asked, answer = threading.Event(), threading.Event()
+
+    def ask(*_: Any, **__: Any) -> list[Any]:
+        asked.set()
+        answer.wait(10)
+        return []
+
+    task = asyncio.ensure_future(resolve("a-name.invalid", 1, Hints(), call=ask))
+    try:
+        with anyio.fail_after(5):
+            while not asked.is_set():
+                await anyio.lowlevel.checkpoint()
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            assert limiter.borrowed_tokens == 1
+            answer.set()
+            while limiter.borrowed_tokens:
+                await anyio.lowlevel.checkpoint()
+    finally:
+        answer.set()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_hazard_threads_that_cannot_be_started_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+    with pytest.raises(RuntimeError, match="can't start"):
+        await resolve("a-name.invalid", 1, Hints(), call=lambda *_, **__: [])
+    monkeypatch.undo()
+    assert current_default_thread_limiter().borrowed_tokens == 0

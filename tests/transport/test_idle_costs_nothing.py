@@ -102,6 +102,6 @@ async def connected(parent: Parent) -> tuple[list[str], list[str]]:
 
 
 def test_no_thread_stays(anyio_backend: object, child: Callable[..., Child]) -> None:
-    """One that loads the provider is gone; with it each lock of libfabric's would be an atomic operation, too."""
+    """One that loads the provider is gone then."""
     before, then = child(connected).result()
     assert then == before
