@@ -270,6 +270,7 @@ typedef struct {
 	char polls, looks, at_rest_when_quiet;
 	char restless;		/* whether it could not be armed in this iteration: the next one's turn is to read first */
 	char checkpoints;	/* every await owes one */
+	char full;		/* whether the last read brought as much as one can */
 	char passing;		/* tasks go on within a turn, which sees to what they send */
 } SourceCore;
 
@@ -278,8 +279,10 @@ typedef struct {
 
 extern PyTypeObject *SourceCore_Type;
 
-/* settling.c: settle what has finished; how many completions were read, or -1.  `offering`: the core first. */
-long long source_drain(SourceCore *self, long long window, int offering);
+/* settling.c: read the queue once, and settle that; how many completions it were, or -1.  `offering`: the core first. */
+long long source_read(SourceCore *self, long long window, int offering);
+/* Whether there is probably more than the last read brought, with room for that after so many. */
+int source_has_more(const SourceCore *self, long long moved);
 /* Have an exception told by a method of the source's, and go on; Ctrl-C and the like go on by themselves: -1. */
 int source_tell(SourceCore *self, PyObject *name);
 int source_touch(SourceCore *self);
@@ -291,7 +294,7 @@ int source_answer(SourceCore *self, PyObject *waiter, PyObject *result);
 int source_answer_waiter(SourceCore *self, Waiter *waiter, PyObject *result);
 /* The loop went round. */
 void source_breathed(SourceCore *self);
-/* Drain; look for a share of the open window if there is nothing at once. */
+/* Read; look for a share of the open window if there is nothing at once. */
 long long source_look_once(SourceCore *self, long long now, int offering);
 /* Whether pieces of a large message are coming: settling.c saw to another look.  Who polls looks in any case. */
 int source_is_moving(SourceCore *self);

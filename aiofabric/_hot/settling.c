@@ -103,63 +103,81 @@ static ssize_t fetch(SourceCore *self, long long window, int offering, struct fo
 	return got;
 }
 
-long long source_drain(SourceCore *self, long long window, int offering)
+/* An entry of the error queue; whether there was one. */
+static int settle_error(SourceCore *self)
+{
+	return truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
+}
+
+static int read_failed(SourceCore *self, ssize_t error)
+{
+	PyObject *code = error == FAILED ? NULL : PyLong_FromSsize_t(error);
+
+	if (code) {
+		drop(PyObject_CallMethodObjArgs((PyObject *) self, name_read_failed, code, NULL));
+		Py_DECREF(code);
+	}
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Ctrl-C in one of them ends none of those behind it. */
+static int settle_all(SourceCore *self, const struct found *found, ssize_t count)
+{
+	PyObject *type = NULL, *error, *traceback;
+	ssize_t i;
+
+	for (i = 0; i < count; i++) {
+		if (!settle(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
+			continue;
+		if (type) /* the first one tells enough */
+			PyErr_Clear();
+		else
+			PyErr_Fetch(&type, &error, &traceback);
+	}
+	if (type)
+		PyErr_Restore(type, error, traceback);
+	return type ? -1 : 0;
+}
+
+static long long read_once(SourceCore *self, long long window, int offering)
 {
 	struct found found;
-	long long count = 0;
-	ssize_t got, i;
-	PyObject *type = NULL, *error = NULL, *traceback = NULL;
+	ssize_t got = fetch(self, window, offering, &found);
+	int more;
 
-	if (self->draining || self->queue == Py_None)
+	if (got == -FI_EAGAIN)
+		return 0;
+	if (got == -FI_EAVAIL) {
+		more = settle_error(self);
+		self->full = more > 0;
+		return more;
+	}
+	if (got < 0)
+		return read_failed(self, got);
+	self->completions += got;
+	self->full = got == BATCH; /* otherwise fi_trywait proves emptiness: a further read would cost one more poll */
+	return settle_all(self, &found, got) ? -1 : got;
+}
+
+long long source_read(SourceCore *self, long long window, int offering)
+{
+	long long count;
+
+	self->full = 0;
+	if (self->draining || self->closed || self->queue == Py_None)
 		return 0;
 	source_uncork(self);
 	self->draining = 1;
-	while (count < BUDGET && !self->closed && !type) {
-		got = fetch(self, window, offering, &found);
-		window = offering = 0;
-		if (got == -FI_EAGAIN || got == 0)
-			break;
-		if (got == -FI_EAVAIL) {
-			int more = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
-
-			if (more < 0)
-				PyErr_Fetch(&type, &error, &traceback);
-			if (more <= 0)
-				break;
-			count++;
-			continue;
-		}
-		if (got < 0) {
-			PyObject *code = got == FAILED ? NULL : PyLong_FromSsize_t(got);
-
-			if (code) {
-				drop(PyObject_CallMethodObjArgs((PyObject *) self, name_read_failed, code, NULL));
-				Py_DECREF(code);
-			}
-			PyErr_Fetch(&type, &error, &traceback);
-			break;
-		}
-		for (i = 0; i < got; i++) {
-			if (settle(self, &found.entries[i], found.sources ? &found.from[i] : NULL)) {
-				if (type) /* the first one tells enough */
-					PyErr_Clear();
-				else
-					PyErr_Fetch(&type, &error, &traceback);
-			}
-		}
-		count += got;
-		if (got < BATCH) /* fi_trywait proves emptiness; a further read would cost one more poll */
-			break;
-	}
+	count = read_once(self, window, offering);
 	self->draining = 0;
-	self->completions += count;
-	if (self->native && self->native->moving && !self->polls)
+	if (count >= 0 && source_is_moving(self))
 		looking_more(self->looking, now_ns());
-	if (type) {
-		PyErr_Restore(type, error, traceback);
-		return -1;
-	}
 	return count;
+}
+
+int source_has_more(const SourceCore *self, long long moved)
+{
+	return moved >= 0 && moved < BUDGET && self->full && !self->closed;
 }
 
 int add_settling(PyObject *module)

@@ -61,7 +61,7 @@ void source_breathed(SourceCore *self)
 long long source_look_once(SourceCore *self, long long now, int offering)
 {
 	Looking *looking = self->looking;
-	long long share = looking_share(looking, now), found = source_drain(self, share, offering), gap;
+	long long share = looking_share(looking, now), found = source_read(self, share, offering), gap;
 
 	if (found < 0 || !looking->deadline || source_is_moving(self))
 		return found;
@@ -218,9 +218,15 @@ static PyObject *none_if(int rc)
 
 static PyObject *SourceCore_drain(SourceCore *self, PyObject *unused)
 {
-	long long found = source_drain(self, 0, 0);
+	long long count = 0, found;
 
-	return found < 0 ? NULL : PyLong_FromLongLong(found);
+	do {
+		found = source_read(self, 0, 0);
+		if (found < 0)
+			return NULL;
+		count += found;
+	} while (source_has_more(self, count));
+	return PyLong_FromLongLong(count);
 }
 
 static PyObject *SourceCore_look(SourceCore *self, PyObject *unused)
