@@ -189,6 +189,8 @@ typedef struct {
 	PyTypeObject *kind;	/* of the loop's futures */
 	PyObject *remove;	/* its remove_done_callback */
 	traverseproc traverse;	/* of asyncio's in C; NULL for another kind */
+	PyObject *blocking;	/* of asyncio's in C: its descriptor of `_asyncio_future_blocking` */
+	descrsetfunc set;	/* what sets by that */
 	PyTypeObject *callback_kind; /* of the callback that was left last */
 	PyObject *spare[SPARE];
 	int nspare;
@@ -209,6 +211,7 @@ extern PyTypeObject *Waiter_Type;
 
 /* A driver's, or None; NULL for an exception. */
 Waker *waker_of(PyObject *driver);
+/* One that a task may await: `_asyncio_future_blocking` is set, as its own `__await__` does. */
 PyObject *waker_borrow_future(Waker *self);
 /* It goes on at the end of the turn, or soon. */
 int waker_answered(Waker *self, Waiter *waiter);

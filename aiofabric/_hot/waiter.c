@@ -3,7 +3,6 @@
 
 PyTypeObject *Waiter_Type;
 
-static PyObject *name_blocking;
 static PyObject *InvalidStateError;
 
 PyObject *waiter_new(Waker *waker)
@@ -61,7 +60,7 @@ PySendResult waiter_step(Waiter *self, PyObject **result)
 		return PYGEN_ERROR;
 	}
 	self->future = waker_borrow_future(self->waker);
-	if (!self->future || PyObject_SetAttr(self->future, name_blocking, Py_True))
+	if (!self->future)
 		return PYGEN_ERROR;
 	*result = new_ref(self->future);
 	return PYGEN_NEXT;
@@ -137,8 +136,6 @@ static PyType_Spec Waiter_spec = {
 
 int add_waiter(PyObject *module)
 {
-	static const struct name names[] = {{&name_blocking, "_asyncio_future_blocking"}, {NULL}};
-
 	InvalidStateError = import_from("asyncio.exceptions", "InvalidStateError");
-	return !InvalidStateError || intern(names) ? -1 : add_type(module, &Waiter_spec, NULL, &Waiter_Type);
+	return !InvalidStateError ? -1 : add_type(module, &Waiter_spec, NULL, &Waiter_Type);
 }

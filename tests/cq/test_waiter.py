@@ -588,3 +588,82 @@ def test_callback_that_fails_is_told_to_the_loop(loop: Loop, waker: Waker) -> No
     waiter.set_result(None)
     loop.run_until_complete(asyncio.sleep(0))
     assert [str(error) for error in told] == ["a defect"]
+
+
+READ = 64  # completions of one read
+MANY = 2 * READ + 20
+
+
+def many_waiting(
+    loop: Loop,
+    source: Source,
+    queue: ScriptedQueue,
+    goes_on: Callable[[int], object],
+    settled: Callable[[int], object] = id,
+) -> "list[asyncio.Task[None]]":
+    """Tasks, each with an operation; their completions are there, and take more than two reads."""
+
+    async def wait(number: int) -> None:
+        waiter = source.driver.create_waiter()
+
+        def complete() -> None:
+            settled(number)
+            waiter.set_result(None)
+
+        source.operations[1000 + number] = Settled(complete)
+        source.prepare()
+        await waiter
+        goes_on(number)
+
+    tasks = [loop.create_task(wait(number)) for number in range(MANY)]
+    loop.run_until_complete(asyncio.sleep(0))
+    for number in range(MANY):
+        queue.complete(1000 + number)
+    return tasks
+
+
+@pytest.mark.parametrize("by", ["descriptor", "turn"])
+def test_tasks_go_on_before_the_next_read(by: str, loop: Loop, source: Source, queue: ScriptedQueue) -> None:
+    order: list[str] = []
+    tasks = many_waiting(loop, source, queue, lambda _: order.append("on"), lambda _: order.append("settled"))
+    if by == "turn":
+        source.touch()
+        source._scheduled_turn()
+    else:
+        source._readable()
+    reads = (READ, READ, MANY - 2 * READ)
+    assert order == [what for n in reads for what in ["settled"] * n + ["on"] * n]
+    loop.run_until_complete(asyncio.gather(*tasks))
+
+
+def test_task_that_goes_on_between_two_reads_may_close_everything(
+    loop: Loop, source: Source, queue: ScriptedQueue
+) -> None:
+    settled: list[int] = []
+
+    def goes_on(number: int) -> None:
+        if number == 5:
+            source.close()
+            queue.close()
+
+    tasks = many_waiting(loop, source, queue, goes_on, settled.append)
+    source._readable()
+    assert settled == list(range(READ))
+    assert [task.done() for task in tasks] == [number < READ for number in range(MANY)]
+    for task in tasks[READ:]:
+        task.cancel()
+    loop.run_until_complete(asyncio.wait(tasks))
+
+
+def test_interrupt_between_two_reads_costs_nobody_an_answer(loop: Loop, source: Source, queue: ScriptedQueue) -> None:
+    def goes_on(number: int) -> None:
+        if number == 5:
+            raise KeyboardInterrupt
+
+    tasks = many_waiting(loop, source, queue, goes_on)
+    with pytest.raises(KeyboardInterrupt):
+        source._readable()
+    with pytest.raises(KeyboardInterrupt):
+        tasks.pop(5).result()
+    loop.run_until_complete(asyncio.wait_for(asyncio.gather(*tasks), 5))
+    assert source.statistics().completions == MANY
