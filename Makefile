@@ -4,6 +4,9 @@
 bin := .venv/bin
 native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_hot/*.[ch])
 
+quick := tests/cq tests/test_*.py tests/state tests/coverage tests/_ffi tests/cm/test_preface.py \
+	tests/cm/test_requests.py $(addprefix tests/transport/test_,rdm.py connected_messages.py nothing_is_lost_at_the_end.py)
+
 help:  ## show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
 
@@ -12,6 +15,9 @@ demo: .venv/.with-demo  ## two processes move a file over a fabric; FILE=… cho
 
 test: .venv/.with-test  ## the tests, on every libfabric at hand; ARGS=… goes to pytest
 	@$(bin)/python -m tests $(ARGS)
+
+check: lint types  ## before a commit, in two minutes: style, types, and a part of the tests on asyncio
+	@$(bin)/python -m pytest -q -n 2 -k "not trio and not uvloop" $(quick)
 
 bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture; ARGS=… e.g. --quick
 	@mkdir -p build
@@ -39,6 +45,6 @@ clean:  ## forget the environment and everything built
 	@$(bin)/python -m pip install --quiet --group $*
 	@touch $@
 
-.PHONY: help demo docs test bench lint types clean
+.PHONY: help demo docs test check bench lint types clean
 .PRECIOUS: .venv/.with-%
 .NOTPARALLEL:  # one pip at a time

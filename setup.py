@@ -1,10 +1,31 @@
 """What pyproject.toml cannot say: the extension modules and the one abi3 wheel."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from cffi.pkgconfig import flags_from_pkgconfig
 from setuptools import Extension, setup
 
+PACKAGES = "Debian, Ubuntu: apt install {}; Fedora, RHEL: dnf install {}"
+
+
+def check_headers() -> None:
+    """End the build with a sentence where what it needs is not installed."""
+    if shutil.which("pkg-config") is None:
+        sys.exit(f"aiofabric: building needs pkg-config. {PACKAGES.format('pkg-config', 'pkgconf-pkg-config')}")
+    if subprocess.run(["pkg-config", "--exists", "libfabric >= 1.17"], check=False).returncode:
+        found = subprocess.run(["pkg-config", "--modversion", "libfabric"], capture_output=True, text=True, check=False)
+        there = f"there is {found.stdout.strip()}" if found.returncode == 0 else "pkg-config knows none"
+        sys.exit(
+            f"aiofabric: building needs the headers of libfabric 1.17 or newer, and {there}. "
+            f"{PACKAGES.format('libfabric-dev', 'libfabric-devel')}. For one in a folder of its own, set "
+            "PKG_CONFIG_PATH to the folder of its libfabric.pc"
+        )
+
+
+check_headers()
 headers = flags_from_pkgconfig(["libfabric"])["include_dirs"]
 sources = sorted(map(str, Path("aiofabric/_hot").glob("*.c")))
 # Nobody else calls what is in these files: their calls of each other are direct, and so are those of the interpreter.

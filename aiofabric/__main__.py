@@ -2,7 +2,9 @@
 
 import sys
 
-from aiofabric.cli import main
-
 if __name__ == "__main__":
+    try:
+        from aiofabric.cli import main
+    except ImportError as error:  # it is not built, or something that it needs is missing
+        sys.exit(f"aiofabric: {error}")
     sys.exit(main())

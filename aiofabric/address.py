@@ -15,7 +15,7 @@ from .flags import AddressFormat
 _IN = struct.Struct("=H2s4s8x")
 _IN6 = struct.Struct("=H2sI16sI")
 
-_SCHEMES = {
+SCHEMES = {
     "fi_sockaddr": AddressFormat.SOCKADDR,
     "fi_sockaddr_in": AddressFormat.SOCKADDR_IN,
     "fi_sockaddr_in6": AddressFormat.SOCKADDR_IN6,
@@ -81,7 +81,7 @@ class Address:
     @property
     def family(self) -> int:
         """The socket family (AF_INET, AF_INET6); 0 for formats that are no socket addresses."""
-        if self.format not in _SCHEMES.values():
+        if self.format not in SCHEMES.values():
             return 0
         return int.from_bytes(self.raw[:2], "little" if struct.pack("=H", 1)[0] else "big")
 
@@ -118,15 +118,20 @@ class Address:
 def split_uri(text: str) -> tuple[str, int | None] | None:
     """Return host and port of an FI_ADDR_STR text of the fi_sockaddr kinds; None for any other text."""
     match = _URI.fullmatch(text)
-    if match is None or match[1] not in _SCHEMES:
+    if match is None or match[1] not in SCHEMES:
         return None
     return match[2] or match[3], int(match[4]) if match[4] else None
 
 
-def is_numeric(node: str) -> bool:
-    """Tell whether a node is an IP address or a plain number, not a name."""
+def is_ip(node: str) -> bool:
+    """Tell whether a node is an IP address, with or without a scope."""
     try:
         ip_address(node.partition("%")[0])
     except ValueError:
-        return re.fullmatch(r"\d+|0x[\da-fA-F]+", node) is not None
+        return False
     return True
+
+
+def is_numeric(node: str) -> bool:
+    """Tell whether a node is an IP address or a plain number, not a name."""
+    return is_ip(node) or re.fullmatch(r"\d+|0x[\da-fA-F]+", node) is not None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from ._ffi import constants, ffi, lib
 from .address import Address
 from .errors import FabricError, UnreachableError, check
-from .flags import AddressFormat, AvFlags, AvType
+from .flags import AddressFormat, AvFlags, AvType, Caps
 from .resource import Handle, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .domain import Domain
+    from .info import Info
 
 __all__ = ["AddressVector", "Peer"]
 
@@ -22,7 +24,18 @@ _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
 _STRANGERS_MOST = 1024
 _NOBODY: int = constants.FI_ADDR_NOTAVAIL
+_CONTEXT_BITS_MOST = 16  # sock_av.c takes no more
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
+
+
+def context_bits(info: Info) -> int:
+    """Bits of a peer's number that name its receive contexts: enough for as many as the provider's endpoints can have.
+
+    How many a peer has is the peer's; without FI_NAMED_RX_CTX none can be named.
+    """
+    if Caps.NAMED_RX_CTX not in info.caps:
+        return 0
+    return min((info.domain_attr.max_ep_rx_ctx - 1).bit_length(), _CONTEXT_BITS_MOST)
 
 
 class Peer:
@@ -43,15 +56,19 @@ class Peer:
     def context(self, index: int) -> Peer:
         """One of this peer's receive contexts, where it is a scalable endpoint; for ``to=`` (fi_rx_addr).
 
+        The endpoint that sends needs `Caps.NAMED_RX_CTX`. How many contexts the peer has nobody tells: sockets, the one
+        software provider with scalable endpoints, leaves a message for a missing one, and all behind it, unread.
+
         Raises:
-            ValueError: the address vector was opened without room for so many.
+            ValueError: no endpoint of the provider has so many, or the capability is missing.
         """
         if self.vector is None:
             raise ValueError(f"{self!r} was removed")
         bits = self.vector.rx_ctx_bits
         if not 0 <= index < 1 << bits:
+            need = "" if bits else ": open the endpoint with Caps.NAMED_RX_CTX"
             raise ValueError(
-                f"there is no receive context {index}: its address vector has {bits} bits for their numbers"
+                f"there is no receive context {index}: its address vector has {bits} bits for their numbers{need}"
             )
         if index not in self._contexts:
             native = lib.fi_rx_addr(self.native, index, bits)
@@ -72,25 +89,40 @@ class Watch(Protocol):
         """The provider has numbered it: whether it is an endpoint of this process, whose end is told of by `lose`."""
 
 
+class User(Protocol):
+    """What is bound to an address vector and sends by its numbers: an endpoint, a context or an alias."""
+
+    def part(self, peer: Peer) -> None:
+        """The peer is removed: end what waits to be sent to it."""
+
+    def numbers_in_use(self) -> set[int]:
+        """The numbers of removed peers for which the provider still holds transfers."""
+
+
 class AddressVector(Resource):
     """The addresses that endpoints of a domain can send to.
 
+    Each endpoint has one; ``open_endpoint(address_vector=...)`` has several share one. Closing it closes the endpoints
+    that were opened with it first.
+
     Args:
         domain: where to open it.
-        type: how addresses are numbered; 2.x numbers them 0, 1, 2 whatever is asked for.
+        type: how addresses are numbered, by default as the domain says; 2.x numbers them 0, 1, 2 whatever is asked for.
         count: how many addresses to expect; a hint.
         name: of a vector that processes share (`Caps.SHARED_AV`).
         flags: `AvFlags.READ` opens a shared one for reading.
         rx_ctx_bits: bits of a peer's number that name one of its receive contexts (see `Peer.context`).
 
     Raises:
+        ValueError: the domain was opened for the other type (``domain_attr.av_type``).
         FabricError: the provider refused (fi_av_open).
 
     Man page: fi_av.
     """
 
     __slots__ = (
-        "_lost", "_natives", "_near", "_peers", "_spare", "_strangers", "domain", "format", "rx_ctx_bits", "watch"
+        "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "_strangers", "domain", "format", "rx_ctx_bits",
+        "users", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +136,11 @@ class AddressVector(Resource):
         rx_ctx_bits: int = 0,
     ) -> None:
         domain._handle.check_open()
+        fixed = domain.info.domain_attr.av_type
+        if AvType.UNSPEC not in (type, fixed) and type != fixed:
+            raise ValueError(f"the type is {type}, and {domain!r} was opened for {fixed}: leave one of them out")
         attr = ffi.new("struct fi_av_attr[2]")  # 2.x may copy a longer layout than the headers know
-        attr[0].type = int(type)
+        attr[0].type = int(type or fixed)  # the providers' own default differs from a domain's; sm2 crashes then
         attr[0].count = count
         attr[0].flags = int(flags)
         attr[0].rx_ctx_bits = rx_ctx_bits
@@ -119,6 +154,8 @@ class AddressVector(Resource):
         self._handle = Handle("AddressVector", out[0], domain._handle)
         self._peers: dict[Address, Peer] = {}
         self._natives: dict[int, Peer] = {}
+        self.users: WeakSet[User] = WeakSet()
+        self._removed: list[int] = []  # numbers of removed peers, for which transfers may still be under way
         self._strangers: list[Peer] = []  # that introduced themselves
         self.watch: Watch | None = None
         self._near: dict[Address, int] = {}  # the numbers of endpoints of this process
@@ -209,12 +246,28 @@ class AddressVector(Resource):
     def remove(self, peer: Peer) -> None:
         """Forget a peer: it can no longer be sent to, and its messages have no `Message.source`.
 
+        What waits to be sent to it ends with ClosedResourceError, on all endpoints that share the vector.
+
         Man page: fi_av (fi_av_remove).
         """
         self._handle.check_open()
         self.check(peer)
-        self.forget(peer)
-        self.release(peer.native)
+        del self._peers[peer.address]
+        if self._natives.get(peer.native) is peer:
+            del self._natives[peer.native]
+        contexts = (peer, *peer._contexts.values())
+        for each in contexts:
+            each.vector = None
+        users = list(self.users)
+        for user in users:
+            for each in contexts:
+                user.part(each)
+        self._removed.append(peer.native)
+        whole = (1 << (64 - self.rx_ctx_bits)) - 1  # without the number of a receive context
+        busy = {number & whole for user in users for number in user.numbers_in_use()}
+        for native in [native for native in self._removed if native not in busy]:
+            self._removed.remove(native)
+            self._release(native)
 
     def check(self, peer: Peer) -> None:
         """Raise ValueError unless ``peer`` is of this vector and was not removed."""
@@ -222,15 +275,7 @@ class AddressVector(Resource):
             gone = "was removed" if peer.vector is None else "belongs to another address vector"
             raise ValueError(f"{peer!r} {gone}")
 
-    def forget(self, peer: Peer) -> None:
-        """Take a peer out of use, and keep its number for transfers that are still under way; see `release`."""
-        del self._peers[peer.address]
-        if self._natives.get(peer.native) is peer:
-            del self._natives[peer.native]
-        for each in (peer, *peer._contexts.values()):
-            each.vector = None
-
-    def release(self, native: int) -> None:
+    def _release(self, native: int) -> None:
         """Give the number of a forgotten peer back to the provider, unless somebody has it again."""
         if self.closed or native in self._natives:
             return
@@ -310,6 +355,10 @@ class AddressVector(Resource):
             address = Address(self.format, bytes(address))
         elif isinstance(address, str):
             address = Address.from_str(address)
+        elif not isinstance(address, Address):
+            raise TypeError(
+                f"{address!r} is no address: pass an Address, its raw bytes, its text, or host and service apart"
+            )
         own = self.domain.info.src_addr
         if address.format != self.format and not (
             address.family and self.format in (AddressFormat.SOCKADDR, AddressFormat.FORMAT_UNSPEC)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ._ffi import ffi, lib
 from .errors import check
 from .fabric import Fabric
+from .features import Quirk, quirks
+from .info import check_info
 from .memory import MemoryRegion
 from .regions import MemoryHome, RegionTable
 from .resource import Resource
@@ -22,10 +24,11 @@ __all__ = ["Domain"]
 class DomainHandle(MemoryHome):
     """An open domain, with the table of what is registered with it."""
 
-    __slots__ = ()
+    __slots__ = ("reads_outlive_regions",)
 
     def __init__(self, fid: Any, fabric: Handle, info: Info) -> None:
         super().__init__("Domain", fid, fabric)
+        self.reads_outlive_regions = Quirk.READS_OUTLIVE_REGIONS in quirks(info)
         self.regions = RegionTable(self, info)
 
 
@@ -37,6 +40,8 @@ class Domain(Resource):
         fabric: the fabric to open it on; by default one of its own, closed together with the domain.
 
     Raises:
+        TypeError: no Info, or no Fabric.
+        NotSupportedError: the info has a mode that aiofabric does not do.
         FabricError: the provider refused (fi_domain).
     """
 
@@ -44,6 +49,9 @@ class Domain(Resource):
     _handle: DomainHandle
 
     def __init__(self, info: Info, fabric: Fabric | None = None) -> None:
+        check_info(info)
+        if not isinstance(fabric, Fabric | None):
+            raise TypeError(f"fabric is an open Fabric, or None, not {fabric!r}")
         self.fabric = Fabric(info) if fabric is None else fabric
         self._owned_fabric = fabric is None
         self.info = info

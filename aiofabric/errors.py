@@ -5,17 +5,20 @@ code (``except ConnectionResetError``, ``except TimeoutError``) catches what it 
 
     FabricError (OSError)
     ├── FabricConnectionError (ConnectionError)
-    │   ├── FabricConnectionRefusedError (ConnectionRefusedError)    .param: the rejecter's private data
+    │   ├── FabricConnectionRefusedError (ConnectionRefusedError)
+    │   │   └── FabricConnectionRejectedError                        .param: the rejecter's private data
     │   ├── FabricConnectionResetError (ConnectionResetError)
+    │   │   └── FabricConnectionEndedError                           the peer closed in order
     │   ├── FabricConnectionAbortedError (ConnectionAbortedError)
     │   ├── FabricBrokenPipeError (BrokenPipeError)
     │   └── UnreachableError
     ├── FabricTimeoutError (TimeoutError)                            the provider's, not the caller's
     ├── RemoteAccessError (PermissionError)
     ├── TruncatedMessageError                                        .size, .limit
-    ├── MessageTooLongError
+    ├── MessageTooLongError                                          .size, .limit
     ├── QueueOverrunError
     ├── NotSupportedError
+    ├── NameResolutionError (socket.gaierror)
     └── NoProviderError
     LibfabricNotFound (ImportError)
     ForkedError, WrongThreadError, InternalError (RuntimeError)
@@ -28,6 +31,8 @@ from __future__ import annotations
 
 import errno as _errno
 import os
+import socket as _socket
+from typing import Any
 
 from ._ffi import constants, ffi, is_loaded, lib
 from ._ffi.load import LibfabricNotFound
@@ -35,8 +40,10 @@ from ._ffi.load import LibfabricNotFound
 __all__ = [
     "FabricBrokenPipeError",
     "FabricConnectionAbortedError",
+    "FabricConnectionEndedError",
     "FabricConnectionError",
     "FabricConnectionRefusedError",
+    "FabricConnectionRejectedError",
     "FabricConnectionResetError",
     "FabricError",
     "FabricTimeoutError",
@@ -44,17 +51,20 @@ __all__ = [
     "InternalError",
     "LibfabricNotFound",
     "MessageTooLongError",
+    "NameResolutionError",
     "NoProviderError",
     "NotSupportedError",
     "QueueOverrunError",
     "RemoteAccessError",
     "TruncatedMessageError",
     "UnreachableError",
+    "WrongLoopError",
     "WrongThreadError",
     "check",
     "error_name",
     "error_text",
     "from_errno",
+    "unresolved",
 ]
 
 
@@ -100,19 +110,42 @@ class FabricConnectionError(FabricError, ConnectionError):
 
 
 class FabricConnectionRefusedError(FabricConnectionError, ConnectionRefusedError):
-    """Nobody listens at the address, or the listener rejected the request.
+    """Nobody listens at the address; or a listener that does not use aiofabric rejected the request without data."""
 
-    ``param``: the private data that the rejecter sent, at most 256 bytes; empty if nobody listens.
-    """
-
-    cure = "Check that a listener runs at that address; a rejection carries the listener's data in .param"
+    cure = "Check that a listener runs at that address"
     param: bytes = b""
 
 
-class FabricConnectionResetError(FabricConnectionError, ConnectionResetError):
-    """The peer is gone. libfabric never says whether it ended in order, crashed, or lost its network."""
+class FabricConnectionRejectedError(FabricConnectionRefusedError):
+    """The listener rejected the request (`ConnectionRequest.reject`, ``accept=``, ``backlog=``, or its close).
 
-    cure = "Connect anew; to tell an orderly end from a crash, let the last message say goodbye"
+    ``param``: the private data that the rejecter sent, at most 256 bytes.
+    """
+
+    cure = "The listener runs and decided so; .param has its reason, if it gave one"
+
+
+class FabricConnectionResetError(FabricConnectionError, ConnectionResetError):
+    """The connection broke: the peer was killed, aborted the connection, or lost its network.
+
+    A peer that does not use aiofabric ends like this in any case: libfabric does not report whether an end was orderly.
+    """
+
+    cure = "Connect again; messages that the peer sent last may be lost"
+
+
+class FabricConnectionEndedError(FabricConnectionResetError):
+    """The peer closed the connection in order: everything that it sent was received.
+
+    Only another aiofabric endpoint can say so. The end of any other peer is a `FabricConnectionResetError`.
+    """
+
+    cure = "Nothing more will come on this connection"
+
+    def __init__(self, errno: int, call: str, **more: Any) -> None:
+        super().__init__(errno, call, **more)
+        self.strerror = "The peer closed the connection in order"
+        self.args = (errno, self.strerror)
 
 
 class FabricConnectionAbortedError(FabricConnectionError, ConnectionAbortedError):
@@ -152,7 +185,9 @@ class RemoteAccessError(FabricError, PermissionError):
 
 
 class TruncatedMessageError(FabricError):
-    """A message was longer than the buffer that received it; the rest is lost.
+    """A message was longer than the buffer that received it.
+
+    Of a direct receive the rest is lost. A pooled message is kept, and is the next one again.
 
     ``size``: length of the message in bytes, None if the provider does not tell; ``limit``: room in the
     buffer in bytes, None if unknown. libfabric 1.17's tcp provider ends the connection as well.
@@ -164,9 +199,17 @@ class TruncatedMessageError(FabricError):
 
 
 class MessageTooLongError(FabricError):
-    """The message exceeds what the provider carries in one piece (ep_attr.max_msg_size, bytes)."""
+    """The message is longer than the peer's receives, or than the provider carries (ep_attr.max_msg_size).
 
-    cure = "Send it in smaller pieces, or expose it as a memory region and let the peer read it"
+    ``size``: length of the message in bytes; ``limit``: the longest possible, in bytes. Nothing was sent.
+    """
+
+    cure = (
+        "Send it in smaller pieces, let the peer open its endpoint with a larger recv_size=, "
+        "or expose it as a memory region and let the peer read it"
+    )
+    size: int | None = None
+    limit: int | None = None
 
 
 class QueueOverrunError(FabricError):
@@ -185,12 +228,27 @@ class NoProviderError(FabricError):
     """No provider matches the hints; the text repeats them and names the one that excludes all."""
 
 
+class NameResolutionError(FabricError, _socket.gaierror):
+    """The host name or the service name does not resolve. ``errno`` is getaddrinfo's, such as ``socket.EAI_NONAME``."""
+
+    cure = "Check the spelling, /etc/hosts, and the name server"
+
+    def __init__(self, errno: int, call: str, **more: Any) -> None:
+        super().__init__(errno, call, **more)
+        if errno == _socket.EAI_SERVICE:
+            self.cure = "Give the port as a number, or as a name of /etc/services"
+
+
 class ForkedError(RuntimeError):
     """A forked child used an object of its parent's; even closing it would break the parent's connection."""
 
 
 class WrongThreadError(RuntimeError):
     """An object was used from another thread than the one whose event loop it belongs to."""
+
+
+class WrongLoopError(RuntimeError):
+    """An object was used after its event loop had ended: under a second ``asyncio.run()``, for example."""
 
 
 class InternalError(RuntimeError):
@@ -257,14 +315,31 @@ _FABRIC_NAMES = (
 )
 _NAMES = {getattr(_C, f"FI_{name}"): name for name in _FABRIC_NAMES.split()}
 
+_RESOLVER = {
+    getattr(_socket, name): (name, words)
+    for name, words in (
+        ("EAI_NONAME", "The name does not resolve"),
+        ("EAI_NODATA", "The name has no address"),
+        ("EAI_AGAIN", "The name server does not answer"),
+        ("EAI_FAIL", "The name server failed"),
+        ("EAI_FAMILY", "The name has no address of this family"),
+        ("EAI_SERVICE", "There is no such service name"),
+    )
+    if hasattr(_socket, name)
+}
+
 
 def error_name(errno: int) -> str:
-    """Return the symbol of an error of fi_errno, such as ``FI_ECONNREFUSED``."""
+    """Return the symbol of an error of fi_errno, such as ``FI_ECONNREFUSED``, or of getaddrinfo, which are negative."""
+    if errno in _RESOLVER:
+        return _RESOLVER[errno][0]
     return f"FI_{_NAMES.get(errno) or _errno.errorcode.get(errno, errno)}"
 
 
 def error_text(errno: int) -> str:
     """Return the words of an error: fi_strerror's, or the system's before libfabric is loaded."""
+    if errno in _RESOLVER:
+        return _RESOLVER[errno][1]
     if is_loaded():
         text: str = ffi.string(lib.fi_strerror(errno)).decode(errors="replace")
         return text
@@ -295,11 +370,17 @@ def from_errno(
     )
 
 
-def check(rc: int, call: str, *, peer: object = None) -> int:
+def unresolved(error: _socket.gaierror, node: object, service: object) -> NameResolutionError:
+    """Return the exception for a host and a port that getaddrinfo did not find."""
+    peer = f"{node}:{service}" if service else node
+    return NameResolutionError(error.errno or _socket.EAI_FAIL, "getaddrinfo", peer=peer)
+
+
+def check(rc: int, call: str, *, peer: object = None, local: object = None) -> int:
     """Return ``rc`` if it is a success (zero or more), else raise the exception for it.
 
-    ``call`` is the name of the C function that returned it, ``peer`` whom it was about.
+    ``call`` is the name of the C function that returned it, ``peer`` the remote address, ``local`` the local address.
     """
     if rc >= 0:
         return rc
-    raise from_errno(-rc, call, peer=peer)
+    raise from_errno(-rc, call if local is None else f"{call} at {local}", peer=peer)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ._ffi import ffi, lib
 from .errors import check
 from .features import Quirk, quirks
-from .info import library_version
+from .info import check_info, library_version
 from .resource import Handle, Resource
+from .workarounds import is_on
 
 if TYPE_CHECKING:
     from .info import Info
@@ -27,15 +28,17 @@ class Fabric(Resource):
         info: a result of `getinfo`; its ``fabric_attr`` says which fabric.
 
     Raises:
+        TypeError: no Info.
         FabricError: the provider refused (fi_fabric).
     """
 
     __slots__ = ("info",)
 
     def __init__(self, info: Info) -> None:
+        check_info(info)
         out = ffi.new("struct fid_fabric **")
         check(lib.fi_fabric(info.native.fabric_attr, out, ffi.NULL), "fi_fabric")
-        if Quirk.LOCKS_OUTLIVE_PROCESSES in quirks(info):
+        if Quirk.LOCKS_OUTLIVE_PROCESSES in quirks(info) and is_on("robust_locks"):
             code = lib.aiofabric_make_locks_robust(library_version() < (1, 18))
             if code:
                 _log.info(

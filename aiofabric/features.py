@@ -65,6 +65,16 @@ class Quirk(Flag):
     """While a message waits for a receive, the descriptor may stay readable although fi_trywait says 0."""
     OPTIONS_NEED_ENABLE = auto()
     """fi_getopt and fi_setopt end the process before the endpoint is enabled."""
+    CLOSE_NEEDS_ENABLE = auto()
+    """fi_close of an endpoint that was never enabled ends the process."""
+    INJECT_NEVER_COMPLETES = auto()
+    """What is sent with FI_INJECT, and is to tell when it has left, never does."""
+    SHORT_QUEUES_HANG = auto()
+    """Queues of few places stop, for good, when they are full."""
+    DELIVERED_ATOMIC_CORRUPTS = auto()
+    """After an atomic with FI_DELIVERY_COMPLETE two of the messages under way have the same memory."""
+    CLOSE_ENDS_REQUEST = auto()
+    """fi_close of an endpoint frees the request that it was opened for, which fi_reject then reads."""
     FETCH_ATOMIC_CRASHES = auto()
     """Fetching and comparing atomics complete before their result is there, and then end the process."""
     TAGGED_STRAYS = auto()
@@ -89,10 +99,22 @@ class Quirk(Flag):
     """A message that is longer than its receive hangs the process."""
     IGNORE_FORGOTTEN = auto()
     """A tagged message that came before its receive is matched by another receive's mask: it is lost, or strays."""
+    EMPTY_DELIVERY_HANGS = auto()
+    """An empty message with FI_DELIVERY_COMPLETE never completes, on neither side."""
+    RECEIVES_SHARE_ROOM = auto()
+    """Receives of all kinds, and messages that wait for one, share the places of one queue."""
+    SENDS_WAIT_IN_LINE = auto()
+    """A large message whose receiver is gone keeps all later ones of its sender from completing."""
     LOCKS_OUTLIVE_PROCESSES = auto()
     """Who is killed with a lock in shared memory hangs whoever takes it next."""
+    READS_OUTLIVE_REGIONS = auto()
+    """A response to a peer's read points into the memory of its region also after the region was closed."""
+    FAILED_COPY_IS_UNNAMED = auto()
+    """The failure of a read or write of a peer's memory is reported without the operation's context."""
     CLAIMS_OUTLIVE_PROCESSES = auto()
     """Who is killed while it sends stops everybody who sends to the same endpoint."""
+    MULTI_RECV_OVERRUNS = auto()
+    """A message that is longer than what is left of a multi-receive buffer, or the next one, is written past it."""
 
 
 def describe() -> str:
@@ -180,6 +202,12 @@ _RULES = (
     # 1.17 smr_ep.c, smr_get_tag: what waits for a receive keeps the mask that was in its entry before. Of ten messages
     # that wait, a receive with a mask gets the one whose tag is its own.
     _Rule(Quirk.IGNORE_FORGOTTEN, "shm", before=Version(1, 18)),
+    # 1.17 smr_ep.c, smr_select_proto: such a message goes by pieces, and none is the last.
+    _Rule(Quirk.EMPTY_DELIVERY_HANGS, "shm", before=Version(1, 18)),
+    # 1.17 smr_msg.c, smr_ep.c, recv_fs; where it is empty a receive is -FI_ENOMEM.
+    _Rule(Quirk.RECEIVES_SHARE_ROOM, "shm", before=Version(1, 18)),
+    # 1.17 smr_progress.c, smr_progress_resp: it stops at the first answer that is not there.
+    _Rule(Quirk.SENDS_WAIT_IN_LINE, "shm", before=Version(1, 18)),
     # smr_util.c: endpoints of one process read each other's memory where it is, and fi_close unmaps it.
     _Rule(Quirk.CLOSED_NEIGHBOUR_CRASHES, "shm"),
     # sm2_ep.c, cleanup_shm_resources: fi_close sleeps for a second, or does not end, while anybody has its messages.
@@ -194,9 +222,27 @@ _RULES = (
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", since=Version(2, 6)),
     # ofi_atomic_queue.h: the reader waits for the next place, and whoever has claimed it is not there any more.
     _Rule(Quirk.CLAIMS_OUTLIVE_PROCESSES, "shm", since=Version(1, 18)),
+    # tcpx_progress.c, xnet_progress.c: a queued response has the address, and no reference to the region. rxm is over
+    # tcp; rxd and sockets copy from there piece by piece.
+    *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd")),
+    # smr_rma.c, smr_rma_fast: smr_write_err_comp with a null context.
+    _Rule(Quirk.FAILED_COPY_IS_UNNAMED, "shm"),
     # smr_ep.c, util_srx.c: the option lives in the receive context, which fi_enable makes.
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "shm"),
     _Rule(Quirk.OPTIONS_NEED_ENABLE, "sm2"),
+    # sm2_ep.c, cleanup_shm_resources: the region is there since fi_enable.
+    _Rule(Quirk.CLOSE_NEEDS_ENABLE, "sm2"),
+    # rxd_msg.c, rxd_ep_generic_sendmsg: RXD_INJECT is taken for fi_inject, which has no completion.
+    _Rule(Quirk.INJECT_NEVER_COMPLETES, "ofi_rxd"),
+    # rxd_ep.c, rxd_get_rx_entry: rx_msg_avail counts plain and tagged receives. And seen with 1.17 on loopback: five
+    # messages of a byte and two sends, or five of 60,000 bytes and eight.
+    _Rule(Quirk.SHORT_QUEUES_HANG, "ofi_rxd"),
+    # 1.17 smr_rma.c: -FI_EAGAIN where the peer's queue has less than two places left.
+    _Rule(Quirk.SHORT_QUEUES_HANG, "shm"),
+    # 1.17 smr_progress.c: both smr_progress_inject_atomic and smr_progress_resp_entry give its smr_inject_buf back.
+    _Rule(Quirk.DELIVERED_ATOMIC_CORRUPTS, "shm", before=Version(1, 18)),
+    # sock_ep.c, sock_ep_close: free(handle); it closes the request's socket, which tells the peer. tcp wants fi_reject.
+    _Rule(Quirk.CLOSE_ENDS_REQUEST, "sockets", EndpointType.MSG),
     # 1.17 tcpx_cq.c, tcpx_progress: a loop over the queue's endpoints before the epoll_wait.
     _Rule(Quirk.READ_SWEEPS_ENDPOINTS, "tcp", EndpointType.MSG, before=Version(1, 18)),
     # 1.17 tcpx_progress.c: the header of a message without a receive is read, and what follows stays in the socket.
@@ -215,6 +261,10 @@ _RULES = (
     _Rule(Quirk.TRUNCATES_SILENTLY, "udp", EndpointType.DGRAM),
     # rxd_cq.c: the receive entry is as long as the receive, and what does not fit is not copied.
     _Rule(Quirk.TRUNCATES_SILENTLY, "ofi_rxd", EndpointType.RDM),
+    # smr_ep.c, util_srx.c, adjust_multi_recv; rxd_cq.c, rxd_progress_multi_recv: the length is taken from what is left,
+    # a size_t, so that more than all remains. rxm has util_srx.c since 2.0.
+    *(_Rule(Quirk.MULTI_RECV_OVERRUNS, name) for name in ("shm", "sm2", "ofi_rxd")),
+    _Rule(Quirk.MULTI_RECV_OVERRUNS, "ofi_rxm", since=Version(2, 0)),
     # util_srx.c, util_srx_close: 1.17's shm still flushed.
     _Rule(Quirk.SILENT_CLOSE, "shm", since=Version(1, 18)),
 )

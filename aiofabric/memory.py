@@ -8,9 +8,9 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ._ffi import ffi
+from ._ffi import constants, ffi
 from .device_memory import DeviceMemory, device_memory
-from .errors import NotSupportedError
+from .errors import NotSupportedError, from_errno
 from .features import describe, require
 from .flags import Access, Caps, HmemIface
 from .regions import LOCAL_USE
@@ -78,40 +78,60 @@ def _objection(buffer: Any, writable: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion:
-    """Memory of a peer that was registered for remote access: where, under which key, how many bytes.
+    """Memory of a peer that was registered for remote access: where, under which key, how many bytes, and for what.
 
     ``region[4096:8192]`` is a part of it, by byte range. `pack` and `unpack` carry it through a message. ``raw`` is
-    empty but with providers whose keys are longer than 64 bits (FI_MR_RAW).
+    empty but with providers whose keys are longer than 64 bits (FI_MR_RAW). ``access`` holds ``REMOTE_READ``,
+    ``REMOTE_WRITE`` or both; None where the peer did not say.
     """
 
     address: int
     key: int
     length: int
     raw: bytes = b""
+    access: Access | None = None
 
     _PACKED = struct.Struct("!QQQ")
+    _ACCESS = (None, Access.REMOTE_READ, Access.REMOTE_WRITE, Access.REMOTE_READ | Access.REMOTE_WRITE)
 
     def __post_init__(self) -> None:
         if (self.address | self.key | self.length) >> 64 or self.address + self.length > 1 << 64:
             raise ValueError("address, key and length of a RemoteRegion have 64 bits and no sign, its end as well")
 
     def pack(self) -> bytes:
-        """24 bytes to send to the peer that shall use the region; more where it has a ``raw`` key."""
-        return self._PACKED.pack(self.address, self.key, self.length) + self.raw
+        """25 bytes to send to the peer that shall use the region; more where it has a ``raw`` key."""
+        access = self._ACCESS.index(self.access).to_bytes(1, "big")
+        return self._PACKED.pack(self.address, self.key, self.length) + access + self.raw
 
     @classmethod
     def unpack(cls, packed: bytes | bytearray | memoryview) -> Self:
         """The region that `pack` described.
 
+        The first 24 bytes alone, three numbers in network byte order, are taken as well: a peer without aiofabric may
+        send them.
+
         Raises:
-            ValueError: not 24 bytes, and not those of a longer key either.
+            ValueError: not 25 bytes, and not those of a longer key either.
         """
         size = cls._PACKED.size
-        raw = bytes(packed[size:])
-        if len(packed) < size or 0 < len(raw) <= _RAW_BASE:
-            raise ValueError(f"a packed RemoteRegion has {size} bytes, not {len(packed)}")
+        access, raw = bytes(packed[size : size + 1]) or b"\0", bytes(packed[size + 1 :])
+        if len(packed) < size or 0 < len(raw) <= _RAW_BASE or access[0] >= len(cls._ACCESS):
+            raise ValueError(f"these {len(packed)} bytes are no packed RemoteRegion, which has {size + 1} bytes")
         address, key, length = cls._PACKED.unpack(packed[:size])
-        return cls(address, key, length, raw)
+        return cls(address, key, length, raw, cls._ACCESS[access[0]])
+
+    def check(self, call: str, size: int, needed: Access, peer: object) -> None:
+        """Raise unless ``call`` may access ``size`` bytes from the start of the region.
+
+        Raises:
+            IndexError: there are not so many.
+            RemoteAccessError: the owner did not register the region for this access.
+        """
+        if size > self.length:
+            raise IndexError(f"{size} bytes do not fit a remote region of {self.length} bytes")
+        if self.access is not None and int(needed) & ~int(self.access):
+            detail = f"The peer registered the region for {self.access}, and this needs {needed}; nothing was sent"
+            raise from_errno(constants.FI_EACCES, call, peer=peer, detail=detail)
 
     def __len__(self) -> int:
         return self.length
@@ -126,7 +146,7 @@ class RemoteRegion:
         stop = self.length if index.stop is None else index.stop
         if not 0 <= start <= stop <= self.length:
             raise IndexError(f"bytes {start}:{stop} are outside a remote region of {self.length} bytes")
-        return RemoteRegion(self.address + start, self.key, stop - start, self.raw)
+        return RemoteRegion(self.address + start, self.key, stop - start, self.raw, self.access)
 
 
 # A dataclass with slots makes a class attribute without annotation no field, which is what _PACKED relies on.
@@ -162,7 +182,7 @@ class MemoryRegion(Resource):
     The buffer stays exported while the region is open and while an operation still uses it.
     """
 
-    __slots__ = ("access", "buffer", "domain", "key", "remote")
+    __slots__ = ("_remote", "access", "buffer", "domain", "key")
 
     def __init__(
         self,
@@ -200,10 +220,28 @@ class MemoryRegion(Resource):
         self.buffer = buffer
         self.access = access
         self.key = handle.key
-        self.remote = RemoteRegion(handle.start if table.virtual_addresses else 0, handle.key, len(pins), handle.raw)
+        address = handle.start if table.virtual_addresses else 0
+        remote = access & (Access.REMOTE_READ | Access.REMOTE_WRITE)
+        self._remote = RemoteRegion(address, handle.key, len(pins), handle.raw, remote or None)
+
+    @property
+    def remote(self) -> RemoteRegion:
+        """What a peer needs to access the region.
+
+        Raises:
+            ClosedResourceError: the region is closed, and peers are refused.
+            ValueError: the region is registered for local use only.
+        """
+        self._handle.check_open()
+        if self._remote.access is None:
+            raise ValueError(
+                "this region is registered for local use only: register it with access=Access.REMOTE_READ, "
+                "Access.REMOTE_WRITE or both"
+            )
+        return self._remote
 
     def __len__(self) -> int:
-        return self.remote.length
+        return self._remote.length
 
     def close(self) -> None:
         """Forbid new use at once; deregister when the last operation that uses the region is settled."""

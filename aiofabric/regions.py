@@ -19,6 +19,8 @@ from .flags import Access, MrMode
 from .resource import Handle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .device_memory import DeviceMemory
     from .info import Info
     from .memory import RemoteRegion
@@ -28,6 +30,7 @@ __all__ = ["LOCAL_USE", "Held", "MappedKey", "MemoryHome", "RegionHandle", "Regi
 _log = logging.getLogger("aiofabric")
 
 LOCAL_USE = Access.SEND | Access.RECV | Access.READ | Access.WRITE
+_REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
 _BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # what FI_MR_BASIC, from before 1.5, stands for
 
 
@@ -43,8 +46,12 @@ class MemoryHome(Handle):
 
     __slots__ = ("regions",)
     regions: RegionTable
+    reads_outlive_regions: bool = False
+    """Of a domain: whether a peer's read may still be answered from the memory of a region that was closed."""
     serves_memory: ClassVar[bool] = False
     """Whether peers reach registered memory through it: a native endpoint."""
+    keep_for_readers: ClassVar[Callable[[MemoryHome, Any], None]]
+    """Hold the memory of a closed region while a peer may still be reading it; see transport/readers.py."""
 
 
 class RegionHandle(Handle):
@@ -115,7 +122,9 @@ class RegionHandle(Handle):
     def _deregister(self) -> None:
         self.table.free_key(self.chosen)
         super().release()
-        self.pins = None
+        memory, self.pins = self.pins, None
+        if self.access & _REMOTE and self.table.domain.reads_outlive_regions:
+            self.table.domain.keep_for_readers(memory)
 
 
 class MappedKey:
@@ -147,7 +156,7 @@ class RegionTable:
     that an operation pays then.
     """
 
-    def __init__(self, domain: Handle, info: Info) -> None:
+    def __init__(self, domain: MemoryHome, info: Info) -> None:
         mode = MrMode(info.domain_attr.mr_mode)
         if MrMode.BASIC in mode:
             mode |= _BASIC
@@ -163,6 +172,7 @@ class RegionTable:
         self._starts: list[int] = []
         self._regions: list[RegionHandle] = []  # by start
         self._longest = 0
+        self.exposed = False  # whether a region was ever registered for remote access
         self._keys: set[int] = set()
         self.busy = self.local_required
 
@@ -275,6 +285,7 @@ class RegionTable:
         self._starts.insert(at, region.start)
         self._regions.insert(at, region)
         self._longest = max(self._longest, region.stop - region.start)
+        self.exposed |= bool(region.access & _REMOTE)
         # What is bound to an endpoint closes before it, and what is lent after it: one cannot be the other.
         self.busy = self.local_required or not self.bound_to_endpoint
 

@@ -26,12 +26,12 @@ from anyio import ClosedResourceError
 
 from ._ffi import constants, ffi, lib
 from ._hot import ResourceCore
-from .errors import ForkedError, WrongThreadError, check
+from .errors import ForkedError, WrongLoopError, WrongThreadError, check
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Handle", "Resource", "live_handles", "live_resources"]
+__all__ = ["Handle", "Resource", "live_handles", "live_resources", "loop_ended", "opened_at"]
 
 _log = logging.getLogger("aiofabric")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -39,7 +39,7 @@ _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 _numbers = count()
 
 
-def _opened_at() -> str:
+def opened_at() -> str:
     """``file:line`` of the nearest caller outside this package (and outside contextlib, which enters for it)."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)):
@@ -64,6 +64,7 @@ class Handle:
         "needed",
         "number",
         "opened_at",
+        "over",
         "parent",
         "released",
         "thread",
@@ -78,11 +79,12 @@ class Handle:
         self.children: dict[Handle, None] = {}
         self.closed = False
         self.forked = False
+        self.over = False  # the event loop that moves it has ended
         self.lingers = False  # closed, but the native object must stay for a while
         self.released = False  # the native object was given back
         self.thread = threading.get_ident()
         self.number = next(_numbers)
-        self.opened_at = _opened_at()
+        self.opened_at = opened_at()
         if parent is not None:
             parent.children[self] = None
         _handles.add(self)
@@ -137,6 +139,15 @@ class Handle:
         self.check_thread()
         if self.closed:
             raise ClosedResourceError(f"this {self.what} is closed")
+        if self.over:
+            raise WrongLoopError(
+                f"this {self.what} belongs to an event loop that has ended (it was opened at {self.opened_at}): "
+                "nothing moves it any more. Close it, and open a new one in the loop that uses it; one asyncio.run() "
+                "for the whole program does"
+            )
+
+    def on_loop_end(self, driver: object) -> None:
+        """The event loop of ``driver`` ends. What is moved by a loop cannot be used any more."""
 
     def on_fork(self) -> None:
         """We are the child now."""
@@ -158,6 +169,12 @@ def _mark_forked() -> None:
 
 
 os.register_at_fork(after_in_child=_mark_forked)
+
+
+def loop_ended(driver: object) -> None:
+    """Tell all that is open."""
+    for handle in list(_handles):
+        handle.on_loop_end(driver)
 
 
 def live_handles() -> list[Handle]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .info import Info
     from .resource import Handle
 
-__all__ = ["EndpointSettings", "TriggerVariable"]
+__all__ = ["EndpointSettings", "TriggerVariable", "check_receive_flags"]
 
 T = TypeVar("T")
 
@@ -126,14 +126,22 @@ class EndpointSettings:
     @tx_flags.setter
     def tx_flags(self, flags: OpFlags) -> None:
         self._set_flags(constants.FI_TRANSMIT, flags)
+        told = getattr(self._handle, "tx_flags_set", None)
+        if told is not None:
+            told(int(flags))
 
     @property
     def rx_flags(self) -> OpFlags:
-        """Default flags of receives (FI_GETOPSFLAG, FI_SETOPSFLAG)."""
+        """Default flags of receives (FI_GETOPSFLAG, FI_SETOPSFLAG).
+
+        Raises:
+            ValueError: they have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
+        """
         return self._flags(constants.FI_RECV)
 
     @rx_flags.setter
     def rx_flags(self, flags: OpFlags) -> None:
+        check_receive_flags(flags)
         self._set_flags(constants.FI_RECV, flags)
 
     @property
@@ -162,6 +170,10 @@ class EndpointSettings:
         gone = getattr(self._handle, "gone", None)
         if gone is not None:
             raise gone()
+        if self._handle.fid is None:
+            raise _absent(
+                "settings", f"{self._provider} has no listeners of its own: this is a port of the kernel's TCP"
+            )
 
     def _option(self, call: str, name: str, function: Any, value: Any, size: Any) -> None:
         fid = self._fid()
@@ -188,6 +200,8 @@ class EndpointSettings:
 
     def _size_left(self, call: str, function: Any) -> int:
         self._check_native()
+        if ffi.typeof(self._handle.fid) != ffi.typeof("struct fid_ep *"):
+            raise _absent(call, "A listener has no queues: ask the endpoints that it has accepted")
         return self._answer(function(self._handle.fid), call, "this (deprecated) call")
 
     def _answer(self, rc: int, call: str, what: str) -> int:
@@ -200,3 +214,22 @@ class EndpointSettings:
     @property
     def _provider(self) -> str:
         return f"The provider {self._info.fabric_attr.prov_name} ({self._info.ep_attr.type})"
+
+
+def check_receive_flags(flags: OpFlags) -> None:
+    """Refuse default flags of receives that only buffers made for them can have.
+
+    Raises:
+        ValueError: FI_MULTI_RECV; a later message would overwrite an earlier one that was not taken yet.
+    """
+    if OpFlags.MULTI_RECV in flags:
+        raise ValueError(
+            "FI_MULTI_RECV cannot be a default flag of receives, because their buffers are for one message each: "
+            "leave it out, and open the endpoint with multi_recv=, the bytes of a buffer for many messages"
+        )
+
+
+def _absent(call: str, detail: str) -> NotSupportedError:
+    error = NotSupportedError(constants.FI_ENOSYS, call, detail=detail)
+    error.cure = ""  # no other hints would help
+    return error

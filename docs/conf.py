@@ -1,14 +1,15 @@
 """Sphinx's settings; ``make docs`` builds the site, and warnings are errors."""
 
-from importlib import metadata
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
+import aiofabric
+
 project = "aiofabric"
 author = "the aiofabric contributors"
 copyright = author
-release = metadata.version("aiofabric")
+release = aiofabric.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 suppress_warnings = ["ref.python"]  # a `name` that several classes have is code, not a link

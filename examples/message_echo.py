@@ -7,7 +7,7 @@ import aiofabric
 
 async def echo(request: aiofabric.ConnectionRequest) -> None:
     async with await request.accept() as ep:
-        async for message in ep:  # ends when the peer is gone
+        async for message in ep:  # ends when the peer closes
             await ep.send(message)
 
 

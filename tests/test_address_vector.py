@@ -16,7 +16,8 @@ from aiofabric import (
     FabricAttr,
     Hints,
 )
-from tests.fixtures.peers import skip_without, where
+from tests.fixtures.children import run_in_child
+from tests.fixtures.peers import RARE, RDM, skip_without, where
 
 
 @pytest.fixture(params=["tcp;ofi_rxm", "sockets"])
@@ -50,6 +51,53 @@ def test_the_provider_gives_back_what_it_was_given(domain: Domain, type: AvType)
         assert vector.find(peers[1].native) is peers[1]
         assert "127.0.0.1:7472" in vector.straddr(peers[1])
         assert "127.0.0.1:7471" in vector.straddr(FIRST)
+
+
+@pytest.mark.parametrize("provider", [*RDM, *RARE])
+@pytest.mark.parametrize("type", [AvType.MAP, AvType.TABLE])
+def test_the_domain_says_the_type(provider: str, type: AvType) -> None:
+    """In a child: sm2 crashes where the two differ, and fi_av_open takes what it makes of FI_AV_UNSPEC."""
+    skip_without(provider, aiofabric.Caps.MSG)
+    ended = run_in_child(TYPED, provider, where(provider) or "", type.name)
+    assert (ended.status, ended.err) == (0, ""), ended
+    refused, *opened = ended.out.splitlines()
+    other = AvType.MAP if type is AvType.TABLE else AvType.TABLE
+    assert refused.startswith(f"the type is {other}, and <Domain ")
+    assert f"was opened for {type}" in refused
+    assert opened == ["opened", "opened", "sent"]
+
+
+TYPED = """
+    import sys
+    import anyio, aiofabric
+    from aiofabric import AddressVector, AvType, Domain, DomainAttr, EndpointType, EpAttr, FabricAttr, Hints
+
+    provider, node, name = sys.argv[1:]
+    kind = AvType[name]
+    hints = Hints(
+        domain_attr=DomainAttr(av_type=kind),
+        ep_attr=EpAttr(type=EndpointType.RDM),
+        fabric_attr=FabricAttr(prov_name=provider),
+    )
+
+    async def main():
+        with Domain(aiofabric.getinfo(node or None, hints=hints)[0]) as domain:
+            for each in (AvType.MAP, AvType.TABLE):
+                try:
+                    AddressVector(domain, type=each).close()
+                except ValueError as error:
+                    print(error)
+            AddressVector(domain).close()
+            print("opened")
+        options = {"provider": provider, "hints": hints}
+        async with aiofabric.open_endpoint(EndpointType.RDM, node or None, **options) as one:
+            async with aiofabric.open_endpoint(EndpointType.RDM, node or None, av_type=kind, **options) as other:
+                print("opened")
+                await one.send(b"sent", to=await one.add_peer(other.local_address))
+                print((await other.recv()).decode())
+
+    anyio.run(main)
+"""
 
 
 def test_a_removed_peer_is_no_peer_and_may_come_back(domain: Domain) -> None:

@@ -35,6 +35,7 @@ from aiofabric import (
 )
 from aiofabric._ffi import constants, ffi, lib
 from aiofabric.info.tostr import _TYPES
+from tests.fixtures.children import run_in_child
 
 HERE = "127.0.0.1"
 
@@ -250,6 +251,15 @@ def test_prov_attr_only_lists_providers_usable_or_not() -> None:
     assert listed[0].caps == Caps(0)
 
 
+@pytest.mark.parametrize(("name", "found"), [("tcp", ["tcp"]), ("tcp;ofi_rxm", ["ofi_rxm", "tcp"])])
+def test_prov_attr_only_with_a_name_gives_that_one(name: str, found: list[str]) -> None:
+    """fi_getinfo(3): FI_PROV_ATTR_ONLY gives exactly one fi_info for each provider; hints name which are wanted."""
+    hints = Hints(fabric_attr=FabricAttr(prov_name=name, name="any"))
+    assert [i.fabric_attr.prov_name for i in getinfo(flags=GetInfoFlags.PROV_ATTR_ONLY, hints=hints)] == found
+    with pytest.raises(NoProviderError):
+        getinfo(flags=GetInfoFlags.PROV_ATTR_ONLY, hints=Hints(fabric_attr=FabricAttr(prov_name="nosuch")))
+
+
 @pytest.mark.parametrize(
     "hints",
     [
@@ -388,6 +398,44 @@ def test_tostr_refuses_what_libfabric_does_not_know() -> None:
     for odd in (object(), "text", 1):
         with pytest.raises(TypeError, match="fi_tostr does not know"):
             tostr(odd)
+
+
+def test_tostr_reads_nothing_as_something_else() -> None:
+    ended = run_in_child("""
+        import pytest
+        from aiofabric import Caps, CompletionQueue, Domain, TostrType, getinfo, tostr
+        from aiofabric._ffi import ffi
+        from aiofabric.resource import Resource
+
+        info = getinfo()[0]
+        short = ffi.new("struct fi_rx_attr *")
+        with Domain(info) as domain:
+            assert tostr(domain.fabric).startswith("fid: ")
+            assert tostr(domain.native, TostrType.FID) == tostr(domain)
+            assert tostr(info.native) == tostr(info, TostrType.INFO) == str(info)
+            structures = (TostrType.INFO, TostrType.DOMAIN_ATTR, TostrType.FABRIC_ATTR, TostrType.FID)
+            for kind in structures:
+                for value in (domain, info.tx_attr, Caps(1), 0, 1 << 40, short, CompletionQueue(domain)):
+                    if kind is not TostrType.FID or not isinstance(value, Resource):
+                        with pytest.raises(TypeError):
+                            tostr(value, kind)
+            with pytest.raises(TypeError):
+                tostr(info, TostrType.TX_ATTR)
+            with pytest.raises(TypeError):
+                tostr(ffi.cast("void *", 1), TostrType.INFO)
+            with pytest.raises(ValueError, match="NULL"):
+                tostr(ffi.cast("struct fi_info *", 0))
+    """)
+    assert ended.status == 0, ended
+
+
+def test_a_handle_that_is_no_open_object_is_refused(offer: Info) -> None:
+    native = offer.duplicate()
+    for odd in (5, offer, offer.native, object(), "text"):
+        with pytest.raises(TypeError, match="open object"):
+            Hints(handle=odd).to_native()
+        with pytest.raises(TypeError, match="open object"):
+            native.handle = odd
 
 
 def test_the_version_asked_for_is_never_above_either() -> None:

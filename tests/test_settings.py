@@ -199,3 +199,12 @@ async def test_what_cannot_be_changed_now_is_no_lack(pair: Pair) -> None:
         with pytest.raises(FabricError) as caught:
             active.settings._answer(-aiofabric._ffi.constants.FI_EOPBADSTATE, "fi_setopt", "FI_OPT_BUFFERED_MIN")
         assert not isinstance(caught.value, NotSupportedError)
+
+
+@pytest.mark.parametrize("provider", ["tcp", "shm"])
+async def test_a_listener_has_no_queues(provider: str) -> None:
+    """cffi's TypeError told of types in C."""
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        for name in ("tx_size_left", "rx_size_left"):
+            with pytest.raises(NotSupportedError, match=r"A listener has no queues|has no listeners"):
+                getattr(listener.settings, name)

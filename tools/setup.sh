@@ -31,6 +31,7 @@ required() {
 }
 wanted() { # by the tests alone, which skip what is not there
     command -v fi_pingpong >/dev/null || echo libfabric-bin
+    command -v ip >/dev/null || echo iproute2 # hosts that vanish are network namespaces
     # CPython's own asyncio tests; Debian's interpreter has them in a package of its own.
     local stdlib; stdlib=$(config 'get_path("stdlib")')
     [ "$stdlib" != "/usr/lib/python$version" ] || [ -d "$stdlib/test/test_asyncio" ] || echo "libpython$version-testsuite"

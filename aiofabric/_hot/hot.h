@@ -394,6 +394,7 @@ typedef struct {
 	uint32_t *free;		/* indexes of what is not posted, filled or lent */
 	long long capacity, nfree, batch;
 	struct iovec spill;	/* room behind each, if it has a length: see transport/spill.py */
+	uint64_t end_mark;	/* remote data of the empty message by which the peer ends the connection; 0: none does */
 	char limits;		/* whether longer messages than `size` may complete, for `overlong` */
 	char by_hand;		/* `_post_each` posts: for tests that stand in for fi_recv */
 } PoolCore;
@@ -427,6 +428,7 @@ typedef struct {
 	unsigned long long flags, data, tag;
 	unsigned long long asked; /* of a receive that was posted from here: its tag, and its bytes */
 	long long room, length;
+	unsigned long long memory; /* where a receive into the caller's memory begins, of `room` bytes; 0: it is none */
 	char state, tagged;
 } Operation;
 
@@ -498,6 +500,9 @@ PyObject *lane_sending(LaneCore *self, PyObject *sender, PyObject *data);
 PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t count);
 
 /* receiving.c */
+/* Raises ValueError where a posted receive may write to these bytes as well. */
+int lane_keep_apart(LaneCore *self, unsigned long long memory, unsigned long long size);
+PyObject *LaneCore_keep_apart(LaneCore *self, PyObject *args);
 PyObject *LaneCore_receive_here(LaneCore *self, PyObject *args);
 PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t count);
 PyObject *LaneCore_received(LaneCore *self, PyObject *transfer);

@@ -3,7 +3,7 @@
 
 PyTypeObject *InboxCore_Type;
 
-static PyObject *name_check_receivable, *name_contents, *name_data, *name_feed, *name_flags,
+static PyObject *name_all_lent, *name_check_receivable, *name_contents, *name_data, *name_feed, *name_flags,
 	*name_length, *name_next_after, *name_put_back, *name_recycle, *name_source,
 	*name_source_of, *name_told, *name_too_long;
 
@@ -228,8 +228,12 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
 /* Be the next to get a message: what is to be awaited for it. */
 static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
 {
-	Arrival *arrival = arrival_new(self, receiver, room);
+	Arrival *arrival;
 
+	if (self->lent && self->lent >= self->count
+	    && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_all_lent, NULL)))
+		return NULL;
+	arrival = arrival_new(self, receiver, room);
 	if (arrival && source_prepare(self->source)) {
 		Py_DECREF((PyObject *) arrival); /* it leaves */
 		return NULL;
@@ -445,7 +449,7 @@ static PyType_Spec InboxCore_spec = {
 int add_inbox(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
+		{&name_all_lent, "_all_lent"}, {&name_check_receivable, "_check_receivable"}, {&name_contents, "contents"},
 		{&name_data, "data"}, {&name_feed, "feed"},
 		{&name_flags, "flags"}, {&name_length, "length"}, {&name_next_after, "_next_after"}, {&name_put_back, "_put_back"},
 		{&name_recycle, "recycle"},

@@ -156,6 +156,17 @@ static int give_up(LaneCore *self, Operation *transfer)
 	return operation_let_go(transfer);
 }
 
+/* No operation was made for it; the exception stays. */
+static void return_slot(LaneCore *self, Slot *slot)
+{
+	PyObject *type, *error, *traceback;
+
+	PyErr_Fetch(&type, &error, &traceback);
+	if (slots_take_back(self->source->slots, (PyObject *) slot))
+		PyErr_Clear();
+	PyErr_Restore(type, error, traceback);
+}
+
 Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
 {
 	PyObject *held = PyTuple_New(0);
@@ -166,14 +177,8 @@ Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize
 		Py_DECREF((PyObject *) transfer);
 		transfer = NULL;
 	}
-	if (!transfer && slot) {
-		PyObject *type, *error, *traceback;
-
-		PyErr_Fetch(&type, &error, &traceback);
-		if (slots_take_back(self->source->slots, (PyObject *) slot))
-			PyErr_Clear();
-		PyErr_Restore(type, error, traceback);
-	}
+	if (!transfer && slot)
+		return_slot(self, slot);
 	Py_XDECREF(held);
 	Py_XDECREF((PyObject *) slot);
 	return transfer;
@@ -217,8 +222,13 @@ static int try_post(LaneCore *self, Operation *transfer)
 		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
 		return -1;
 	}
-	if (registry_enter(source->operations, address, (PyObject *) transfer))
+	if (registry_enter(source->operations, address, (PyObject *) transfer)) {
+		PyErr_Fetch(&type, &error, &traceback);
+		if (give_up(self, transfer))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
 		return -1;
+	}
 	lane_sends(self);
 	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = answer ? PyLong_AsLongLong(answer) : 0;
@@ -233,7 +243,7 @@ static int try_post(LaneCore *self, Operation *transfer)
 	if (rc == 0)
 		return note_posted(self, transfer) ? -1 : 1;
 	registry_forget(source->operations, address);
-	if (rc == -FI_EAGAIN) {
+	if (rc == -FI_EAGAIN || (rc == -FI_ENOMEM && self->receives)) { /* 1.17's shm: its queue of receives is full */
 		self->refused = 1;
 		return 0;
 	}
@@ -311,6 +321,8 @@ static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwarg
 	post = transfer ? with_context(function, arguments, slot) : NULL;
 	Py_XDECREF(held);
 	if (!post) {
+		if (slot && lent == Py_None)
+			return_slot(self, slot);
 		Py_XDECREF((PyObject *) slot);
 		Py_XDECREF((PyObject *) transfer);
 		return NULL;
@@ -451,6 +463,8 @@ static PyMethodDef LaneCore_methods[] = {
 	{"receive", (PyCFunction) (void (*)(void)) LaneCore_receive, METH_FASTCALL,
 	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported until it is\n"
 	 "settled. None: the long way is needed, which also says why if that is an error."},
+	{"keep_apart", (PyCFunction) LaneCore_keep_apart, METH_VARARGS,
+	 "keep_apart(address, size): raise ValueError where a posted receive may write to these bytes as well."},
 	{"received", (PyCFunction) LaneCore_received, METH_O,
 	 "Whether such a receive has got its message, after a look, and nothing else is to be seen to; else ask `outcome`."},
 	{"arrives", (PyCFunction) (void (*)(void)) LaneCore_arrives, METH_FASTCALL,
@@ -499,6 +513,7 @@ static PyMemberDef LaneCore_members[] = {
 	{"refused", T_BOOL, offsetof(LaneCore, refused), 0, "the provider said -FI_EAGAIN to the oldest parked operation"},
 	{"peer", T_ULONGLONG, offsetof(LaneCore, peer), READONLY, "the peer's fi_addr"},
 	{"inject_size", T_LONGLONG, offsetof(LaneCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
+	{"max_size", T_ULONGLONG, offsetof(LaneCore, max_size), 0, "bytes of the longest message"},
 	{"socket", T_INT, offsetof(LaneCore, socket), READONLY, "the descriptor of the kernel's TCP socket beneath, or -1"},
 	{"unfenced", T_LONGLONG, offsetof(LaneCore, unfenced), 0, "injected since the last fence"},
 	{NULL},

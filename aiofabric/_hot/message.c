@@ -21,6 +21,24 @@ static struct along *along(PyObject *self)
 	return (struct along *) ALIGNED(PyBytes_AsString(self) + PyBytes_Size(self) + 1);
 }
 
+/* `bytes` keeps its hash in a field in front of its text (CPython's bytesobject.h), which nothing else fills in. */
+static int hash_is_before_text;
+
+static int find_hash(void)
+{
+	PyObject *probe = PyBytes_FromString("where is the hash of this?");
+	Py_hash_t hash = probe ? PyObject_Hash(probe) : -1, found;
+
+	if (hash == -1) {
+		Py_XDECREF(probe);
+		return -1;
+	}
+	memcpy(&found, PyBytes_AsString(probe) - sizeof(found), sizeof(found));
+	hash_is_before_text = found == hash;
+	Py_DECREF(probe);
+	return 0;
+}
+
 PyObject *message_new(const char *bytes, Py_ssize_t size, PyObject *source, unsigned long long tag, const uint64_t *data)
 {
 	PyObject *self = (PyObject *) PyObject_GC_NewVar(PyVarObject, Message_Type, size);
@@ -30,6 +48,8 @@ PyObject *message_new(const char *bytes, Py_ssize_t size, PyObject *source, unsi
 	if (!self)
 		return NULL;
 	text = PyBytes_AsString(self);
+	if (hash_is_before_text)
+		memset(text - sizeof(Py_hash_t), 0xff, sizeof(Py_hash_t)); /* -1: not computed yet */
 	memcpy(text, bytes, size);
 	text[size] = 0;
 	rest = along(self);
@@ -148,7 +168,7 @@ int add_message(PyObject *module)
 	};
 	PyType_Slot *compare = Message_slots;
 
-	if (!size)
+	if (!size || find_hash())
 		return -1;
 	spec.basicsize = PyLong_AsLong(size) + sizeof(struct along) + _Alignof(struct along) - 1;
 	Py_DECREF(size);

@@ -52,23 +52,47 @@ int operation_move(Operation *self, enum state state)
 	return -1;
 }
 
+/* Of several failures the first one comes out; the others are reported, and what should follow happens all the same. */
+struct failure {
+	PyObject *type, *error, *traceback;
+};
+
+static void note(struct failure *first)
+{
+	if (first->type)
+		PyErr_WriteUnraisable((PyObject *) Operation_Type);
+	else
+		PyErr_Fetch(&first->type, &first->error, &first->traceback);
+}
+
+static int outcome(struct failure *first)
+{
+	if (!first->type)
+		return 0;
+	PyErr_Restore(first->type, first->error, first->traceback);
+	return -1;
+}
+
 int operation_let_go(Operation *self)
 {
 	PyObject *held = self->held;
 	Py_ssize_t count = PyObject_Size(held), i;
-	int rc = 0;
+	struct failure first = {NULL, NULL, NULL};
 
 	if (count <= 0)
 		return count < 0 ? -1 : 0;
 	self->held = PyTuple_New(0);
-	for (i = 0; !rc && i < count; i++) {
+	if (!self->held)
+		note(&first);
+	for (i = 0; i < count; i++) {
 		PyObject *each = PySequence_GetItem(held, i);
 
-		rc = each ? drop(PyObject_CallMethodObjArgs(each, name_unuse, NULL)) : -1;
+		if (!each || drop(PyObject_CallMethodObjArgs(each, name_unuse, NULL)))
+			note(&first);
 		Py_XDECREF(each);
 	}
 	Py_DECREF(held);
-	return rc || !self->held ? -1 : 0;
+	return outcome(&first);
 }
 
 /* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
@@ -83,7 +107,8 @@ static int tell(Operation *self, PyObject *notify)
 
 int operation_settle(Operation *self, PyObject *error)
 {
-	int left = self->state == CANCELLING || self->state == ABANDONED, rc;
+	int left = self->state == CANCELLING || self->state == ABANDONED;
+	struct failure first = {NULL, NULL, NULL};
 	PyObject *notify;
 
 	if (operation_move(self, SETTLED))
@@ -93,19 +118,20 @@ int operation_settle(Operation *self, PyObject *error)
 	REPLACE(self->post, new_ref(Py_None));
 	if (left && !error && self->orphaned != Py_None &&
 	    drop(PyObject_CallFunctionObjArgs(self->orphaned, self, NULL)))
-		return -1;
+		note(&first);
 	if (left || error) /* else the caller may still be interrupted before it has the message */
 		REPLACE(self->orphaned, new_ref(Py_None));
 	REPLACE(self->pins, new_ref(Py_None));
 	if (operation_let_go(self))
-		return -1;
+		note(&first);
 	notify = self->notify;
-	if (notify == Py_None)
-		return 0;
-	self->notify = new_ref(Py_None);
-	rc = tell(self, notify);
-	Py_DECREF(notify);
-	return rc;
+	if (notify != Py_None) {
+		self->notify = new_ref(Py_None);
+		if (tell(self, notify))
+			note(&first);
+		Py_DECREF(notify);
+	}
+	return outcome(&first);
 }
 
 static int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,
@@ -292,6 +318,8 @@ static PyMemberDef Operation_members[] = {
 	{"source", T_OBJECT_EX, offsetof(Operation, source), 0, "the fi_addr of the sender, where that is read"},
 	{"length", T_LONGLONG, offsetof(Operation, length), 0,
 	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
+	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0, "where a receive into the caller's memory begins; 0: none"},
+	{"room", T_LONGLONG, offsetof(Operation, room), 0, "and how many bytes it has"},
 	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY, "the tag of a receive that `LaneCore.receive` posted"},
 	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has one"},
 	{"flags", T_ULONGLONG, offsetof(Operation, flags)},

@@ -5,7 +5,7 @@
 
 PyTypeObject *PoolCore_Type, *PoolBuffer_Type;
 
-static PyObject *name_failed, *name_native_open, *name_overlong, *name_post_each, *name_post_failed, *name_ran_dry,
+static PyObject *name_end_came, *name_failed, *name_native_open, *name_overlong, *name_post_each, *name_post_failed, *name_ran_dry,
 	*name_view;
 
 /* -- posting */
@@ -140,6 +140,10 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 	self->length = entry->len;
 	self->data = entry->data;
 	self->tag = entry->tag;
+	if (self->pool->end_mark && (entry->flags & FI_REMOTE_CQ_DATA) && entry->data == self->pool->end_mark &&
+	    !entry->len) /* cm/preface.py */
+		return came_back(self) || pool_recycle(self) ||
+		       drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_end_came, NULL)) ? -1 : 0;
 	if (set_source(&self->source, from))
 		return -1;
 	inbox->messages++;
@@ -273,6 +277,8 @@ static PyMethodDef PoolCore_methods[] = {
 
 static PyMemberDef PoolCore_members[] = {
 	{"_buffers", T_OBJECT_EX, offsetof(PoolCore, buffers), READONLY},
+	{"end_mark", T_ULONGLONG, offsetof(PoolCore, end_mark), 0,
+	 "Remote data of the empty message by which the peer ends the connection; 0 if it has none."},
 	{NULL},
 };
 
@@ -428,7 +434,7 @@ static PyType_Spec PoolBuffer_spec = {
 int add_pool(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_failed, "failed"}, {&name_native_open, "native_open"}, {&name_overlong, "overlong"},
+		{&name_end_came, "end_came"}, {&name_failed, "failed"}, {&name_native_open, "native_open"}, {&name_overlong, "overlong"},
 		{&name_post_each, "_post_each"}, {&name_post_failed, "_post_failed"}, {&name_ran_dry, "ran_dry"}, {&name_view, "view"}, {NULL},
 	};
 

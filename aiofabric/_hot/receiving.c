@@ -45,6 +45,32 @@ static ssize_t post(LaneCore *self, Operation *transfer, void *memory, size_t si
 				   : fi_recv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, context);
 }
 
+int lane_keep_apart(LaneCore *self, unsigned long long memory, unsigned long long size)
+{
+	PyObject *posted, *none;
+	Py_ssize_t at = 0;
+
+	while (PyDict_Next(self->posted, &at, &posted, &none)) {
+		const Operation *other = (const Operation *) posted;
+
+		if (other->memory && other->memory < memory + size && memory < other->memory + other->room) {
+			PyErr_SetString(PyExc_ValueError,
+					"a receive into overlapping memory is under way: each message needs memory of its own");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+PyObject *LaneCore_keep_apart(LaneCore *self, PyObject *args)
+{
+	unsigned long long memory, size;
+
+	if (!PyArg_ParseTuple(args, "KK", &memory, &size) || lane_keep_apart(self, memory, size))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
 static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned long long tag)
 {
 	Operation *transfer;
@@ -55,11 +81,14 @@ static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned lo
 		PyErr_Clear();
 		Py_RETURN_NONE;
 	}
-	transfer = lane_prepare(self, names[tagged][self->spill.iov_len > 0], pins, view.len);
+	transfer = lane_keep_apart(self, (uintptr_t) view.buf, view.len)
+			   ? NULL
+			   : lane_prepare(self, names[tagged][self->spill.iov_len > 0], pins, view.len);
 	if (!transfer) {
 		PyBuffer_Release(&view);
 		return NULL;
 	}
+	transfer->memory = (uintptr_t) view.buf;
 	transfer->room = view.len;
 	transfer->tagged = tagged;
 	transfer->asked = tag;

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast
 
 from aiofabric.address import Address
 from aiofabric.aio.server import Server
@@ -20,6 +21,41 @@ if TYPE_CHECKING:
 
     from aiofabric.channel.endpoint import EndpointChannel
     from aiofabric.domain import Domain
+
+
+def _check_tls(ssl: object, handshake_timeout: float | None, shutdown_timeout: float | None) -> None:
+    """Raise as asyncio does."""
+    if isinstance(ssl, bool):
+        raise TypeError("ssl argument must be an SSLContext or None")
+    for name, timeout in (
+        ("ssl_handshake_timeout", handshake_timeout),
+        ("ssl_shutdown_timeout", shutdown_timeout),
+    ):
+        if timeout is not None and ssl is None:
+            raise ValueError(f"{name} is only meaningful with ssl")
+
+
+class ServerKeywords(TypedDict, total=False):
+    """What `start_server` passes on to `create_server`."""
+
+    provider: str | None
+    domain: Domain | None
+    backlog: int
+    ssl: _ssl.SSLContext | None
+    ssl_handshake_timeout: float | None
+    ssl_shutdown_timeout: float | None
+    start_serving: bool
+
+
+class ConnectionKeywords(TypedDict, total=False):
+    """What `open_connection` passes on to `create_connection`."""
+
+    provider: str | None
+    domain: Domain | None
+    ssl: _ssl.SSLContext | None
+    server_hostname: str | None
+    ssl_handshake_timeout: float | None
+    ssl_shutdown_timeout: float | None
 
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -57,6 +93,9 @@ async def create_connection(
 
     Raises: FabricConnectionError and its kin, NoProviderError, ssl.SSLError.
     """
+    if host is None and port is None:
+        raise ValueError("host and port was not specified and no sock specified")
+    _check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
     if server_hostname is None and ssl is not None:
         if not host:
             raise ValueError("You must set server_hostname when using ssl without a host")
@@ -100,6 +139,7 @@ async def create_server(
     *,
     provider: str | None = None,
     domain: Domain | None = None,
+    backlog: int = 128,
     ssl: _ssl.SSLContext | None = None,
     ssl_handshake_timeout: float | None = None,
     ssl_shutdown_timeout: float | None = None,
@@ -107,10 +147,14 @@ async def create_server(
 ) -> Server:
     """Listen on one or several hosts; every connection gets a protocol, like ``loop.create_server``.
 
-    Port 0 or None lets the provider choose: see ``server.sockets[0].getsockname()``.
+    Port 0 or None lets the provider choose: see ``server.sockets[0].getsockname()``. ``backlog`` connection requests
+    may wait to be accepted; further ones are rejected.
 
-    Raises: FabricError, NoProviderError.
+    Raises: FabricError, NoProviderError; ValueError (neither host nor port, or TLS timeouts without TLS).
     """
+    if host is None and port is None:
+        raise ValueError("Neither host/port nor sock were specified")
+    _check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
     loop = asyncio.get_running_loop()
 
     def begin(channel: EndpointChannel, server: Server) -> None:
@@ -131,10 +175,12 @@ async def create_server(
             channel.abort()
             raise
 
-    hosts = [host] if host is None or isinstance(host, str | Address) else host
+    several = isinstance(host, Iterable) and not isinstance(host, str | bytes | bytearray)
+    hosts: Any = host if several else [host or None]
     async with AsyncExitStack() as resources:
         listeners = [
-            await resources.enter_async_context(listen(each, port, provider=provider, domain=domain)) for each in hosts
+            await resources.enter_async_context(listen(each, port, provider=provider, domain=domain, backlog=backlog))
+            for each in hosts
         ]
         server = Server(listeners, resources.pop_all(), begin)
     if start_serving:
@@ -143,7 +189,11 @@ async def create_server(
 
 
 async def open_connection(
-    host: str | Address | None = None, port: int | str | None = None, *, limit: int = LIMIT, **kwds: Any
+    host: str | Address | None = None,
+    port: int | str | None = None,
+    *,
+    limit: int = LIMIT,
+    **kwds: Unpack[ConnectionKeywords],
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect; return ``(reader, writer)``, like ``asyncio.open_connection``.
 
@@ -162,7 +212,7 @@ async def start_server(
     port: int | str | None = None,
     *,
     limit: int = LIMIT,
-    **kwds: Any,
+    **kwds: Unpack[ServerKeywords],
 ) -> Server:
     """Serve each client with a ``(reader, writer)`` pair, like ``asyncio.start_server``.
 

@@ -93,7 +93,7 @@ class FabricTransport(_FlowControlMixin):
         )
 
     def __del__(self) -> None:
-        if not self._released:
+        if not getattr(self, "_released", True):  # absent when it could not be made
             warnings.warn(f"unclosed transport {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     # -- the protocol ---------------------------------------------------------------------------------------

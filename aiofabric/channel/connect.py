@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiofabric.channel.endpoint import EndpointChannel
 from aiofabric.channel.frames import FRAME_COST, HEADER_SIZE, Hello
@@ -10,6 +10,7 @@ from aiofabric.errors import FabricConnectionAbortedError
 from aiofabric.transport.connect import connect
 
 if TYPE_CHECKING:
+    from aiofabric.address import Address
     from aiofabric.cm.requests import ConnectionRequest
     from aiofabric.domain import Domain
 
@@ -25,7 +26,7 @@ HELLO = Hello(recv_size=HEADER_SIZE + _PAYLOAD, window=RECV_COUNT * (_PAYLOAD + 
 
 
 async def connect_channel(
-    node: Any,
+    node: str | Address | None,
     service: str | int | None,
     *,
     hello: Hello = HELLO,

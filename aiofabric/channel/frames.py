@@ -53,6 +53,11 @@ FRAME_COST: Final = 64
 BYTES: Final = 0
 MESSAGES: Final = 1
 
+_KINDS: Final = {
+    BYTES: "a stream of bytes (connect_stream, listen_stream, aio)",
+    MESSAGES: "a stream of messages (connect_messages, listen_messages)",
+}
+
 PLAIN: Final = bytes(HEADER_SIZE)
 """The header of a data frame that grants nothing: that of most frames."""
 
@@ -69,7 +74,9 @@ def header(kind: int, credits: int) -> bytes:
 
 def protocol_error(detail: str, peer: object = None) -> FabricConnectionAbortedError:
     """The peer sent what no channel sends."""
-    return FabricConnectionAbortedError(errno.EPROTO, "byte channel", peer=peer, detail=detail)
+    error = FabricConnectionAbortedError(errno.EPROTO, "byte channel", peer=peer, detail=detail)
+    error.cure = ""  # the same would happen again
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +109,12 @@ class Hello:
     def unpack(cls, param: bytes, *, kind: int) -> Hello:
         """Read the other side's hello; a FabricConnectionAbortedError says what is wrong with it."""
         if len(param) != _HELLO.size or not param.startswith(_MAGIC):
-            raise protocol_error("The peer does not speak the byte channel's protocol")
+            raise protocol_error(f"One side opened {_KINDS[kind]}, the other one a plain connection (connect, listen)")
         _, version, theirs, packing, *sizes = _HELLO.unpack(param)
         if version != _VERSION:
             raise protocol_error(f"The peer speaks version {version} of the byte channel; this is {_VERSION}")
         if theirs != kind:
-            raise protocol_error("One side opened a stream of bytes, the other one a stream of messages")
+            raise protocol_error(f"One side opened {_KINDS[BYTES]}, the other one {_KINDS[MESSAGES]}")
         recv_size, window, max_message_size = sizes
         hello = cls(recv_size, window, theirs, packing, max_message_size)
         if hello.payload < 1 or window > _MOST_CREDITS:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
+from aiofabric import __version__
 from aiofabric.cli.sentence import reason, sentence
+from aiofabric.cli.wishes import UsageError
 from aiofabric.errors import FabricError, LibfabricNotFound
 from aiofabric.info import library_path, library_version
 from aiofabric.starting import INTERRUPTED, leave_on_interrupt, raise_on_interrupt
@@ -39,24 +41,53 @@ class Command(Protocol):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    options = _parser().parse_args(arguments)
-    own_process = raise_on_interrupt()
+    _fill_descriptors()
+    own_process = False
+    command = "aiofabric"
     try:
-        status = cast("int", options.run(options))
-        sys.stdout.flush()
-        return status
+        options = _parser().parse_args(_decodable(sys.argv[1:] if arguments is None else arguments))
+        command += f" {options.command}"
+        own_process = raise_on_interrupt()
+        return _flushed(command, cast("int", options.run(options)))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as ended:  # argparse's, which has printed
+        return _flushed(command, ended.code if isinstance(ended.code, int) else 0)
     except Exception as error:
-        if _nobody_reads(error):
-            # The interpreter's last flush must not say so again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
-            print(f"aiofabric {options.command}: {sentence(error)}", file=sys.stderr)
-        return 1
+        if not _nobody_reads(error):
+            print(f"{command}: {sentence(error)}", file=sys.stderr)
+        return _flushed("", 2 if isinstance(error, UsageError) else 1)
     finally:
         if own_process:  # what is left to do takes a moment, too
             leave_on_interrupt()
+
+
+def _fill_descriptors() -> None:
+    """Open what the shell has closed (``>&-``): a socket must not become descriptor 1 or 2, and be printed into."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _decodable(arguments: Sequence[str]) -> Sequence[str]:
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
+            raise UsageError(f"the argument {os.fsencode(argument)!r} is no text in this locale's encoding")
+    return arguments
+
+
+def _flushed(command: str, status: int) -> int:
+    """Write what is left to be written; a failure is said here, or the interpreter would say it in its own way."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if command and not isinstance(error, BrokenPipeError):
+            print(f"{command}: cannot write the output: {error.strerror}", file=sys.stderr)
+        return status or 1
+    return status
 
 
 def _nobody_reads(error: Exception) -> bool:
@@ -73,7 +104,7 @@ class _Version(argparse.Action):
             library = f"libfabric {library_version()} from {library_path()}"
         except LibfabricNotFound:
             library = "no libfabric"
-        print(f"aiofabric {metadata.version('aiofabric')}, {library}")
+        print(f"aiofabric {__version__}, {library}")
         parser.exit()
 
 

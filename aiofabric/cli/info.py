@@ -6,6 +6,8 @@ A filter leaves what has at least that. Names may be given as libfabric writes t
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import textwrap
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import fields, is_dataclass
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiofabric.address import Address
 from aiofabric.cli.table import DIM, on_terminal, paint, table, width
+from aiofabric.cli.wishes import UsageError, check_provider, port, unmet
+from aiofabric.errors import NoProviderError
 from aiofabric.flags import AddressFormat, Caps, Choice, EndpointType, Flags, GetInfoFlags, Mode
 from aiofabric.info import (
     DomainAttr,
@@ -32,6 +36,19 @@ if TYPE_CHECKING:
 
 __all__ = ["configure", "run"]
 
+_ANY_NAME = ("shm", "sm2")  # providers whose nodes have names of any kind
+_FLAGS = {
+    "provider": "-p",
+    "fabric": "-f",
+    "domain": "-d",
+    "ep_type": "-t",
+    "caps": "-c",
+    "mode": "-m",
+    "addr_format": "-a",
+    "node": "-n",
+    "port": "-P",
+    "src_addr": "-s",
+}
 _PRIMARY = Caps.MSG | Caps.RMA | Caps.TAGGED | Caps.ATOMIC | Caps.MULTICAST | Caps.COLLECTIVE
 _PARTS = ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "nic")
 Name = TypeVar("Name", bound=Choice)
@@ -52,25 +69,29 @@ def configure(parser: ArgumentParser) -> None:
     ask("-m", "--mode", metavar="MODES", type=_flags(Mode), help="modes that the application provides")
     ask("-a", "--addr_format", metavar="FORMAT", type=_choice(AddressFormat, ""), default=AddressFormat.FORMAT_UNSPEC,
         help="address format, such as sockaddr_in")  # fmt: skip
-    ask("-n", "--node", metavar="HOST", help="the peer's name or address")
-    ask("-P", "--port", metavar="PORT", help="the peer's port or service name")
-    ask("-s", "--src_addr", metavar="HOST", help="the local name or address instead of a peer's")
-    show = parser.add_argument_group("output").add_argument
+    ask("-P", "--port", metavar="PORT", type=_service, help="the peer's port or service name")
+    side = parser.add_argument_group("one side").add_mutually_exclusive_group().add_argument
+    side("-n", "--node", metavar="HOST", help="the peer's name or address")
+    side("-s", "--src_addr", metavar="HOST", help="the local name or address instead of a peer's")
+    output = parser.add_argument_group("output")
+    show = output.add_mutually_exclusive_group().add_argument
     show("-l", "--list", action="store_true", help="the providers only")
     show("-e", "--env", action="store_true", help="the environment variables that libfabric reads")
     show("-g", "--getenv", metavar="PART", help="those whose name has this part")
     show("-v", "--verbose", action="store_true", help="everything, in libfabric's own words (fi_tostr)")
-    show("--json", action="store_true", help="everything, for programs: fi_info's fields under their own names")
+    output.add_argument("--json", action="store_true",
+        help="everything, for programs: fi_info's fields under their own names")  # fmt: skip
 
 
 def run(options: Namespace) -> int:
     """Ask, and print what was found."""
-    found = getinfo(
-        options.src_addr or options.node,
-        options.port,
-        flags=GetInfoFlags.SOURCE if options.src_addr else GetInfoFlags(0),
-        hints=_hints(options),
-    )
+    _check_names(options)
+    try:
+        found = _ask(options)
+    except NoProviderError:
+        check_provider(options.provider)
+        print(f"aiofabric info: {unmet(options, _FLAGS, _ask)}", file=sys.stderr)
+        return 1
     if options.env or options.getenv is not None:
         _print_variables(options.getenv or "", as_json=options.json)
     elif options.list:
@@ -82,6 +103,31 @@ def run(options: Namespace) -> int:
     else:
         _print_table(found)
     return 0
+
+
+def _ask(options: Namespace) -> list[Info]:
+    return getinfo(
+        options.src_addr or options.node or None,
+        options.port or None,
+        flags=GetInfoFlags.SOURCE if options.src_addr else GetInfoFlags(0),
+        hints=_hints(options),
+    )
+
+
+def _check_names(options: Namespace) -> None:
+    """Refuse names that do not resolve: shared memory has an answer for any."""
+    node = options.src_addr or options.node
+    if options.provider in _ANY_NAME or (node and "://" in node):
+        return
+    try:
+        socket.getaddrinfo(node or None, options.port or 0, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        flag = (
+            f"-P {options.port}"
+            if error.errno == socket.EAI_SERVICE
+            else f"{'-s' if options.src_addr else '-n'} {node}"
+        )
+        raise UsageError(f"{flag}: {error.strerror}") from None
 
 
 def _hints(options: Namespace) -> Hints:
@@ -138,17 +184,26 @@ def _print_table(found: list[Info]) -> None:
 
 
 def _print_providers(found: list[Info], *, as_json: bool) -> None:
-    versions = {info.fabric_attr.prov_name: str(info.fabric_attr.prov_version) for info in found}
+    versions = {info.fabric_attr.prov_name: info.fabric_attr.prov_version for info in found}
     if as_json:
-        print(
-            json.dumps([{"prov_name": name, "prov_version": version} for name, version in versions.items()], indent=2)
-        )
+        listed = [{"prov_name": name, "prov_version": str(version)} for name, version in versions.items()]
+        print(json.dumps(listed, indent=2))
     else:
-        print(table(("PROVIDER", "VERSION"), list(versions.items())))
+        print(table(("PROVIDER", "VERSION"), [(name, _release(version)) for name, version in versions.items()]))
+
+
+def _release(version: Version) -> str:
+    """A provider's version as people know it: libfabric's own have 117.0 for 1.17 and 205.10 for 2.5.1."""
+    if version.major < 100:
+        return str(version)
+    release = f"{version.major // 100}.{version.major % 100}"
+    return f"{release}.{version.minor // 10}" if version.minor >= 10 else release
 
 
 def _print_variables(part: str, *, as_json: bool) -> None:
     known = [each for each in parameters() if part.upper() in each.name]
+    if not known:
+        raise UsageError(f"-g {part}: no variable has that in its name; -e shows all")
     if as_json:
         print(json.dumps([fields_of(each._asdict()) for each in known], indent=2))
         return
@@ -160,6 +215,10 @@ def _print_variables(part: str, *, as_json: bool) -> None:
 
 def _short(name: Choice | Flags) -> str:
     return str(name).removeprefix("FI_").lower()
+
+
+def _service(text: str) -> str:
+    return str(port(text)) if text.isdecimal() else text
 
 
 def _choice(family: type[Name], prefix: str) -> Callable[[str], Name]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pkgutil
 import signal
 import sys
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aiofabric.cli.loop import run as run_loop
+from aiofabric.cli.wishes import UsageError, check_provider, port
+from aiofabric.errors import FabricError, NameResolutionError, NoProviderError
+from aiofabric.transport.connect import listen, reserve
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -27,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     ask("--server", choices=SERVERS, default="uvicorn", help="what speaks HTTP (%(default)s); hypercorn has HTTP/2")
     ask("-p", "--provider", metavar="NAME", help="provider, such as tcp; by default the first that has the address")
     ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="where to listen (%(default)s)")
-    ask("-P", "--port", metavar="PORT", type=int, default=8000, help="0 lets the provider choose (%(default)s)")
+    ask("-P", "--port", metavar="PORT", type=port, default=8000, help="0 lets the provider choose (%(default)s)")
     ask("--factory", action="store_true", help="module:app is a function that returns the application")
     ask("--log-level", choices=_LEVELS, default="info", help="the server's (%(default)s)")
 
@@ -35,6 +39,9 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Serve until told to stop."""
     serve = SERVERS[options.server]
+    _check_form(options.app)
+    check_provider(options.provider)
+    run_loop(_try_to_listen, options)
     sys.path.insert(0, "")
     app = _load(options.app)
     if options.factory:
@@ -44,10 +51,36 @@ def run(options: Namespace) -> int:
     return serve(app, options)
 
 
+def _check_form(name: str) -> None:
+    if not all(name.partition(":")):
+        raise UsageError(f"{name!r} is not of the form module:app")
+
+
+async def _try_to_listen(options: Namespace) -> None:
+    """Find out before the application starts whether there is a place to listen at.
+
+    Where the provider can, the address is only held: a client that is early shall be refused, not accepted and dropped.
+    """
+    where = (options.src_addr, options.port)
+    try:
+        try:
+            async with reserve(*where, provider=options.provider):
+                pass
+        except NoProviderError:  # it has no connections of its own: the port is one of the kernel's TCP
+            async with listen(*where, provider=options.provider):
+                pass
+    except (NameResolutionError, NoProviderError, ValueError) as error:
+        raise UsageError(f"-s {options.src_addr}: {error}") from error
+    except FabricError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"-s {options.src_addr} is none of this host's addresses") from error
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(f"port {options.port} at {options.src_addr} is in use: -P chooses another") from error
+        raise
+
+
 def _load(name: str) -> Any:
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise ValueError(f"{name!r} is not of the form module:app")
+    module, _, attribute = name.partition(":")
     try:
         return pkgutil.resolve_name(name)
     except AttributeError as error:

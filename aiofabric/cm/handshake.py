@@ -7,6 +7,7 @@ FI_SHUTDOWN never says whether the end was orderly, so PEER_GONE does not either
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from .._ffi import constants, ffi, lib
 from ..address import Address
 from ..errors import (
     FabricConnectionAbortedError,
-    FabricConnectionRefusedError,
+    FabricConnectionRejectedError,
+    FabricConnectionResetError,
     FabricError,
     InternalError,
     check,
@@ -24,6 +26,7 @@ from ..errors import (
 )
 from .events import CONNECTED as CONNECTED_EVENT
 from .events import SHUTDOWN, Event, EventError
+from .preface import Preface
 
 if TYPE_CHECKING:
     from ..cq.drivers import Waiter
@@ -31,11 +34,19 @@ if TYPE_CHECKING:
     from ..info import Info
     from .queue import EventQueue
 
-__all__ = ["MOVES", "Handshake", "LinkState", "Stage", "check_param", "name_of"]
+__all__ = ["ELSEWHERE", "MOVES", "Handshake", "LinkState", "Stage", "check_param", "foreign", "name_of", "rejection"]
 
 
-# What tcp calls an answer that ended before it began: 1.17 by errno's last word, 2.x by the number of bytes it read.
-_CUT_OFF = (constants.FI_EINPROGRESS, constants.FI_EIO)
+# How tcp reports that the peer closed the socket before its answer was complete. 2.x reports FI_EIO. 1.17 reports
+# errno, which recv() leaves as it was (tcpx_conn_mgr.c): the last failure of any call of this thread, such as ENOENT of
+# an event loop's epoll_ctl. None of these codes is an answer of connect(2).
+_CUT_OFF = frozenset(
+    (
+        constants.FI_EIO, constants.FI_EINPROGRESS, constants.FI_EAGAIN, errno.ENOENT, errno.EEXIST, errno.EINTR,
+        errno.ENOTTY, errno.EALREADY, errno.ESRCH, errno.ECHILD, errno.ENOTDIR, errno.ESPIPE,
+    )
+)  # fmt: skip
+ELSEWHERE = "Check the port, and that both sides use aiofabric or libfabric with the same provider"
 
 
 class LinkState(Enum):
@@ -72,6 +83,28 @@ def name_of(fid: Any, info: Info, call: Any) -> Address:
     target = ffi.cast("struct fid *", fid) if call is lib.fi_getname else fid
     check(call(target, room, size), "fi_getname" if call is lib.fi_getname else "fi_getpeer")
     return Address(info.addr_format, bytes(ffi.buffer(room, size[0])))
+
+
+def rejection(param: bytes, peer: object, call: str) -> FabricError:
+    """What to raise for a request that the listener rejected with ``param``."""
+    error = FabricConnectionRejectedError(constants.FI_ECONNREFUSED, call, peer=peer)
+    error.param = param
+    error.detail = "The listener rejected the request" + (f", saying {_words(param)!r}" if param else "")
+    return error
+
+
+def _words(param: bytes) -> str | bytes:
+    """Text if it is one."""
+    text = param.decode(errors="replace")
+    return text if text.isprintable() and "\ufffd" not in text else param
+
+
+def foreign(peer: object, call: str) -> FabricError:
+    """What to raise for a peer that answered in words that are not the provider's."""
+    error = FabricConnectionAbortedError(constants.FI_ECONNABORTED, call, peer=peer)
+    error.detail = "What listens there speaks another protocol, such as HTTP or another provider's"
+    error.cure = ELSEWHERE
+    return error
 
 
 class Stage:
@@ -164,6 +197,11 @@ class Handshake(Stage):
             if self.gone is not None:
                 self.gone()
 
+    def peer_ended(self) -> None:
+        """The peer has ended the connection in order, by a message."""
+        if self.state is LinkState.CONNECTED:
+            self.event(Event(SHUTDOWN, self._key or 0, b"", ffi.NULL))
+
     def event_error(self, error: EventError) -> None:
         if self.state is LinkState.CONNECTING:
             self.move(LinkState.PEER_GONE)
@@ -173,6 +211,10 @@ class Handshake(Stage):
             self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
 
     def _refusal(self, error: EventError) -> FabricError:
+        if error.errno == constants.FI_ENOPROTOOPT:  # tcp read no header of its own
+            return foreign(self.peer, "fi_connect")
+        if error.errno == constants.FI_ECONNREFUSED and error.param:
+            return rejection(Preface.split(error.param)[0], self.peer, "fi_connect")
         exception = from_errno(
             constants.FI_ECONNRESET if error.errno in _CUT_OFF else error.errno,
             "fi_connect",
@@ -180,8 +222,9 @@ class Handshake(Stage):
             provider_text=error.text,
             peer=self.peer,
         )
-        if isinstance(exception, FabricConnectionRefusedError):
-            exception.param = error.param
+        if isinstance(exception, FabricConnectionResetError):
+            exception.detail = "The peer ended the handshake without an answer: its process ended, or it is no listener"
+            exception.cure = ELSEWHERE
         return exception
 
     def aborted(self, call: str) -> FabricError:

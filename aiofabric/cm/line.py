@@ -14,11 +14,10 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from anyio import getaddrinfo, wait_writable
-
 from .._ffi import constants
 from ..address import Address
-from ..errors import FabricError, from_errno
+from ..errors import FabricError, from_errno, unresolved
+from .keepalive import notice_silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +56,7 @@ class Line:
             self.peer_address = address_of(sock.getpeername())
         self._driver = driver
         self._received = bytearray()
+        self.foreign = False  # what the peer said was no frame
         self.on_frame: Callable[[Frame], object] | None = None
         self.on_end: Callable[[], object] | None = None
         driver.add_reader(sock.fileno(), self._readable)
@@ -67,15 +67,9 @@ class Line:
         return self._socket is None
 
     def keep_alive(self, seconds: float) -> None:
-        """Let the kernel find out within about ``seconds`` that the peer's host is gone."""
-        if self._socket is None:
-            return
-        interval = max(1, round(seconds / 3))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
-            self._socket.setsockopt(socket.IPPROTO_TCP, option, interval)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1000, round(seconds * 1000)))
+        """Let the kernel notice that the peer's host is gone; see `keepalive`."""
+        if self._socket is not None:
+            notice_silence(self._socket, seconds)
 
     def send(self, kind: int, body: bytes = b"") -> bool:
         """Send a frame at once. False: the line is dead, or the peer has not read for very long.
@@ -123,6 +117,7 @@ class Line:
         mark, kind, length = _HEADER.unpack_from(received)
         if mark != _MARK or length > MAX_FRAME:
             received.clear()
+            self.foreign = True
             self._end()
             return None
         end = _HEADER.size + length
@@ -160,11 +155,13 @@ async def resolve(
     node: str | None, service: str | int | None, *, passive: bool = False
 ) -> list[tuple[int, tuple[str, int]]]:
     """Socket families and names for a host and port."""
+    from anyio import getaddrinfo
+
     flags = socket.AI_PASSIVE if passive else 0
     try:
         found = await getaddrinfo(node, service or 0, type=socket.SOCK_STREAM, flags=flags)
     except socket.gaierror as error:
-        raise FabricError(constants.FI_EADDRNOTAVAIL, "getaddrinfo", peer=node, detail=str(error)) from error
+        raise unresolved(error, node, service) from None
     return [(int(family), sockaddr) for family, _, _, _, sockaddr in found]
 
 
@@ -174,6 +171,8 @@ async def dial(node: str | None, service: str | int | None) -> socket.socket:
     Raises:
         FabricConnectionRefusedError, UnreachableError, FabricTimeoutError: the network's word.
     """
+    from anyio import wait_writable
+
     failure: FabricError | None = None
     for family, name in await resolve(node, service):
         sock = socket.socket(family, socket.SOCK_STREAM)

@@ -10,8 +10,9 @@ import socket
 from typing import TYPE_CHECKING
 
 from ..errors import from_errno
-from .door import PATIENCE, SILENT_MOST
 from .line import Frame, Line, address_of, resolve
+from .workarounds.half_open_clients import PATIENCE, SILENT_MOST
+from .workarounds.provider_sockets import are_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ __all__ = ["Rendezvous"]
 _QUEUE = 4096  # finished by the kernel and not accepted yet, as libfabric's own; the kernel has a limit of its own
 _BURST = 16  # accepted in one go, then others get their chance
 _RELIEF = 0.1  # seconds until the next try when descriptors have run out
+_RESERVE = 4  # descriptors left for the provider: shm opens each peer's memory, and 1.17 crashes where it cannot
 
 
 class Rendezvous:
@@ -71,7 +73,7 @@ class Rendezvous:
             sock.listen(_QUEUE)
         except OSError as error:
             sock.close()
-            raise from_errno(error.errno or 0, "bind", peer=address_of(name)) from error
+            raise from_errno(error.errno or 0, f"bind at {address_of(name)}") from error
         return cls(sock, driver, on_request, on_cut)
 
     @property
@@ -94,10 +96,17 @@ class Rendezvous:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:  # no descriptors left: the socket stays readable, so look away for a moment
-                self._driver.remove_reader(self._socket.fileno())
-                self._resume = self._driver.call_later(_RELIEF, self._watch)
+                self._pause()
+                return
+            if not are_free(_RESERVE):  # it would connect, and then no message could pass
+                sock.close()
+                self._pause()
                 return
             self._greet(Line(sock, self._driver))
+
+    def _pause(self) -> None:
+        self._driver.remove_reader(self._socket.fileno())
+        self._resume = self._driver.call_later(_RELIEF, self._watch)
 
     def _greet(self, line: Line) -> None:
         if len(self._silent) >= SILENT_MOST:

@@ -13,20 +13,24 @@ from ..errors import FabricError
 from ..observe import ended, span
 from ..resource import Handle
 from .handshake import check_param
+from .preface import MAX_PARAM, Preface
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Unpack
+
+    from typing_extensions import Buffer
 
     from ..address import Address
     from ..cq.drivers import Waiter
     from ..cq.source import Source
     from ..info import Info
+    from ..transport.connected import MessageEndpoint
+    from ..transport.keywords import EndpointKeywords
 
-__all__ = ["MAX_PARAM", "ConnectionRequest", "ListenerStatistics", "RequestQueue"]
+__all__ = ["ConnectionRequest", "ListenerStatistics", "RequestQueue"]
 
 _log = logging.getLogger(__name__)
-
-MAX_PARAM = 256  # CM data of the tcp providers; they assert it, or overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,9 @@ class RequestQueue(Handle, ABC):
         self.counts = {"requests": 0, "accepted": 0, "rejected": 0, "overflowed": 0, "cut_off": 0}
         self.screen: Callable[[ConnectionRequest], bool] | None = None
         self.on_release: Callable[[], None] | None = None
+
+    def on_loop_end(self, driver: object) -> None:
+        self.over = self.over or self.source.driver is driver
 
     @abstractmethod
     def address(self) -> Address:
@@ -103,7 +110,7 @@ class RequestQueue(Handle, ABC):
 
     def _wanted(self, request: ConnectionRequest) -> bool:
         try:
-            return self.screen is None or (bool(self.screen(request)) and request in self.unanswered)
+            return self.screen is None or (self.screen(request) and request in self.unanswered)
         except Exception as error:  # the peer shall not wait for ever because of it
             self.source.driver.report("aiofabric: a listener's accept= failed", error)
             return False
@@ -162,11 +169,11 @@ class ConnectionRequest:
         self._listener = listener
         self._descriptor = descriptor  # of the kernel's socket, where that is known
         self.info = info
-        self.param = param
+        self.param, self.preface = Preface.split(param)
         self.address = address
-        self._accept: Callable[[ConnectionRequest, bytes, dict[str, Any]], Awaitable[Any]] | None = None
+        self._accept: Callable[[ConnectionRequest, bytes, EndpointKeywords], Awaitable[MessageEndpoint]] | None = None
 
-    async def accept(self, *, param: Any = b"", **options: Any) -> Any:
+    async def accept(self, *, param: Buffer = b"", **options: Unpack[EndpointKeywords]) -> MessageEndpoint:
         """Accept with private data; return the connected `MessageEndpoint`.
 
         Cancelling closes the connection. ``options`` override the listener's (``recv_size``, ``recv_count``...).
@@ -188,8 +195,8 @@ class ConnectionRequest:
         with span("accept", peer=self.address, provider=self.info.fabric_attr.prov_name):
             return await self._accept(self, data, options)
 
-    def reject(self, *, param: Any = b"") -> None:
-        """Refuse, with private data that the peer sees as ``FabricConnectionRefusedError.param``.
+    def reject(self, *, param: Buffer = b"") -> None:
+        """Refuse, with private data that the peer sees as ``FabricConnectionRejectedError.param``.
 
         Raises:
             ValueError: more private data than the provider carries (256 bytes for tcp).
@@ -202,6 +209,11 @@ class ConnectionRequest:
         self._check_unanswered()
         self._listener.dismiss(self, data)
 
+    @property
+    def answered(self) -> bool:
+        """Whether it was accepted or rejected; both happen once."""
+        return self not in self._listener.unanswered
+
     def withdraw(self) -> None:
         """An accept that failed before the provider was asked: the peer shall not wait for ever."""
         with suppress(FabricError):
@@ -209,7 +221,7 @@ class ConnectionRequest:
 
     def _check_unanswered(self) -> None:
         self._listener.check_open()  # a forked child that rejects would end the parent's connection
-        if self not in self._listener.unanswered:
+        if self.answered:
             raise RuntimeError("this connection request was answered already")
 
     def __repr__(self) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import ffi, lib
-from ..errors import check
+from ..errors import FabricError, check
 from ..resource import Handle, Resource
 from .handshake import name_of
-from .sockets import next_descriptor
+from .workarounds.provider_sockets import OwnSocket, listening_sockets, open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,17 +43,20 @@ class Reservation(Resource):
     for this very one may still have it before it is listened at.
     """
 
-    __slots__ = ("descriptor", "fabric", "info")
+    __slots__ = ("fabric", "info", "sockets")
     _handle: _ReservationHandle
 
     def __init__(self, info: Info, fabric: Fabric) -> None:
         fabric._handle.check_open()
-        self.descriptor = next_descriptor()  # of a socket of the kernel's, where the provider has one
+        before = open_descriptors()
         out = ffi.new("struct fid_pep **")
-        check(lib.fi_passive_ep(fabric._handle.fid, info.native, out, ffi.NULL), "fi_passive_ep")
+        check(lib.fi_passive_ep(fabric._handle.fid, info.native, out, ffi.NULL), "fi_passive_ep", local=info.src_addr)
         self.info = info
         self.fabric = fabric
         self._handle = _ReservationHandle(out[0], fabric)
+        self.sockets: list[OwnSocket] = []  # of the kernel's, where the provider has some
+        with suppress(FabricError):  # sockets has no name before it listens
+            self.sockets = listening_sockets(before, self.address)
 
     @property
     def address(self) -> Address:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from anyio.lowlevel import RunVar
 
+from ..resource import loop_ended
 from .drivers import Driver, current_driver
 from .source import Source
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import AsyncGenerator, Callable, Hashable
 
     from .interfaces import Queue, SourceStatistics
 
@@ -40,6 +42,7 @@ class Reactor:
         self.driver = driver
         self.sources: list[Source] = []
         self._shared: dict[Hashable, list[Any]] = {}
+        self._guard = self._until_the_end()
 
     @classmethod
     def current(cls) -> Self:
@@ -49,7 +52,16 @@ class Reactor:
         except LookupError:
             reactor = cls(current_driver())
             _current.set(reactor)
+            # The loop is not asked whether it runs with every call; it closes its generators when it ends.
+            with suppress(StopIteration):
+                reactor._guard.__anext__().send(None)
             return reactor
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            loop_ended(self.driver)
 
     def attach(self, queue: Queue | None, *, waiting: Waiting = Waiting.ADAPTIVE, busy_poll: float = 200.0) -> Source:
         """Have ``queue`` moved by this loop until the source is closed."""

@@ -41,6 +41,7 @@ class Settling(SourceCore):
         self._told = False  # that nobody was
         self.introduce: Callable[[bytes], int] | None = None  # the number of a sender that had none (FI_SOURCE_ERR)
         self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
+        self.unnamed_failure: Any = None  # finds the operation of an error without a context, where that happens
         self._errors = self._stale = 0
 
     @property
@@ -77,7 +78,8 @@ class Settling(SourceCore):
         self._errors += 1
         operation = self.operations.get(entry.context)
         if operation is None:
-            self._stale += 1
+            if entry.context or self.unnamed_failure is None or not self.unnamed_failure.failed():
+                self._stale += 1
             return True
         try:
             if entry.errno == _UNKNOWN and self.introduce is not None:  # the message itself is there

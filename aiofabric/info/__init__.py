@@ -7,6 +7,7 @@ from .attributes import FabricAttr as FabricAttr
 from .attributes import RxAttr as RxAttr
 from .attributes import TxAttr as TxAttr
 from .discovery import Info as Info
+from .discovery import check_info as check_info
 from .discovery import getinfo as getinfo
 from .hints import Hints as Hints
 from .nic import DeviceAttr as DeviceAttr

@@ -33,6 +33,20 @@ SHARED_CONTEXT: Final[int] = constants.FI_SHARED_CONTEXT
 """For EpAttr.tx_ctx_cnt and rx_ctx_cnt: the endpoint will be bound to a shared context."""
 
 
+def native_fid(value: Any) -> CData:
+    """Return the ``struct fid *`` of an open object, or of the C pointer to one; NULL for None.
+
+    Raises: TypeError for anything else, which libfabric would follow to nowhere.
+    """
+    if value is None:
+        return ffi.NULL
+    native = getattr(value, "native", value)
+    name = ffi.typeof(native).cname if isinstance(native, ffi.CData) else ""
+    if not (name.startswith("struct fid") and name.endswith(" *")):
+        raise TypeError(f"handle is an open object of libfabric, or the C pointer to one, not {value!r}")
+    return ffi.cast("struct fid *", native)
+
+
 class Attributes:
     """One attribute structure: a mutable part of Hints, or a frozen copy of what an Info says."""
 
@@ -45,7 +59,7 @@ class Attributes:
 
     def __setattr__(self, name: str, value: object) -> None:
         if getattr(self, "_frozen", False):
-            raise AttributeError(f"{name}: this describes what a provider offers; set it in Hints instead")
+            raise AttributeError(f"{name}: this is what a provider offers; set it in Hints, or use Info.replace()")
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -68,7 +82,14 @@ class Attributes:
         native = ffi.addressof(room, 0)
         for field in fields(self):  # type: ignore[arg-type]
             target = ffi.cast(self._wide, native) if field.name in self._appended else native
-            _write(target, field.name, getattr(self, field.name), keep)
+            value = getattr(self, field.name)
+            try:
+                _write(target, field.name, value, keep)
+            except TypeError:  # cffi names the C type only
+                wanted = type(field.default).__name__
+                raise TypeError(f"{type(self).__name__}.{field.name} takes {wanted}, not {value!r}") from None
+            except OverflowError:
+                raise ValueError(f"{type(self).__name__}.{field.name}={value} does not fit {self._ctype}") from None
         return native
 
 

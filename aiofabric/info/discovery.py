@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import socket
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import CData, constants, ffi, lib
 from ..address import Address, is_numeric, split_uri
-from ..errors import NoProviderError, from_errno
+from ..errors import NoProviderError, NotSupportedError, from_errno, unresolved
 from ..flags import AddressFormat, Caps, GetInfoFlags, Mode
-from .attributes import DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
-from .hints import Hints
+from .attributes import DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr, native_fid
+from .hints import Hints, compose, merged
+from .matching import of_provider, suitable
 from .nic import Nic
+from .place import check_place
+from .shortage import shortage
 from .tostr import native_tostr
-from .versions import api_version
+from .versions import Version, api_version, headers_version, library_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_ANY_FORMAT = (AddressFormat.FORMAT_UNSPEC, AddressFormat.SOCKADDR)
 FI_ENODATA: int = constants.FI_ENODATA
 
 
@@ -47,6 +52,31 @@ class Info:
         if not (native := lib.fi_dupinfo(self.native)):
             raise MemoryError("fi_dupinfo")
         return Info.from_native(native)
+
+    def replace(self, **changes: Any) -> Info:
+        """Return a copy with other values, to open something with; this one stays as it is.
+
+        The names are those of `Hints`; a mapping for an attribute structure changes some of its fields:
+        ``info.replace(tx_attr={"msg_order": Order(0)})`` resets the ordering that the program does not require.
+        Providers check what is opened: what they do not have is refused there.
+
+        Raises:
+            TypeError: there is no such field.
+            ValueError: an address of another format, or another provider, whose structures these are not.
+        """
+        values = merged(self, changes)
+        fabric_attr = values.get("fabric_attr", self.fabric_attr)
+        if fabric_attr.prov_name != self.fabric_attr.prov_name:
+            raise ValueError(
+                f"this info is an offer of {self.fabric_attr.prov_name}, which cannot become one of "
+                f"{fabric_attr.prov_name}: ask getinfo() for that provider"
+            )
+        form = AddressFormat(values.get("addr_format", self.addr_format))
+        for name in ("src_addr", "dest_addr"):
+            address = values.get(name)
+            if address is not None and form not in (address.format, *_ANY_FORMAT):
+                raise ValueError(f"{name}={address} has the format {address.format}; addresses of this info are {form}")
+        return Info(compose(ffi.new("struct fi_info *", self.native[0]), values))
 
     @cached_property
     def caps(self) -> Caps:
@@ -80,8 +110,7 @@ class Info:
 
     @handle.setter
     def handle(self, handle: Any) -> None:
-        native = getattr(handle, "native", handle)
-        self.native.handle = ffi.NULL if native is None else ffi.cast("struct fid *", native)
+        self.native.handle = native_fid(handle)
 
     @cached_property
     def tx_attr(self) -> TxAttr:
@@ -139,27 +168,54 @@ class Info:
         )
 
 
+def check_info(info: object) -> None:
+    """Refuse what cannot be opened.
+
+    Raises:
+        TypeError: it is no `Info`.
+        NotSupportedError: it asks of the program what aiofabric does not do, as those found without hints may.
+    """
+    if not isinstance(info, Info):
+        raise TypeError(f"an Info, as getinfo() returns it, is needed, not {info!r}")
+    if unknown := Mode(info.native.mode) & ~Hints().mode:
+        detail = f"The info has the mode {unknown}, which aiofabric does not do: ask with hints=Hints()"
+        raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=detail)
+
+
 def getinfo(
     node: str | None = None,
     service: str | int | None = None,
     *,
     flags: GetInfoFlags = GetInfoFlags(0),
     hints: Hints | None = None,
+    version: tuple[int, int] | None = None,
 ) -> list[Info]:
     """Return what providers offer for reaching a node and service, best first (man page: fi_getinfo).
 
-    ``node`` is a host name, an address, or an FI_ADDR_STR text such as ``fi_sockaddr://127.0.0.1:7471``
-    (then without ``service``); ``service`` a port or its name. With ``GetInfoFlags.SOURCE`` they are the
-    local end. Without hints: everything that a program on aiofabric can use.
+    Each offer has at least the sizes that the hints ask for, also where the provider did not compare, and the
+    authorization keys; what has not is left out.
+
+    Args:
+        node: a host name, an address, or an FI_ADDR_STR text such as ``fi_sockaddr://127.0.0.1:7471`` (then without
+            ``service``).
+        service: a port or its name.
+        flags: with ``GetInfoFlags.SOURCE`` node and service are the local end.
+        hints: what is needed. None: everything that providers have, also what needs a shared context or a mode of the
+            program. ``Hints()`` leaves out what a program on aiofabric cannot use.
+        version: of libfabric's interface, such as ``(1, 9)``; by default `api_version`. Structures keep the layout and
+            the meaning that they had then: below 1.5 ``mr_mode`` is `MrMode.BASIC` or `MrMode.SCALABLE`, in hints too.
 
     May block while a name is resolved: off the event loop's thread, please.
 
-    Raises: NoProviderError if nothing matches, naming the one hint that is to blame, if it is one.
+    Raises:
+        NoProviderError: nothing matches; the text names the one hint that is to blame, if it is one.
+        NameResolutionError: nothing matches because the name does not resolve.
+        NotSupportedError: the version is newer than the library, or than the headers of this build.
     """
-    hints = hints or Hints()
-    found = offers(node, service, flags=flags, hints=hints)
+    found = offers(node, service, flags=flags, hints=hints, version=version)
     if not found:
-        detail = _explanation(*_plain(node, service, flags), hints)
+        _check_name(*_plain(node, service, flags))
+        detail = _explanation(*_plain(node, service, flags), hints, _checked(version))
         raise NoProviderError(FI_ENODATA, "fi_getinfo", detail=detail)
     return found
 
@@ -170,71 +226,81 @@ def offers(
     *,
     flags: GetInfoFlags = GetInfoFlags(0),
     hints: Hints | None = None,
+    version: tuple[int, int] | None = None,
 ) -> list[Info]:
     """Return the same as `getinfo`, and nothing if nothing matches: to find out why takes ten times as long."""
-    found = _ask(*_plain(node, service, flags), hints or Hints())
+    found = _ask(*_plain(node, service, flags), hints, _checked(version))
     if isinstance(found, int):
         if found != FI_ENODATA:
+            _check_name(*_plain(node, service, flags))
             raise from_errno(found, "fi_getinfo")
         return []
     return found
 
 
-def check_port(service: str | int | None) -> None:
-    """Refuse a number that is no port: the system would quietly take it modulo 65536."""
-    if isinstance(service, int) and not 0 <= service < 1 << 16:
-        raise ValueError(f"a port is 0 to 65535, not {service}")
+def _checked(version: Any) -> Version:
+    """Return the version to ask for: its structures are those of libfabric and of this build."""
+    if version is None:
+        return api_version()
+    pair = isinstance(version, tuple) and len(version) == 2
+    if not (pair and all(isinstance(part, int) and part >= 0 for part in version)):
+        raise TypeError(f"version is a pair of numbers, such as (1, 17), not {version!r}")
+    asked = Version(*version)
+    if asked > api_version():
+        detail = (
+            f"Version {asked} was asked for; libfabric here is {library_version()}, and this aiofabric was built "
+            f"with the headers of {headers_version()}"
+        )
+        raise NotSupportedError(constants.FI_ENOSYS, "fi_getinfo", detail=detail)
+    return asked
+
+
+def _check_name(node: str | None, service: str | None, flags: GetInfoFlags) -> None:
+    """Raise NameResolutionError if the system does not know the name of a host or service either."""
+    if node is not None and ("://" in node or GetInfoFlags.NUMERICHOST in flags):
+        return
+    if (node is None or is_numeric(node)) and (service is None or service.isdecimal()):
+        return
+    try:
+        socket.getaddrinfo(node, service, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise unresolved(error, node, service) from None
 
 
 def _plain(
     node: str | None, service: str | int | None, flags: GetInfoFlags
 ) -> tuple[str | None, str | None, GetInfoFlags]:
     """Take an FI_ADDR_STR of the fi_sockaddr kinds apart: libfabric's own ip providers do not read them."""
-    if node is not None and "://" in node:
-        if service is not None:
-            raise ValueError(f"{node!r} is a whole address: there is no room for the service {service!r}")
-        if (parts := split_uri(node)) is not None:
-            node, service = parts[0] or None, parts[1]
-    check_port(service)
+    check_place(node, service)
+    if not isinstance(node, str | None):
+        raise TypeError(f"getinfo() takes an Address as dest_addr or src_addr of its hints, not as node: {node}")
+    if node is not None and (parts := split_uri(node)) is not None:
+        node, service = parts[0] or None, parts[1]
     return node, None if service is None else str(service), GetInfoFlags(flags)
 
 
-def _ask(node: str | None, service: str | None, flags: GetInfoFlags, hints: Hints) -> list[Info] | int:
+def _ask(
+    node: str | None, service: str | None, flags: GetInfoFlags, hints: Hints | None, version: Version
+) -> list[Info] | int:
     """Return what fi_getinfo finds, or its error."""
     # libfabric's ip providers, 1.17's and 2.x's, resolve names whatever the flags say.
     if GetInfoFlags.NUMERICHOST in flags and node is not None and not is_numeric(node):
         return FI_ENODATA
     found = ffi.new("struct fi_info **")
     rc = lib.fi_getinfo(
-        api_version().native,
+        version.native,
         ffi.NULL if node is None else node.encode(),
         ffi.NULL if service is None else service.encode(),
         flags,
-        hints.to_native(),
+        ffi.NULL if hints is None else hints.to_native(),
         found,
     )
     if rc:
         return -rc
-    return [info for info in _unchained(found[0]) if _is_named(info, hints)] or FI_ENODATA
-
-
-def _is_named(info: Info, hints: Hints) -> bool:
-    """Tell whether fabric and domain are those that the hints name, or have open.
-
-    Seen on loopback: 1.17's ip providers do not compare the names, and none looks at open objects.
-    """
-    fabric = getattr(hints.fabric_attr.fabric, "info", None)
-    domain = getattr(hints.domain_attr.domain, "info", None)
-    pairs = [
-        (hints.fabric_attr.name, info.fabric_attr.name),
-        (hints.domain_attr.name, info.domain_attr.name),
-    ]
-    for opened in filter(None, (fabric, domain)):
-        pairs.append((opened.fabric_attr.prov_name, info.fabric_attr.prov_name))
-        pairs.append((opened.fabric_attr.name, info.fabric_attr.name))
-    if domain is not None:
-        pairs.append((domain.domain_attr.name, info.domain_attr.name))
-    return all(not wanted or wanted == offered for wanted, offered in pairs)
+    offered = list(_unchained(found[0]))
+    if hints is not None:
+        offered = (of_provider if GetInfoFlags.PROV_ATTR_ONLY in flags else suitable)(offered, hints)
+    return offered or FI_ENODATA
 
 
 def _unchained(native: CData) -> Iterator[Info]:
@@ -245,21 +311,28 @@ def _unchained(native: CData) -> Iterator[Info]:
         native = following
 
 
-def _explanation(node: str | None, service: str | None, flags: GetInfoFlags, hints: Hints) -> str:
+def _explanation(
+    node: str | None, service: str | None, flags: GetInfoFlags, hints: Hints | None, version: Version
+) -> str:
     """Say what was asked for, and which single part of it excludes every provider."""
+    words = "" if hints is None else str(hints)
     asked = [f"{name}={value!r}" for name, value in (("node", node), ("service", service)) if value is not None]
-    asked += [f"flags={flags}"] * bool(flags) + [str(hints)] * bool(str(hints))
-    text = f"No provider has {', '.join(asked) or 'anything to offer'}. "
+    asked += [f"flags={flags}"] * bool(flags) + [words] * bool(words)
+    asked += [f"version={version}"] * (version != api_version())
+    missing = "" if hints is None else shortage(hints.fabric_attr.prov_name)
+    text = f"No provider has {', '.join(asked) or 'anything to offer'}.{missing} "
 
     def matches(*question: Any) -> bool:
         return not isinstance(_ask(*question), int)
 
-    blamed = [words for words, rest in hints.without() if matches(node, service, flags, rest)]
-    blamed += [f"{flag} in flags" for flag in flags if matches(node, service, flags ^ flag, hints)]
-    if node is not None and matches(None, service, flags, hints):
+    blamed = [] if hints is None else [w for w, rest in hints.without() if matches(node, service, flags, rest, version)]
+    blamed += [f"{flag} in flags" for flag in flags if matches(node, service, flags ^ flag, hints, version)]
+    if node is not None and matches(None, service, flags, hints, version):
         blamed.append(f"node={node!r}")
-    if service is not None and matches(node, None, flags, hints):
+    if service is not None and matches(node, None, flags, hints, version):
         blamed.append(f"service={service!r}")
+    if version != api_version() and matches(node, service, flags, hints, api_version()):
+        blamed.append(f"version={version}")
     if blamed:
         text += f"It would match without {' or without '.join(blamed)}"
     else:

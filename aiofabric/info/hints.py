@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from .._ffi import CData, constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError
 from ..flags import AddressFormat, Caps, Choice, Flags, Mode
-from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
+from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr, native_fid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,36 +66,27 @@ class Hints:
             for family, asked in ((Mode, self.mode), (Caps, self.caps)):
                 if (bit := family.__members__.get(name)) is not None and bit in asked:
                     raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=f"{bit}: {why}")
-        keep: list[CData] = []
-        info = ffi.new("struct fi_info *")
-        info.caps = self.caps
-        info.mode = self.mode
-        info.addr_format = self.addr_format
-        for side in ("src_addr", "dest_addr"):
-            if (address := getattr(self, side)) is not None:
-                keep.append(pointer := ffi.new("char[]", address.raw))
-                setattr(info, side, pointer)
-                setattr(info, f"{side}len", len(address.raw))
-                info.addr_format = info.addr_format or address.format
-        if self.handle is not None:
-            info.handle = ffi.cast("struct fid *", getattr(self.handle, "native", self.handle))
-        for name in ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr"):
-            setattr(info, name, getattr(self, name).to_native(keep))
-        # libfabric 2.x wants hints from its own allocator; the copy also ends the need for `keep`.
-        if not (native := lib.fi_dupinfo(info)):
-            raise MemoryError("fi_dupinfo")
-        return ffi.gc(native, lib.fi_freeinfo)
+        return compose(ffi.new("struct fi_info *"), {each.name: getattr(self, each.name) for each in fields(self)})
+
+    def replace(self, **changes: Any) -> Hints:
+        """Return a copy with other values; a mapping for an attribute structure changes some of its fields.
+
+        ``hints.replace(caps=Caps.MSG, tx_attr={"size": 16})``. `Info.replace` takes the same.
+
+        Raises: TypeError for a field that does not exist.
+        """
+        return replace(self, **merged(self, changes))
 
     def without(self) -> Iterator[tuple[str, Hints]]:
         """Yield (what was dropped, in words; the hints without it), one field or flag at a time."""
         nothing = Hints()
-        for path, value in _differences(self, nothing):
+        for path, value in differences(self, nothing):
             default = attrgetter(path)(nothing)
             if isinstance(value, Flags) and not default:
                 for member in value:
                     yield f"{member} in {path}", self._with(path, type(value)(int(value) & ~int(member)))
             else:
-                yield f"{path}={_words(value)}", self._with(path, default)
+                yield f"{path}={words(value)}", self._with(path, default)
 
     def _with(self, path: str, value: Any) -> Hints:
         """Return a copy of these hints with one field, such as ``ep_attr.type``, set to a value."""
@@ -102,18 +94,64 @@ class Hints:
         return replace(self, **{outer: replace(getattr(self, outer), **{inner: value}) if inner else value})
 
     def __str__(self) -> str:
-        return ", ".join(f"{path}={_words(value)}" for path, value in _differences(self, Hints()))
+        return ", ".join(f"{path}={words(value)}" for path, value in differences(self, Hints()))
 
 
-def _differences(given: Any, nothing: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+_FIELDS = tuple(each.name for each in fields(Hints))
+
+
+def merged(current: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new values of fields: of an attribute structure, all of it, where a mapping has some of its fields.
+
+    Raises:
+        TypeError: there is no such field, or the value is no such structure.
+    """
+    return {name: _merged_part(current, name, value) for name, value in changes.items()}
+
+
+def _merged_part(current: Any, name: str, value: Any) -> Any:
+    if name not in _FIELDS:
+        raise TypeError(f"an info has no field {name!r}; its fields are {', '.join(_FIELDS)}")
+    part = getattr(current, name)
+    if not isinstance(part, Attributes):
+        return value
+    if not isinstance(value, type(part) | Mapping):
+        raise TypeError(f"{name} is a {type(part).__name__}, or a dictionary of its fields, not {value!r}")
+    return replace(part, **value) if isinstance(value, Mapping) else value  # type: ignore[type-var]
+
+
+def compose(info: CData, said: Mapping[str, Any]) -> CData:
+    """Write fields over a struct fi_info; return libfabric's copy of it, freed with its last reference."""
+    keep: list[CData] = []
+    for name, value in said.items():
+        if isinstance(value, Attributes):
+            setattr(info, name, value.to_native(keep))
+        elif name == "handle":
+            info.handle = native_fid(value)
+        elif name in ("src_addr", "dest_addr"):
+            raw = b"" if value is None else value.raw
+            keep.append(pointer := ffi.new("char[]", raw) if raw else ffi.NULL)
+            setattr(info, name, pointer)
+            setattr(info, f"{name}len", len(raw))
+            if raw:
+                info.addr_format = info.addr_format or value.format
+        else:
+            setattr(info, name, value)
+    # libfabric 2.x wants hints from its own allocator; the copy also ends the need for `keep`.
+    if not (native := lib.fi_dupinfo(info)):
+        raise MemoryError("fi_dupinfo")
+    return ffi.gc(native, lib.fi_freeinfo)
+
+
+def differences(given: Any, nothing: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted name, value) of every field that is set."""
     for each in fields(given):
         value, default = getattr(given, each.name), getattr(nothing, each.name)
         if isinstance(value, Attributes):
-            yield from _differences(value, default, f"{each.name}.")
+            yield from differences(value, default, f"{each.name}.")
         elif value != default:
             yield prefix + each.name, value
 
 
-def _words(value: object) -> str:
+def words(value: object) -> str:
     return str(value) if isinstance(value, Flags | Choice | Address) else repr(value)

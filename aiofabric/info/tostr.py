@@ -40,23 +40,66 @@ _TYPES: dict[type, TostrType] = {
 }
 
 
-def tostr(value: Any, kind: TostrType | None = None) -> str:
-    """Return libfabric's own text of an Info, an attribute object or a flag (fi_tostr_r).
+# Beside those of `_TYPES`: kinds whose value is a number, too, but of which this package has no class.
+_NUMBERS = frozenset(
+    (
+        *(kind for cls, kind in _TYPES.items() if issubclass(cls, int)),
+        TostrType.VERSION,
+        TostrType.LOG_LEVEL,
+        TostrType.LOG_SUBSYS,
+    )
+)
 
-    ``kind`` is needed for what does not tell by itself what it is: a plain number, or a native pointer
-    (then of the structure that the kind names). Raises TypeError for what fi_tostr does not know.
+# Some kinds are newer than the headers of this build.
+_STRUCTURES = {
+    "struct fi_info *": TostrType.INFO,
+    **{f"struct fi_{kind.name.lower()} *": kind for kind in TostrType if kind.name.endswith(("_ATTR", "_ENTRY"))},
+}
+
+
+def tostr(value: Any, kind: TostrType | None = None) -> str:
+    """Return libfabric's own text of an Info, an attribute object, a flag or an open object (fi_tostr_r).
+
+    ``kind`` is needed for a plain number only. Where the type of ``value`` says what it is, ``kind`` has to agree.
+    ``value`` may also be a C pointer to a structure that libfabric prints.
+
+    Raises:
+        TypeError: fi_tostr does not know such a value, or ``kind`` is that of something else.
+        ValueError: a NULL pointer.
+        ClosedResourceError: the object is closed.
     """
-    kind = kind or _TYPES.get(type(value))
-    keep: list[CData] = []
-    if isinstance(value, Attributes) and kind is not None:
-        return native_tostr(value.to_native(keep), kind)
-    if isinstance(value, int) and kind is not None:
+    own = _kind_of(value)
+    if own is None and isinstance(value, int) and kind in _NUMBERS:
+        own = kind
+    if own is None:
+        raise TypeError(f"fi_tostr does not know {type(value).__name__}{_as(kind)}")
+    if kind is not None and kind != own and not (isinstance(value, int) and kind in _NUMBERS):
+        raise TypeError(f"{type(value).__name__} is a {own}: fi_tostr would read it{_as(kind)} and crash")
+    kind = own if kind is None else kind
+    if isinstance(value, int):
         # A 64-bit little-endian number serves where a 32-bit one is read.
         return native_tostr(ffi.new("uint64_t *", value), kind)
+    keep: list[CData] = []
+    if isinstance(value, Attributes):
+        return native_tostr(value.to_native(keep), kind)
     native = getattr(value, "native", value)
-    if isinstance(native, ffi.CData):
-        return native_tostr(native, kind or TostrType.INFO)
-    raise TypeError(f"fi_tostr does not know {type(value).__name__}")
+    if not native:
+        raise ValueError(f"a NULL pointer has no text ({kind})")
+    return native_tostr(native, kind)
+
+
+def _kind_of(value: Any) -> TostrType | None:
+    """What the type of ``value`` says; None where it says nothing that fi_tostr knows."""
+    native = value if isinstance(value, Attributes | int) else getattr(value, "native", value)
+    if not isinstance(native, ffi.CData):
+        return _TYPES.get(type(value))
+    name = ffi.typeof(native).cname
+    # Every open object begins with a struct fid.
+    return TostrType.FID if name.startswith("struct fid") and name.endswith(" *") else _STRUCTURES.get(name)
+
+
+def _as(kind: TostrType | None) -> str:
+    return "" if kind is None else f" as {kind}"
 
 
 def native_tostr(pointer: CData, kind: int) -> str:

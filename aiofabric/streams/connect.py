@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anyio import ConnectionFailed
 from anyio.abc import ByteStreamConnectable
@@ -13,13 +13,14 @@ from aiofabric.streams.byte import FabricStream
 from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
 
 if TYPE_CHECKING:
+    from aiofabric.address import Address
     from aiofabric.domain import Domain
 
 __all__ = ["FabricConnectable", "connect_messages", "connect_stream"]
 
 
 async def connect_stream(
-    remote_host: Any,
+    remote_host: str | Address,
     remote_port: int | str | None = None,
     *,
     provider: str | None = None,
@@ -41,7 +42,7 @@ async def connect_stream(
 
 
 async def connect_messages(
-    remote_host: Any,
+    remote_host: str | Address,
     remote_port: int | str | None = None,
     *,
     provider: str | None = None,
@@ -72,7 +73,7 @@ class FabricConnectable(ByteStreamConnectable):
         domain: as for :func:`connect_stream`.
     """
 
-    host: Any
+    host: str | Address
     port: int | str | None = None
     _: KW_ONLY
     provider: str | None = None

@@ -21,6 +21,7 @@ from aiofabric.address import Address, is_numeric
 from aiofabric.errors import MessageTooLongError
 from aiofabric.flags import AvType, Caps, EndpointType
 from aiofabric.info import Hints
+from aiofabric.info.place import check_remote
 from aiofabric.streams.attributes import address_attributes
 from aiofabric.transport.discover import find
 from aiofabric.transport.options import EndpointOptions
@@ -182,7 +183,7 @@ class ConnectedDatagramStream(_Datagrams, UnreliableObjectStream[bytes]):
 
 
 async def open_datagrams(
-    local_host: Any = None,
+    local_host: str | Address | None = None,
     local_port: int | str | None = None,
     *,
     provider: str | None = None,
@@ -205,10 +206,10 @@ async def open_datagrams(
 
 
 async def connect_datagrams(
-    remote_host: Any,
+    remote_host: str | Address,
     remote_port: int | str | None = None,
     *,
-    local_host: Any = None,
+    local_host: str | Address | None = None,
     local_port: int = 0,
     provider: str | None = None,
     domain: Domain | None = None,
@@ -225,6 +226,7 @@ async def connect_datagrams(
 
     Raises: as :func:`open_datagrams`.
     """
+    check_remote(remote_host, remote_port)
     search = partial(
         find, remote_host, remote_port, kind=EndpointType.DGRAM, caps=Caps.MSG, provider=provider, domain=domain
     )

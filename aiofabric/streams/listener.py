@@ -108,7 +108,7 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
 
 @asynccontextmanager
 async def listen_stream(
-    local_host: Any = None,
+    local_host: str | Address | None = None,
     local_port: int | str | None = None,
     *,
     provider: str | None = None,
@@ -132,7 +132,7 @@ async def listen_stream(
 
 @asynccontextmanager
 async def listen_messages(
-    local_host: Any = None,
+    local_host: str | Address | None = None,
     local_port: int | str | None = None,
     *,
     provider: str | None = None,

@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import anyio
 from anyio.abc import ObjectStream
@@ -41,6 +41,8 @@ _CHUNK = 1 << 20
 
 def message_hello(*, packing: bool, max_message_size: int) -> Hello:
     """How one side of a message stream introduces itself."""
+    if isinstance(max_message_size, bool) or not isinstance(max_message_size, SupportsIndex):
+        raise TypeError(f"max_message_size is a number of bytes, not {max_message_size!r}")
     if not 0 < max_message_size < 1 << 32:
         raise ValueError("max_message_size is at least 1 byte and less than 4 GiB")
     return replace(HELLO, kind=MESSAGES, packing=packing, max_message_size=max_message_size)

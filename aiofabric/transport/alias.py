@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .._ffi import constants, ffi, lib
 from ..errors import NotSupportedError, check
 from ..resource import Handle
+from ..settings import check_receive_flags
 from .handle import EndpointHandle
 from .rdm import ConnectionlessHandle
 from .route import Route
@@ -27,6 +28,7 @@ class _AliasHandle(EndpointHandle):
 
     __slots__ = ()
     parent: EndpointHandle
+    serves_memory = False  # the endpoint itself does
 
     def refuse(self, call: str) -> BaseException:
         return self.parent.gone() if self.parent.gone is not None else super().refuse(call)
@@ -47,6 +49,7 @@ class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):
 def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
     """The endpoint once more, with ``flags`` as default of what starts, or is received, through this one."""
     handle = endpoint._handle
+    check_receive_flags(flags)
     handle.check_usable("fi_ep_alias")
     if type(handle) not in (EndpointHandle, ConnectionlessHandle):
         detail = f"The provider {endpoint.info.fabric_attr.prov_name} has no connected endpoints of its own"
@@ -64,6 +67,8 @@ def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
         mine = _AliasHandle(what, out[0], handle, endpoint.info, handle.source, **options)
         assert handle.tx is not None
         mine.tx = Route(mine, handle.tx.peer, handle.tx.name)
+    if not receiving:
+        mine.tx_flags_set(int(flags))
     mine.pool, mine.remote_writes = handle.pool, handle.remote_writes
     mine.open_for_use()
     alias: E = object.__new__(type(endpoint))

@@ -192,8 +192,8 @@ class Atomic(Resource):
         size = given.count * element_size(given.datatype)
         if not isinstance(remote, RemoteRegion):
             raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
-        if size > remote.length:
-            raise IndexError(f"{size} bytes do not fit a remote region of {remote.length} bytes")
+        needed = Access.REMOTE_READ if op is AtomicOp.ATOMIC_READ else Access.REMOTE_WRITE
+        remote.check(call, size, needed, route.name)
 
     async def _perform(
         self,
@@ -213,7 +213,13 @@ class Atomic(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         self._check(form, op, given, remote, route)
-        route.check_flags(flags, len(given.pins))
+        own = route.check_flags(flags, len(given.pins))
+        delivered = form is AtomicForm.BASE and flags & OpFlags.DELIVERY_COMPLETE
+        if delivered and Quirk.DELIVERED_ATOMIC_CORRUPTS in handle.known:
+            detail = (
+                "Messages that follow would be overwritten over this provider: fetch_atomic() tells of the delivery"
+            )
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_DELIVERY_COMPLETE", peer=route.name, detail=detail)
         parts = [(given.pins, Access.WRITE)]
         if against is not None:
             parts.append((against.pins, Access.WRITE))
@@ -232,7 +238,7 @@ class Atomic(Resource):
         message.addr, message.datatype, message.op = route.peer, given.datatype, op
         more = [argument for each in lists[1:] for argument in each]
         post = partial(_with_context, getattr(lib, _NAMES[form]), message)
-        args = (handle.fid, *more, flags | OpFlags.COMPLETION)
+        args = (handle.fid, *more, own | OpFlags.COMPLETION)
         size = given.count * element_size(given.datatype)
         await route.outcome(route.submit(_NAMES[form], post, args, (parts, lists, target, message), size, held))
 

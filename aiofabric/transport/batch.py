@@ -17,6 +17,7 @@ from .route import Route
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ..bufferlike import Buffers
     from ..cq.drivers import Waiter
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
@@ -81,7 +82,7 @@ class Batch:
         self._waiter: Waiter | None = None
         self._closed = False
 
-    async def send(self, data: Any, *, tag: int | None = None, remote_data: int | None = None) -> None:
+    async def send(self, data: Buffers, *, tag: int | None = None, remote_data: int | None = None) -> None:
         """Send one message, as `MessageEndpoint.send` or with a tag; return when it has found its place in line.
 
         The buffer is the provider's until the end of the block.
@@ -90,6 +91,8 @@ class Batch:
             as sending does; failures of earlier messages of the batch as well.
         """
         handle, route = self._handle, self._route
+        if tag is not None:
+            handle.tags.check(tag)
         if self._closed:
             raise RuntimeError("this batch is over")
         if not handle.gate.admits():
@@ -107,7 +110,7 @@ class Batch:
             if not (self._silently or route.waiting):  # what `_post_held` would do: 16 messages of 64 KiB, a tenth less
                 self._wait_for(route.post(data, tag))
                 return
-        pins = [pin(piece) for piece in data] if type(data) in (list, tuple) else [pin(data)]
+        pins = [pin(piece) for piece in data] if isinstance(data, list | tuple) else [pin(data)]
         route.check_size(sum(map(len, pins)), "fi_send")
         if remote_data is not None:
             route.check_data(remote_data)

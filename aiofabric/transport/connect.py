@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsIndex
 
 from ..address import Address, split_uri
+from ..cm.gate import Gate
 from ..cm.handshake import check_param
 from ..cm.listener import Listener, PassiveHandle
-from ..cm.requests import MAX_PARAM
+from ..cm.preface import MAX_PARAM
 from ..cm.reservation import Reservation
 from ..cq.reactor import Reactor
 from ..errors import (
     FabricConnectionRefusedError,
+    FabricConnectionRejectedError,
     FabricError,
     FabricTimeoutError,
     NoProviderError,
@@ -25,34 +27,43 @@ from ..errors import (
 )
 from ..flags import EndpointType
 from ..info import Hints
+from ..info.place import check_remote
 from ..observe import span
+from .chosen import check_wishes
 from .connected import MessageEndpoint
-from .discover import find, find_connectable, places
-from .options import EndpointOptions
+from .discover import find, find_connectable, must_resolve, places
+from .keywords import endpoint_options
 from .shared import borrow_fabric
 from .trunk import borrow_trunk
 from .virtual import VirtualListenerHandle, accept_virtual, connect_virtual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from typing import Unpack
+
+    from typing_extensions import Buffer
 
     from ..cm.requests import ConnectionRequest
     from ..domain import Domain
+    from ..info import Info
+    from .keywords import EndpointKeywords
+    from .options import EndpointOptions
 
 __all__ = ["connect", "listen", "reserve"]
 
 
 async def connect(
-    node: str | Address | None,
+    node: str | Address | None = None,
     service: str | int | None = None,
     *,
     provider: str | None = None,
     domain: Domain | None = None,
-    param: Any = b"",
+    param: Buffer = b"",
     reservation: Reservation | None = None,
     raw: bool = False,
     hints: Hints | None = None,
-    **options: Any,
+    info: Info | None = None,
+    **options: Unpack[EndpointKeywords],
 ) -> MessageEndpoint:
     """Connect to a listener; return the connected endpoint.
 
@@ -67,21 +78,29 @@ async def connect(
         raw: ``node`` is the listener's ``fabric_address``, which looks like its ``address`` where both are IP
             addresses; other formats are never anything else.
         hints: further wishes (`Hints`).
+        info: open the endpoint with this `Info` and no other; its ``dest_addr`` is the peer where no node is named.
         options: see `EndpointOptions`: ``recv_size``, ``recv_count``, ``cancel_grace``, ``waiting``, ``busy_poll``.
 
     Ends when the listener has accepted; `MessageEndpoint.param` is what it answered. Cancelling closes the
     half-made connection. libfabric has no time limit of its own: use `anyio.fail_after`.
 
     Raises:
-        FabricConnectionRefusedError: nobody listens, or the request was rejected (``param`` holds the answer).
+        FabricConnectionRejectedError: the listener rejected the request (``param`` holds the answer).
+        FabricConnectionRefusedError: nobody listens.
         UnreachableError, FabricTimeoutError: the network's word.
+        NameResolutionError: the name does not resolve; it is a `socket.gaierror`, too.
         NoProviderError: nothing on this machine reaches the node with these hints.
-        ValueError: too much private data.
+        ValueError: too much private data, no port, or an address of a form that is not taken; provider, domain, hints
+            and info contradict each other, or the domain was opened without capabilities of the endpoint.
 
     Man page: fi_cm (fi_connect).
     """
-    chosen = EndpointOptions(**options)
+    chosen = endpoint_options("connect", options)
+    check_wishes(provider, domain, hints, info)
+    if info is not None and node is None and service is None:
+        node, raw = info.dest_addr, info.ep_attr.type != EndpointType.MSG
     data = check_param(param, MAX_PARAM)
+    check_remote(node, service)
     if isinstance(node, str) and "://" in node and (raw or split_uri(node) is None):
         node = Address.from_str(node)
     if raw and not isinstance(node, Address):
@@ -91,9 +110,9 @@ async def connect(
     failure: FabricError | None = None
     for place in [(node, service)] if reservation is not None else await places(node, service):
         try:
-            return await _connect(*place, provider, domain, hints, chosen, data, reservation, raw)
+            return await _connect(*place, provider, domain, hints, info, chosen, data, reservation, raw)
         except (FabricConnectionRefusedError, UnreachableError, FabricTimeoutError, NoProviderError) as error:
-            if isinstance(error, FabricConnectionRefusedError) and error.param:  # somebody's answer
+            if isinstance(error, FabricConnectionRejectedError):  # somebody's answer
                 raise
             failure = failure or error
     assert failure is not None
@@ -106,19 +125,21 @@ async def _connect(
     provider: str | None,
     domain: Domain | None,
     hints: Hints | None,
+    info: Info | None,
     chosen: EndpointOptions,
     data: bytes,
     reservation: Reservation | None,
     raw: bool,
 ) -> MessageEndpoint:
-    info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints)
+    info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints, info=info)
     with span("connect", peer=info.dest_addr or node, provider=info.fabric_attr.prov_name):
         if info.ep_attr.type != EndpointType.MSG:
             chosen.check_virtual(info.fabric_attr.prov_name)
             return await connect_virtual(info, node, service, domain, chosen, data, raw=raw)
         if reservation is not None:
-            info.native.handle = reservation.native
-        descriptor = None if reservation is None else reservation.descriptor
+            info = info.replace(handle=reservation)
+        sockets = () if reservation is None else reservation.sockets
+        descriptor = sockets[0].descriptor if sockets else None
         endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr, descriptor)
         if reservation is not None:  # an empty shell: the endpoint has its address now
             reservation.close()
@@ -137,7 +158,8 @@ async def listen(
     reservation: Reservation | None = None,
     accept: Callable[[ConnectionRequest], bool] | None = None,
     hints: Hints | None = None,
-    **options: Any,
+    info: Info | None = None,
+    **options: Unpack[EndpointKeywords],
 ) -> AsyncIterator[Listener]:
     """Listen for connections: ``async with listen(node, service) as listener``.
 
@@ -148,58 +170,70 @@ async def listen(
         domain: open accepted endpoints on this domain.
         backlog: requests that may wait to be accepted; further ones are rejected.
         reservation: listen at this address, instead of ``node`` and ``service``; it is used up.
-        accept: sees each request (peer address, private data) before anything is opened for it; what it
-            answers with False is rejected.
+        accept: a plain function that sees each request (peer address, private data) before anything is opened for
+            it. The request is let in for True and rejected for anything else; an answer that is not a bool is reported
+            to the loop's exception handler, once.
         hints: further wishes (`Hints`).
+        info: listen with this `Info` and no other; its ``src_addr`` is the local address where none is named.
         options: of the accepted endpoints; see `EndpointOptions`.
 
     Leaving the block closes the listener and rejects what waits; accepted endpoints live on.
 
     Raises:
         OSError: the address is in use, or not this machine's.
+        NameResolutionError: the name does not resolve.
+        TypeError: ``accept`` is async or no function; what was given is no address.
+        ValueError: provider, domain, hints and info contradict each other.
 
     Man page: fi_cm (fi_listen).
     """
-    defaults = EndpointOptions(**options)
+    defaults = endpoint_options("listen", options)
+    check_wishes(provider, domain, hints, info)
+    gate = None if accept is None else Gate(accept)
+    if isinstance(backlog, bool) or not isinstance(backlog, SupportsIndex):
+        raise TypeError(f"backlog is a number of requests, not {backlog!r}")
     if backlog < 1:
         raise ValueError("backlog is at least 1")
 
-    async def open_accepted(request: ConnectionRequest, param: bytes, overrides: dict[str, Any]) -> MessageEndpoint:
+    async def open_accepted(request: ConnectionRequest, param: bytes, overrides: EndpointKeywords) -> MessageEndpoint:
         try:
-            chosen = EndpointOptions(**{**options, **overrides}) if overrides else defaults
-            if info.ep_attr.type != EndpointType.MSG:
-                chosen.check_virtual(info.fabric_attr.prov_name)
+            chosen = endpoint_options("accept", {**options, **overrides}) if overrides else defaults
+            if found.ep_attr.type != EndpointType.MSG:
+                chosen.check_virtual(found.fabric_attr.prov_name)
                 return accept_virtual(request, domain, chosen, param)
             endpoint = MessageEndpoint(request.info, domain, chosen, request.address, request._descriptor)
         except BaseException:
             request.withdraw()
             raise
-        await endpoint._accept(param)
+        await endpoint._accept(param, request.preface)
         return endpoint
 
     reactor = Reactor.current()
     domain, hints = defaults.home(domain), _at(reservation, defaults.complete(hints))
     if reservation is not None:
         node, service = reservation.address, None
-    info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints, passive=True)
-    if info.ep_attr.type != EndpointType.MSG:
-        defaults.check_virtual(info.fabric_attr.prov_name)
+    await must_resolve(node, service)
+    found = await find_connectable(
+        node, service, provider=provider, domain=domain, hints=hints, info=info, passive=True
+    )
+    if found.ep_attr.type != EndpointType.MSG:
+        defaults.check_virtual(found.fabric_attr.prov_name)
     with ExitStack() as borrowed:
         handle: PassiveHandle | VirtualListenerHandle
-        if info.ep_attr.type == EndpointType.MSG:
-            fabric, give_back = borrow_fabric(reactor, info)
+        if found.ep_attr.type == EndpointType.MSG:
+            fabric, give_back = borrow_fabric(reactor, found)
             borrowed.callback(give_back)
-            handle = PassiveHandle(info, fabric, backlog, reservation)
+            handle = PassiveHandle(found, fabric, backlog, reservation)
         else:
-            trunk, give_back = borrow_trunk(reactor, info, domain, defaults.waiting, defaults.busy_poll)
+            trunk, give_back = borrow_trunk(reactor, found, domain, defaults.waiting, defaults.busy_poll)
             borrowed.callback(give_back)
             handle = VirtualListenerHandle(trunk, backlog)
             borrowed.callback(handle.close)
             await handle.open(node, service)
         borrowed.pop_all()
     handle.on_release = give_back
-    handle.screen = accept
-    async with Listener(handle, info, open_accepted) as listener:
+    handle.screen = gate
+    async with Listener(handle, found, open_accepted) as listener:
         yield listener
 
 
@@ -227,6 +261,8 @@ async def reserve(
 
     Man page: fi_endpoint (fi_passive_ep), fi_getinfo (handle).
     """
+    check_wishes(provider, None, hints)
+    await must_resolve(node, service)
     info = await find(node, service, provider=provider, hints=hints, passive=True)
     fabric, give_back = borrow_fabric(Reactor.current(), info)
     try:
@@ -243,6 +279,8 @@ def _at(reservation: Reservation | None, hints: Hints | None) -> Hints | None:
     """The hints with what a reserved address already settles: provider and fabric."""
     if reservation is None:
         return hints
+    if not isinstance(reservation, Reservation):
+        raise TypeError(f"reservation is a Reservation, or None, not {reservation!r}")
     hints = Hints() if hints is None else hints
     attr, own = replace(hints.fabric_attr), reservation.info.fabric_attr
     attr.prov_name, attr.name = own.prov_name, own.name

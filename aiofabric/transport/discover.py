@@ -7,26 +7,25 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from ipaddress import ip_address
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anyio import CancelScope, Event, getaddrinfo
-from anyio.to_thread import current_default_thread_limiter
-
-from .._ffi import is_loaded
-from ..address import Address, split_uri
+from .._ffi import constants, is_loaded
+from ..address import Address, is_ip, split_uri
 from ..cq.reactor import Reactor
+from ..errors import NoProviderError, unresolved
 from ..flags import AddressFormat, Caps, EndpointType, GetInfoFlags
-from ..info import Hints, Info, getinfo
-from ..info.discovery import check_port, offers
+from ..info import DomainAttr, EpAttr, FabricAttr, Hints, Info, getinfo
+from ..info.discovery import offers
+from ..info.place import check_place, check_remote
+from .chosen import check_agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..domain import Domain
 
-__all__ = ["find", "find_connectable", "places", "resolve"]
+__all__ = ["find", "find_connectable", "must_resolve", "places", "resolve"]
 
 # Only for those who ask for them by name: libfabric 1.17's net never lets its descriptor go quiet (59,000 empty
 # wake-ups in 100 ms were seen), and sockets blocks inside fi_connect. Both are gone or deprecated in 2.x.
@@ -42,31 +41,50 @@ async def find(
     provider: str | None = None,
     domain: Domain | None = None,
     hints: Hints | None = None,
+    info: Info | None = None,
     passive: bool = False,
 ) -> Info:
     """The first suitable provider's Info for ``kind``.
 
     Args:
-        caps: asked for where the caller's hints ask for nothing; dropped to FI_MSG where nobody has the rest.
+        caps: asked for where neither hints nor domain say which; dropped to FI_MSG where nobody has the rest.
+        info: the caller's own choice, which is only given its address.
         passive: ``node`` and ``service`` are the local address.
 
     Raises:
         NoProviderError: nothing matches; the text says what was asked for.
+        NameResolutionError: because the name does not resolve.
+        TypeError, ValueError: what was given is no address, or does not fit together.
     """
+    check_place(node, service)
+    check_agreement(provider, domain, hints, info)
+    if info is not None:
+        if info.ep_attr.type != kind:
+            raise ValueError(f"the info is of {info.ep_attr.type}, and {kind} is to be opened")
+        return await _placed(info, node, service, passive=passive)
     wanted = _complete(hints, kind, provider, domain)
-    info = await _first(node, service, wanted, caps, passive)
+    preferred = (caps, Caps(0)) if domain is None else (domain.info.caps, caps & domain.info.caps)
+    return await _best(node, service, wanted, preferred, passive)
+
+
+async def _best(
+    node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
+) -> Info:
+    """What `_first` finds, or the reasons why there is nothing."""
+    info = await _first(node, service, wanted, preferred, passive)
     return info or (await resolve(node, service, wanted, passive=passive))[0]
 
 
 async def _first(
-    node: str | Address | None, service: str | int | None, wanted: Hints, caps: Caps, passive: bool
+    node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
 ) -> Info | None:
     async def ask(wanted: Hints) -> list[Info]:
         found = await resolve(node, service, wanted, passive=passive, call=offers)
         return [info for info in found if _understands(info, node)]
 
-    found = [] if wanted.caps else await ask(replace(wanted, caps=caps))
-    found = found or await ask(wanted)
+    found: list[Info] = []
+    for caps in (wanted.caps,) if wanted.caps else preferred:
+        found = found or await ask(replace(wanted, caps=caps))
     if not wanted.fabric_attr.prov_name:
         found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY] or found
     if not found:
@@ -100,6 +118,7 @@ async def find_connectable(
     provider: str | None,
     domain: Domain | None,
     hints: Hints | None,
+    info: Info | None = None,
     passive: bool = False,
 ) -> Info:
     """An Info that connections can be made with: FI_EP_MSG, else FI_EP_RDM with tags.
@@ -107,11 +126,23 @@ async def find_connectable(
     Connectionless endpoints are also taken where the hints or the domain are for them. The node then is where the
     kernel's TCP finds the peer; it chooses the interface where the provider has IP addresses, and nothing elsewhere.
     """
+    check_agreement(provider, domain, hints, info)
+    if info is not None:
+        if info.ep_attr.type == EndpointType.DGRAM:
+            raise ValueError(f"connections are made with FI_EP_MSG or FI_EP_RDM; the info is of {info.ep_attr.type}")
+        connectionless = info.ep_attr.type == EndpointType.RDM
+        return info if connectionless else await _placed(info, node, service, passive=passive)
+    wanted = _complete(hints, EndpointType.MSG, provider, domain)
     for_sure = (hints.ep_attr.type if hints is not None else 0) or (
         domain.info.ep_attr.type if domain is not None else 0
     )
-    connected, tagged = Caps.MSG | Caps.RMA, Caps.TAGGED | Caps.RMA
-    wanted = _complete(hints, EndpointType.MSG, provider, domain)
+    # A peer of sockets is refused that has capabilities which the listener lacks: few, though the domain has more.
+    offered = None if domain is None else domain.info.caps
+
+    def preferred(caps: Caps) -> tuple[Caps, ...]:
+        return (caps, Caps(0)) if offered is None else (caps & offered, offered)
+
+    connected, tagged = preferred(Caps.MSG | Caps.RMA), preferred(Caps.TAGGED | Caps.RMA)
     if for_sure != EndpointType.RDM and (info := await _first(node, service, wanted, connected, passive)) is not None:
         return info
     if hints is not None and hints.caps:
@@ -124,16 +155,7 @@ async def find_connectable(
         return (await resolve(node, service, for_both, passive=passive))[0]
     host = _host(node)
     if host is not None and info.src_addr is not None and info.src_addr.family:
-        info = await find(
-            host,
-            None,
-            kind=EndpointType.RDM,
-            caps=tagged,
-            provider=provider,
-            domain=domain,
-            hints=hints,
-            passive=passive,
-        )
+        info = await _best(host, None, unconnected, tagged, passive)
     return info
 
 
@@ -156,6 +178,30 @@ def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, dom
         fabric = replace(hints.fabric_attr, prov_name=info.fabric_attr.prov_name, name=info.fabric_attr.name)
         hints = replace(hints, fabric_attr=fabric, domain_attr=replace(hints.domain_attr, name=info.domain_attr.name))
     return hints
+
+
+async def _placed(info: Info, node: str | Address | None, service: str | int | None, *, passive: bool) -> Info:
+    """The caller's info at (``passive``), or towards, a node and service; as it is where none is named.
+
+    Raises:
+        NoProviderError: the info has addresses of another format.
+    """
+    if node is None and service is None:
+        return info
+    side = "src_addr" if passive else "dest_addr"
+    if not isinstance(node, Address):
+        fabric, name = info.fabric_attr, info.domain_attr.name
+        hints = Hints(
+            addr_format=info.addr_format,
+            ep_attr=EpAttr(type=info.ep_attr.type),
+            fabric_attr=FabricAttr(prov_name=fabric.prov_name, name=fabric.name),
+            domain_attr=DomainAttr(name=name),
+        )
+        node = getattr((await resolve(node, service, hints, passive=passive))[0], side)
+    try:
+        return info.replace(**{side: node})
+    except ValueError as error:
+        raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=str(error)) from None
 
 
 async def resolve(
@@ -184,6 +230,9 @@ async def resolve(
 
 async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
     """Its answer, or its error. The thread is gone then: one of anyio's pool would stay as long as the loop."""
+    from anyio import CancelScope, Event
+    from anyio.to_thread import current_default_thread_limiter
+
     answer: Future[list[Info]] = Future()
     answered, driver = Event(), Reactor.current().driver
     limiter = current_default_thread_limiter()
@@ -213,28 +262,45 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
     return answer.result()
 
 
+async def must_resolve(node: str | Address | None, service: str | int | None) -> None:
+    """Raise NameResolutionError if a host or service of this name is not known; libfabric takes long to say so."""
+    check_place(node, service)
+    named = isinstance(service, str) and not service.isdecimal()
+    if not isinstance(node, Address) and (named or not _is_numeric(node)):
+        await _look_up(node, service)
+
+
+async def _look_up(node: str | None, service: str | int | None) -> list[Any]:
+    """What getaddrinfo finds, in a thread of anyio's.
+
+    Raises:
+        NameResolutionError: nothing.
+    """
+    from anyio import getaddrinfo  # brings anyio's sockets and TLS along, 8 ms
+
+    try:
+        return await getaddrinfo(node, service, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise unresolved(error, node, service) from None
+
+
 async def places(
     node: str | Address | None, service: str | int | None
 ) -> list[tuple[str | Address | None, str | int | None]]:
     """Where a host's name leads, in the resolver's order; a node that is no name leads to itself.
 
     libfabric takes the first address alone, and Debian's localhost is ::1 first.
+
+    Raises:
+        NameResolutionError: the name does not resolve.
+        TypeError, ValueError: what was given is no address of a peer.
     """
-    check_port(service)
-    if not isinstance(node, str) or _is_numeric(node) or service is None:
+    check_remote(node, service)
+    if not isinstance(node, str) or _is_numeric(node):
         return [(node, service)]
-    try:
-        found = await getaddrinfo(node, service, type=socket.SOCK_STREAM)
-    except socket.gaierror:  # libfabric has words for that
-        return [(node, service)]
+    found = await _look_up(node, service)
     return [(Address.from_ip(str(name[0]), int(name[1])), None) for *_, name in found]
 
 
 def _is_numeric(node: str | None) -> bool:
-    if node is None or "://" in node:
-        return True
-    try:
-        ip_address(node.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    return node is None or "://" in node or is_ip(node)

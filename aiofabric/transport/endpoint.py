@@ -49,8 +49,11 @@ class Endpoint(Resource):
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of the longest message that the provider carries."""
-        return self._handle.max_size
+        """Bytes of the longest message that can be sent: what the provider carries and the peer's receives take.
+
+        A peer's receives limit it where they are pooled (``recv_size``) and the peer uses aiofabric.
+        """
+        return self._handle.max_message
 
     @property
     def max_inject(self) -> int:
@@ -86,6 +89,7 @@ class Endpoint(Resource):
 
         Raises:
             NotSupportedError: the provider has no aliases.
+            ValueError: ``flags`` have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
 
         Man page: fi_endpoint (fi_ep_alias).
         """

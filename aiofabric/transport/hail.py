@@ -22,7 +22,8 @@ import anyio
 from anyio import ClosedResourceError
 
 from .._ffi import constants
-from ..errors import FabricConnectionAbortedError, FabricError
+from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
+from .names import path_of
 from .wire import HAIL_ANSWER, HAIL_QUESTION, KIND
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from ..address_vector import Peer
     from ..cm.requests import RequestQueue
     from ..cq.drivers import Waiter
-    from .trunk import Trunk, TrunkParcel
+    from .trunk import Trunk
+    from .trunk_pool import TrunkParcel
 
 __all__ = ["AT_ONCE", "HAIL_SIZE", "Hails"]
 
@@ -138,7 +140,9 @@ class Hails:
             FabricError: the provider cannot reach it.
         """
         trunk = self._trunk
-        peer = trunk.meet(trunk.endpoint.vector.fit(address).raw)
+        address = trunk.endpoint.vector.fit(address)
+        _check_there(address, trunk)
+        peer = trunk.meet(address.raw)
         number = secrets.token_bytes(8)
         waiter = self._waiters[number] = trunk.source.driver.create_waiter()
         trunk.source.interest += 1
@@ -159,6 +163,7 @@ class Hails:
         question = _HEAD.pack(_VERSION, number) + self._trunk.endpoint.local_address.raw
         try:
             while not waiter.done():
+                _check_there(peer.address, self._trunk)
                 await self._trunk.endpoint.send_tagged(question, HAIL_QUESTION, to=peer)
                 await anyio.sleep(_AGAIN)
         except FabricError as error:
@@ -170,6 +175,14 @@ class Hails:
         for waiter in self._waiters.values():
             if not waiter.done() and not self._trunk.source.driver.closed():
                 waiter.set_result(ClosedResourceError("the endpoint was closed while it was connecting"))
+
+
+def _check_there(address: Address, trunk: Trunk) -> None:
+    """Raise for a name that no endpoint of this host has, where names are those of files."""
+    ours = trunk.endpoint.local_address
+    if trunk.host and path_of(ours).exists() and not path_of(address).exists():
+        detail = "No endpoint of this host has that name"
+        raise FabricConnectionRefusedError(errno.ECONNREFUSED, "connect", peer=address, detail=detail)
 
 
 def _place(answer: bytes, address: Address) -> tuple[str, int]:

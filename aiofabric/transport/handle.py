@@ -12,19 +12,31 @@ from .._ffi import address_of, constants, ffi, lib
 from .._hot import Gate, Quick
 from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
-from ..errors import FabricConnectionResetError, FabricError, TruncatedMessageError, from_errno
+from ..errors import (
+    FabricBrokenPipeError,
+    FabricConnectionEndedError,
+    FabricConnectionResetError,
+    FabricError,
+    TruncatedMessageError,
+    from_errno,
+)
 from ..features import Quirk, quirks
-from ..flags import Access, Caps, Mode
+from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
 from ..regions import MemoryHome
 from .buffers import lend
+from .closing import OrderlyEnd
+from .inbox import ClosedInbox
 from .leftovers import where_of
+from .readers import look_again
 from .spill import behind
+from .tags import TagFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..address_vector import Peer
+    from ..cq.drivers import Waiter
     from ..cq.queue import ErrorEntry
     from ..cq.source import Source
     from ..info import Info
@@ -43,6 +55,12 @@ __all__ = ["EndpointHandle", "Refill"]
 _OF_EACH_RECEIVE = Mode.MSG_PREFIX | Mode.RX_CQ_DATA | Mode.ASYNC_IOV
 
 
+# Levels of completion that fi_inject does not give. TRANSMIT_COMPLETE counts where the program asked for it: it is the
+# default of sockets.
+_SINCE_DELIVERY = OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE | OpFlags.MATCH_COMPLETE
+_SINCE_TRANSMIT = OpFlags.TRANSMIT_COMPLETE | _SINCE_DELIVERY
+
+
 class Refill(Exception):
     """Ends a posted receive so that it takes a message that a cancelled one left behind."""
 
@@ -53,7 +71,7 @@ _ENDED = frozenset(
 )
 
 
-class EndpointHandle(MemoryHome):
+class EndpointHandle(OrderlyEnd, MemoryHome):
     """Lanes, pool and end of one endpoint.
 
     ``gate`` admits the thread that may post now, and nobody while nothing may be posted. ``tx`` is the route of a
@@ -61,9 +79,11 @@ class EndpointHandle(MemoryHome):
     """
 
     __slots__ = (
-        "checkpoint", "cuts_off", "gate", "gone", "info", "inject_size", "known", "max_size", "native_open",
-        "on_release", "orphans", "own", "pool", "private", "quick", "reaches_memory", "refills", "remote_writes", "rx",
-        "source", "spills", "tx",
+        "checkpoint", "close_timeout", "closes_in_order", "cuts_off", "end_heard", "end_mark", "ending", "exhausted",
+        "gate", "gone", "gone_waiters", "info", "inject_size", "injects", "kept", "known", "landing", "last_access",
+        "lent_at", "max_message", "max_size", "native_open", "on_end", "on_release", "orphans", "own", "pool",
+        "private", "quick", "reaches_memory", "refills", "remote_writes", "returned", "rx", "source", "spills",
+        "tag_bits", "tags", "tx", "tx_flags",
     )  # fmt: skip
 
     serves_memory = True
@@ -90,7 +110,12 @@ class EndpointHandle(MemoryHome):
         self.gate = Gate()
         self.quick = Quick(self.gate)
         self.inject_size = info.tx_attr.inject_size
-        self.max_size = info.ep_attr.max_msg_size
+        self.tx_flags = int(info.tx_attr.op_flags)  # of what starts here and names no flags itself
+        self.injects = not self.tx_flags & _SINCE_DELIVERY  # whether small messages may be sent by fi_inject
+        self.max_size = info.ep_attr.max_msg_size  # bytes of what the provider moves at once
+        self.tags = TagFormat.of(info)
+        self.tag_bits = self.tags.bits  # for those who look at every tag
+        self.max_message = self.max_size  # and of a message, which the peer's receives limit as well
         self.tx: Route | None = None
         self.rx = Lane(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
         self.pool: Inbox | None = None
@@ -98,6 +123,9 @@ class EndpointHandle(MemoryHome):
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
         # Dictionaries as sets: empty ones take 150 bytes less.
         self.refills: dict[Transfer, None] = {}
+        self.lent_at: dict[Any, str] = {}  # buffers that callers have, and where they got them
+        self.returned: list[Any] = []  # buffers that callers kept beyond their loan, and have no more
+        self.exhausted = 0
         self.private: dict[Transfer, None] = {}  # receives into memory of ours
         self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
@@ -106,7 +134,23 @@ class EndpointHandle(MemoryHome):
         self.spills = False  # receives have room behind them for what is too long
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None
+        # How a connection ends in order; see closing.py.
+        self.last_access: tuple[str, int] | None = None  # to the peer's memory, and its bytes
+        self.landing: list[list[tuple[int, int]]] = []  # memory that waiting pooled receives will fill: start, end
+        self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py
+        self.closes_in_order = False  # the peer can be told, and close_timeout says how long to wait for it
+        self.close_timeout = 0.0
+        self.end_mark = 0  # the remote data that tells the peer of the end (cm/preface.py)
+        self.ending = False  # the program closes the endpoint: nothing may be posted, nothing received
+        self.end_heard = False  # the peer has ended the connection in order
+        self.on_end: Callable[[], object] | None = None
+        self.gone_waiters: tuple[Waiter, ...] = ()
         self.native_open = True  # the provider has the endpoint: no receive may be posted to one that it freed
+
+    def on_loop_end(self, driver: object) -> None:
+        if self.source.driver is driver:
+            self.over = True
+            self.gate.thread = 0
 
     def on_fork(self) -> None:
         super().on_fork()
@@ -145,7 +189,10 @@ class EndpointHandle(MemoryHome):
     def open_for_use(self) -> None:
         """From now on operations may be posted. Before a connection they crash the tcp provider."""
         self.gate.thread = self.thread
-        if self.plain_receives and not (self.cuts_off or self.info.mode & _OF_EACH_RECEIVE):
+        elsewhere = self.pool is not None and self.pool.elsewhere
+        any_tag = self.tag_bits == 64  # the lane looks at none
+        special = elsewhere or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
+        if self.plain_receives and not special:
             spill, length = behind() if self.spills else (ffi.NULL, 0)
             self.rx._receive_here(address_of(self.fid), self.gate, (address_of(spill), length))
         if self.pool is not None and self.tx is not None:
@@ -166,6 +213,8 @@ class EndpointHandle(MemoryHome):
         self.check_open()
         if self.gone is not None:
             return self.gone()
+        if self.ending:
+            return ClosedResourceError(f"this {self.what} is being closed")
         return FabricError(constants.FI_EOPBADSTATE, call, detail="The endpoint is not connected yet")
 
     def check_usable(self, call: str) -> None:
@@ -173,7 +222,24 @@ class EndpointHandle(MemoryHome):
             raise self.refuse(call)
 
     def lost_peer(self) -> BaseException:
-        return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
+        if self.ending:
+            return self.closed_error()
+        if self.end_heard:
+            return FabricConnectionEndedError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
+        detail = ""
+        if self.last_access is not None:
+            what, size = self.last_access
+            detail = (
+                f"The last access to the peer's memory was {what} of {size} bytes. The peer's provider ends the "
+                "connection if the key is not registered (any more), the range leaves the region, or the access was "
+                "not granted"
+            )
+        elif self.regions.exposed:
+            detail = (
+                "Memory is registered here for remote access. If the peer accessed it last: a wrong key, range or kind "
+                "of access ends the connection"
+            )
+        return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name, detail=detail)
 
     def closed_error(self) -> BaseException:
         return ClosedResourceError(f"this {self.what} was closed while the operation was in flight")
@@ -241,17 +307,67 @@ class EndpointHandle(MemoryHome):
             alias.close()
         self._close_native()
         self._end(self.lost_peer)
+        self.wake_gone_waiters()
+
+    def tx_flags_set(self, flags: int) -> None:
+        """The program has chosen default flags for what starts here, which fi_inject ignores."""
+        self.tx_flags = flags
+        self.injects = not flags & _SINCE_TRANSMIT
+        for route in self.routes:
+            route.inject_size = self.inject_size if self.injects else -1
+            route.max_size = self.longest
+
+    # -- peers that read memory of closed regions; see readers.py
+
+    @property
+    def socket(self) -> int:
+        """The descriptor of the connection's own TCP socket; -1 where none is known."""
+        return -1 if self.tx is None else self.tx.socket
+
+    def wait_until_quiet(self) -> None:
+        """Let go of ``kept`` when no response to a peer's read can point into it any more."""
+        look_again(self)
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest message that names no flags itself."""
+        return min(self.max_message, self.inject_size) if self.tx_flags & constants.FI_INJECT else self.max_message
+
+    def limit_messages(self, size: int) -> None:
+        """The peer takes messages of at most ``size`` bytes."""
+        self.max_message = min(self.max_message, size)
+        self.inject_size = min(self.inject_size, size)
+        for route in self.routes:
+            route.max_size = self.longest
+            route.inject_size = min(route.inject_size, size)
+
+    def end_came(self) -> None:
+        """The peer has sent its end mark: it sends nothing more, and takes nothing more."""
+        self.end_heard = True
+        # Called within a read of the queue; a close there would leave what the provider flushes unread.
+        self.source.driver.call_soon(self.peer_ended)
+
+    def wake_gone_waiters(self) -> None:
+        waiters, self.gone_waiters = self.gone_waiters, ()
+        for waiter in waiters:
+            if not waiter.done() and not self.source.driver.closed():
+                self.source.woke()
+                waiter.set_result(None)
 
     def release(self) -> None:
         self.gate.thread = 0
         self._close_native()
         self._finish()
+        self.wake_gone_waiters()
 
     def _finish(self) -> None:
         """Settle what is left, and give back what was borrowed."""
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)
+        self.quick.open(None, None)
+        if self.pool is not None and not self.pool.elsewhere:
+            self.pool = ClosedInbox(self.pool)
         if self.on_release is not None:
             release, self.on_release = self.on_release, None
             release()
@@ -263,6 +379,7 @@ class EndpointHandle(MemoryHome):
         if self.tx is not None:
             self.tx.keep_socket(-1)
         super().release()
+        self.kept.clear()
         # tcp flushes everything to the queue with FI_ECANCELED; what is read now goes home, the rest is quarantined.
         while self._in_flight() and self.source.drain():
             pass
@@ -290,7 +407,18 @@ class EndpointHandle(MemoryHome):
         return ffi.cast("struct fid *", self.fid)
 
     def shutdown(self) -> None:
-        """fi_shutdown: tell the peer that nothing more will come."""
+        """Tell the peer that nothing more will come: by the end mark, or to a peer that knows none by fi_shutdown."""
         if self.tx is not None:
             self.tx.keep_socket(-1)
-        lib.fi_shutdown(self.fid, 0)
+        if self.end_mark:
+            self.post_end()
+            self._send_no_more()
+        else:
+            lib.fi_shutdown(self.fid, 0)
+
+    def _send_no_more(self) -> None:
+        for route in self.routes:
+            route.close_off(self._shut_down)
+
+    def _shut_down(self) -> BaseException:
+        return FabricBrokenPipeError(errno.EPIPE, "fi_send", peer=self.peer_name, detail="shutdown() was called")

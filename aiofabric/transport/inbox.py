@@ -9,18 +9,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 from .._ffi import constants
 from .._hot import InboxCore
 from ..errors import TruncatedMessageError
+from .loans import warn_of_all_lent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .handle import EndpointHandle
 
-__all__ = ["Inbox", "Parcel", "PoolStatistics", "truncated"]
+__all__ = ["ELSEWHERE", "ClosedInbox", "Inbox", "Parcel", "PoolStatistics", "truncated"]
+
+
+ELSEWHERE = "what is sent to this endpoint arrives at its SharedReceive: receive there"
+
+
+def _ignore(_: memoryview) -> None:
+    pass
 
 
 def truncated(size: int, limit: int) -> TruncatedMessageError:
     """A message of ``size`` bytes that is kept, because it does not fit the ``limit`` bytes of the caller's buffer."""
-    error = TruncatedMessageError(constants.FI_ETRUNC, "recv_into")
+    detail = f"The next message has {size} bytes, and the buffer {limit}"
+    error = TruncatedMessageError(constants.FI_ETRUNC, "recv_into", detail=detail)
+    error.cure = "The message is kept: receive it with recv(), or into a larger buffer"
     error.size, error.limit = size, limit
     return error
 
@@ -42,7 +52,10 @@ class Parcel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """Where the buffers are (counts) and what went through them (since the endpoint opened)."""
+    """Where the buffers are (counts) and what went through them (since the endpoint opened).
+
+    ``exhausted`` counts receives that had to wait while every buffer was lent.
+    """
 
     size: int
     count: int
@@ -51,6 +64,7 @@ class PoolStatistics:
     lent: int
     messages: int
     bytes: int
+    exhausted: int = 0
 
 
 class Inbox(InboxCore, ABC):
@@ -62,6 +76,9 @@ class Inbox(InboxCore, ABC):
     __slots__ = ()
     elsewhere: ClassVar[bool] = False
     """Whether it only stands for one that the endpoint cannot receive from."""
+    whole_buffers: ClassVar[bool] = True
+    """Whether each message has a buffer to itself."""
+    end_mark: int
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)
@@ -118,14 +135,10 @@ class Inbox(InboxCore, ABC):
             self.inbox.insert(self._returned, item)
             self._returned += 1
 
-    def lend(self, buffer: Parcel) -> memoryview:
-        """Lend the pool's memory; ended by `take_back`."""
-        self._lent += 1
-        return buffer.view
-
-    def take_back(self, buffer: Parcel) -> None:
-        self._lent -= 1
-        self.recycle(buffer)
+    def _all_lent(self) -> None:
+        """Somebody begins to wait while callers have every buffer."""
+        if self.whole_buffers:
+            warn_of_all_lent(self)
 
     # -- the face that wants callbacks
 
@@ -147,6 +160,18 @@ class Inbox(InboxCore, ABC):
                 self.finish(item)
         if self.ended is not None:
             self.finish(self.ended())
+
+    def discard(self, error: Callable[[], BaseException]) -> None:
+        """Throw away what has arrived and what still comes; end every wait with ``error``."""
+        while self.waiting:
+            self._answer_first(error())
+        if self.sink is not None:
+            self.finish(error())
+        self.set_sink(_ignore, None)
+
+    def end_came(self) -> None:
+        """The peer's end mark has arrived."""
+        self.handle.end_came()
 
     def feed(self, buffer: Parcel) -> None:
         assert self.sink is not None
@@ -181,4 +206,22 @@ class Inbox(InboxCore, ABC):
     def statistics(self) -> PoolStatistics:
         """See `PoolStatistics`."""
         filled = sum(not isinstance(item, BaseException) for item in self.inbox)
-        return PoolStatistics(self.size, self.count, self.posted, filled, self._lent, self.messages, self.bytes)
+        exhausted = self.handle.exhausted
+        return PoolStatistics(
+            self.size, self.count, self.posted, filled, self._lent, self.messages, self.bytes, exhausted
+        )
+
+
+class ClosedInbox(Inbox):
+    """In the place of an endpoint's inbox once it is closed: what it was, without its memory.
+
+    The endpoint and what it consists of refer to each other and stay until the garbage collector runs. The memory of
+    a pool goes with the last message in it that a caller still has.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        super().__init__(inbox.handle, inbox.size, inbox.count)
+        self.ended, self.messages, self.bytes = inbox.ended, inbox.messages, inbox.bytes
+
+    def recycle(self, buffer: Any) -> None:
+        """There is no memory."""

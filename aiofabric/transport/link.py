@@ -11,26 +11,28 @@ import errno
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants, lib
+from .._ffi import constants, ffi, lib
+from ..cm.keepalive import agree
 from ..cq.lane import Lane
 from ..cq.operation import POSTED
-from ..errors import FabricError, TruncatedMessageError, check
-from ..memory import pin
+from ..errors import FabricError, check
 from .bell import Bell
 from .handle import EndpointHandle
 from .inbox import Inbox
 from .neighbours import INLINE, reads_ours
 from .route import Route
-from .wire import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_TOO_LONG, POOL, SEQUENCE, FrameKind
+from .wire import CREDITS, DIRECT, KIND, KIND_CREDITS, POOL, SEQUENCE, FrameKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..cm.line import Frame, Line
     from ..cq.lane import Transfer
+    from ..cq.operation import Operation
     from ..cq.queue import ErrorEntry
     from .options import EndpointOptions
-    from .trunk import Trunk, TrunkParcel
+    from .trunk import Trunk
+    from .trunk_pool import TrunkParcel
     from .wire import Hello
 
 __all__ = ["LinkHandle"]
@@ -96,12 +98,7 @@ class LinkRoute(Route):
         return False
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
-        kind = 0
-        if self.room:
-            size = sum(len(pin(piece)) for piece in data) if type(data) in (list, tuple) else len(pin(data))
-            if size > self.room:  # the receiver is told what it would have found out
-                data, kind, remote_data = _COUNT.pack(size), KIND_TOO_LONG, None
-        return super().post(data, kind, remote_data, flags)
+        return super().post(data, 0, remote_data, flags)
 
     def _try(self, transfer: Transfer) -> bool:
         if not transfer.what.startswith("fi_tsend"):
@@ -151,9 +148,15 @@ class LinkRoute(Route):
         elif not link.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
 
+    def post_notice(self, left: Callable[[Operation], None]) -> None:
+        """Tell the peer how many messages were taken; ``left`` is called when that, and all before it, has left."""
+        tag = self.notices | KIND_CREDITS | (self.link.taken & 255) << CREDITS
+        args = (self.handle.fid, ffi.NULL, 0, ffi.NULL, self.peer, tag)
+        self.submit("credits", lib.fi_tsend, args, None, 0).notify = left
+
     def retry(self) -> int:
         moved = super().retry()
-        if self.owes and self.link.gate.thread:  # not if the connection has ended: nor may the trunk be there
+        if self.owes and self.link.live:  # not if the connection has ended: nor may the trunk be there
             self.announce()
             moved += not self.owes
         return moved
@@ -193,8 +196,12 @@ class LinkInbox(Inbox):
             buffer.pool.recycle(buffer)
         self.handle.took()
 
-    def told(self) -> None:
-        self.handle.took()
+    def end(self, error: Callable[[], BaseException]) -> None:
+        if self.handle.closed:  # what nobody took is the trunk's again
+            for item in self.inbox:
+                if not isinstance(item, CopiedParcel | BaseException):
+                    item.pool.recycle(item)
+        super().end(error)
 
 
 class LinkHandle(EndpointHandle):
@@ -202,13 +209,15 @@ class LinkHandle(EndpointHandle):
 
     __slots__ = (
         "_cancel_wait", "_early", "_expected", "announced", "bell", "heartbeat", "id", "last", "line", "on_gone",
-        "peer", "pooled", "received", "taken", "trunk", "window",
+        "orderly", "peer", "pooled", "received", "taken", "trunk", "window",
     )  # fmt: skip
 
     plain_receives = False
     tx: LinkRoute | None
+    trunk: Trunk
 
     def __init__(self, trunk: Trunk, options: EndpointOptions) -> None:
+        pooled = trunk.pool(options.recv_size or 64)  # may refuse, so before the handle is the trunk's child
         super().__init__(
             "MessageEndpoint", trunk.fid, trunk.handle, trunk.info, trunk.source, cancel_grace=options.cancel_grace
         )
@@ -220,18 +229,24 @@ class LinkHandle(EndpointHandle):
         self.peer: Any = None
         self.window = trunk.window(min(options.recv_count, _WINDOW_MOST))
         self.heartbeat = options.heartbeat
+        self.close_timeout = options.close_timeout
+        self.orderly = False  # the peer is told that all messages were sent
         self.received = self.taken = self.announced = 0
         self.last: int | None = None  # messages that the peer sent in all
         self._expected = 0
         self._early: dict[int, TrunkParcel] = {}
         self._cancel_wait: Callable[[], None] | None = None
         self.on_gone: Callable[[], object] | None = None
-        self.pooled = trunk.pool(options.recv_size or 64)
+        self.pooled = pooled
         if options.recv_size is not None:
             self.pool = LinkInbox(self, options.recv_size, self.window)
-        options.hear_of_writes(self)
         self.id = trunk.enter(self)
-        self.pooled.promise(self.window)
+        try:
+            pooled.promise(self.window)
+            options.hear_of_writes(self)
+        except BaseException:
+            self.close()
+            raise
 
     # -- receiving
 
@@ -260,13 +275,6 @@ class LinkHandle(EndpointHandle):
         inbox = self.pool
         if inbox is None or inbox.ended is not None:
             parcel.pool.recycle(parcel)
-        elif parcel.tag & KIND == KIND_TOO_LONG:
-            error = self._too_long(parcel)
-            parcel.pool.recycle(parcel)
-            if inbox.sink is None:
-                inbox.hand_out(error)  # it counts as taken when it was raised: the window bounds them too
-            else:
-                inbox.finish(error)
         else:
             parcel.tag = 0
             inbox.messages += 1
@@ -276,28 +284,24 @@ class LinkHandle(EndpointHandle):
                 parcel.pool.recycle(parcel)
             else:
                 inbox.deliver(parcel)
-        if self.received == self.last:
-            self.peer_gone()
+        self._is_this_the_end()
 
-    def _too_long(self, parcel: TrunkParcel) -> BaseException:
-        assert self.pool is not None
-        error = TruncatedMessageError(constants.FI_ETRUNC, "fi_recv", peer=self.peer_name)
-        error.limit = self.pool.size
-        error.size = _COUNT.unpack(parcel.view)[0] if parcel.length == _COUNT.size else None
-        return error
+    def _is_this_the_end(self) -> None:
+        if self.last is not None and self.received >= self.last:
+            self.end_heard = True
+            self.peer_gone()
 
     def took(self) -> None:
         """The program has one message more."""
         self.taken += 1
-        if self.taken - self.announced > self.window // 2 and self.gate.thread and self.tx is not None:
+        if self.taken - self.announced > self.window // 2 and self.live and self.tx is not None:
             self.tx.announce()
 
     def took_directly(self) -> None:
         """A message has arrived in the caller's memory."""
         self.received += 1
         self.took()
-        if self.received == self.last:
-            self.peer_gone()
+        self._is_this_the_end()
 
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         if entry.errno == constants.FI_ETRUNC and transfer.owner is self.rx:
@@ -319,13 +323,29 @@ class LinkHandle(EndpointHandle):
             self._expect_stragglers(_STRAGGLERS)
         return lost
 
+    # -- peers that read memory of closed regions
+
+    def wait_until_quiet(self) -> None:
+        if self.tx is None or not self.live:
+            self.kept.clear()
+        else:
+            self.tx.post_notice(self._quiet_up_to(len(self.kept)))
+
+    def _quiet_up_to(self, count: int) -> Callable[[Operation], None]:
+        def left(_: Operation) -> None:
+            del self.kept[:count]
+            if self.kept:
+                self.wait_until_quiet()
+
+        return left
+
     # -- the line
 
-    def hold(self, line: Line) -> None:
-        """The handshake is done: from now on the line tells the end."""
+    def hold(self, line: Line, theirs: float) -> None:
+        """The handshake is done: from now on the line tells the end. ``theirs`` is the peer's heartbeat, or 0."""
         self.line = line
-        if self.heartbeat is not None:
-            line.keep_alive(self.heartbeat)
+        if (heartbeat := agree((self.heartbeat, theirs))) is not None:
+            line.keep_alive(heartbeat)
         line.on_frame = self._frame
         line.on_end = self._line_ended
         self.source.wake()  # the peer may have sent before it heard of us
@@ -336,9 +356,8 @@ class LinkHandle(EndpointHandle):
     def _frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.END and len(frame.body) == _COUNT.size and self.last is None:
             self.last = _COUNT.unpack(frame.body)[0]
-            if self.received >= self.last:
-                self.peer_gone()
-            else:
+            self._is_this_the_end()
+            if self.gone is None:
                 self._expect_stragglers(_ANNOUNCED)
         elif frame.kind in (FrameKind.ASLEEP, FrameKind.RING):
             self.bell.heard(frame.kind, frame.body)
@@ -351,7 +370,9 @@ class LinkHandle(EndpointHandle):
         return self._cancel_wait is None and (self.tx is None or not (self.tx.waiting or self.tx.owes))
 
     def _line_ended(self) -> None:
-        if self.last is None:
+        if self.ending:
+            self.peer_gone()
+        elif self.last is None:
             self._expect_stragglers(_STRAGGLERS)
             self.trunk.bereave()
 
@@ -359,11 +380,32 @@ class LinkHandle(EndpointHandle):
         """The peer has left; what it sent before may still be on its way."""
         if self._cancel_wait is None and self.gone is None and not self.closed:
             self.source.interest += 1
-            self._cancel_wait = self.source.driver.call_later(seconds, self.peer_gone)
+            self._cancel_wait = self.source.driver.call_later(seconds, self._no_more_stragglers)
             self.source.touch()
 
+    def _no_more_stragglers(self) -> None:
+        if self.last is not None and self.pool is None and not self.rx.posted:
+            # The messages wait with the provider for receives that the program has not posted yet.
+            self._cancel_wait = self.source.driver.call_later(_ANNOUNCED, self._no_more_stragglers)
+        else:
+            self.peer_gone()
+
     def shutdown(self) -> None:
-        self.peer_gone()
+        self._send_end()
+        self._send_no_more()
+
+    async def tell_end(self) -> bool:
+        assert self.tx is not None
+        await self.tx.drained()
+        self._send_end()
+        return bool(self.tx.room)  # a program that posts each receive may never post the next one
+
+    def _send_end(self) -> None:
+        if self.line is not None and self.tx is not None:
+            self.line.send(FrameKind.END, _COUNT.pack(self.tx.sent))
+
+    def end_at_once(self) -> None:
+        self.orderly = self.tx is not None and not self.tx.waiting
 
     def peer_gone(self) -> None:
         if self.gone is None and not self.closed and self.on_gone is not None:
@@ -381,9 +423,10 @@ class LinkHandle(EndpointHandle):
             if not self.source.driver.closed():
                 self._cancel_wait()
         if self.line is not None:
-            if self.tx is not None:
-                self.line.send(FrameKind.END, _COUNT.pack(self.tx.sent))
+            if self.orderly or self.end_heard:
+                self._send_end()
             self.line.close()
+        self.kept.clear()
         self.trunk.leave(self)
 
     def _end(self, error: Callable[[], BaseException]) -> None:
@@ -400,3 +443,4 @@ class LinkHandle(EndpointHandle):
         for parcel in self._early.values():
             parcel.pool.recycle(parcel)
         self._early.clear()
+        self.pooled.relieve()

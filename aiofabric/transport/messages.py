@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ..address_vector import Peer
+    from ..bufferlike import Buffers
     from ..cq.operation import Operation
     from ..flags import OpFlags
     from .handle import EndpointHandle
@@ -30,7 +31,12 @@ class Sends(Resource):
 
     @coroutine_function
     def send(
-        self, data: Any, *, to: Peer | None = None, remote_data: int | None = None, flags: OpFlags = NO_FLAGS
+        self,
+        data: Buffers,
+        *,
+        to: Peer | None = None,
+        remote_data: int | None = None,
+        flags: OpFlags = NO_FLAGS,
     ) -> Coroutine[Any, Any, None]:
         """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
 
@@ -66,8 +72,8 @@ class Sends(Resource):
         route = handle.tx
         if to is not None or route is None:
             route = handle.route_to(to)
-        if call == "fi_tsend" and tag >> 64:
-            raise ValueError(f"a tag has 64 bits and no sign, unlike {tag}")
+        if call == "fi_tsend" and tag >> handle.tag_bits:
+            handle.tags.check(tag)
         if handle.checkpoint is not None:
             await handle.checkpoint()
         if remote_data is None and flags is NO_FLAGS:
@@ -90,7 +96,7 @@ class Sends(Resource):
         self._handle.check_usable("fi_send")
         return Batch(self._handle, self._handle.route_to(to))
 
-    def try_send(self, data: Any, *, to: Peer | None = None) -> bool:
+    def try_send(self, data: Buffers, *, to: Peer | None = None) -> bool:
         """Send a small message at once; False when it would have to wait or is larger than ``max_inject``."""
         handle = self._handle
         if not handle.gate.admits():
@@ -98,7 +104,11 @@ class Sends(Resource):
         return handle.route_to(to).inject(data)
 
     def send_nowait(
-        self, data: Any, done: Callable[[BaseException | None], object] | None = None, *, to: Peer | None = None
+        self,
+        data: Buffers,
+        done: Callable[[BaseException | None], object] | None = None,
+        *,
+        to: Peer | None = None,
     ) -> None:
         """Post now, or wait in order; ``done(error)`` is called when the buffers are the caller's again.
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants, ffi, lib
-from ..errors import FabricError, NotSupportedError, check
-from ..features import require
+from ..errors import NotSupportedError, check
+from ..features import Quirk, quirks, require
 from ..flags import Caps
 from ..settings import EndpointSettings
 from .buffers import descriptors
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
     from ..cq.queue import Entry, ErrorEntry
     from ..cq.slots import Slot
+    from ..info import Info
     from .handle import EndpointHandle
 
-__all__ = ["MultiPool"]
+__all__ = ["MultiPool", "check_multi_recv"]
 
 _EAGAIN = constants.FI_EAGAIN
 _AGAIN = 0.001  # seconds
+_UNTOLD = 16384  # bytes; 2.x's tcp has this for shared contexts (xnet.h), and neither tells nor changes it
 _RECV = constants.FI_RECV
 _MULTI_RECV = constants.FI_MULTI_RECV
+_REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 
 
 class _Slice:
@@ -75,8 +78,11 @@ class _Slab:
     def complete(self, entry: Entry) -> None:
         pool = self.pool
         if entry[1] & _RECV:
-            self.taken += 1
-            pool.arrived(_Slice(self, entry))
+            if pool.end_mark and not entry[2] and entry[1] & _REMOTE_CQ_DATA and entry[4] == pool.end_mark:
+                pool.end_came()
+            else:
+                self.taken += 1
+                pool.arrived(_Slice(self, entry))
         if entry[1] & _MULTI_RECV:
             self.given_back()
 
@@ -100,11 +106,20 @@ class _Slab:
 class MultiPool(Inbox):
     """``count`` buffers of ``room`` bytes each, for messages of up to ``size`` bytes."""
 
+    end_mark = 0  # as `PoolCore.end_mark`
+    whole_buffers = False
+
     def __init__(self, handle: EndpointHandle, size: int, count: int, room: int) -> None:
-        require(Caps.MULTI_RECV, handle.info)
-        super().__init__(handle, self._least_room(handle, size), count)
-        if room < 2 * self.size:
-            raise ValueError(f"a multi-receive buffer of {room} bytes is too small for messages of {self.size} bytes")
+        super().__init__(handle, size, count)
+        if room < 2 * size:
+            raise ValueError(f"a multi-receive buffer of {room} bytes is too small for messages of {size} bytes")
+        least = self._least_room(handle)
+        if least < size:
+            detail = (
+                f"The provider {handle.info.fabric_attr.prov_name} gives a buffer back when it has less than {least} "
+                f"bytes left, and messages of {size} bytes may not fit: recv_size is at most {least} here"
+            )
+            raise _unsupported(detail)
         memory = mmap.mmap(-1, room * count)
         self.view = memoryview(memory)
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
@@ -116,15 +131,18 @@ class MultiPool(Inbox):
             self.renew(slab)
 
     @staticmethod
-    def _least_room(handle: EndpointHandle, size: int) -> int:
-        """Have buffers given back when a message might not fit any more; return how long messages may be."""
-        settings = EndpointSettings(handle, handle.info)
+    def prepare(handle: EndpointHandle, size: int) -> None:
+        """Before fi_enable: have buffers given back when a message of ``size`` bytes might not fit any more."""
         with suppress(NotSupportedError):
-            settings.min_multi_recv = size
+            EndpointSettings(handle, handle.info, enabled=False).min_multi_recv = size
+
+    @staticmethod
+    def _least_room(handle: EndpointHandle) -> int:
+        """What the provider says: with how many bytes left a buffer is given back."""
         try:
-            return min(size, settings.min_multi_recv)
-        except FabricError:
-            return size
+            return EndpointSettings(handle, handle.info).min_multi_recv
+        except NotSupportedError:
+            return _UNTOLD
 
     def renew(self, slab: _Slab) -> None:
         """Post a buffer that the provider has given back and whose messages were all taken."""
@@ -169,3 +187,20 @@ class MultiPool(Inbox):
             slab.posted = False
         self.posted = 0
         super().end(error)
+
+
+def check_multi_recv(info: Info) -> None:
+    """Raise NotSupportedError where the provider has no multi-receive buffers, or none that are safe."""
+    require(Caps.MULTI_RECV, info)
+    if Quirk.MULTI_RECV_OVERRUNS in quirks(info):
+        detail = (
+            f"The provider {info.fabric_attr.prov_name} would write past a buffer when a message is longer "
+            "than what is left of it: leave multi_recv= out, then each message has a buffer of its own"
+        )
+        raise _unsupported(detail)
+
+
+def _unsupported(detail: str) -> NotSupportedError:
+    error = NotSupportedError(constants.FI_EOPNOTSUPP, "multi_recv", detail=detail)
+    error.cure = ""  # no other hints would help
+    return error

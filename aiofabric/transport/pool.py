@@ -37,6 +37,7 @@ _FIRST = 4  # buffers to begin with
 _LINE = 64
 _STEP = 5 * _LINE
 _PAGE = 4096
+_AGAIN = 0.002  # seconds until receives are posted again that the provider had no room for
 _serial = counter()
 
 
@@ -97,7 +98,10 @@ class Pool(PoolCore, Inbox):
     # -- the provider's side
 
     def _post_failed(self, code: int) -> None:
-        check(code, "fi_recv", peer=self.handle.peer_name)
+        if code != -constants.FI_ENOMEM:
+            check(code, "fi_recv", peer=self.handle.peer_name)
+        # 1.17's shm: its queue of receives is full.
+        self.source.driver.call_later(_AGAIN, self.post)
 
     def failed(self, buffer: PoolBuffer, entry: ErrorEntry) -> None:
         """A receive failed: flushed because the connection ends, or its message did not fit."""

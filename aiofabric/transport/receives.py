@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import iscoroutinefunction
+from itertools import chain, combinations, product
 from typing import TYPE_CHECKING, Any, Self
 
-from .._ffi import constants, ffi, lib
+from anyio import ClosedResourceError
+
+from .._ffi import address_of, constants, ffi, lib
 from .._hot import Message, quick_recv
 from ..cq.coroutines import coroutine_function
 from ..cq.operation import State
-from ..errors import FabricConnectionResetError
+from ..errors import FabricConnectionEndedError
 from ..flags import Access
 from ..memory import pin
 from ..resource import Resource
@@ -18,16 +22,18 @@ from .buffers import Pieces, contents, fill, lend, lend_all
 from .handle import Refill
 from .inbox import truncated
 from .leftovers import Leftover
-from .spill import roomy, spilt
+from .loans import Loan
+from .spill import BEFORE, roomy, spilt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+    from ..bufferlike import Buffers
     from ..cq.lane import Transfer
     from ..cq.operation import Operation
     from ..regions import Held
     from .handle import EndpointHandle
-    from .inbox import Parcel
+    from .inbox import Inbox, Parcel
 
 __all__ = ["Message", "Receives"]
 
@@ -59,7 +65,9 @@ class Receives(Resource):
             max_bytes: room for the message; only for direct endpoints, and required there.
 
         Raises:
-            FabricConnectionResetError: the peer is gone, and everything that arrived before was handed out.
+            FabricConnectionEndedError: the peer closed in order, and all its messages were handed out; ``async for``
+                ends here.
+            FabricConnectionResetError: the connection broke, and everything that arrived before was handed out.
             TruncatedMessageError: the message was longer than the buffer.
             ClosedResourceError: the endpoint is closed.
 
@@ -82,7 +90,7 @@ class Receives(Resource):
         message: Message = pool.unpack(self, pool.first())
         return message
 
-    async def recv_into(self, buffer: Any) -> int:
+    async def recv_into(self, buffer: Buffers) -> int:
         """Receive the next message into ``buffer``, or into a list of buffers in turn; return its length in bytes.
 
         Direct endpoints post the caller's memory (no copy; any number outstanding); pooled ones copy once. The
@@ -91,7 +99,8 @@ class Receives(Resource):
 
         Raises:
             BufferError: ``buffer`` is read-only or not contiguous.
-            ValueError: more buffers than ``rx_attr.iov_limit``.
+            ValueError: more buffers than ``rx_attr.iov_limit``; or another receive that is under way has some of this
+                memory.
             TruncatedMessageError: the message was longer than ``buffer``. A pooled message is kept and may be
                 received again; of a direct one the rest is lost.
             FabricConnectionResetError: the peer is gone.
@@ -101,7 +110,8 @@ class Receives(Resource):
         handle = self._handle
         pool = handle.pool
         if pool is None:
-            posted = None if self._stash or handle.regions.busy else handle.rx.receive(buffer)
+            long_way = self._stash or handle.regions.busy or handle.landing
+            posted = None if long_way else handle.rx.receive(buffer)
             if posted is not None:
                 try:
                     if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
@@ -112,29 +122,45 @@ class Receives(Resource):
             return await self._recv_into_direct(self._room(buffer), posted)
         pins = self._room(buffer)
         self._check_receivable()
-        item: Parcel = pool.take(len(pins)) or await pool.next(len(pins))
+        item: Parcel = pool.take(len(pins)) or await self._landing(pool, pins)
         fill(pins, item.view, item.length)
         pool.recycle(item)
         return item.length
+
+    async def _landing(self, pool: Inbox, pins: Any) -> Any:
+        """Wait for the message that goes into ``pins``, which no other waiting receive may have."""
+        ranges = self._kept_apart(pins)
+        waiting = self._handle.landing
+        waiting.append(ranges)
+        try:
+            return await pool.next(len(pins))
+        finally:
+            waiting.remove(ranges)
+
+    def _kept_apart(self, pins: Any) -> list[tuple[int, int]]:
+        """Where ``pins`` begin and end, unless another receive that waits may write there as well."""
+        pieces = pins.pins if isinstance(pins, Pieces) else [pins]
+        ranges = [(start := address_of(piece), start + len(piece)) for piece in pieces]
+        others = product(chain.from_iterable(self._handle.landing), ranges)
+        for one, other in chain(others, combinations(ranges, 2)):
+            if one[0] < other[1] and other[0] < one[1]:
+                raise ValueError("a receive into overlapping memory is under way: each message needs memory of its own")
+        return ranges
 
     @asynccontextmanager
     async def recv_view(self) -> AsyncIterator[memoryview]:
         """Receive the next message without a copy: lends the pool's memory until the block is left.
 
-        The view is released at the end of the block; do not keep slices of it. One lent buffer is one receive
-        less for the provider.
+        The view is released at the end of the block. A slice that is kept keeps its buffer out of the pool, with a
+        ResourceWarning. One lent buffer is one receive less for the provider; where all are lent, a receive warns.
         """
         self._check_receivable()
         pool = self._pool()
-        buffer = pool.take() or await pool.next()
-        view = pool.lend(buffer)
+        loan = Loan(pool, pool.take() or await pool.next())
         try:
-            yield view
+            yield loan.view
         finally:
-            try:
-                view.release()  # BufferError when the caller exports it still: told, and no loss to the pool
-            finally:
-                pool.take_back(buffer)
+            loan.end()
 
     def set_sink(
         self,
@@ -145,7 +171,13 @@ class Receives(Resource):
 
         For faces that live on callbacks. The view is valid during the call only. None takes the sink away;
         messages then queue in the pool again.
+
+        Raises:
+            TypeError: ``on_message`` or ``on_end`` is async: nobody would await what it returns.
         """
+        for each in (on_message, on_end):
+            if iscoroutinefunction(each):
+                raise TypeError(f"set_sink() takes plain functions; nobody would await what {each!r} returns")
         self._handle.check_open()
         self._pool().set_sink(on_message, on_end)
 
@@ -155,8 +187,12 @@ class Receives(Resource):
     async def __anext__(self) -> Message:
         try:
             return await self.recv()
-        except FabricConnectionResetError:
+        except FabricConnectionEndedError:
             raise StopAsyncIteration from None
+        except ClosedResourceError:
+            if self._handle.closed or self._handle.ending:  # by the program itself, which knows
+                raise StopAsyncIteration from None
+            raise
 
     def _source_of(self, address: int | None) -> Any:
         route = self._handle.tx
@@ -186,7 +222,22 @@ class Receives(Resource):
         return message
 
     async def _recv_into_direct(self, pins: Any, posted: Transfer | None) -> int:
-        got = await self._receive(pins, self._handle.any_message, posted=posted)
+        landing = self._handle.landing
+        ranges: list[tuple[int, int]] = []
+        try:
+            if isinstance(pins, Pieces):  # the lane knows receives of one piece only
+                apart = self._kept_apart(pins)
+                for start, end in apart:
+                    self._handle.rx.keep_apart(start, end - start)
+                landing.append(apart)
+                ranges = apart
+            got = await self._receive(pins, self._handle.any_message, posted=posted)
+        except BaseException:
+            del pins  # as in `_receive`
+            raise
+        finally:
+            if ranges:
+                landing.remove(ranges)
         if isinstance(got, Message):
             fill(pins, got, len(got))
             return len(got)
@@ -204,7 +255,11 @@ class Receives(Resource):
         """
         handle = self._handle
         if handle.checkpoint is not None:
-            await handle.checkpoint()
+            try:
+                await handle.checkpoint()
+            except BaseException:
+                del pins  # as below
+                raise
         while True:
             looked = posted is not None
             if posted is not None:
@@ -220,17 +275,23 @@ class Receives(Resource):
             if private:
                 handle.private[transfer] = None
             try:
-                if looked or handle.rx.settled(transfer) is None:
-                    await handle.rx.outcome(transfer)
+                try:
+                    if looked or handle.rx.settled(transfer) is None:
+                        await handle.rx.outcome(transfer)
+                finally:
+                    if private:
+                        handle.private.pop(transfer, None)
+                    if handle.refills:
+                        handle.refills.pop(transfer, None)
             except Refill:
                 if transfer.state is State.ABANDONED:
                     pins = pin(bytearray(len(pins)), writable=True)
                 continue
-            finally:
-                if private:
-                    handle.private.pop(transfer, None)
-                if handle.refills:
-                    handle.refills.pop(transfer, None)
+            except BaseException:
+                # The loop may keep the exception, and with it this frame, until the task's next step. The caller's
+                # buffer shall not stay exported for as long.
+                del pins, transfer
+                raise
             if transfer.length > len(pins):
                 raise spilt(transfer.what, transfer.length, len(pins), self._source_of(transfer.source))
             # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
@@ -249,6 +310,15 @@ class Receives(Resource):
         return None
 
     def _post_receive(self, handle: EndpointHandle, pins: Any, where: tuple[int, ...]) -> Transfer:
+        if isinstance(pins, Pieces):  # `_recv_into_direct` keeps them apart
+            return self._post_receive_into(handle, pins, where)
+        [(start, _)] = self._kept_apart(pins)
+        handle.rx.keep_apart(start, len(pins))
+        transfer = self._post_receive_into(handle, pins, where)
+        transfer.memory, transfer.room = start, len(pins)
+        return transfer
+
+    def _post_receive_into(self, handle: EndpointHandle, pins: Any, where: tuple[int, ...]) -> Transfer:
         what = "fi_recv" if len(where) == 1 else "fi_trecv"
         held: Sequence[Held]
         pinned = pins
@@ -269,7 +339,8 @@ class Receives(Resource):
     def _room(self, buffer: Any) -> Any:
         """Where a message is to go, pinned."""
         if type(buffer) is list or type(buffer) is tuple:
-            return Pieces.room(buffer, self._handle.info.rx_attr.iov_limit - self._handle.spills)
+            most = self._handle.info.rx_attr.iov_limit
+            return Pieces.room(buffer, min(most, BEFORE) if self._handle.spills else most)
         return pin(buffer, writable=True)
 
     def _keeper(self, posted: Transfer, buffer: Any) -> Callable[[Operation], object]:

@@ -10,9 +10,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .._ffi import constants
-from ..errors import FabricConnectionResetError, QueueOverrunError
+from ..errors import FabricConnectionEndedError, QueueOverrunError
 from ..features import require
 from ..flags import Caps
+from .exclusions import lacking, refusal
 from .receives import Receives
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class RemoteWriteQueue:
 
     def __init__(self, handle: EndpointHandle, limit: int) -> None:
         require(Caps.RMA, handle.info)
+        if missing := lacking(handle.info, Caps.RMA, Caps.REMOTE_WRITE):
+            raise refusal("remote_writes", missing)
         self.handle = handle
         self.source = handle.source
         self.limit = limit
@@ -137,7 +140,8 @@ class RemoteWrites(Receives):
         Raises:
             TypeError: the endpoint was opened without ``remote_writes=``.
             QueueOverrunError: more came than were let wait; how many were lost at this place. The next call goes on.
-            FabricConnectionResetError: the peer is gone, and everything that came before was handed out.
+            FabricConnectionEndedError: the peer closed in order, and everything that came before was handed out.
+            FabricConnectionResetError: the connection broke, and everything that came before was handed out.
             ClosedResourceError: the endpoint is closed.
 
         Man pages: fi_rma (fi_writedata), fi_cq (FI_REMOTE_WRITE).
@@ -157,7 +161,10 @@ class RemoteWrites(Receives):
         return RemoteWrite(entry[4], entry[2] or None, self._source_of(entry[6] if len(entry) > 6 else None))
 
     def remote_writes(self) -> AsyncIterator[RemoteWrite]:
-        """Each of them, until the peer is gone: ``async for event in ep.remote_writes()``; see `remote_write`."""
+        """Each of them, until the peer closes in order: ``async for event in ep.remote_writes()``.
+
+        See `remote_write`.
+        """
         return _Each(self)
 
 
@@ -173,5 +180,5 @@ class _Each:
     async def __anext__(self) -> RemoteWrite:
         try:
             return await self._endpoint.remote_write()
-        except FabricConnectionResetError:
+        except FabricConnectionEndedError:
             raise StopAsyncIteration from None

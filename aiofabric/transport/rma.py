@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..flags import OpFlags
+from ..flags import Access, OpFlags
 from ..memory import RemoteRegion, pin
 from ..resource import Resource
 from .buffers import Pieces, gather
 
 if TYPE_CHECKING:
     from ..address_vector import Peer
+    from ..bufferlike import Buffers
     from .handle import EndpointHandle
 
 __all__ = ["Rma", "room_for", "source_of"]
@@ -47,7 +48,12 @@ class Rma(Resource):
         return bytes(buffer)
 
     async def read_into(
-        self, local: Any, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)
+        self,
+        local: Buffers,
+        remote: RemoteRegion,
+        *,
+        to: Peer | None = None,
+        flags: OpFlags = OpFlags(0),
     ) -> int:
         """Read ``len(local)`` bytes from the start of ``remote`` into ``local``; return how many.
 
@@ -68,8 +74,9 @@ class Rma(Resource):
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
             ValueError: more buffers than ``tx_attr.iov_limit``.
             NotSupportedError: the endpoint was opened without `Caps.RMA`.
-            RemoteAccessError, FabricConnectionError: the peer refused. The tcp provider ends the connection
-                then, on both sides, and does not say why.
+            RemoteAccessError: the peer registered the memory for something else; nothing was posted. Or the peer
+                refused, where the provider says so.
+            FabricConnectionError: tcp ends the connection, on both sides, when the peer refuses, and does not say why.
 
         Man page: fi_rma (fi_read, fi_readv, fi_readmsg).
         """
@@ -77,7 +84,7 @@ class Rma(Resource):
 
     async def write(
         self,
-        local: Any,
+        local: Buffers,
         remote: RemoteRegion,
         *,
         to: Peer | None = None,
@@ -124,8 +131,7 @@ class Rma(Resource):
         size = len(pins)
         if not isinstance(remote, RemoteRegion):
             raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
-        if size > remote.length:
-            raise IndexError(f"{size} bytes do not fit a remote region of {remote.length} bytes")
+        remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
         route.check_size(size, what)
         if remote_data is not None:
             route.check_data(remote_data)

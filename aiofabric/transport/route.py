@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import address_of, constants, ffi, lib
 from ..cq.lane import Lane
 from ..errors import MessageTooLongError, NotSupportedError, check
-from ..features import require
+from ..features import Quirk, require
 from ..flags import Access, Caps, Mode, OpFlags
 from ..memory import pin
 from .buffers import Pieces, descriptors, gather, lend, lend_all, lend_parts, lend_rma
+from .unnamed_failures import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,9 @@ NO_FLAGS = OpFlags(0)  # compared by identity: asking a flag whether it is empty
 
 _EAGAIN = constants.FI_EAGAIN
 _SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
+_COMPLETION = constants.FI_COMPLETION
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
+_DELIVERY = constants.FI_DELIVERY_COMPLETE
 _FENCE, _COMMIT, _INJECT = constants.FI_FENCE, constants.FI_COMMIT_COMPLETE, constants.FI_INJECT
 _LEVELS = OpFlags.INJECT_COMPLETE | OpFlags.TRANSMIT_COMPLETE | OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE
 _FLAGS = int(
@@ -56,8 +59,10 @@ class Route(Lane):
         self.covered = 0  # injected before a fence whose completion is still to come
         self.fid = handle.fid
         pieces = 1 if handle.info.mode & Mode.ASYNC_IOV else handle.info.tx_attr.iov_limit
-        gate, inject_size = handle.gate, handle.inject_size
-        self._lead(address_of(self.fid), gate, peer, inject_size, self.direct, handle.max_size, pieces)
+        if Quirk.EMPTY_DELIVERY_HANGS in handle.known and handle.tx_flags & _DELIVERY:
+            pieces = 0  # each message is looked at by `post`
+        gate, inject_size = handle.gate, handle.inject_size if handle.injects else -1
+        self._lead(address_of(self.fid), gate, peer, inject_size, self.direct, handle.longest, pieces)
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`
@@ -125,7 +130,7 @@ class Route(Lane):
             data, iov, count = gather(data, handle.info.tx_attr.iov_limit)
             if count > 1:
                 size = sum(map(len, data))
-                self.check_size(size, "fi_sendv")
+                self.check_message(size, "fi_sendv", flags)
                 if flags or remote_data is not None:
                     return self._post_message(data, iov, count, size, tag, remote_data, flags)
                 found, regions = lend_all(handle, data, _SEND)
@@ -133,7 +138,7 @@ class Route(Lane):
                 return self.submit(*_call("sendv", tag), args, (data, iov), size, regions)
         pins = pin(data)
         size = len(pins)
-        self.check_size(size, "fi_send")
+        self.check_message(size, "fi_send", flags)
         if flags:
             return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
         descriptor, held = lend(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
@@ -146,7 +151,7 @@ class Route(Lane):
         self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int
     ) -> Transfer:
         """The form with a structure: any number of buffers, remote data and flags at once."""
-        self.check_flags(flags, size)
+        flags = self.check_flags(flags, size)
         message = ffi.new("struct fi_msg *" if tag is None else "struct fi_msg_tagged *")
         message.msg_iov = iov
         message.iov_count = count
@@ -171,8 +176,21 @@ class Route(Lane):
 
         Man page: fi_rma (fi_read, fi_readv, fi_readmsg, fi_write, fi_writev, fi_writedata, fi_writemsg).
         """
-        if not self.handle.reaches_memory:
-            require(Caps.RMA, self.handle.info)
+        handle = self.handle
+        if not handle.reaches_memory:
+            require(Caps.RMA, handle.info)
+        if handle.tx_flags & _INJECT and not flags:
+            if what == "fi_read":
+                flags = _COMPLETION  # none of the default: rxd crashes, though nothing leaves that could be copied
+            else:
+                self.check_default(len(pins))
+        handle.last_access = what, len(pins)
+        transfer = self._post_rma(what, pins, remote, remote_data, flags)
+        if Quirk.FAILED_COPY_IS_UNNAMED in handle.known:
+            watch(self.source, transfer)
+        return transfer
+
+    def _post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
         pieces = isinstance(pins, Pieces)
         if flags or (pieces and remote_data is not None):
             return self._post_rma_message(what, pins, remote, remote_data, flags)
@@ -192,7 +210,7 @@ class Route(Lane):
         self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int
     ) -> Transfer:
         size = len(pins)
-        self.check_flags(flags, size)
+        flags = self.check_flags(flags, size)
         if not isinstance(pins, Pieces):
             pins = Pieces([pins], ffi.new("struct iovec *", (pins, size)))
         target = ffi.new("struct fi_rma_iov *")
@@ -214,23 +232,49 @@ class Route(Lane):
         key, found, held = lend_parts(self.handle, [(each, access) for each in pins], remote)
         return descriptors(found), key, held
 
+    def check_message(self, size: int, call: str, flags: int = 0) -> None:
+        """Raise unless the peer takes a message of ``size`` bytes; ``flags`` are the call's own."""
+        if not flags:
+            self.check_default(size)
+        limit = self.handle.max_message
+        if size > limit and limit < self.handle.max_size:
+            raise too_long(size, limit, "the peer's receives take", call, self.name)
+        self.check_size(size, call)
+
     def check_size(self, size: int, call: str) -> None:
         """Raise unless the provider carries that many bytes at once."""
-        if size > self.handle.max_size:
-            detail = f"The message has {size} bytes; the provider carries at most {self.handle.max_size}"
-            raise MessageTooLongError(constants.FI_EMSGSIZE, call, peer=self.name, detail=detail)
+        limit = self.handle.max_size
+        if size > limit:
+            raise too_long(size, limit, "the provider carries", call, self.name)
 
-    def check_flags(self, flags: int, size: int) -> None:
-        """Raise unless the provider knows what ``flags`` ask for: what it does not know it would ignore, or believe."""
+    def check_flags(self, flags: int, size: int) -> int:
+        """The flags to post with; FI_INJECT, which asks for nothing that an awaited operation has not, may be left out.
+
+        Raises unless the provider knows what ``flags`` ask for: what it does not know it would ignore, or believe.
+        """
         if flags & ~self.flags:
             raise ValueError(f"no operation that sends, reads or writes has the flags {flags & ~self.flags:#x}")
-        if flags & _INJECT and size > self.inject_size:
-            detail = f"There are {size} bytes; FI_INJECT takes at most {self.inject_size}"
-            raise MessageTooLongError(constants.FI_EMSGSIZE, "FI_INJECT", peer=self.name, detail=detail)
+        self._check_levels(flags, size)
         if flags & _FENCE:
             require(Caps.FENCE, self.handle.info)
         if flags & _COMMIT:
             require(Caps.RMA_PMEM, self.handle.info)
+        return flags & ~_INJECT if Quirk.INJECT_NEVER_COMPLETES in self.handle.known else flags
+
+    def check_default(self, size: int) -> None:
+        """Raise unless the endpoint's default flags, which hold where a call has none, fit ``size`` bytes."""
+        self._check_levels(self.handle.tx_flags, size, " (a default flag of the endpoint)")
+
+    def _check_levels(self, flags: int, size: int, where: str = "") -> None:
+        if flags & _INJECT and size > self.handle.inject_size:
+            most = self.handle.inject_size
+            detail = f"There are {size} bytes; FI_INJECT{where} takes at most {most}"
+            error = MessageTooLongError(constants.FI_EMSGSIZE, "FI_INJECT", peer=self.name, detail=detail)
+            error.size, error.limit = size, most
+            raise error
+        if flags & _DELIVERY and not size and Quirk.EMPTY_DELIVERY_HANGS in self.handle.known:
+            detail = "An empty message with FI_DELIVERY_COMPLETE would never complete over this provider: send a byte"
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_DELIVERY_COMPLETE", peer=self.name, detail=detail)
 
     def check_data(self, data: int) -> None:
         """Raise unless ``data`` fits the provider's remote completion data."""
@@ -240,6 +284,14 @@ class Route(Lane):
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "fi_senddata", detail=detail)
         if not 0 <= data < 1 << bits:
             raise ValueError(f"remote_data has at most {bits} bits with this provider")
+
+
+def too_long(size: int, limit: int, who: str, call: str, peer: object) -> MessageTooLongError:
+    """The error for a message of ``size`` bytes where at most ``limit`` bytes are possible."""
+    detail = f"The message has {size} bytes; {who} at most {limit} bytes"
+    error = MessageTooLongError(constants.FI_EMSGSIZE, call, peer=peer, detail=detail)
+    error.size, error.limit = size, limit
+    return error
 
 
 def with_context(function: Any, fid: Any, message: Any, flags: int, context: Any) -> int:

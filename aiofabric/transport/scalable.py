@@ -1,19 +1,21 @@
 """Scalable endpoints: one address, many transmit and receive contexts (man page: fi_endpoint, fi_scalable_ep).
 
-The contexts of one endpoint share its queue and its address vector here, because they share its loop; what they do
-not share is their order and their receives. A sender can name the receive context that its message is for.
+The contexts of one endpoint share its address vector and, unless each is to have its own, a queue, because they share
+its loop; what they do not share is their order and their receives. A sender can name the receive context that its
+message is for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import constants, ffi, lib
-from ..address_vector import AddressVector, Peer
-from ..cm.door import guard
+from ..address_vector import AddressVector, Peer, context_bits
 from ..cm.handshake import name_of
+from ..cm.workarounds.half_open_clients import defer_silent_clients
+from ..cm.workarounds.provider_sockets import listening_sockets, open_descriptors
 from ..cq.queue import CompletionQueue
 from ..cq.reactor import Reactor
 from ..errors import check
@@ -22,21 +24,27 @@ from ..info import Hints
 from ..regions import MemoryHome
 from ..resource import Resource
 from .atomic import Atomic
+from .bindings import check_receives, check_selective
+from .chosen import check_wishes
 from .discover import find
+from .exclusions import exclude
 from .handle import EndpointHandle
-from .options import EndpointOptions
+from .keywords import endpoint_options
 from .rdm import ConnectionlessHandle
 from .rma import Rma
 from .shared import borrow_domain
 from .tagged import TaggedReceives, TaggedSends
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from typing import Unpack
 
     from ..address import Address
     from ..cq.source import Source
     from ..domain import Domain
-    from ..info import Info
+    from ..info import Info, RxAttr, TxAttr
+    from .keywords import EndpointKeywords
+    from .options import EndpointOptions
 
 __all__ = ["ReceiveContext", "ScalableEndpoint", "TransmitContext", "open_scalable_endpoint"]
 
@@ -46,17 +54,18 @@ class _ScalableHandle(MemoryHome):
 
     serves_memory = True
 
-    __slots__ = ("on_release", "source")
+    __slots__ = ("on_release", "sources")
 
-    def __init__(self, sep: Any, domain: Domain, source: Source) -> None:
+    def __init__(self, sep: Any, domain: Domain, sources: list[Source]) -> None:
         super().__init__("ScalableEndpoint", sep, domain._handle)
         self.regions = domain._handle.regions
-        self.source = source
+        self.sources = sources
         self.on_release: Callable[[], None] | None = None
 
     def close(self) -> None:
         if not self.closed:
-            self.source.close()
+            for source in self.sources:
+                source.close()
         super().close()
 
     def release(self) -> None:
@@ -105,64 +114,95 @@ class ScalableEndpoint(Resource):
     _handle: _ScalableHandle
 
     def __init__(
-        self, info: Info, domain: Domain | None, options: EndpointOptions, transmit: int, receive: int
+        self,
+        info: Info,
+        domain: Domain | None,
+        options: EndpointOptions,
+        transmit: Sequence[TxAttr | Mapping[str, Any]],
+        receive: Sequence[RxAttr | Mapping[str, Any]],
+        own_queues: bool = False,
     ) -> None:
         if options.remote_writes:
-            raise TypeError("the contexts of a scalable endpoint share a queue, so there is no remote_writes=")
+            raise TypeError("what a peer writes names no context of a scalable endpoint: there is no remote_writes=")
+        if options.selective:
+            check_selective(info)
+        if ignored := options.native - {"multi_recv"}:
+            names = ", ".join(f"{name}=" for name in sorted(ignored))
+            raise TypeError(f"nothing is bound to the contexts of a scalable endpoint, so there is no {names}")
+        check_receives(info, multi=options.multi_recv is not None)
         self.info = info
+        sends = [info.replace(tx_attr=attr) for attr in transmit]
+        receives = [info.replace(rx_attr=attr) for attr in receive]
         reactor = Reactor.current()
         with ExitStack() as opened:
             self.domain, give_back = borrow_domain(reactor, info, domain)
             opened.callback(give_back)
-            bits = max(0, receive - 1).bit_length()
-            self.vector = opened.enter_context(AddressVector(self.domain, rx_ctx_bits=bits))
-            queue = opened.enter_context(CompletionQueue(self.domain, source=Caps.SOURCE in info.caps))
-            source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
-            opened.callback(source.close)
+            self.vector = opened.enter_context(AddressVector(self.domain, rx_ctx_bits=context_bits(info)))
+            contexts = len(sends) + len(receives)
+            queues: list[tuple[CompletionQueue, Source]] = []
+            for _ in range(contexts if own_queues else 1):  # before the endpoint: what is opened last is closed first
+                queue = opened.enter_context(CompletionQueue(self.domain, source=Caps.SOURCE in info.caps))
+                source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
+                opened.callback(source.close)
+                queues.append((queue, source))
+            before = open_descriptors()
             out = ffi.new("struct fid_ep **")
             check(lib.fi_scalable_ep(self.domain._handle.fid, info.native, out, ffi.NULL), "fi_scalable_ep")
-            self._handle = handle = _ScalableHandle(out[0], self.domain, source)
+            self._handle = handle = _ScalableHandle(out[0], self.domain, [source for _, source in queues])
             handle.on_release = opened.pop_all().close
         try:
             check(lib.fi_scalable_ep_bind(handle.fid, self.vector.native, 0), "fi_scalable_ep_bind")
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
-            guard(handle.source, self.local_address)  # rxm and tcp accept connections below
-            self.transmit = tuple(self._open_transmit(queue, index) for index in range(transmit))
-            self.receive = tuple(self._open_receive(queue, index, options) for index in range(receive))
+            defer_silent_clients(queues[0][1], listening_sockets(before, self.local_address))  # of rxm and tcp
+            each = iter(queues if own_queues else queues * contexts)
+            self.transmit = tuple(self._open_transmit(*next(each), index, own) for index, own in enumerate(sends))
+            self.receive = tuple(
+                self._open_receive(*next(each), index, own, options) for index, own in enumerate(receives)
+            )
         except BaseException:
             self.close()
             raise
 
-    def _open_transmit(self, queue: CompletionQueue, index: int) -> TransmitContext:
+    def _open_transmit(self, queue: CompletionQueue, source: Source, index: int, info: Info) -> TransmitContext:
         context = TransmitContext.__new__(TransmitContext)
-        handle = self._open(context, "fi_tx_context", lib.fi_tx_context, index, self.info.native.tx_attr)
+        handle = self._open(context, source, info, "fi_tx_context", lib.fi_tx_context, index, info.native.tx_attr)
         check(lib.fi_ep_bind(handle.fid, queue.native, constants.FI_TRANSMIT), "fi_ep_bind")
         check(lib.fi_enable(handle.fid), "fi_enable")
         handle.open_for_use()
+        exclude(context)
         return context
 
-    def _open_receive(self, queue: CompletionQueue, index: int, options: EndpointOptions) -> ReceiveContext:
+    def _open_receive(
+        self, queue: CompletionQueue, source: Source, index: int, info: Info, options: EndpointOptions
+    ) -> ReceiveContext:
         context = ReceiveContext.__new__(ReceiveContext)
-        handle = self._open(context, "fi_rx_context", lib.fi_rx_context, index, self.info.native.rx_attr)
+        handle = self._open(context, source, info, "fi_rx_context", lib.fi_rx_context, index, info.native.rx_attr)
         context._receive_by(handle)
         context._vector = self.vector
         check(lib.fi_ep_bind(handle.fid, queue.native, constants.FI_RECV), "fi_ep_bind")
+        options.prepare_inbox(handle)
         check(lib.fi_enable(handle.fid), "fi_enable")
         options.open_inbox(handle)
         handle.open_for_use()
+        exclude(context)
         return context
 
     def _open(
-        self, context: TransmitContext | ReceiveContext, call: str, function: Any, index: int, attr: Any
+        self,
+        context: TransmitContext | ReceiveContext,
+        source: Source,
+        info: Info,
+        call: str,
+        function: Any,
+        index: int,
+        attr: Any,
     ) -> _ContextHandle:
         out = ffi.new("struct fid_ep **")
         check(function(self._handle.fid, index, attr, out, ffi.NULL), call)
         what = type(context).__name__
-        handle = _ContextHandle(
-            self.vector, what, out[0], self._handle, self.info, self._handle.source, cancel_grace=0.1
-        )
-        context._handle, context.info, context.domain = handle, self.info, self.domain
+        handle = _ContextHandle(self.vector, what, out[0], self._handle, info, source, cancel_grace=0.1)
+        context._handle, context.info, context.domain = handle, info, self.domain
         return handle
 
     async def add_peer(self, address: Address | str | bytes) -> Peer:
@@ -186,21 +226,25 @@ async def open_scalable_endpoint(
     node: str | Address | None = None,
     service: str | int | None = None,
     *,
-    transmit: int = 1,
-    receive: int = 1,
+    transmit: int | Sequence[TxAttr | Mapping[str, Any]] = 1,
+    receive: int | Sequence[RxAttr | Mapping[str, Any]] = 1,
+    own_queues: bool = False,
     type: EndpointType = EndpointType.RDM,
     provider: str | None = None,
     domain: Domain | None = None,
     hints: Hints | None = None,
-    **options: Any,
+    info: Info | None = None,
+    **options: Unpack[EndpointKeywords],
 ) -> AsyncIterator[ScalableEndpoint]:
     """Open an endpoint with several contexts: ``async with open_scalable_endpoint(receive=4) as endpoint``.
 
     Args:
         node, service: the local address, where it has to be a certain one.
-        transmit, receive: how many contexts of each kind.
+        transmit, receive: how many contexts of each kind; or a list with the attributes of each, in the words of
+            `Info.replace`: ``receive=[{"size": 16}, {}]``.
+        own_queues: each context has a completion queue to itself, instead of one for all.
         type: reliable or plain datagrams.
-        provider, domain, hints: as for `open_endpoint`.
+        provider, domain, hints, info: as for `open_endpoint`.
         options: of the receive contexts; see `EndpointOptions`.
 
     Leaving the block closes the contexts and the endpoint.
@@ -211,9 +255,12 @@ async def open_scalable_endpoint(
 
     Man page: fi_endpoint (fi_scalable_ep, fi_tx_context, fi_rx_context).
     """
-    chosen = EndpointOptions(**options)
-    hints = Hints() if hints is None else hints
-    attr = replace(hints.ep_attr, tx_ctx_cnt=transmit, rx_ctx_cnt=receive)
+    chosen = endpoint_options("open_scalable_endpoint", options)
+    check_wishes(provider, domain, hints, info)
+    sends, receives = _contexts("transmit", transmit), _contexts("receive", receive)
+    hints = (Hints() if hints is None else hints).replace(
+        ep_attr={"tx_ctx_cnt": len(sends), "rx_ctx_cnt": len(receives)}
+    )
     info = await find(
         node,
         service,
@@ -221,8 +268,23 @@ async def open_scalable_endpoint(
         caps=Caps.MSG | Caps.TAGGED | Caps.NAMED_RX_CTX | Caps.SOURCE,
         provider=provider,
         domain=domain,
-        hints=replace(hints, ep_attr=attr),
+        hints=hints,
+        info=info,
         passive=node is not None or service is not None,
     )
-    async with ScalableEndpoint(info, domain, chosen, transmit, receive) as endpoint:
+    async with ScalableEndpoint(info, domain, chosen, sends, receives, own_queues) as endpoint:
         yield endpoint
+
+
+def _contexts(name: str, wish: Any) -> Sequence[Any]:
+    """The attributes of each context.
+
+    Raises:
+        TypeError, ValueError: it is no number of contexts, and no list.
+    """
+    if isinstance(wish, bool) or not isinstance(wish, int | Sequence) or isinstance(wish, str | bytes):
+        raise TypeError(f"{name} is a number of contexts, or a list with the attributes of each, not {wish!r}")
+    contexts: Sequence[Any] = [{}] * wish if isinstance(wish, int) else wish
+    if not contexts:
+        raise ValueError(f"{name}={wish!r}: a scalable endpoint has at least one context of each kind")
+    return contexts

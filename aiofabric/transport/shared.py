@@ -10,9 +10,11 @@ the tcp provider).
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants
+from .._ffi import constants, ffi
 from ..cm.queue import EventQueue
 from ..cq.queue import CompletionQueue
 from ..domain import Domain
@@ -21,6 +23,7 @@ from ..fabric import Fabric
 from ..features import Quirk, quirks
 from ..flags import Caps
 from ..resource import Handle
+from .chosen import check_capabilities
 from .handle import EndpointHandle
 
 if TYPE_CHECKING:
@@ -42,6 +45,24 @@ def _fabric_key(info: Info) -> Hashable:
     return ("fabric", info.fabric_attr.prov_name, info.fabric_attr.name)
 
 
+@cache
+def _numbers_of(kind: str) -> tuple[str, ...]:
+    return tuple(name for name, field in ffi.typeof(f"struct fi_{kind}").fields if field.type.kind != "pointer")
+
+
+def opened_as(info: Info, *parts: str) -> Hashable:
+    """What an object that is opened with ``info`` has of it, addresses aside: infos that agree may share the object.
+
+    Args:
+        parts: the attribute structures that count; names, and the domain's, always do.
+    """
+    native = info.native
+    said = [
+        tuple(getattr(getattr(native, part), name) for name in _numbers_of(part)) for part in ("domain_attr", *parts)
+    ]
+    return (_fabric_key(info), info.domain_attr.name, native.ep_attr.type, native.caps, native.mode, *said)
+
+
 def borrow_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
     """The loop's fabric for ``info``, and the call that gives it back."""
     key = _fabric_key(info)
@@ -52,11 +73,15 @@ def borrow_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
 def borrow_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[Domain, Callable[[], None]]:
     """The loop's domain for ``info``, unless the caller brings one, and the call that gives it back.
 
+    Raises:
+        ValueError: the caller's was opened without capabilities of ``info``.
+
     Where tagged messages stray between the endpoints of a domain, each endpoint has a domain of its own.
     """
     apart = Quirk.TAGGED_STRAYS in quirks(info) and Caps.TAGGED in info.caps
     if domain is not None:
         domain._handle.check_open()
+        check_capabilities(info, domain)
         if apart and any(isinstance(child, EndpointHandle) for child in domain._handle.children):
             detail = (
                 f"The provider {info.fabric_attr.prov_name} mixes up the tagged messages of a domain's endpoints, and "
@@ -64,7 +89,7 @@ def borrow_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[
             )
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "fi_endpoint", detail=detail)
         return domain, lambda: None
-    key: Hashable = ("domain", _fabric_key(info), info.domain_attr.name, info.ep_attr.type, info.caps)
+    key: Hashable = ("domain", opened_as(info))
     if apart:
         key = (key, object())
     shared: _SharedDomain = reactor.borrow(key, lambda: _SharedDomain(reactor, info))
@@ -91,11 +116,15 @@ class DomainQueues:
     give_back: Callable[[], None]  # one for all borrowers: a call of each one's own took 0.3 KiB of a connection
 
     def __init__(self, reactor: Reactor, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
-        self.domain, self._return_domain = borrow_domain(reactor, info, domain)
-        self.queue = CompletionQueue(self.domain)
-        self.events = EventQueue(self.domain.fabric, parent=self.domain._handle)
-        self.source = reactor.attach(self.queue, waiting=waiting, busy_poll=busy_poll)
-        self.source.accompany(self.events)
+        with ExitStack() as opened:  # each takes descriptors, of which there may be none left for the next
+            self.domain, self._return_domain = borrow_domain(reactor, info, domain)
+            opened.callback(self._return_domain)
+            self.queue = opened.enter_context(CompletionQueue(self.domain))
+            self.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
+            self.source = reactor.attach(self.queue, waiting=waiting, busy_poll=busy_poll)
+            opened.callback(self.source.close)
+            self.source.accompany(self.events)
+            opened.pop_all()
         if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):
             self.source.starved = self._starved
         # The queues may also be closed from above, with a domain that the caller opened: leave the loop first.
@@ -142,7 +171,7 @@ def borrow_queues(
     if alone:
         queues = DomainQueues(reactor, info, domain, waiting, busy_poll)
         return queues, queues.close
-    home: Hashable = (_fabric_key(info), info.domain_attr.name, info.caps) if domain is None else id(domain)
+    home = opened_as(info) if domain is None else id(domain)
     room = _SWEPT_ENDPOINTS if Quirk.READ_SWEEPS_ENDPOINTS in quirks(info) else sys.maxsize
     shard = 0
     while reactor.borrowers(key := ("queues", home, waiting, busy_poll, shard)) >= room:

@@ -8,22 +8,25 @@ from .._ffi import constants, ffi, lib
 from ..cq.reactor import Reactor
 from ..cq.waiting import Waiting
 from ..errors import check
+from ..flags import Caps
 from ..resource import Handle, Resource
+from .bindings import check_receives
+from .exclusions import lacking, refusal
 from .handle import EndpointHandle
-from .inbox import Inbox
+from .inbox import ELSEWHERE, Inbox
 from .multi_pool import MultiPool
 from .pool import Pool
 from .receives import Receives
 from .shared import borrow_queues
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..domain import Domain
     from .inbox import PoolStatistics
     from .shared import DomainQueues
 
 __all__ = ["Elsewhere", "SharedReceive", "SharedTransmit"]
-
-_ELSEWHERE = "what this endpoint's peer sends arrives at its SharedReceive: receive there"
 
 
 class SharedReceive(Receives):
@@ -63,6 +66,9 @@ class SharedReceive(Receives):
         if recv_size < 1 or recv_count < 1:
             raise ValueError("recv_size (bytes) and recv_count are at least 1")
         info = domain.info
+        if missing := lacking(info, Caps.MSG, Caps.RECV):
+            raise refusal("fi_srx_context", missing)
+        check_receives(info, multi=multi_recv is not None)
         attr = ffi.new("struct fi_rx_attr[2]")
         ffi.memmove(attr, info.native.rx_attr, ffi.sizeof("struct fi_rx_attr"))
         attr[0].size = max(attr[0].size, recv_count)
@@ -86,6 +92,7 @@ class SharedReceive(Receives):
             if rc != -constants.FI_EINVAL:
                 check(rc, "fi_ep_bind")
             if multi_recv is not None:
+                MultiPool.prepare(handle, recv_size)
                 handle.pool = MultiPool(handle, recv_size, recv_count, multi_recv)
             else:
                 handle.pool = Pool(handle, recv_size, recv_count)
@@ -127,15 +134,18 @@ class Elsewhere(Inbox):
         assert pool is not None
         super().__init__(handle, pool.size, pool.count)
         self._shared = pool
-        self.ended = lambda: TypeError(_ELSEWHERE)
+        self.ended = lambda: TypeError(ELSEWHERE)
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(_ELSEWHERE)
+        raise TypeError(ELSEWHERE)
 
     take = next = recycle = set_sink = _refuse  # type: ignore[assignment]
 
     async def receiving(self, *_: Any) -> NoReturn:
         self._refuse()
+
+    def discard(self, error: Callable[[], BaseException]) -> None:
+        """What the peer still sends is the `SharedReceive`'s."""
 
     def statistics(self) -> PoolStatistics:
         return self._shared.statistics()

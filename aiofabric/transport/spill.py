@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from ..regions import Held
     from .handle import EndpointHandle
 
-__all__ = ["SpillPool", "behind", "dry", "roomy", "spills", "spilt"]
+__all__ = ["BEFORE", "SpillPool", "behind", "dry", "roomy", "spills", "spilt"]
 
 _SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
+BEFORE = 3  # pieces of a receive with the spill behind: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, whatever hints ask for
 _MAP_NORESERVE = 0x4000  # Linux; the module mmap has it since Python 3.12 only
 
 
@@ -46,11 +47,7 @@ def _area() -> Any:
 
 def spills(handle: EndpointHandle) -> bool:
     """Whether receives need room behind them, and can have it: not where the provider wants memory registered."""
-    return (
-        Quirk.LONG_MESSAGE_HANGS in handle.known
-        and handle.info.rx_attr.iov_limit > 1
-        and not handle.regions.local_required
-    )
+    return Quirk.LONG_MESSAGE_HANGS in handle.known and not handle.regions.local_required
 
 
 @cache

@@ -11,6 +11,7 @@ from ..features import Quirk
 from ..memory import pin
 from .buffers import fill
 from .endpoint import Endpoint
+from .inbox import ELSEWHERE
 from .messages import Message, Sends
 from .receives import Receives
 from .route import NO_FLAGS
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ..address_vector import Peer
+    from ..bufferlike import Buffers
     from ..cq.lane import Transfer
     from ..flags import OpFlags
     from .handle import EndpointHandle
@@ -46,7 +48,7 @@ class TaggedSends(Endpoint, Sends):
     @coroutine_function
     def send_tagged(
         self,
-        data: Any,
+        data: Buffers,
         tag: int,
         *,
         to: Peer | None = None,
@@ -54,6 +56,9 @@ class TaggedSends(Endpoint, Sends):
         flags: OpFlags = NO_FLAGS,
     ) -> Coroutine[Any, Any, None]:
         """Send one message under ``tag``; otherwise as `send`.
+
+        Raises:
+            ValueError: the tag has a sign, or bits that are the provider's (``info.ep_attr.mem_tag_format``).
 
         Man page: fi_tagged (fi_tsend, fi_tsendv, fi_tsenddata, fi_tsendmsg, fi_tinject).
         """
@@ -85,6 +90,8 @@ class TaggedReceives(Endpoint, Receives):
 
         Raises:
             TruncatedMessageError: the message was longer than ``max_bytes``.
+            ValueError: ``tag`` or ``ignore`` have bits that are the provider's (``info.ep_attr.mem_tag_format``: of 64
+                rxm with FI_COLLECTIVE keeps one), or ``ignore`` has a part of one of its fields.
             NotSupportedError: there is an ``ignore``, and the provider is one that loses messages by it (`Quirk`).
             ClosedResourceError: the endpoint is closed.
 
@@ -97,7 +104,9 @@ class TaggedReceives(Endpoint, Receives):
         message: Message = await self._receive(room, self._where(tag, ignore, source), private=True)
         return message
 
-    async def recv_tagged_into(self, buffer: Any, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope:
+    async def recv_tagged_into(
+        self, buffer: Buffers, tag: int, *, ignore: int = 0, source: Peer | None = None
+    ) -> Envelope:
         """Receive the next message whose tag matches into ``buffer``, without a copy; otherwise as `recv_tagged`.
 
         ``buffer`` may be a list, whose members are filled in turn. It is the provider's until the call returns, and
@@ -119,7 +128,11 @@ class TaggedReceives(Endpoint, Receives):
         # What was posted was looked at before: that the endpoint has closed since is the operation's to say.
         where = self._where(tag, ignore, source) if posted is None else (_UNSPEC, tag, 0)
         pins = self._room(buffer)
-        got = await self._receive(pins, where, posted=posted)
+        try:
+            got = await self._receive(pins, where, posted=posted)
+        except BaseException:
+            del pins, posted  # as in `_receive`
+            raise
         if isinstance(got, Message):
             fill(pins, got, len(got))
             return Envelope(len(got), got.tag, got.source, got.remote_data)
@@ -134,8 +147,9 @@ class TaggedReceives(Endpoint, Receives):
         handle = self._handle
         if not handle.gate.admits():
             raise handle.refuse("fi_trecv")
-        if (tag | ignore) >> 64:
-            raise ValueError(f"a tag has 64 bits and no sign, unlike {tag} with ignore={ignore}")
+        if handle.pool is not None and handle.pool.elsewhere:
+            raise TypeError(ELSEWHERE)
+        handle.tags.check(tag, ignore)
         if ignore and Quirk.IGNORE_FORGOTTEN in handle.known:
             detail = "The provider would lose a message that came before the receive, or one for another: name the tag"
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "a receive that ignores bits of its tag", detail=detail)

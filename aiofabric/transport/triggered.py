@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._ffi import constants, ffi
 from ..errors import NotSupportedError
 from ..features import describe, require
-from ..flags import Caps, Datatype, HmemIface
+from ..flags import Access, Caps, Datatype, HmemIface
 from ..resource import Resource
 from .rma import room_for, source_of
 from .route import Route
@@ -168,6 +168,8 @@ class Triggered(Resource):
 
         Man page: fi_trigger, fi_msg (fi_sendmsg), fi_tagged (fi_tsendmsg).
         """
+        if tag is not None:
+            self._handle.tags.check(tag)
         route = await self._route_when(condition, to)
         flags = _TRIGGER | constants.FI_COMPLETION
         await route.outcome(route.post(data, tag, remote_data, flags))
@@ -189,8 +191,7 @@ class Triggered(Resource):
     ) -> int:
         route = await self._route_when(condition, to)
         size = len(pins)
-        if size > remote.length:
-            raise IndexError(f"{size} bytes do not fit a remote region of {remote.length} bytes")
+        remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
         route.check_size(size, what)
         await route.outcome(route.post_rma(what, pins, remote, None, _TRIGGER | constants.FI_COMPLETION))
         return size

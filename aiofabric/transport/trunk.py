@@ -7,192 +7,74 @@ for a thousand connections as for one. Credits keep every sender within what its
 
 from __future__ import annotations
 
-import mmap
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants, ffi, lib
+from .._ffi import constants
 from ..address import Address
-from ..errors import NotSupportedError, check
+from ..errors import NotSupportedError
 from ..features import Quirk, quirks
-from ..flags import AddressFormat, AvType, Caps
+from ..flags import AddressFormat, Caps
+from ..workarounds import is_on
 from .bell import fall_asleep
 from .claims import Claims
+from .exclusions import lacking, refusal
 from .hail import AT_ONCE, HAIL_SIZE, Hails
 from .names import path_of
 from .options import EndpointOptions
 from .rdm import RdmEndpoint
-from .wire import DIRECT, EVERY_BIT, HAIL_POOL, ID, POOL, TAG_BITS, host_mark
+from .shared import opened_as
+from .tags import TagFormat
+from .trunk_pool import TrunkPool
+from .unanswered import Unanswered
+from .wire import DIRECT, HAIL_POOL, ID, MASK, TAG_BITS, host_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ..address_vector import Peer
-    from ..cq.queue import Entry, ErrorEntry
     from ..cq.reactor import Reactor
+    from ..cq.source import Source
     from ..cq.waiting import Waiting
     from ..domain import Domain
     from ..info import Info
     from .link import LinkHandle
 
-__all__ = ["Trunk", "TrunkParcel", "TrunkPool", "borrow_trunk", "one_host"]
+__all__ = ["Trunk", "borrow_trunk", "one_host"]
 
-_EAGAIN = constants.FI_EAGAIN
 _POOLS_MOST = HAIL_POOL
-_COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
+_RECEIVES_LEAST = 256
 _WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
 _WINDOW_LEAST = 1
 _PARTED_MOST = 64  # of the 256 peers that shm knows at most
-_SPARE = 8  # receives that a pool has beyond what its connections were promised
-
-
-class TrunkParcel:
-    """One receive of a pool. Posted, or filled and with the connection that its message is for."""
-
-    __slots__ = ("args", "data", "flags", "length", "memory", "pool", "posted", "slot", "source", "tag")
-
-    def __init__(self, pool: TrunkPool, memory: memoryview, slot: Any, args: tuple[Any, ...]) -> None:
-        self.pool = pool
-        self.memory = memory
-        self.slot = slot
-        self.args = args
-        self.posted = False
-        self.length = self.flags = self.data = self.tag = 0
-        self.source: int | None = None
-
-    def complete(self, entry: Entry) -> None:
-        self.flags = entry[1]
-        self.length = entry[2]
-        self.data = entry[4]
-        self.tag = tag = entry[5]
-        self.posted = False
-        pool = self.pool
-        pool.posted -= 1
-        link = pool.links.get(tag & ID)
-        if link is None:
-            pool.recycle(self)  # for a connection that has ended
-        else:
-            link.arrived(self, tag)
-
-    def fail(self, entry: ErrorEntry) -> None:
-        if self.posted:
-            self.posted = False
-            self.pool.posted -= 1
-        # Flushed by the close, or longer than any connection was promised: nobody's message, the receive is spent.
-        if entry.errno != constants.FI_ECANCELED:
-            self.pool.recycle(self)
-
-    def consumed(self) -> None:
-        """A peer's write used the receive up (FI_RX_CQ_DATA): nothing is in it."""
-        self.posted = False
-        self.pool.posted -= 1
-        self.pool.recycle(self)
-
-    @property
-    def view(self) -> memoryview:
-        """The message, in the pool's memory."""
-        return self.memory[: self.length]
-
-    @property
-    def contents(self) -> bytes:
-        return bytes(self.view)
-
-
-class Taker(Protocol):
-    """What messages of a pool are for."""
-
-    def arrived(self, parcel: TrunkParcel, tag: int, /) -> None: ...
-
-
-class TrunkPool:
-    """Receives of one size, shared by the connections that asked for it. Grows with their number."""
-
-    def __init__(self, trunk: Trunk, number: int, size: int, links: Mapping[int, Taker]) -> None:
-        self.trunk = trunk
-        self.number = number
-        self.size = size
-        self.links = links
-        self.promised = 0  # messages that connections may hold at once
-        self.count = 0
-        self.posted = 0
-        self._free: list[TrunkParcel] = []
-        self._parcels: list[TrunkParcel] = []
-        self._most = trunk.receives if trunk.strict else min(_COUNT_MOST, trunk.receives)
-
-    @property
-    def scarce(self) -> bool:
-        """Whether a message that nobody waits for should give its receive back at once."""
-        return self.count < self.promised and self.posted <= self.count // 4
-
-    def promise(self, credits: int) -> None:
-        """One connection more may hold so many messages."""
-        self.promised += credits
-        wanted = min(self.promised + _SPARE, self._most)
-        if wanted > self.count:
-            spare = 0 if self.trunk.strict else min(self.count, self._most - self.count)
-            self._grow(max(wanted - self.count, spare))
-
-    def _grow(self, count: int) -> None:
-        trunk = self.trunk
-        memory = mmap.mmap(-1, self.size * count)
-        view = memoryview(memory)
-        pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
-        descriptor = trunk.handle.register_own(pins)
-        number = self.number << POOL
-        ignore = EVERY_BIT & ~(DIRECT | 15 << POOL)
-        for offset in range(0, self.size * count, self.size):
-            slot = trunk.source.slots.lend()
-            where = (trunk.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)
-            parcel = TrunkParcel(self, view[offset : offset + self.size], slot, (*where, number, ignore, slot.pointer))
-            self._parcels.append(parcel)
-            self._free.append(parcel)
-        self.count += count
-        self.post()
-
-    def post(self) -> None:
-        """Post every receive that is free."""
-        source = self.trunk.source
-        free, receive = self._free, lib.fi_trecv
-        while free:
-            parcel = free.pop()
-            source.operations[parcel.slot.address] = parcel
-            rc = receive(*parcel.args)
-            if rc:
-                del source.operations[parcel.slot.address]
-                free.append(parcel)
-                if rc != -_EAGAIN:
-                    check(rc, "fi_trecv")
-                break
-            parcel.posted = True
-            self.posted += 1
-        source.touch()
-
-    def recycle(self, parcel: TrunkParcel) -> None:
-        """The message was taken, or was nobody's."""
-        self._free.append(parcel)
-        if (len(self._free) >= 8 or self.posted <= self.count // 2) and not self.trunk.closed:
-            self.post()
-
-    def end(self) -> None:
-        """The endpoint is closed: what was posted will not complete."""
-        source = self.trunk.source
-        for parcel in self._parcels:
-            source.operations.pop(parcel.slot.address)
-        self._parcels.clear()
-        self._free.clear()
+_SHARE_AGAIN = 0.02  # seconds until a pool that got too little asks again
+_KEPT_FREE = 16  # one in so many of the provider's receives is no pool's: direct receives and strangers need some
 
 
 class Trunk:
     """The shared endpoint with its pools, its peers and its connections by id."""
 
+    fid: Any
+    source: Source
+    receives: int
+    strict: bool
+
     def __init__(self, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
-        bits = info.ep_attr.mem_tag_format.bit_length()
-        if bits < TAG_BITS:
-            detail = f"Its tags have {bits} bits, and connections over it need {TAG_BITS}"
-            raise NotSupportedError(constants.FI_EOPNOTSUPP, info.fabric_attr.prov_name, detail=detail)
+        if missing := lacking(info, Caps.TAGGED, Caps.SEND | Caps.RECV):
+            raise refusal("connections over tagged messages, in both directions", missing)
+        try:
+            TagFormat.of(info).check(MASK | DIRECT, MASK)
+        except ValueError as error:
+            detail = (
+                f"Connections over it need tags of {TAG_BITS} bits, each of which can be ignored by itself: {error}"
+            )
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, info.fabric_attr.prov_name, detail=detail) from None
         options = EndpointOptions(recv_size=None, waiting=waiting, busy_poll=busy_poll)
+        if info.rx_attr.size < _RECEIVES_LEAST:  # what hints ask for is for one connection, without pools that share it
+            info = info.replace(rx_attr={"size": _RECEIVES_LEAST})
         self.info = info
-        self.endpoint = RdmEndpoint(info, domain, options, AvType.UNSPEC)
+        self.endpoint = RdmEndpoint(info, domain, options)
         self.handle = self.endpoint._handle
+        self.handle.carries_connections = True
         self.fid = self.handle.fid
         self.source = self.handle.source
         self.links: dict[int, LinkHandle] = {}
@@ -200,12 +82,16 @@ class Trunk:
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
         self._claims: Claims | None = None
-        if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info):
+        if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info) and is_on("orphaned_entries"):
             self._claims = Claims(path_of(self.endpoint.local_address), self.source.driver, self.source.wake)
+        self._unanswered: Unanswered | None = None
+        if Quirk.SENDS_WAIT_IN_LINE in quirks(info) and is_on("unanswered_sends"):
+            self._unanswered = Unanswered(self.handle)
         self._pools: dict[int, TrunkPool] = {}
         self._hails: tuple[Hails, TrunkPool] | None = None
         if self.host:
             self.source.doze = lambda: fall_asleep(self)
+        self._short = False  # a pool has less than its share
         self._users: dict[Peer, int] = {}
         self._parted: dict[Peer, None] = {}  # that no connection is with any more, the longest parted first
         self._next = 0
@@ -215,6 +101,8 @@ class Trunk:
         def released() -> None:
             for pool in self._pools.values():
                 pool.end()
+            self._pools.clear()
+            self.source.doze = None
             if self._hails is not None:
                 hails, pool = self._hails
                 hails.end()
@@ -278,6 +166,34 @@ class Trunk:
         del self.links[link.id]
         link.pooled.promised -= link.window
 
+    def share_out(self, pool: TrunkPool) -> None:
+        """Give a pool the receives that it wants, where the provider has one supply for all pools.
+
+        Others give back what they have above their share. Without receives of its own a pool would never get a
+        message, and one that waits for a receive keeps all behind it from being read.
+        """
+        pools = [*self._pools.values(), *(() if self._hails is None else (self._hails[1],))]
+        if pool not in pools:
+            pools.append(pool)
+        supply = self.receives - self.receives // _KEPT_FREE
+        wanted = sum(each.wanted for each in pools)
+        share = {each: each.wanted * supply // max(wanted, supply) for each in pools}
+        missing = share[pool] - pool.count
+        short = missing - (supply - sum(each.count for each in pools))
+        for other in pools:
+            if short > 0 and (above := other.count - share[other]) > 0:
+                short -= other.withdraw(min(above, short))
+        if missing > max(0, short):
+            pool.grow(missing - max(0, short))
+        if short > 0 and not self._short:  # messages that nobody took yet hold the others' receives
+            self._short = True
+            self.source.driver.call_later(_SHARE_AGAIN, lambda: self._share_again(pool))
+
+    def _share_again(self, pool: TrunkPool) -> None:
+        self._short = False
+        if not self.closed:
+            self.share_out(pool)
+
     def bereave(self) -> None:
         """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
         if self._claims is not None:
@@ -299,6 +215,8 @@ class Trunk:
         self._users[peer] -= 1
         if not self._users[peer]:
             del self._users[peer]
+            if self._unanswered is not None:
+                self._unanswered.watch(peer)
             self._parted[peer] = None
             if not self.host or self.closed:
                 self._lose(peer)
@@ -340,7 +258,7 @@ def borrow_trunk(
     if alone:
         own = Trunk(info, domain, waiting, busy_poll)
         return own, own.close
-    where = (info.fabric_attr.prov_name, info.fabric_attr.name, info.domain_attr.name, info.addr_format)
+    where = (info.addr_format, opened_as(info, "tx_attr", "rx_attr", "ep_attr"))
     key = ("trunk", where, None if domain is None else id(domain), waiting, busy_poll)
     trunk: Trunk = reactor.borrow(key, lambda: Trunk(info, domain, waiting, busy_poll))
     return trunk, lambda: reactor.give_back(key, Trunk.close)

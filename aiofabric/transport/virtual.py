@@ -14,13 +14,15 @@ from anyio import ClosedResourceError
 
 from .._ffi import constants
 from ..address import Address, split_uri
-from ..cm.handshake import LinkState, Stage
+from ..cm.handshake import ELSEWHERE, LinkState, Stage, foreign, rejection
 from ..cm.line import Line, dial
 from ..cm.rendezvous import Rendezvous
 from ..cm.requests import ConnectionRequest, RequestQueue
 from ..cq.reactor import Reactor
-from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError
+from ..errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
+from ..flags import Caps
 from .connected import MessageEndpoint
+from .exclusions import exclude
 from .link import LinkHandle, LinkRoute
 from .receives import Message
 from .trunk import borrow_trunk, one_host
@@ -66,7 +68,11 @@ class LineHandshake(Stage):
         if self.state is LinkState.CLOSED:
             raise ClosedResourceError("the endpoint was closed while it was connecting")
         if frame is None:
-            raise _aborted(line.peer_address)
+            if line.foreign:
+                raise foreign(line.peer_address, "connect")
+            error = _aborted(line.peer_address)
+            error.cure = ELSEWHERE
+            raise error
         return frame
 
     def _wake(self, line: Line | None, frame: Frame | None) -> None:
@@ -105,6 +111,7 @@ class VirtualEndpoint(Whole, MessageEndpoint):
             raise
 
         self._receive_by(handle)
+        exclude(self, messages=Caps.TAGGED)  # which all of a connection's messages are
 
         def released() -> None:
             stage.end()
@@ -158,8 +165,11 @@ class VirtualEndpoint(Whole, MessageEndpoint):
         self.peer_address = line.peer_address or handle.peer.address
         handle.tx = LinkRoute(handle, handle.peer.native, hello, self.peer_address)
         self._stage.move(LinkState.CONNECTED)
+        handle.closes_in_order = True
+        if hello.room:
+            handle.limit_messages(hello.room)
         handle.open_for_use()
-        handle.hold(line)
+        handle.hold(line, hello.heartbeat / 1000)
 
 
 def _hello(handle: LinkHandle, param: bytes) -> Hello:
@@ -172,24 +182,22 @@ def _hello(handle: LinkHandle, param: bytes) -> Hello:
         pool=handle.pooled.number,
         room=0 if handle.pool is None else handle.pool.size,
         credits=handle.window,
+        heartbeat=round(1000 * (handle.heartbeat or 0)),
         address=trunk.endpoint.local_address.raw,
         param=param,
     )
 
 
-def _aborted(peer: object, detail: str = "The peer went away before the connection was established") -> Exception:
+def _aborted(peer: object, detail: str = "The peer went away before the connection was established") -> FabricError:
     return FabricConnectionAbortedError(constants.FI_ECONNABORTED, "connect", peer=peer, detail=detail)
 
 
 def _refusal(frame: Frame, peer: object) -> Exception:
-    mismatch = frame.kind == FrameKind.MISMATCH
-    error = FabricConnectionRefusedError(
-        constants.FI_ECONNREFUSED,
-        "connect",
-        peer=peer,
-        detail=frame.body.decode(errors="replace") if mismatch else "",
-    )
-    error.param = b"" if mismatch else frame.body
+    if frame.kind == FrameKind.REJECT:
+        return rejection(frame.body, peer, "connect")
+    error = FabricConnectionRefusedError(constants.FI_ECONNREFUSED, "connect", peer=peer)
+    error.detail = frame.body.decode(errors="replace")
+    error.cure = "Name that provider, or listen with this one"
     return error
 
 

@@ -31,7 +31,11 @@ class Whole(Receives):
     ) -> Any:
         handle = self._handle
         if not handle.cuts_off:
-            return await super()._receive(pins, where, private=private, posted=posted)
+            try:
+                return await super()._receive(pins, where, private=private, posted=posted)
+            except BaseException:
+                del pins, posted  # as there
+                raise
         limit = len(pins)
         datagrams = handle.info.ep_attr.type == EndpointType.DGRAM
         room = pin(bytearray(handle.max_size if datagrams else limit + 1), writable=True)

@@ -6,8 +6,7 @@ A tag has 47 bits, because there are providers with 48 (cxi):
     credits   8   messages that the sender of this one has taken meanwhile: so many more may come
     sequence  8   of the connection's messages: large ones may complete after small ones that left later (rxm)
     pool      4   which receives of the peer it is for, by size
-    kind      2   a message, credits alone, or the length of a message that was too long to send; in the last pool, a
-                  question or an answer (see hail.py)
+    kind      2   a message, or credits alone; in the last pool, a question or an answer (see hail.py)
     direct    1   for a receive into the caller's memory, which asks for exactly this tag: id and this bit, the rest 0
                   (shm 1.17 does not see what a receive says to ignore when the message was there first)
 """
@@ -23,14 +22,13 @@ from typing import NamedTuple, Self
 __all__ = [
     "CREDITS",
     "DIRECT",
-    "EVERY_BIT",
     "HAIL_ANSWER",
     "HAIL_POOL",
     "HAIL_QUESTION",
     "ID",
     "KIND",
     "KIND_CREDITS",
-    "KIND_TOO_LONG",
+    "MASK",
     "POOL",
     "SEQUENCE",
     "TAG_BITS",
@@ -45,16 +43,15 @@ SEQUENCE = 32
 POOL = 40
 KIND = 3 << 44
 KIND_CREDITS = 1 << 44
-KIND_TOO_LONG = 2 << 44
 DIRECT = 1 << 46
 HAIL_POOL = 15
 HAIL_QUESTION = HAIL_POOL << POOL
 HAIL_ANSWER = HAIL_QUESTION | 1 << 44
 TAG_BITS = 47
-EVERY_BIT = (1 << TAG_BITS) - 1
+MASK = (1 << TAG_BITS) - 1 & ~(DIRECT | HAIL_POOL << POOL)  # what a pool's receives ignore
 
-_VERSION = 1
-_HELLO = struct.Struct("!BIIQIBQHHH")  # version, the seven numbers of a Hello, two lengths
+_VERSION = 2
+_HELLO = struct.Struct("!BIIQIBQHIHH")  # version, the eight numbers of a Hello, two lengths
 
 
 class FrameKind(IntEnum):
@@ -91,12 +88,14 @@ class Hello(NamedTuple):
     """Bytes that a message may have; 0: as many as the receive of the moment takes."""
     credits: int
     """Messages that may be under way."""
+    heartbeat: int
+    """Milliseconds in which a silent host is to be noticed; 0 if the sender does not ask for it."""
     address: bytes
     param: bytes
 
     def pack(self) -> bytes:
         """The body of a frame."""
-        return _HELLO.pack(_VERSION, *self[:7], len(self.address), len(self.param)) + self.address + self.param
+        return _HELLO.pack(_VERSION, *self[:8], len(self.address), len(self.param)) + self.address + self.param
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
@@ -107,14 +106,12 @@ class Hello(NamedTuple):
         """
         if len(body) < _HELLO.size:
             raise ValueError("too short for a hello")
-        version, protocol, protocol_version, host, connection, pool, room, credits, address, param = _HELLO.unpack_from(
-            body
-        )
+        version, *numbers, address, param = _HELLO.unpack_from(body)
         if version != _VERSION:
             raise ValueError(f"the peer speaks version {version} of this handshake, not {_VERSION}")
         rest = body[_HELLO.size :]
         names = (rest[:address], rest[address:])
-        hello = cls(protocol, protocol_version, host, connection, pool, room, credits, *names)
+        hello = cls._make((*numbers, *names))
         if len(rest) != address + param or not address or not 0 < hello.credits < 256:
             raise ValueError("a hello that makes no sense")
         if hello.connection > ID or hello.pool > 15:

@@ -15,6 +15,7 @@ from tests.aio.protocols import Echo, Recorder, where
 
 pytestmark = pytest.mark.asyncio
 
+HERE = "127.0.0.1"
 BIG = os.urandom(1 << 20) * 4
 
 
@@ -177,7 +178,7 @@ async def test_a_client_without_our_hello_is_rejected_with_the_reason(provider: 
     async with await aio.create_server(Echo, "127.0.0.1", 0, provider=provider) as server:
         with pytest.raises(FabricConnectionRefusedError) as caught:
             await aiofabric.connect(*where(server), provider=provider, param=b"something else")
-        assert b"byte channel" in caught.value.param
+        assert b"the other one a plain connection" in caught.value.param
         reader, writer = await _use(server, provider)
         writer.write(b"x")
         assert await reader.readexactly(1) == b"x"
@@ -218,3 +219,23 @@ async def test_a_protocol_factory_that_fails_is_reported_and_serving_goes_on(pro
         second.transport.close()
         await second.lost
     assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+
+
+async def test_backlog_is_how_many_may_wait(provider: str) -> None:
+    few: dict[str, Any] = {"provider": provider, "backlog": 2, "start_serving": False}
+    for streams in (True, False):
+        server = await (aio.start_server(_echo, HERE, 0, **few) if streams else aio.create_server(Echo, HERE, 0, **few))
+        clients = [asyncio.create_task(_use(server, provider)) for _ in range(3)]
+        done, waiting = await asyncio.wait(clients, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        assert all(isinstance(each.exception(), FabricConnectionRefusedError) for each in done)
+        assert len(done) == 1
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+async def test_a_transport_that_was_never_made_is_collected_quietly() -> None:
+    object.__new__(aio.transport.FabricTransport)

@@ -33,10 +33,10 @@ def test_a_hello_survives_the_wire(recv_size: int, window: int, packing: bool, m
 @pytest.mark.parametrize(
     ("param", "reason"),
     [
-        (b"", "does not speak"),
-        (b"GET / HTTP/1.1\r\n\r\n", "does not speak"),
-        (HELLO.pack()[:-1], "does not speak"),
-        (HELLO.pack() + b"\0", "does not speak"),
+        (b"", "a plain connection"),
+        (b"GET / HTTP/1.1\r\n\r\n", "a plain connection"),
+        (HELLO.pack()[:-1], "a plain connection"),
+        (HELLO.pack() + b"\0", "a plain connection"),
         (HELLO.pack()[:4] + b"\x09" + HELLO.pack()[5:], "version 9"),
         (replace(HELLO, kind=MESSAGES).pack(), "stream of messages"),
         (replace(HELLO, recv_size=HEADER_SIZE).pack(), "receive buffers of 4 bytes"),

@@ -43,8 +43,8 @@ def test_a_terminal_gets_a_bar_that_leaves_no_trace() -> None:
 
 def test_a_provider_that_does_not_connect_is_one_sentence() -> None:
     said = aiofabric(*QUICK, "-p", "nosuch")
-    assert (said.out, said.status) == ("", 1)
-    assert said.err.startswith("aiofabric bench: fi_getinfo: No data available")
+    assert (said.out, said.status) == ("", 2)
+    assert said.err.startswith("aiofabric bench: no provider 'nosuch'; there are ")
     assert len(said.err.splitlines()) == 1
 
 

@@ -112,12 +112,58 @@ def test_tells_the_variables_of_the_environment() -> None:
     assert "FI_TCP_IFACE" in some < known.keys()
 
 
-def test_nothing_found_is_one_sentence_and_status_1() -> None:
+def test_a_provider_that_is_not_there_is_one_sentence_and_status_2() -> None:
     said = aiofabric("info", "-p", "nosuch")
-    assert (said.out, said.status) == ("", 1)
-    assert said.err.startswith("aiofabric info: ")
-    assert "fabric_attr.prov_name='nosuch'" in said.err
+    assert (said.out, said.status) == ("", 2)
+    assert said.err.startswith("aiofabric info: no provider 'nosuch'; there are ")
+    assert {"tcp", "shm"} <= set(said.err.rpartition("there are ")[2].rstrip().split(", "))
     assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.once
+def test_nothing_found_is_said_in_the_flags_that_were_typed() -> None:
+    said = aiofabric("info", "-p", "udp", "-t", "FI_EP_MSG", "-d", "lo")
+    assert (said.out, said.status) == ("", 1)
+    assert said.err.startswith("aiofabric info: no provider has all of -p udp -d lo -t msg; it would match without -")
+    assert "without -t msg" in said.err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-n", "no.such.invalid"], "-n no.such.invalid: "),
+        (["-s", "no.such.invalid"], "-s no.such.invalid: "),
+        (["-P", "no-such-service"], "-P no-such-service: "),
+        (["-P", "99999"], "a port is 0 to 65535, not '99999'"),
+        (["-g", "zzz"], "-g zzz: no variable has that in its name"),
+        (["-l", "-e"], "-e/--env: not allowed with argument -l/--list"),
+        (["-n", "localhost", "-s", "localhost"], "not allowed with argument"),
+        (["-n", "\udcff\udcfe"], "b'\\xff\\xfe' is no text"),
+    ],
+    ids=lambda each: "".join(each[:1]) if isinstance(each, list) else "",
+)
+def test_wrong_usage_is_a_sentence_and_status_2(flags: list[str], words: str) -> None:
+    said = aiofabric("info", *flags)
+    assert (said.out, said.status) == ("", 2)
+    assert words in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("arguments", ["info", "info --list", "info -e", "--version", "--help", "info --help"])
+def test_output_that_cannot_be_written_is_no_traceback(arguments: str) -> None:
+    for redirected, status in ((">/dev/full", 1), (">&-", 0), (">&- 2>&-", 0)):
+        with started("sh", "-c", f"python -W error -m aiofabric {arguments} {redirected}", **SHELL) as program:
+            said = program.end()
+        if "--help" not in arguments:  # argparse says nothing of it
+            assert said.status == status
+            assert said.err.count("\n") == status
+        assert "Traceback" not in said.err
+
+
+def test_versions_are_libfabrics_as_people_know_them() -> None:
+    (line,) = (line for line in aiofabric("info", "--list").out.splitlines() if line.startswith("tcp "))
+    assert line.split()[1].startswith(str(fabric.library_version()))
 
 
 @pytest.mark.parametrize("library", ["/nowhere/libfabric.so.1", "/etc/hostname"])

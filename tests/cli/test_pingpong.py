@@ -123,7 +123,7 @@ def test_different_sizes_are_noticed() -> None:
         aiofabric("pingpong", *MSG, "-S", "32", "-P", port, "127.0.0.1")
         said = serving.end()
     assert said.status == 1
-    assert "a message of 32 bytes came instead of one of 64: has the other side the same -S?" in said.err
+    assert "has it the same -I and -S?" in said.err  # from this side, or from the other one first
 
 
 @pytest.mark.parametrize(("kind", "provider"), KINDS)
@@ -183,3 +183,79 @@ def test_wrong_flags_are_status_2(flags: tuple[str, ...]) -> None:
     said = aiofabric("pingpong", *flags)
     assert said.status == 2
     assert f"argument {flags[0]}" in said.err
+
+
+@pytest.mark.parametrize(("kind", "provider"), [("msg", "tcp"), ("rdm", "shm")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (["-I", "10", "-S", "64"], ["-I", "30", "-S", "64"]),
+        (["-I", "30", "-S", "64"], ["-I", "10", "-S", "64"]),
+        (["-I", "10"], ["-I", "30"]),
+        (["-I", "30"], ["-I", "10"]),
+        (["-S", "64"], ["-S", "1000"]),
+        (["-S", "1000"], ["-S", "64"]),
+        (["-S", "64"], []),
+        ([], ["-S", "64"]),
+    ],
+    ids=lambda flags: " ".join(flags) or "usual",
+)
+def test_sides_with_different_flags_end_with_a_sentence(
+    kind: str, provider: str, ours: list[str], theirs: list[str]
+) -> None:
+    """They waited for each other for ever, or until a time was up."""
+    port = free_port()
+    both = ("-e", kind, "-p", provider)
+    with started(*OURS, *both, *ours, "-B", port) as serving:
+        serving.listens(port)
+        calling = aiofabric("pingpong", *both, *theirs, "-P", port, "127.0.0.1")
+        serving_said = serving.end()
+    if kind == "msg" and not (ours and theirs):  # one side says what it takes, the other sends what fits
+        assert (calling.status, serving_said.status) == (0, 0)
+        return
+    for said in (calling, serving_said):
+        (line,) = said.err.splitlines()
+        assert line.startswith("aiofabric pingpong: ")
+        assert said.status == 1
+    assert "same -I and -S" in calling.err + serving_said.err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "http"])
+def test_a_port_where_no_pingpong_listens_is_one_sentence(words: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        with started(*OURS, *MSG, "-P", port, "127.0.0.1") as calling:
+            client, _ = other.accept()
+            with client:
+                client.sendall(words)
+                said = calling.end()
+    assert (said.out, said.status) == ("", 1)
+    assert said.err.startswith("aiofabric pingpong: the other side ")
+    assert said.err.endswith("is it a pingpong?\n")
+
+
+@pytest.mark.once
+def test_nothing_to_measure_is_wrong_usage() -> None:
+    said = aiofabric("pingpong", "-I", "0")
+    assert said.status == 2
+    assert "argument -I: there is nothing to measure with 0 iterations" in said.err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("server", [[], ["127.0.0.1"]], ids=["server", "client"])
+def test_what_no_provider_has_is_said_before_the_other_side_is_met(server: list[str]) -> None:
+    said = aiofabric("pingpong", "-p", "nosuch", *server)
+    assert said.status == 2
+    assert said.err.startswith("aiofabric pingpong: no provider 'nosuch'; there are ")
+    said = aiofabric("pingpong", "-p", "udp", "-e", "msg", *server)
+    assert said.status == 2
+    assert said.err.startswith("aiofabric pingpong: no provider has all of -p udp -e msg")
+
+
+@pytest.mark.once
+def test_a_server_says_where_it_listens() -> None:
+    port = free_port()
+    with started(*OURS, *MSG, "-B", port) as serving:
+        assert serving.process.stderr is not None
+        assert serving.process.stderr.readline() == f"listening at 0.0.0.0, port {port}\n"

@@ -60,7 +60,7 @@ def test_an_application_is_served_until_told_to_stop(
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", ["nowhere_to_be_found:app", "math:nowhere_to_be_found", "nowhere_to_be_found"])
+@pytest.mark.parametrize("name", ["nowhere_to_be_found:app", "math:nowhere_to_be_found"])
 def test_an_application_that_is_not_there_is_a_sentence(name: str) -> None:
     said = aiofabric("serve", name)
     assert said.status == 1
@@ -77,6 +77,29 @@ def test_what_is_no_application_is_a_sentence() -> None:
     assert "invalid choice: 'loud'" in said.err
 
 
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["nocolon"], "'nocolon' is not of the form module:app"),
+        (["loud:app", "-p", "nosuch"], "no provider 'nosuch'; there are "),
+        (["loud:app", "-P", "99999"], "a port is 0 to 65535, not '99999'"),
+        (["loud:app", "-s", "no.such.invalid"], "-s no.such.invalid: "),
+        (["loud:app", "-s", "127.0.0.1:80"], "pass host and port apart"),
+        (["loud:app", "-s", "192.0.2.1"], "-s 192.0.2.1 is none of this host's addresses"),
+    ],
+    ids=lambda each: each[-1] if isinstance(each, list) else "",
+)
+def test_wrong_usage_is_told_before_the_application_is_loaded(
+    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loud.py").write_text("print('loaded')")
+    monkeypatch.chdir(tmp_path)
+    said = aiofabric("serve", *flags)
+    assert (said.out, said.status) == ("", 2)
+    assert words in said.err
+
+
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_port_that_is_taken_is_a_sentence(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "web.py").write_text(APP)
@@ -85,4 +108,4 @@ def test_a_port_that_is_taken_is_a_sentence(server: str, tmp_path: Path, monkeyp
         port = str(taken.getsockname()[1])
         said = aiofabric("serve", "web:app", "--server", server, "-p", "tcp", "-P", port, "--log-level", "warning")
     assert said.status == 1
-    assert re.fullmatch("aiofabric serve: .*in use.*\n", said.err)
+    assert said.err == f"aiofabric serve: port {port} at 127.0.0.1 is in use: -P chooses another\n"

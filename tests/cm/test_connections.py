@@ -304,7 +304,7 @@ async def test_accept_that_cannot_begin_refuses_the_peer(provider: str) -> None:
         async def serve() -> None:
             request = await listener.accept_request()
             with pytest.raises(TypeError):
-                await request.accept(no_such_option=1)
+                await request.accept(no_such_option=1)  # type: ignore[call-arg]
             request = await listener.accept_request()
             with pytest.raises(ValueError, match="recv_size"):
                 await request.accept(recv_size=0)

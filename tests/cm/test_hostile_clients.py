@@ -20,8 +20,9 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric.cm import door, rendezvous
+from aiofabric.cm import rendezvous
 from aiofabric.cm.listener import PassiveHandle
+from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.transport.wire import Hello
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import FACES, require
@@ -53,7 +54,7 @@ async def echo(request: aiofabric.ConnectionRequest) -> None:
 
 async def serve(parent: Parent, provider: str, patience: float, room: int | None = None) -> None:
     """``room``: how many descriptors it may open once it listens; as many as it likes without."""
-    door.PATIENCE = rendezvous.PATIENCE = patience  # type: ignore[attr-defined]
+    half_open_clients.PATIENCE = rendezvous.PATIENCE = patience  # type: ignore[attr-defined]
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def accept() -> None:
@@ -95,7 +96,7 @@ async def test_two_thousand_of_them(kind: str, provider: str, child: Callable[..
     before, _ = await listening.tells()
     with connections(listening.port, words):
         await honest(provider, listening.port)
-        await listening.until(lambda descriptors, _: descriptors <= before + door.SILENT_MOST + 10)
+        await listening.until(lambda descriptors, _: descriptors <= before + half_open_clients.SILENT_MOST + 10)
     await honest(provider, listening.port)
     await listening.until(lambda descriptors, _: descriptors <= before)
     await listening.end()
@@ -143,23 +144,23 @@ async def test_half_a_request_stops_nobody(provider: str, child: Callable[..., C
 
 async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
     """The words come after our look and before the provider's read."""
-    door.PATIENCE = 0.3
+    half_open_clients.PATIENCE = 0.3
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        source, look = listener._handle.source, door.Door.before
+        source, look = listener._handle.source, half_open_clients.HalfOpenClients.before_read
         before = descriptors()
         client = socket.create_connection((HERE, listener.address.port or 0))
 
-        def late(self: door.Door) -> None:
+        def late(self: half_open_clients.HalfOpenClients) -> None:
             look(self)
             if not self._silent:  # not accepted yet
                 return
-            door.Door.before = look  # type: ignore[method-assign]
+            half_open_clients.HalfOpenClients.before_read = look  # type: ignore[method-assign]
             client.sendall(words)
             assert select.select(list(self._silent), [], [], 10)[0]
 
-        door.Door.before = late  # type: ignore[method-assign]
+        half_open_clients.HalfOpenClients.before_read = late  # type: ignore[method-assign]
         with anyio.fail_after(10):
-            while door.Door.before is late:
+            while half_open_clients.HalfOpenClients.before_read is late:
                 source.touch_events()
                 await anyio.lowlevel.checkpoint()
             if leaves:
@@ -183,19 +184,19 @@ async def test_who_is_read_in_the_midst_of_a_request_is_closed(
 
 async def come_unseen(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
     """The provider accepts somebody under a number that nobody thought of."""
-    door.PATIENCE = 0.2
+    half_open_clients.PATIENCE = 0.2
 
-    def miss(self: door.Door) -> None:
-        if self._knocked:
+    def miss(self: half_open_clients.HalfOpenClients) -> None:
+        if self._incoming:
             self._missed = self._missed or monotonic()
             self._arm()
 
-    door.Door.after = miss  # type: ignore[method-assign]
+    half_open_clients.HalfOpenClients.after_read = miss  # type: ignore[method-assign]
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         before = descriptors()
         with socket.create_connection((HERE, listener.address.port or 0)) as client, anyio.fail_after(10):
             client.sendall(words)
-            while not door_of(listener)._missed:
+            while not watch_of(listener)._missed:
                 await anyio.lowlevel.checkpoint()
             if leaves:
                 client.close()
@@ -211,18 +212,18 @@ async def test_who_slips_in_unseen_is_closed_too(size: int, leaves: bool, child:
     await child(come_unseen, "tcp", words[:size], leaves).aresult()
 
 
-def door_of(listener: aiofabric.Listener) -> door.Door:
+def watch_of(listener: aiofabric.Listener) -> half_open_clients.HalfOpenClients:
     handle = listener._handle
     assert isinstance(handle, PassiveHandle)
-    found = handle.events.door
+    found = handle.events.half_open
     assert found is not None
     return found
 
 
 async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int, int]:
     """Say it, from this port, and leave when it was heard, so that the port is free; return it, and the inode."""
-    judged = door_of(listener)._judged
-    before = {each.inode for each in judged.values()}
+    judged = watch_of(listener)._handed_over
+    before = {each.socket.inode for each in judged.values()}
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
@@ -232,21 +233,21 @@ async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int,
         place = client.getsockname()
         while True:
             for each in judged.values():
-                if each.place == place and each.inode not in before:
-                    return place[1], each.inode
+                if each.peer == place and each.socket.inode not in before:
+                    return place[1], each.socket.inode
             await anyio.lowlevel.checkpoint()
 
 
 @ONE_LOOP
 async def test_who_comes_again_from_the_same_port_keeps_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     provider = require("tcp")
-    monkeypatch.setattr(door, "PATIENCE", 0.2)
+    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.2)
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        judged = door_of(listener)._judged
+        judged = watch_of(listener)._handed_over
         with anyio.fail_after(20):
             again, _ = await half_a_word(listener)
             _, other = await half_a_word(listener)
-            while any(each.inode == other for each in judged.values()):
+            while any(each.socket.inode == other for each in judged.values()):
                 await half_a_word(listener, again)
                 await anyio.sleep(0.1)
 
@@ -256,20 +257,20 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
     provider, stalled = require("tcp"), list[str]()
 
     def slow(name: str) -> Any:
-        call = getattr(door.GuardedQueue, name)
+        call = getattr(half_open_clients.GuardedQueue, name)
 
-        def stall(self: door.GuardedQueue) -> Any:
+        def stall(self: half_open_clients.GuardedQueue) -> Any:
             answer = call(self)
-            if self.door is not None and self.door._judged and not stalled:
+            if self.half_open is not None and self.half_open._handed_over and not stalled:
                 stalled.append(name)
                 sleep(0.3)
             return answer
 
         return stall
 
-    monkeypatch.setattr(door, "PATIENCE", 0.2)
+    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.2)
     for name in ("quiet", "read"):
-        monkeypatch.setattr(door.GuardedQueue, name, slow(name))
+        monkeypatch.setattr(half_open_clients.GuardedQueue, name, slow(name))
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def accept() -> None:
@@ -284,9 +285,13 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("told", ["nothing", "nobody"])
 async def test_no_connection_is_taken_for_a_stranger(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nobody says which of the strangers a request is, or that there is one."""
-    provider, spoke = require("tcp"), door.Door.spoke
-    monkeypatch.setattr(door, "PATIENCE", 0.1)
-    monkeypatch.setattr(door.Door, "spoke", lambda self, _: None if told == "nothing" else spoke(self, None))
+    provider, spoke = require("tcp"), half_open_clients.HalfOpenClients.became_request
+    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
+    monkeypatch.setattr(
+        half_open_clients.HalfOpenClients,
+        "became_request",
+        lambda self, _: None if told == "nothing" else spoke(self, None),
+    )
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def accept() -> None:
@@ -294,10 +299,10 @@ async def test_no_connection_is_taken_for_a_stranger(told: str, monkeypatch: pyt
 
         tasks.start_soon(accept)
         async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
-            watching = door_of(listener)
-            assert watching._judged
+            watching = watch_of(listener)
+            assert watching._handed_over
             with anyio.fail_after(10):
-                while watching._judged:
+                while watching._handed_over:
                     await anyio.lowlevel.checkpoint()
             await endpoint.send(b"still here?")
             assert await endpoint.recv() == b"still here?"

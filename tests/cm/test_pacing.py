@@ -1,14 +1,15 @@
 """Promise: a connection that stays within the machine is not paced, whatever the system's congestion control is."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
 import aiofabric
-from aiofabric.cm import pacing
-from aiofabric.cm.sockets import tcp_sockets
+from aiofabric.cm.workarounds import pacing
+from aiofabric.cm.workarounds.provider_sockets import open_descriptors, tcp_socket
 from tests.fixtures.providers import over
 
 pytestmark = pytest.mark.anyio
@@ -20,12 +21,10 @@ DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_bytes().strip()
 def congestion_control(port: int | None) -> list[bytes]:
     """What the connected sockets with this local port have."""
     found = []
-    for sock in tcp_sockets(port):
-        try:
-            sock.getpeername()
-        except OSError:  # it listens
-            continue
-        found.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0"))
+    for descriptor in open_descriptors():
+        with tcp_socket(descriptor) as sock, suppress(OSError):
+            if sock is not None and sock.getsockname()[1] == port and sock.getpeername():  # else it listens
+                found.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0"))
     return found
 
 

@@ -2,12 +2,15 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from aiofabric._ffi import constants
 from tests.coverage.carriers import ARTEFACTS, CARRIERS, GAPS, KFI_MACROS, NOT_YET, REASONS, UNRECORDED
 from tests.coverage.names import HERE, HOW, PAGES, members
+from tests.coverage.statements import STATEMENTS, State
 
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "coverage.md"
@@ -17,6 +20,23 @@ _HEAD = """\
 # What of libfabric is covered
 
 <!-- Written by python -m tests.coverage: change that, not this. -->
+
+*For maintainers.* What a program needs to know is in [the reference](reference/endpoints.md).
+
+Two tables stand here: the statements of the manual pages, and their names. A statement is what a page says should
+happen, in our own words. Its state is one of these:
+
+- holds: the test shows it, on libfabric {generations}, over every provider here that has what it speaks of.
+- provider decides: the page leaves it to the provider. The note says what the providers here do.
+- refused: aiofabric refuses it on purpose. The note says why.
+- not observable here: no provider or device on the machines that run the tests shows it.
+
+{states}
+
+"""
+
+_NAMES = """\
+## Names
 
 Every name on the manual pages fi_getinfo(3), fi_endpoint(3), fi_fabric(3) and kfi_getinfo(3), what carries it in
 Python, and a test that exercises it. The tests are recorded while the suite runs, on libfabric {generations}; importing
@@ -36,7 +56,7 @@ besides is listed.
 
 {counts}
 
-## The kernel's flavour
+### The kernel's flavour
 
 kfi_getinfo is the same call with another first letter, for kernel modules; aiofabric runs in user space. The column
 `kfi` names the twin, and what is said of a name holds for it as well. The differences are these:
@@ -124,17 +144,38 @@ def text() -> str:
         f"({', '.join(f'{how[word]} {word}' for word in HOW)}), {count['reason']} with a reason why not"
         f"{', and ' + str(count['gap']) + ' open' if count['gap'] else ''}."
     )
-    lines = [_HEAD.format(generations=generations, counts=counts)]
+    states = Counter(each.state for each in STATEMENTS)
+    untested = sum(not each.test for each in STATEMENTS if each.state is State.HOLDS)
+    lines = [
+        _HEAD.format(
+            generations=generations,
+            states=f"{len(STATEMENTS)} statements: {', '.join(f'{states[each]} {each}' for each in State)}; "
+            f"{untested} of those that hold have no test.",
+        ),
+        *_statements(),
+        _NAMES.format(generations=generations, counts=counts),
+    ]
     for kind, title in (("function", "Functions"), ("constant", "Constants"), ("error", "Errors"), ("other", "Others")):
-        lines.append(f"## {title}\n\n| name | Python | how | test or reason | kfi |\n|---|---|---|---|---|\n")
+        lines.append(f"### {title}\n\n| name | Python | how | test or reason | kfi |\n|---|---|---|---|---|\n")
         for row in (row for row in found if row.kind == kind):
             python = ", ".join(f"`{path}`" for path in row.python)
             shown = f"`{row.test}`" if row.test else row.reason
             lines.append(f"| {row.name} | {python} | {row.how} | {shown} | {row.kernel or ''} |\n")
         lines.append("\n")
-    lines.append("## Not names\n\nWhat the pages' text makes look like one:\n\n| word | what it is |\n|---|---|\n")
+    lines.append("### Not names\n\nWhat the pages' text makes look like one:\n\n| word | what it is |\n|---|---|\n")
     lines += [f"| {word} | {reason} |\n" for word, reason in sorted(ARTEFACTS.items())]
     return "".join(lines)
+
+
+def _statements() -> Iterator[str]:
+    for page, of_page in groupby(STATEMENTS, lambda each: each.page):
+        yield f"## {page}\n\n"
+        for section, rows in groupby(of_page, lambda each: each.section):
+            yield f"### {section}\n\n| statement | state | test, note |\n|---|---|---|\n"
+            for row in rows:
+                shown = [f"`{row.node}`" if row.test else "no test", row.note]
+                yield f"| {row.text} | {row.state} | {'; '.join(filter(None, shown))} |\n"
+            yield "\n"
 
 
 def merge(runs: list[Path]) -> None:

@@ -11,6 +11,7 @@ import aiofabric
 from tests.coverage.carriers import ARTEFACTS, CARRIERS, GAPS, REASONS
 from tests.coverage.names import PAGES
 from tests.coverage.page import PAGE, RECORDED, ROOT, count_names, rows, text, twin
+from tests.coverage.statements import STATEMENTS, State
 
 pytestmark = pytest.mark.once
 
@@ -64,6 +65,21 @@ def _definitions(file: str) -> set[str]:
     path = ROOT / file
     nodes = ast.walk(ast.parse(path.read_text())) if path.exists() else ()
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+
+
+def test_every_test_of_a_statement_exists() -> None:
+    assert {each.node for each in STATEMENTS if each.test and not _exists(each.node)} == set()
+
+
+def test_a_statement_that_does_not_hold_has_a_note() -> None:
+    """A provider's test may say enough; a refusal never does."""
+    silent = [each.text for each in STATEMENTS if each.state is not State.HOLDS and not (each.note or each.test)]
+    assert silent + [each.text for each in STATEMENTS if each.state is State.REFUSED and not each.note] == []
+
+
+def test_no_statement_stands_twice() -> None:
+    texts = [(each.page, each.section, each.text) for each in STATEMENTS]
+    assert len(texts) == len(set(texts))
 
 
 def test_the_tables_speak_of_names_on_the_pages() -> None:

@@ -184,6 +184,23 @@ async def test_a_closed_counter_is_refused(provider: str) -> None:
                 await aiofabric.connect(listener.address, domain=domain, counters={counter: Bind.SEND})
 
 
+async def test_a_counter_of_another_domain_is_refused(provider: str) -> None:  # it crashed 1.17's tcp
+    with open_domain(provider) as domain, open_domain(provider) as other, Counter(other) as counter:
+        async with aiofabric.listen("127.0.0.1", domain=domain) as listener:
+            with pytest.raises(ValueError, match="pass domain="):
+                await aiofabric.connect(listener.address, domain=domain, counters={counter: Bind.SEND})
+            with pytest.raises(TypeError, match="Counter objects"):
+                await aiofabric.connect(listener.address, counters={other: Bind.SEND})  # type: ignore[dict-item]
+            with pytest.raises(TypeError, match="shared_transmit is a SharedTransmit"):
+                await aiofabric.connect(listener.address, shared_transmit=counter)  # type: ignore[arg-type]
+
+
+async def test_a_counters_domain_is_the_endpoints_by_itself() -> None:
+    with open_domain("tcp;ofi_rxm", EndpointType.RDM) as domain, Counter(domain) as counter:
+        async with aiofabric.open_endpoint(EndpointType.RDM, counters={counter: Bind.SEND}) as endpoint:
+            assert endpoint.domain is domain
+
+
 async def test_a_provider_without_counters_says_so() -> None:
     with open_domain("udp", EndpointType.DGRAM) as domain, pytest.raises(NotSupportedError, match="FI_ENOSYS"):
         Counter(domain)

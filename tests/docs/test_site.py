@@ -60,7 +60,7 @@ def documented(site: Path) -> set[str]:
 def test_reference_has_every_public_name(module: str, documented: set[str]) -> None:
     found = import_module(module)
     names = getattr(found, "__all__", None) or [
-        name for name, value in vars(found).items() if not name.startswith("_") and not ismodule(value)
+        name for name in dir(found) if not name.startswith("_") and not ismodule(getattr(found, name))
     ]
     missing = {name for name in names if name not in documented}
     assert missing == set(), "name them in one of docs/reference/*.md"

@@ -35,6 +35,8 @@ _HEAD = """\
 
 <!-- Written by python -m tests.matrix: change that, not this. -->
 
+*For maintainers.* What a program needs to know is in [the page on providers](topics/providers.md).
+
 The same checks, asked of the providers of one machine: libfabric {versions}, on {loops}, over loopback and shared
 memory. Each check of each provider ran in a process of its own, so what would have ended or hung a program stands
 here as an answer. Where the loops differ, the cell says how.

@@ -1,13 +1,18 @@
 """What a user installs: an sdist that builds, and one wheel for every Python and both generations."""
 
+import email
+import re
+import shutil
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import aiofabric
 from tests.fixtures.libraries import CHOICE, libraries
-from tests.packaging.conftest import run
+from tests.packaging.conftest import NOT_SOURCE, ROOT, attempt, run
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(180)]  # pip fetches build tools
 
@@ -63,3 +68,53 @@ except aiofabric.LibfabricNotFound as error:
     print(error)
 """
     assert "/nowhere/libfabric.so.1" in run(bare_python, "-c", source, **{CHOICE: "/nowhere/libfabric.so.1"})
+
+
+def test_metadata_tells_who_where_and_which_pythons(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Version"] == aiofabric.__version__
+    assert metadata["Author"]
+    assert metadata.get_all("Project-URL")
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(
+        metadata.get_all("Classifier", [])
+    )
+    assert set(metadata.get_all("Provides-Extra", [])) == {"uvloop", "trio", "http", "grpc", "dask", "metrics"}
+
+
+def test_a_source_tree_that_hides_the_installed_package_says_so(bare_python: Path, tmp_path: Path) -> None:
+    """Python looks into the working directory first."""
+    tree = tmp_path / "aiofabric"
+    shutil.copytree(ROOT / "aiofabric", tree / "aiofabric", ignore=NOT_SOURCE)
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    words = f"{tree}/aiofabric is aiofabric's source, which is not built, and hides an installed aiofabric"
+    for code in (["-m", "aiofabric", "info"], ["-c", "import aiofabric; aiofabric.connect"]):
+        ended = attempt("sh", "-c", 'cd "$0" && exec "$@"', tree, bare_python, *code)
+        assert ended.returncode == 1
+        assert words in ended.stderr
+        assert f"pip install -e {tree}" in ended.stderr
+        assert ("Traceback" in ended.stderr) == (code[0] == "-c")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (
+            {"PKG_CONFIG_LIBDIR": "/nowhere", "PKG_CONFIG_PATH": ""},
+            "pkg-config knows none. .*apt install libfabric-dev",
+        ),
+        ({"PATH": "/nowhere"}, "building needs pkg-config. .*apt install pkg-config"),
+    ],
+    ids=["headers", "pkg-config"],
+)
+def test_a_build_without_what_it_needs_names_the_package(environment: dict[str, str], words: str) -> None:
+    ended = attempt(
+        sys.executable,
+        "-c",
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); os.chdir({str(ROOT)!r}); import setup",
+        **environment,
+    )
+    assert ended.returncode == 1
+    assert re.search(words, ended.stderr)
+    assert "Traceback" not in ended.stderr

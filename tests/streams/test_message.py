@@ -195,3 +195,17 @@ async def test_messages_end_at_a_listener_of_bytes(provider: str) -> None:
 async def test_limits_that_the_length_cannot_say(provider: str, size: int) -> None:
     with pytest.raises(ValueError, match="max_message_size"):
         await connect_messages("127.0.0.1", 1, provider=provider, max_message_size=size)
+    wrong: Any = "64M"
+    with pytest.raises(TypeError, match="max_message_size is a number of bytes, not '64M'"):
+        await connect_messages("127.0.0.1", 1, provider=provider, max_message_size=wrong)
+
+
+@pytest.mark.parametrize("size", [1000, 300_000])
+async def test_a_message_of_exactly_the_limit_arrives_also_in_pieces(streams: Streams, size: int) -> None:
+    """Also where its length and its contents come apart."""
+    async with streams(max_message_size=size) as (active, passive):
+        data = bytes(size)
+        await active._channel.send(size.to_bytes(4, "little") + data[: size // 2])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(active._channel.send, data[size // 2 :])
+            assert await passive.receive() == data

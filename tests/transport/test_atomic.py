@@ -20,6 +20,7 @@ from aiofabric import (
     RdmEndpoint,
     RemoteRegion,
 )
+from aiofabric.features import Quirk, quirks
 from tests.fixtures.children import run_in_child
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
@@ -102,8 +103,16 @@ async def test_every_base_operation(atomic_provider: str) -> None:
             memory = np.array(TARGET, NUMPY[kind])
             value = np.array(VALUE, NUMPY[kind])
             expected = UPDATES[op](memory, value).astype(NUMPY[kind])
-            with other.domain.register(memory, access=REMOTE) as region:
-                await one.atomic(op, value, region.remote, to=peer, flags=OpFlags.DELIVERY_COMPLETE)
+            still = np.zeros(1, np.uint64)
+            with (
+                other.domain.register(memory, access=REMOTE) as region,
+                other.domain.register(still, access=REMOTE) as anchor,
+            ):
+                if Quirk.DELIVERED_ATOMIC_CORRUPTS in quirks(one.info):  # refused; a fetch behind it tells
+                    await one.atomic(op, value, region.remote, to=peer)
+                    await one.fetch_atomic(AtomicOp.BOR, np.zeros(1, np.uint64), anchor.remote, to=peer)
+                else:
+                    await one.atomic(op, value, region.remote, to=peer, flags=OpFlags.DELIVERY_COMPLETE)
                 np.testing.assert_array_equal(memory, expected, f"{op} {kind}")
 
 

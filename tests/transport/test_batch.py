@@ -105,7 +105,7 @@ async def test_remote_data(pair: Pair, selective: bool) -> None:
 
 
 async def test_an_empty_batch(pair: Pair, selective: bool) -> None:
-    async with pair(selective=selective) as (active, _):
+    async with pair(selective=selective, recv_size=1 << 20) as (active, _):
         async with active.batch():
             pass
         async with active.batch() as batch:
@@ -145,7 +145,7 @@ async def test_the_loss_of_the_peer_is_told(pair: Pair, selective: bool) -> None
         async with active.batch() as batch:
             passive.close()
             while True:
-                await batch.send(bytes(100_000))
+                await batch.send(bytes(60_000))
 
     async with pair(selective=selective) as (active, passive):
         with pytest.raises(FabricConnectionError):
@@ -155,11 +155,11 @@ async def test_the_loss_of_the_peer_is_told(pair: Pair, selective: bool) -> None
 async def test_closing_ends_the_wait(pair: Pair, selective: bool) -> None:
     async def close_in_the_middle(ep: MessageEndpoint) -> None:
         async with ep.batch() as batch:
-            for _ in range(4):
+            for _ in range(40):  # more than the sockets hold while nobody reads
                 await batch.send(bytes(1 << 20))
             ep.close()
 
-    async with pair(selective=selective) as (active, _):
+    async with pair(selective=selective, recv_size=1 << 20, recv_count=1) as (active, _):
         with pytest.raises(ClosedResourceError):
             await close_in_the_middle(active)
 

@@ -68,7 +68,7 @@ async def test_private_data_is_a_buffer(provider: str, param: Any) -> None:
 @pytest.mark.anyio
 async def test_waiting_is_one_of_its_kinds(provider: str) -> None:
     with pytest.raises(TypeError, match="waiting"):
-        await aiofabric.connect("127.0.0.1", 9, provider=provider, waiting="fd")
+        await aiofabric.connect("127.0.0.1", 9, provider=provider, waiting="fd")  # type: ignore[arg-type]
 
 
 @pytest.mark.anyio

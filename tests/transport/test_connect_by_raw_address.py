@@ -213,3 +213,9 @@ async def test_what_is_no_raw_address() -> None:
         await aiofabric.connect(HERE, 7471, raw=True)
     with pytest.raises(NoProviderError):
         await aiofabric.connect("fi_nobodys://address")
+
+
+async def test_a_name_that_nobody_has_is_refused() -> None:
+    skip_without("shm", Caps.MSG | Caps.TAGGED)
+    with anyio.fail_after(10), pytest.raises(FabricConnectionRefusedError, match="No endpoint of this host has"):
+        await aiofabric.connect("fi_shm://nobody-has-this-name")

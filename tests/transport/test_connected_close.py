@@ -1,6 +1,7 @@
 """Hazard: an endpoint is closed with operations in flight. Everybody gets an answer, and nothing stays behind."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -39,6 +40,12 @@ def skip_unless_pending(kind: str, provider: str) -> None:
         pytest.skip("shm moves remote memory within the posting call: nothing is ever pending")
 
 
+async def end_or_end_with(expected: type[BaseException], operation: Awaitable[Any]) -> None:
+    """The loop goes round once before a cancel arrives; an operation may complete meanwhile."""
+    with suppress(expected):
+        await operation
+
+
 async def end_with(expected: type[BaseException], operation: Awaitable[Any]) -> None:
     with pytest.raises(expected):
         await operation
@@ -62,7 +69,8 @@ async def test_pending_operations_end_with_closed(pair: Pair, provider: str, kin
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     operation = (PENDING | DIRECT)[kind](active, region.remote)
-                    tasks.start_soon(end_with, ClosedResourceError, operation)
+                    end = end_with if way != "cancelled aclose" or "receive" in kind else end_or_end_with
+                    tasks.start_soon(end, ClosedResourceError, operation)
                 while "receive" not in kind and not active.statistics().sends:
                     await anyio.lowlevel.checkpoint()
                 await anyio.wait_all_tasks_blocked() if "receive" in kind else None
@@ -137,8 +145,11 @@ async def test_abandoned_sends_are_let_go(pair: Pair, provider: str) -> None:
     """At once where the endpoint is the connection's own; where connections share one, not before that is closed."""
     async with pair(recv_size=None) as (active, _):
         data = bytearray(HUGE)
-        with anyio.move_on_after(0.01):
-            await active.send(data)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(active.send, data)
+            while active.statistics().sends == 0:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
         assert active.statistics().abandoned == 1
         with pytest.raises(BufferError):
             data.append(1)

@@ -4,6 +4,7 @@ import mmap
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -128,22 +129,58 @@ async def test_lying_about_the_range_ends_the_connection_and_nothing_else(pair: 
 @pytest.mark.anyio
 @pytest.mark.parametrize("what", ["key", "access", "closed region"])
 async def test_access_that_was_not_granted_is_refused(pair: Pair, what: str) -> None:
+    """By the peer's provider; both sides hear what it may have been."""
     memory = bytearray(100)
     async with pair() as (active, passive):
         access = Access.REMOTE_READ if what == "access" else BOTH
         with passive.domain.register(memory, access=access) as region:
-            remote = region.remote
+            remote = replace(region.remote, access=None)  # as a peer that does not say what it grants
             if what == "key":
-                remote = RemoteRegion(remote.address, remote.key ^ 1, remote.length)
+                remote = replace(remote, key=remote.key ^ 1)
             if what != "closed region":
                 with suppress(aiofabric.FabricConnectionError):
                     await active.write(b"x" * 100, remote)  # complete for tcp when it is in the socket
-                with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError):
+                with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError, match="fi_write of 100 bytes"):
                     await active.recv()
         if what == "closed region":
-            with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError):
+            with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionError, match="fi_read of 100 bytes"):
                 await active.read(remote)
+        with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionResetError, match="registered here"):
+            await passive.recv()
     assert memory == bytes(100)
+
+
+@pytest.mark.anyio
+async def test_access_that_the_region_does_not_grant_is_not_posted(pair: Pair) -> None:
+    readable, writable = bytearray(b"r" * 100), bytearray(b"w" * 100)
+    async with (
+        pair() as (active, passive),
+        passive.domain.register(readable, access=Access.REMOTE_READ) as source,
+        passive.domain.register(writable, access=Access.REMOTE_WRITE) as target,
+    ):
+        from_there = RemoteRegion.unpack(source.remote.pack())
+        to_there = RemoteRegion.unpack(target.remote.pack())
+        with pytest.raises(aiofabric.RemoteAccessError, match="REMOTE_READ"):
+            await active.write(b"x" * 100, from_there)
+        with pytest.raises(aiofabric.RemoteAccessError, match="REMOTE_WRITE"):
+            await active.read(to_there[5:])
+        assert await active.read(from_there) == readable  # the connection never noticed
+        await active.write(b"x" * 100, to_there)
+
+
+@pytest.mark.anyio
+async def test_only_an_open_region_for_peers_has_a_description(pair: Pair) -> None:
+    async with pair() as (_, passive):
+        local = passive.domain.register(bytearray(10))
+        with pytest.raises(ValueError, match="local use only"):
+            _ = local.remote
+        assert len(local) == 10
+        local.close()
+        region = passive.domain.register(bytearray(10), access=BOTH)
+        assert region.remote.access == BOTH
+        region.close()
+        with pytest.raises(anyio.ClosedResourceError):
+            _ = region.remote
 
 
 @pytest.mark.anyio
@@ -233,11 +270,14 @@ async def test_target_needs_no_receive_and_no_awaiting_task(pair: Pair) -> None:
 
 
 def test_remote_region_packs_to_what_it_was() -> None:
-    region = RemoteRegion(2**64 - 5, 2**63, 5)
-    assert RemoteRegion.unpack(region.pack()) == region
-    assert RemoteRegion.unpack(memoryview(bytearray(region.pack()))) == region
-    for wrong in (b"", region.pack()[:-1], region.pack() + b"x"):
-        with pytest.raises(ValueError, match="24 bytes"):
+    for access in (None, Access.REMOTE_READ, Access.REMOTE_WRITE, BOTH):
+        region = RemoteRegion(2**64 - 5, 2**63, 5, access=access)
+        assert RemoteRegion.unpack(region.pack()) == region
+        assert RemoteRegion.unpack(memoryview(bytearray(region.pack()))) == region
+        assert RemoteRegion.unpack(region.pack())[1:3].access == access
+        assert RemoteRegion.unpack(region.pack()[:24]) == RemoteRegion(2**64 - 5, 2**63, 5)  # from a peer in C
+    for wrong in (b"", region.pack()[:23], region.pack() + b"x", region.pack()[:24] + b"\x04"):
+        with pytest.raises(ValueError, match="25 bytes"):
             RemoteRegion.unpack(wrong)
     with pytest.raises(TypeError):
         region[3]  # type: ignore[index]

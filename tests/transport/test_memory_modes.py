@@ -289,7 +289,7 @@ async def test_a_long_key_is_known_to_the_domain_while_it_is_used(pair: Pair, mo
         memory = bytearray(1 << 16)
         with passive.domain.register(memory, access=BOTH) as region:
             packed = region.remote.pack()
-            assert len(packed) == 24 + 8 + 20
+            assert len(packed) == 25 + 8 + 20
             remote = RemoteRegion.unpack(packed)
             assert remote == region.remote
             there = RemoteRegion(remote.address, 0, remote.length, remote.raw)  # the short key means nothing elsewhere

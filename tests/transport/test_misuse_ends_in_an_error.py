@@ -154,7 +154,7 @@ async def remote_memory(side: Side) -> None:
             await side.refuses(RemoteRegion, remote.address, remote.key, number, error=ValueError)
             await side.refuses(one.write, b"x", remote, remote_data=number, **names, error=ValueError)
         await side.refuses(RemoteRegion, (1 << 64) - 8, remote.key, 9, error=ValueError)
-        for words in (b"", b"short", bytes(25)):
+        for words in (b"", b"short", bytes(26)):
             await side.refuses(RemoteRegion.unpack, words, error=ValueError)
 
 
@@ -192,7 +192,7 @@ async def closed(side: Side) -> None:
     """Whatever is closed says so, twice closed or not; what is left open goes on."""
     one, names = side.one, side.names
     region = side.other.domain.register(bytearray(LENGTH), access=BOTH)
-    own = one.domain.register(bytearray(LENGTH))
+    own, remote = one.domain.register(bytearray(LENGTH)), region.remote
     for each in (own, region):
         each.close()
         each.close()
@@ -203,8 +203,8 @@ async def closed(side: Side) -> None:
         await side.refuses(call, error=ClosedResourceError)
     for call in (one.try_send, one.send_nowait):
         await side.refuses(call, b"x", **names, error=ClosedResourceError)
-    await side.refuses(one.write, b"x", region.remote, **names, error=ClosedResourceError)
-    await side.refuses(one.read, region.remote, **names, error=ClosedResourceError)
+    await side.refuses(one.write, b"x", remote, **names, error=ClosedResourceError)
+    await side.refuses(one.read, remote, **names, error=ClosedResourceError)
     await side.refuses(one.batch, **names, error=ClosedResourceError)
     if names:
         for call in (lambda: one.send_tagged(b"x", 1, **names), lambda: one.recv_tagged(1)):

@@ -9,17 +9,21 @@ import aiofabric
 from aiofabric import (
     Caps,
     Domain,
+    EndpointSettings,
     EndpointType,
     EpAttr,
     FabricAttr,
     Hints,
+    Info,
     NoProviderError,
     NotSupportedError,
     SharedReceive,
+    TruncatedMessageError,
 )
 from aiofabric._ffi import constants, lib
+from aiofabric.features import Quirk, quirks
 from aiofabric.info import SHARED_CONTEXT
-from tests.fixtures.peers import peers
+from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
@@ -27,10 +31,89 @@ pytestmark = pytest.mark.anyio
 CAPS = Caps.MSG | Caps.MULTI_RECV
 
 
-@pytest.fixture(params=["tcp;ofi_rxm", "tcp", "shm", "sm2", "udp;ofi_rxd", "sockets"])
+def shared_info() -> Info:
+    """Of connections over tcp that share multi-receive buffers."""
+    attr = EpAttr(type=EndpointType.MSG, rx_ctx_cnt=SHARED_CONTEXT)
+    hints = Hints(caps=CAPS, fabric_attr=FabricAttr(prov_name="tcp"), ep_attr=attr)
+    try:
+        return aiofabric.getinfo("127.0.0.1", hints=hints)[0]
+    except NoProviderError as error:
+        pytest.skip(str(error))
+
+
+PROVIDERS = ["tcp;ofi_rxm", "tcp", "shm", "sm2", "udp;ofi_rxd", "sockets"]
+
+
+def overruns(provider: str) -> bool:
+    """Whether its buffers may be written past; a test skips where the provider is missing."""
+    skip_without(provider, CAPS)
+    hints = Hints(caps=CAPS, fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=EndpointType.RDM))
+    return Quirk.MULTI_RECV_OVERRUNS in quirks(aiofabric.getinfo(hints=hints)[0])
+
+
+@pytest.fixture(params=PROVIDERS)
 def multi(request: pytest.FixtureRequest) -> str:
     name: str = request.param
+    if overruns(name):
+        pytest.skip("refused, see test_no_buffer_is_written_past")
     return name
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_no_buffer_is_written_past(provider: str) -> None:
+    """fi_msg(3), FI_MULTI_RECV: "placed ... if the message fits"; a longer one must not move the rest of the buffer.
+
+    Where the provider does that, which a peer can bring about at any time, it has no multi-receive buffers.
+    """
+    options: dict[str, Any] = {"multi_recv": 65536, "recv_size": 1000, "recv_count": 4}
+    if overruns(provider):
+        with pytest.raises(NotSupportedError, match=r"write past a buffer .* leave multi_recv= out"):
+            async with peers(provider, CAPS, **options):
+                pass
+        return
+    async with peers(provider, CAPS, **options) as (one, other, peer, _), anyio.create_task_group() as tg:
+
+        async def send() -> None:
+            await one.send(bytes(300_000), to=peer)
+            for number in range(100):
+                await one.send(bytes([number]) * 900, to=peer)
+
+        tg.start_soon(send)
+        with pytest.raises(TruncatedMessageError):
+            await other.recv()
+        for number in range(100):
+            assert await other.recv() == bytes([number]) * 900
+
+
+@pytest.mark.parametrize(("room", "size"), [(1 << 20, 65536), (1 << 20, 30000), (70000, 30000)])
+async def test_every_message_up_to_recv_size_fits(multi: str, room: int, size: int) -> None:
+    """fi_endpoint(3), FI_OPT_MIN_MULTI_RECV: a buffer is given back when it has less than this left.
+
+    The pool set it after fi_enable, where rxm and shm of 2.5 ignore it, and took 16384 for the longest message.
+    """
+    lengths = [size, 20000, size, 1, size - 1, 17000, 300, size] * 4
+    async with peers(multi, CAPS, multi_recv=room, recv_size=size, recv_count=4) as (one, other, peer, _):
+        assert other.recv_size == size <= other.settings.min_multi_recv
+
+        async def send() -> None:
+            for number, length in enumerate(lengths):
+                await one.send(bytes([number]) * length, to=peer)
+
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(send)
+            for number, length in enumerate(lengths):
+                assert await other.recv() == bytes([number]) * length
+
+
+async def test_option_that_the_program_made_smaller(multi: str) -> None:
+    """It is read back: what `prepare` has set must leave room for a message."""
+
+    def prepare(settings: EndpointSettings) -> None:
+        settings.min_multi_recv = 500
+
+    with pytest.raises(NotSupportedError, match=r"less than 500 bytes left.*recv_size is at most 500 here"):
+        async with peers(multi, CAPS, multi_recv=65536, recv_size=1000, prepare=prepare):
+            pass
 
 
 async def test_many_messages_share_a_buffer(multi: str) -> None:
@@ -78,12 +161,7 @@ async def test_cancelling_a_receive_loses_nothing(multi: str) -> None:
 
 
 async def test_a_shared_receive_context_takes_many_messages_per_buffer() -> None:
-    attr = EpAttr(type=EndpointType.MSG, rx_ctx_cnt=SHARED_CONTEXT)
-    hints = Hints(caps=CAPS, fabric_attr=FabricAttr(prov_name="tcp"), ep_attr=attr)
-    try:
-        info = aiofabric.getinfo("127.0.0.1", hints=hints)[0]
-    except NoProviderError as error:
-        pytest.skip(str(error))
+    info = shared_info()
 
     async def accept(listener: aiofabric.Listener, shared: SharedReceive) -> None:
         async with await (await listener.accept_request()).accept() as ep:
@@ -104,6 +182,14 @@ async def test_a_shared_receive_context_takes_many_messages_per_buffer() -> None
                     await sender.recv()
 
 
+async def test_shared_receive_context_without_the_option() -> None:
+    """2.x's tcp gives a shared context's buffer back with 16 KiB left, and has no option to change that."""
+    with Domain(shared_info()) as domain:
+        with pytest.raises(NotSupportedError, match="recv_size is at most 16384 here"):
+            SharedReceive(domain, recv_size=16385, multi_recv=65536)
+        SharedReceive(domain, recv_size=16384, multi_recv=65536).close()
+
+
 async def test_a_provider_without_it_says_so(pair: Pair) -> None:
     with pytest.raises(BaseException) as caught:
         async with pair(multi_recv=1 << 20):
@@ -115,18 +201,13 @@ async def test_sizes_are_checked() -> None:
     with pytest.raises(ValueError, match="needs recv_size"):
         aiofabric.EndpointOptions(multi_recv=65536, recv_size=None)
     with pytest.raises(ValueError, match="a multi-receive buffer of 1024 bytes is too small"):
-        async with aiofabric.open_endpoint(EndpointType.RDM, multi_recv=1024, recv_size=1000, provider="shm"):
+        async with aiofabric.open_endpoint(EndpointType.RDM, multi_recv=1024, recv_size=1000, provider="sockets"):
             pass
 
 
 async def test_what_closing_flushes_is_not_posted_to_what_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """tcp of 2.x flushes a shared context's buffers; posting one again then writes to freed memory."""
-    attr = EpAttr(type=EndpointType.MSG, rx_ctx_cnt=SHARED_CONTEXT)
-    hints = Hints(caps=CAPS, fabric_attr=FabricAttr(prov_name="tcp"), ep_attr=attr)
-    try:
-        info = aiofabric.getinfo("127.0.0.1", hints=hints)[0]
-    except NoProviderError as error:
-        pytest.skip(str(error))
+    info = shared_info()
     posted = []
 
     def post(*call: object) -> Any:

@@ -18,6 +18,7 @@ from aiofabric import (
     OpFlags,
     TrafficClass,
 )
+from aiofabric.cm.workarounds.provider_sockets import connected_socket
 from tests.fixtures.peers import skip_without
 from tests.fixtures.providers import Pair
 
@@ -78,6 +79,12 @@ def _nodelay(endpoint: MessageEndpoint) -> list[bool]:
     ]
 
 
+def _code_point(endpoint: MessageEndpoint) -> int:
+    with connected_socket(endpoint._descriptor, endpoint.local_address, endpoint.peer_address) as found:
+        assert found is not None
+        return found.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
+
+
 @pytest.mark.parametrize("tclass", [*TrafficClass, TrafficClass.from_dscp(46)], ids=str)
 @pytest.mark.parametrize("level", ["tx_attr", "domain_attr"])
 async def test_the_provider_obeys_a_traffic_class(provider: str, tclass: TrafficClass, level: str) -> None:
@@ -95,6 +102,7 @@ async def test_the_provider_obeys_a_traffic_class(provider: str, tclass: Traffic
         async with await aiofabric.connect(listener.address, provider=provider, hints=hints) as endpoint:
             assert endpoint.info.tx_attr.tclass == tclass
             assert _nodelay(endpoint) == [tclass != TrafficClass.BULK_DATA]
+            assert _code_point(endpoint) == (tclass.dscp or 0)
             await endpoint.send(b"there and back")
             assert await endpoint.recv() == b"there and back"
             await endpoint.send(b"bye")

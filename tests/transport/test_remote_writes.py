@@ -173,7 +173,7 @@ async def test_who_waits_is_told_of_the_end(sides: Open, who: str) -> None:
                 while len(other._handle.remote_writes.waiters) < 3:
                     await anyio.lowlevel.checkpoint()
                 await (one if who == "peer" else other).aclose()
-        kind = aiofabric.FabricConnectionResetError if who == "peer" else anyio.ClosedResourceError
+        kind = aiofabric.FabricConnectionEndedError if who == "peer" else anyio.ClosedResourceError
         assert [type(error) for error in errors] == [kind] * 3
 
 
@@ -219,7 +219,7 @@ async def test_an_alias_hears_the_same() -> None:
 
 @one_loop
 async def test_where_there_can_be_none() -> None:
-    with pytest.raises(ValueError, match="how many may wait"):
+    with pytest.raises(TypeError, match="remote_writes is a number of writes, not True"):
         aiofabric.EndpointOptions(remote_writes=True)
     with pytest.raises(ValueError, match="how many may wait"):
         aiofabric.EndpointOptions(remote_writes=-1)

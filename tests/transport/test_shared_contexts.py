@@ -17,6 +17,7 @@ from aiofabric import (
     Hints,
     MessageEndpoint,
     NotSupportedError,
+    OpFlags,
     SharedReceive,
     SharedTransmit,
 )
@@ -186,3 +187,33 @@ async def test_connections_without_native_endpoints_share_nothing() -> None:
     with pytest.raises(NotSupportedError, match="shm has no connected endpoints of its own"):
         async with aiofabric.listen(provider="shm", prepare=print):
             pass
+
+
+async def test_one_pool_for_connectionless_endpoints() -> None:
+    """fi_endpoint(3), fi_srx_context: completions go to a queue of the endpoint's; the sender was told, nobody else."""
+    attr = EpAttr(type=EndpointType.RDM, rx_ctx_cnt=SHARED_CONTEXT)
+    info = aiofabric.getinfo("127.0.0.1", hints=Hints(ep_attr=attr))[0]
+    rdm: dict[str, Any] = {"type": EndpointType.RDM, "node": "127.0.0.1", "provider": info.fabric_attr.prov_name}
+    with Domain(info) as domain, SharedReceive(domain, recv_count=4) as shared:
+        async with (
+            aiofabric.open_endpoint(**rdm, shared_receive=shared) as one,
+            aiofabric.open_endpoint(**rdm, shared_receive=shared) as other,
+            aiofabric.open_endpoint(**rdm) as sender,
+        ):
+            there = [await sender.add_peer(each.local_address) for each in (one, other)]
+            for number in range(20):
+                await sender.send(b"%d" % number, to=there[number % 2], flags=OpFlags.DELIVERY_COMPLETE)
+                assert await shared.recv() == b"%d" % number
+            await other.send(b"back", to=await other.add_peer(sender.local_address))
+            assert await sender.recv() == b"back"
+            for refused in (
+                one.recv,
+                lambda: one.recv_tagged(1),
+                lambda: one.recv_tagged_into(bytearray(9), 1),
+                lambda: one.peek_tagged(1),
+            ):
+                with pytest.raises(TypeError, match="arrives at its SharedReceive: receive there"):
+                    await refused()
+            one.close()
+            await sender.send(b"to the other", to=there[1])
+            assert await shared.recv() == b"to the other"

@@ -82,7 +82,11 @@ async def test_in_pieces_on_both_sides(rdm: str, size: int) -> None:
     async with peers(rdm) as (one, other, there, _), anyio.create_task_group() as tasks:
         for extra in (None, 9):
             room = [bytearray(third), bytearray(third), bytearray(size)]
-            pieces = [data[:10], bytearray(data[10:third]), memoryview(data)[third:]]
+            pieces: list[bytes | bytearray | memoryview] = [
+                data[:10],
+                bytearray(data[10:third]),
+                memoryview(data)[third:],
+            ]
             tasks.start_soon(partial(one.send_tagged, pieces, 3, to=there, remote_data=extra))
             got = await other.recv_tagged_into(room, 3)
             assert (got.length, got.tag, got.remote_data) == (size, 3, extra)

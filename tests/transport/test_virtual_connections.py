@@ -1,16 +1,14 @@
 """What only virtual connections can get wrong: many on one trunk, two processes, a heartbeat on the line."""
 
-import socket
 from collections.abc import Callable
-from functools import partial
 
 import anyio
 import pytest
 
 import aiofabric
-from aiofabric import MessageEndpoint, NotSupportedError, TruncatedMessageError
+from aiofabric import MessageEndpoint
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import VIRTUAL, _pair, over
+from tests.fixtures.providers import VIRTUAL, over
 
 pytestmark = pytest.mark.anyio
 provider = over(VIRTUAL)
@@ -69,36 +67,3 @@ async def test_two_processes(child: Callable[..., Child], provider: str) -> None
                 assert await endpoint.recv_into(target) == size
                 assert target == data
         await peer.aresult()
-
-
-async def test_pooled_message_too_long_is_told_with_its_size(provider: str) -> None:
-    async with _pair(provider, {"recv_size": 1000}) as (active, passive):
-        await active.send(bytes(5000))
-        await active.send(b"next")
-        with pytest.raises(TruncatedMessageError) as caught:
-            await passive.recv()
-        assert (caught.value.size, caught.value.limit) == (5000, 1000)
-        assert await passive.recv() == b"next"
-
-
-async def test_heartbeat_is_the_kernels(provider: str) -> None:
-    async with _pair(provider, heartbeat=9) as ends:
-        for endpoint in ends:
-            line = endpoint._handle.line  # type: ignore[attr-defined]
-            option = partial(line._socket.getsockopt, socket.IPPROTO_TCP)
-            assert line._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            assert option(socket.TCP_KEEPIDLE) + 2 * option(socket.TCP_KEEPINTVL) == 9
-            assert option(socket.TCP_KEEPCNT) == 2
-            assert option(socket.TCP_USER_TIMEOUT) == 9000
-
-
-@pytest.mark.parametrize("heartbeat", [0, -1, 2.9])
-async def test_heartbeat_takes_its_time(provider: str, heartbeat: float) -> None:
-    with pytest.raises(ValueError, match="3 seconds"):
-        await aiofabric.connect("127.0.0.1", 9, provider=provider, heartbeat=heartbeat)
-
-
-async def test_heartbeat_is_none_of_a_provider_with_connections() -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
-        with pytest.raises(NotSupportedError, match="provider tcp itself"):
-            await aiofabric.connect(listener.address, provider="tcp", heartbeat=5)

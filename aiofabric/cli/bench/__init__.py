@@ -12,6 +12,7 @@ from aiofabric.cli.bench.progress import Progress
 from aiofabric.cli.bench.race import race
 from aiofabric.cli.bench.work import WORKS
 from aiofabric.cli.table import table
+from aiofabric.cli.wishes import check_provider
 
 if TYPE_CHECKING:
     import argparse
@@ -31,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, and print the table."""
+    check_provider(options.provider)
     loops = [loop for loop in _LOOPS if find_spec(loop)]
     transports = {"asyncio sockets": "", f"aiofabric {options.provider}": options.provider}
     rows = []

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from aiofabric.cli.doctor.findings import Finding, Level
-from aiofabric.cli.doctor.library import environment, library, signals
+from aiofabric.cli.doctor.library import environment, library, signals, workarounds
 from aiofabric.cli.doctor.machine import infiniband, locked_memory, open_files, shared_memory
 from aiofabric.cli.doctor.providers import providers
 from aiofabric.cli.table import DIM, GREEN, RED, YELLOW, paint, width
@@ -51,7 +51,7 @@ def _examine() -> Iterator[Finding]:
         library_version()
     except LibfabricNotFound:
         return  # all that follows would say the same
-    yield from chain(environment(), infiniband(), signals(), providers())
+    yield from chain(environment(), infiniband(), signals(), workarounds(), providers())
 
 
 def _show(finding: Finding) -> None:

@@ -13,11 +13,12 @@ from aiofabric.cli.doctor.probe import ask
 from aiofabric.errors import LibfabricNotFound, NoProviderError
 from aiofabric.features import describe
 from aiofabric.info import getinfo, parameters
+from aiofabric.workarounds import VARIABLE, WORKAROUNDS, State, state, unknown_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["environment", "library", "signals"]
+__all__ = ["environment", "library", "signals", "workarounds"]
 
 
 def library() -> Finding:
@@ -78,3 +79,20 @@ def signals() -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.OK, "signals", "all left to Python")
+
+
+def workarounds() -> Iterator[Finding]:
+    """What reaches below libfabric's interface, and whether it acts."""
+    found: dict[State, list[str]] = {}
+    for name in WORKAROUNDS:
+        found.setdefault(state(name), []).append(name)
+    text = "; ".join(f"{each}: {', '.join(found[each])}" for each in State if each in found)
+    if State.NOT_EXAMINED in found:
+        cure = f"{VARIABLE}={found[State.NOT_EXAMINED][0]} switches it on; see the page on workarounds"
+        yield Finding(Level.WARNING, "workarounds", text, cure)
+    else:
+        yield Finding(Level.OK, "workarounds", text)
+    for word in unknown_words():
+        close = difflib.get_close_matches(word.removeprefix("no-"), WORKAROUNDS, n=1)
+        cure = f"did you mean {close[0]}?" if close else f"there are {', '.join(WORKAROUNDS)}"
+        yield Finding(Level.WARNING, VARIABLE, f"names {word!r}, which is no workaround", cure)

@@ -6,18 +6,21 @@ fi_pingpong: the flags, the columns and what goes over the wire are the same (ma
 
 from __future__ import annotations
 
+import argparse
 import logging
-from typing import TYPE_CHECKING
 
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.pingpong.control import PORT
+from aiofabric.cli.pingpong.link import hints_of
 from aiofabric.cli.pingpong.match import play
+from aiofabric.cli.wishes import UsageError, check_provider, port, unmet
+from aiofabric.errors import NoProviderError
 from aiofabric.flags import EndpointType
-
-if TYPE_CHECKING:
-    import argparse
+from aiofabric.info import Info, getinfo
 
 __all__ = ["configure", "run"]
+
+_FLAGS = {"provider": "-p", "domain": "-d", "fabric": "-f", "source": "-s", "kind": "-e", "mode": "-m"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("server", nargs="?", metavar="server", help="host name or address to connect to; none: be the server")
     add(
-        "-B", dest="source_port", metavar="PORT", type=_port, default=0,
+        "-B", dest="source_port", metavar="PORT", type=port, default=0,
         help=f"own control port (server: {PORT}, client: any)",
     )  # fmt: skip
-    add("-P", dest="port", metavar="PORT", type=_port, default=PORT, help="the server's control port (%(default)d)")
+    add("-P", dest="port", metavar="PORT", type=port, default=PORT, help="the server's control port (%(default)d)")
     add("-d", dest="domain", metavar="DOMAIN", default="", help="domain name")
     add("-f", dest="fabric", metavar="FABRIC", default="", help="fabric name")
     add("-s", dest="source", metavar="ADDRESS", help="numeric source address")
@@ -37,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-e", dest="kind", metavar="TYPE", type=str.lower, choices=("msg", "rdm", "dgram"), default="dgram",
         help="endpoint type: msg, rdm or dgram (%(default)s)",
     )  # fmt: skip
-    add("-I", dest="iterations", metavar="NUMBER", type=_natural, default=10, help="iterations (%(default)d)")
+    add("-I", dest="iterations", metavar="NUMBER", type=_iterations, default=10, help="iterations (%(default)d)")
     add("-S", dest="size", metavar="SIZE", type=_size, help="one message size in bytes, or 'all' (the usual ones)")
     add("-c", dest="check", action="store_true", help="check the data; the other side has to have -c, too")
     add(
@@ -54,8 +57,22 @@ def run(options: argparse.Namespace) -> int:
     if options.verbose:
         logging.basicConfig(format="[debug] %(message)s")
         logging.getLogger("aiofabric").setLevel(logging.DEBUG)
+    _check(options)
     run_loop(play, options)
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what no provider has before the other side is bothered."""
+    try:
+        _ask(options)
+    except NoProviderError:
+        check_provider(options.provider)
+        raise UsageError(unmet(options, _FLAGS, _ask)) from None
+
+
+def _ask(options: argparse.Namespace) -> list[Info]:
+    return getinfo(hints=hints_of(options))
 
 
 def _natural(text: str) -> int:
@@ -64,14 +81,14 @@ def _natural(text: str) -> int:
     return int(text)
 
 
-def _port(text: str) -> int:
-    if (port := _natural(text)) >= 1 << 16:
-        raise ValueError(text)
-    return port
+def _iterations(text: str) -> int:
+    if (number := _natural(text)) == 0:
+        raise argparse.ArgumentTypeError("there is nothing to measure with 0 iterations")
+    return number
 
 
 def _size(text: str) -> int | str:
     return text if text == "all" else _natural(text)
 
 
-_natural.__name__, _port.__name__, _size.__name__ = "number", "port", "size"  # argparse names them to the user
+_natural.__name__, _iterations.__name__, _size.__name__ = "number", "number", "size"  # argparse names them to the user

@@ -17,18 +17,20 @@ import logging
 import os
 import socket
 import struct
+import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiofabric.address import Address
 from aiofabric.flags import AddressFormat
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-__all__ = ["PORT", "Control", "ControlError", "control_channel"]
+__all__ = ["PATIENCE", "PORT", "Control", "ControlError", "control_channel"]
 
 PORT = 47592
+PATIENCE = 5.0  # seconds without the other side's first word
 _SIZE, _FORMAT = struct.Struct("!I"), struct.Struct("=I")
 _LONGEST_NAME = 1024
 _READY, _ANSWER, _COUNTED, _COUNT_SIZE = b"q\0", b"a\0", b"cnt ok\0", 10
@@ -74,17 +76,24 @@ async def _one_client(family: int, here: str, port: int) -> socket.socket:
         ) from error
     with listening:
         listening.setblocking(False)
-        _log.debug("waiting for a client at port %d", port)
+        print(f"listening at {here}, port {port}", file=sys.stderr, flush=True)
         connection, _ = await asyncio.get_running_loop().sock_accept(listening)
     return connection
 
 
 class Control:
-    """Both sides' words. ``lost`` is set when the other side has closed the channel."""
+    """Both sides' words.
+
+    ``lost`` is set when the other side has closed the channel, ``spoke`` when it has said something; ``unheard`` are
+    the bytes of that which nobody has taken yet. ``meanwhile`` is what a server does while it waits for a word.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_client: bool) -> None:
         self.is_client = is_client
         self.lost = asyncio.Event()
+        self.spoke = asyncio.Event()
+        self.unheard = 0
+        self.meanwhile: Callable[[Coroutine[Any, Any, bytes]], Awaitable[bytes]] | None = None
         self._stream = reader
         self._received = asyncio.StreamReader()
         self._writer = writer
@@ -94,6 +103,8 @@ class Control:
         try:
             while data := await self._stream.read(4096):
                 self._received.feed_data(data)
+                self.unheard += len(data)
+                self.spoke.set()
         except OSError:
             pass  # a reset is an end like any other
         self._received.feed_eof()
@@ -105,10 +116,15 @@ class Control:
         _log.debug("sent our name, %s", address)
 
     async def receive_name(self) -> Address:
-        """Hear where the other side's endpoint is."""
-        (size,) = _SIZE.unpack(await self._hear(_SIZE.size))
+        """Hear where the other side's endpoint is, its first word."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                start = await self._hear(_SIZE.size)
+        except TimeoutError:
+            raise ControlError(f"the other side has said nothing for {PATIENCE:.0f} s: is it a pingpong?") from None
+        (size,) = _SIZE.unpack(start)
         if size > _LONGEST_NAME:
-            raise ControlError(f"the other side's address has {size} bytes; {_LONGEST_NAME} are the most")
+            raise ControlError(f"the other side says {start!r} where an address begins: is it a pingpong?")
         (kind,) = _FORMAT.unpack(await self._hear(_FORMAT.size))
         address = Address(AddressFormat(kind), await self._hear(size))
         _log.debug("the other side is at %s", address)
@@ -146,10 +162,13 @@ class Control:
         await self._writer.drain()
 
     async def _hear(self, size: int) -> bytes:
+        reading = self._received.readexactly(size)
         try:
-            return await self._received.readexactly(size)
+            data = await (reading if self.meanwhile is None or self.is_client else self.meanwhile(reading))
         except asyncio.IncompleteReadError:
             raise ControlError("the other side went away") from None
+        self.unheard -= size
+        return data
 
     async def _expect(self, word: bytes) -> None:
         if (heard := await self._hear(len(word))) != word:

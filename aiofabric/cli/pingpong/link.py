@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aiofabric.cli.pingpong.control import Control
 
-__all__ = ["Link", "open_link"]
+__all__ = ["Link", "hints_of", "open_link"]
 
 _TAG = 1234
 _SMALLEST_RECEIVE = 64  # bytes: the last message has to fit, however small the others are
@@ -39,11 +39,12 @@ class Link(Protocol):
 async def open_link(options: argparse.Namespace, control: Control) -> AsyncIterator[Link]:
     """Open an endpoint as the options say, tell and hear names, and be ready to send."""
     opened = _connected if options.kind is EndpointType.MSG else _connectionless
-    async with opened(options, _hints(options), control) as link:
+    async with opened(options, hints_of(options), control) as link:
         yield link
 
 
-def _hints(options: argparse.Namespace) -> Hints:
+def hints_of(options: argparse.Namespace) -> Hints:
+    """What the options ask of a provider."""
     return Hints(
         caps=Caps.TAGGED if options.mode == "tagged" else Caps.MSG,
         src_addr=Address.from_ip(options.source) if options.source else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiofabric.cli.pingpong.control import Control, ControlError, control_channel
 from aiofabric.cli.pingpong.link import Link, open_link
@@ -14,10 +14,13 @@ from aiofabric.flags import EndpointType
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Coroutine
 
 __all__ = ["play"]
 
 _PATIENCE = 5.0  # seconds without a datagram, or without the other side's goodbye
+_LATE = 1.0  # seconds that the last message may take longer than the control channel's end
+_SAME = "has it the same -I and -S?"
 
 
 async def play(options: argparse.Namespace) -> None:
@@ -36,18 +39,22 @@ async def play(options: argparse.Namespace) -> None:
         watches = [tasks.create_task(_watch_other_side(control))]
         async with open_link(options, control) as link:
             match = Match(options, control, link)
+            listening = tasks.create_task(match.watch_for_words())
             if options.kind is EndpointType.DGRAM:
                 watches.append(tasks.create_task(match.watch_for_loss()))
-            await match.measure()
-            for watch in watches:
-                watch.cancel()
+            try:
+                await match.measure()
+            finally:  # while the link closes after an error, the other side may leave, and that is not the reason
+                for watch in watches:
+                    watch.cancel()
             await match.finish()
+            listening.cancel()
 
 
 async def _watch_other_side(control: Control) -> None:
     """End the match when the other side is gone: not every fabric tells."""
     await control.lost.wait()
-    raise ControlError("the other side went away")
+    raise ControlError(f"the other side went away; if it does not say why: {_SAME}")
 
 
 class Match:
@@ -57,12 +64,14 @@ class Match:
         self._iterations: int = options.iterations
         self._control = control
         self._link = link
+        control.meanwhile = self._no_message
         largest = min(options.size if isinstance(options.size, int) else LARGEST, link.largest)
         self._sizes = sizes(options.size, largest)
         self._theirs = Pattern(largest) if options.check else None
         self._ours = Pattern(largest) if options.check else None
         self._answers = 0
         self._playing = False
+        self._finishing = False
 
     async def measure(self) -> None:
         """Every size in turn."""
@@ -77,8 +86,34 @@ class Match:
             seconds = perf_counter() - start
             self._playing = False
             acknowledged = await self._control.exchange_count(self._answers)
-            if self._iterations:
-                print(line(size, self._iterations, acknowledged, seconds), flush=True)
+            print(line(size, self._iterations, acknowledged, seconds), flush=True)
+        self._finishing = True
+
+    async def _no_message(self, word: Coroutine[Any, Any, bytes]) -> bytes:
+        """Hear a word of the client, which sends no message before it, unless it has more of them than we expect."""
+        said, message = asyncio.ensure_future(word), asyncio.ensure_future(self._link.receive())
+        try:
+            await asyncio.wait((said, message), return_when=asyncio.FIRST_COMPLETED)
+            if message.done():
+                await message  # it may be an error
+                raise ControlError(f"the other side sends more messages than this one expects: {_SAME}")
+            return said.result()
+        finally:
+            for each in (said, message):
+                each.cancel()
+            await asyncio.wait((said, message))
+
+    async def watch_for_words(self) -> None:
+        """End the match when the other side says something while messages are under way: it is further than we are."""
+        while True:
+            await self._control.spoke.wait()
+            self._control.spoke.clear()
+            if not self._control.unheard:
+                continue
+            if self._playing and self._answers < self._iterations:
+                raise ControlError(f"the other side has finished after {self._answers} messages of a size: {_SAME}")
+            if self._finishing:
+                raise ControlError(f"the other side has more sizes to measure: {_SAME}")
 
     async def _lead(self, size: int) -> None:
         message: bytes | memoryview = bytes(size)
@@ -99,17 +134,25 @@ class Match:
     def _take(self, message: memoryview, size: int) -> None:
         self._answers += 1
         if len(message) != size:
-            raise CorruptMessageError(
-                f"a message of {len(message)} bytes came instead of one of {size}: has the other side the same -S?"
-            )
+            raise CorruptMessageError(f"a message of {len(message)} bytes came instead of one of {size}: {_SAME}")
         if self._theirs is not None:
             self._theirs.check(message, self._answers)
 
     async def finish(self) -> None:
         """Exchange the last message, which nobody measures, and part."""
         await self._link.send(FINISH)
+        message, lost = (asyncio.ensure_future(each) for each in (self._link.receive(), self._control.lost.wait()))
+        try:
+            await asyncio.wait((message, lost), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((message,), timeout=_LATE)
+            if not message.done():
+                raise ControlError(f"the other side left without its last message: {_SAME}")
+            await message
+        finally:
+            for each in (message, lost):
+                each.cancel()
+            await asyncio.wait((message, lost))
         async with asyncio.timeout(_PATIENCE):
-            await self._link.receive()
             await self._control.finish()
 
     async def watch_for_loss(self) -> None:

@@ -1,0 +1,67 @@
+"""What was typed and cannot be met, in the words that were typed: flags, not fields of structures."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+from typing import TYPE_CHECKING
+
+from aiofabric.errors import NoProviderError
+from aiofabric.info import FabricAttr, Hints, getinfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["UsageError", "check_provider", "port", "unmet"]
+
+
+class UsageError(ValueError):
+    """The command was used wrongly: exit status 2."""
+
+
+def port(text: str) -> int:
+    """A port number, for argparse."""
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise ArgumentTypeError(f"a port is 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def check_provider(name: str | None) -> None:
+    """Refuse a provider that is not there.
+
+    Raises:
+        UsageError: the text names those that are.
+    """
+    if not name:
+        return
+    try:
+        getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name=name)))
+    except NoProviderError:
+        there = sorted({info.fabric_attr.prov_name for info in getinfo()})
+        raise UsageError(f"no provider {name!r}; there are {', '.join(there)}") from None
+
+
+def unmet(options: Namespace, flags: Mapping[str, str], ask: Callable[[Namespace], Sequence[object]]) -> str:
+    """Say that nothing matches the flags, and which one excludes everything.
+
+    Args:
+        flags: the names of the options that narrow the search, and their flags.
+        ask: what there is with other options; NoProviderError for nothing.
+    """
+    given = {name: flag for name, flag in flags.items() if getattr(options, name)}
+    words = {name: f"{flag} {_typed(getattr(options, name))}" for name, flag in given.items()}
+
+    def matches_without(name: str) -> bool:
+        value = getattr(options, name)
+        others = Namespace(**{**vars(options), name: type(value)(0) if isinstance(value, int) else ""})
+        try:
+            return bool(ask(others))
+        except (NoProviderError, OSError):
+            return False
+
+    text = f"no provider has all of {' '.join(words.values())}" if words else "no provider has anything to offer"
+    blamed = [words[name] for name in given if matches_without(name)]
+    return f"{text}; it would match without {' or without '.join(blamed)}" if blamed and len(words) > 1 else text
+
+
+def _typed(value: object) -> str:
+    return "|".join(part.removeprefix("FI_").removeprefix("EP_").lower() for part in str(value).split(" | "))

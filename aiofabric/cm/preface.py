@@ -1,0 +1,71 @@
+"""Preface: what one aiofabric endpoint tells another while they connect (man page: fi_cm, private data).
+
+The preface follows the program's own private data in FI_CONNREQ and FI_CONNECTED. The receiver recognises it by its
+last bytes, removes it, and gives the program the rest. A peer that does not use aiofabric ignores the bytes, and sends
+none. docs/reference/connection-preface.md describes the format and what each side does with it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import Self
+
+__all__ = ["MAX_PARAM", "Preface", "new_end_mark"]
+
+MAX_PARAM = 256
+"""Bytes of private data; the tcp providers assert it, or overflow."""
+
+_VERSION = 1
+_MAGIC = b"\xaf\x1baiof"
+_BODY = struct.Struct("!IQQ")  # heartbeat (ms), max_message, end_mark
+_TRAILER = struct.Struct(f"!BB{len(_MAGIC)}s")  # bytes of the body, version, magic
+
+
+@dataclass(frozen=True, slots=True)
+class Preface:
+    """How the sender of the preface wants to be treated.
+
+    Attributes:
+        heartbeat: milliseconds in which the sender wants a silent host to be noticed; 0 if it does not.
+        max_message: bytes of the longest message that the sender can receive; 0 if it does not know, because its
+            program posts a buffer for each message.
+        end_mark: the remote data of the empty message by which the receiver of this preface must end the connection
+            in order; 0 if the sender would not see such a message, because its receives are not pooled.
+    """
+
+    heartbeat: int = 0
+    max_message: int = 0
+    end_mark: int = 0
+
+    def follow(self, param: bytes) -> bytes:
+        """The private data to send: ``param``, and behind it the preface if there is room for both."""
+        body = _BODY.pack(self.heartbeat, self.max_message, self.end_mark)
+        data = param + body + _TRAILER.pack(len(body), _VERSION, _MAGIC)
+        return data if len(data) <= MAX_PARAM else param
+
+    @classmethod
+    def split(cls, data: bytes) -> tuple[bytes, Self | None]:
+        """The program's private data and the preface; None if the peer sent no preface.
+
+        A later version may append fields to the body; they are ignored here.
+        """
+        body_end = len(data) - _TRAILER.size
+        if body_end < 0:
+            return data, None
+        size, version, magic = _TRAILER.unpack_from(data, body_end)
+        start = body_end - size
+        if magic != _MAGIC or version < _VERSION or size < _BODY.size or start < 0:
+            return data, None
+        return data[:start], cls(*_BODY.unpack_from(data, start))
+
+
+def new_end_mark(data_size: int) -> int:
+    """A random mark for a provider whose remote data has ``data_size`` bytes; 0 if it carries none.
+
+    The highest bit is set, so that the small numbers which programs send as remote data never equal the mark.
+    """
+    if not data_size:
+        return 0
+    return int.from_bytes(os.urandom(data_size), "big") | 1 << (8 * data_size - 1)

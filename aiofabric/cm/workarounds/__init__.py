@@ -1,0 +1,1 @@
+"""Code that reaches below libfabric's interface: it works on the kernel's sockets that a provider has opened."""

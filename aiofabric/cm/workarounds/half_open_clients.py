@@ -1,0 +1,351 @@
+"""Half-open clients: connections to a listening port that send an incomplete request, or nothing.
+
+tcp and net, in every version, read the first bytes of a new client with a recv that blocks (tcpx_conn_mgr.c,
+xnet_cm.c: rx_cm_data): a header, and then the private data that it promises. A client that sends one without the other
+stops the whole process for as long as it likes. If that recv does not block, the provider forgets the connection (2.x)
+or reads it again and again (1.17). A client that sends nothing holds a descriptor for ever, and there is no limit.
+
+So new connections are examined before the provider reads them. An honest client sends its request in one segment. A
+connection with a part of one is shut down, which the provider understands; so is one that sends nothing in time. Data
+may still arrive between our look and the provider's, some microseconds later. Then the recv does not block, because
+accepted sockets inherit SO_RCVTIMEO from the listening one. A connection that the provider forgets because of that is
+closed here.
+
+Connectionless endpoints over TCP (rxm; tcp and net with FI_EP_RDM) accept connections while messages move, too often to
+look before each time. There the kernel keeps silent clients to itself for as long as it can (TCP_DEFER_ACCEPT), and
+half a request does not block.
+
+Only sockets that are proved to be the provider's are touched: see `provider_sockets`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ..._ffi import clear_errno
+from ...features import Quirk, quirks
+from ...workarounds import is_on
+from ..queue import EventQueue
+from .provider_sockets import (
+    Mark,
+    OwnSocket,
+    bytes_received,
+    host_and_port,
+    next_descriptor,
+    open_descriptors,
+    segments_sent,
+    tcp_socket,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...address import Address
+    from ...cq.source import Source
+    from ...fabric import Fabric
+    from ..listener import PassiveHandle
+
+__all__ = ["PATIENCE", "SILENT_MOST", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
+
+PATIENCE = 5.0
+"""Seconds that a new connection may send nothing."""
+
+SILENT_MOST = 256
+"""Connections that may have sent nothing yet; a further one replaces the oldest."""
+
+# The smallest positive timeout is two jiffies (8 ms), of which a flood makes seconds. The kernel takes a negative one
+# for "do not wait", and says so in its log ten times at most (net/core/sock.c).
+_DO_NOT_WAIT = struct.pack("@ll", -1, 0)  # struct timeval
+_HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of the private data, ...
+_LENGTH = struct.Struct("!2xH")
+_DATA_MOST = 256  # the provider itself refuses more
+_TICK = 0.01  # seconds that a timer may be early
+_HOURS = 3600 * 4
+
+
+def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
+    """Let the kernel accept no client that sends nothing, at the port of a connectionless endpoint."""
+    if not is_on("half_open_clients"):
+        return
+    incoming = select.poll()
+    for each in listening:
+        with each.lent() as sock:
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
+                incoming.register(sock, select.POLLIN)
+    if listening:
+        # 2.x's rxm accepts one connection in 10 ms. Until then the queue's descriptor is readable without a reason.
+        source.starved = lambda: bool(incoming.poll(0))
+
+
+def out_of_descriptors() -> bool:
+    """Whether this process cannot open one more: a listening socket then stays readable and accepts nobody."""
+    return next_descriptor() is None
+
+
+_T = TypeVar("_T")
+
+
+class _Client(NamedTuple):
+    """A connection that the provider has accepted, and that is no request yet."""
+
+    peer: Any  # host and port
+    socket: OwnSocket
+    since: float
+    shut_down: bool = False  # by us
+
+
+class HalfOpenClients:
+    """Closes connections to a listener's port that send an incomplete request, or nothing within `PATIENCE` seconds.
+
+    A client is first silent. When it sends or leaves, or is shut down, the provider makes a request of it or closes it.
+    If neither has happened `PATIENCE` seconds later, it is shut down. If it is there after as long again, the provider
+    has forgotten it, and it is closed here.
+
+    Args:
+        listener: the passive endpoint.
+        listening: its sockets, before it listens.
+    """
+
+    def __init__(self, listener: PassiveHandle, listening: list[OwnSocket]) -> None:
+        self._listener = listener
+        self._driver = listener.source.driver
+        self._forgets = Quirk.FORGETS_HALF_REQUESTS in quirks(listener.info)
+        self._mark = Mark()
+        self._listening = {each.descriptor for each in listening}
+        self._readable = select.epoll()  # the kernel removes what the provider closes
+        for each in listening:
+            with each.lent() as sock:
+                if sock is not None:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
+                    self._mark.put(sock)
+                    self._readable.register(sock, select.EPOLLIN)
+        # By descriptor, so that there are never more than those; the oldest first.
+        self._silent: dict[int, _Client] = {}
+        self._handed_over: dict[int, _Client] = {}
+        self._by_peer: dict[Any, int] = {}  # descriptors of both
+        self._cancel: Callable[[], None] | None = None
+        self._incoming = False  # the provider is about to accept
+        self._free: list[int] = []  # descriptors that the accepted connection may get
+        self._missed: float | None = None  # since when an accepted connection was not found
+
+    # -- around each read of the event queue
+
+    def before_read(self) -> None:
+        """Examine new data, since the provider is about to read and to accept."""
+        self._incoming, self._free = False, []
+        for descriptor, _ in self._readable.poll(0):
+            if descriptor not in self._listening:
+                self._examine(descriptor)
+                self._free.append(descriptor)  # the provider may close it before it accepts
+                continue
+            self._incoming = True
+            if (number := next_descriptor()) is not None:
+                self._free.append(number)
+        clear_errno()  # 1.17 takes the end of a connection for "try again" if errno says so from before
+
+    def after_read(self) -> None:
+        """Find the connection that the provider accepted; there is one at most."""
+        if self._incoming and not any(map(self._watch, self._free)):
+            self._missed = self._missed or monotonic()
+            self._arm()
+
+    def became_request(self, address: Address | None) -> int | None:
+        """The client at this address is a request now; return its descriptor, where that is known."""
+        descriptor = None if address is None else self._by_peer.get(host_and_port(address))
+        if descriptor is not None:
+            self._forget(descriptor)
+        return descriptor
+
+    # -- one client
+
+    @contextmanager
+    def _accepted(self, descriptor: int) -> Iterator[socket.socket | None]:
+        """The socket, if this listener's port accepted it."""
+        with tcp_socket(descriptor) as sock:
+            yield sock if sock is not None and descriptor not in self._listening and self._mark.on(sock) else None
+
+    def _watch(self, descriptor: int) -> bool:
+        """Watch the connection with this descriptor, unless it is watched or is none of ours."""
+        with self._accepted(descriptor) as sock, suppress(OSError):
+            if sock is None:
+                return False
+            peer, own = sock.getpeername()[:2], OwnSocket(descriptor, os.fstat(descriptor).st_ino)
+            known = self._silent.get(descriptor) or self._handed_over.get(descriptor)
+            if known is not None and known.socket == own:
+                return False
+            self._forget(descriptor)  # the connection that had this number before
+            if len(self._silent) >= SILENT_MOST:
+                self._time_out(next(iter(self._silent)))
+            self._readable.register(descriptor, select.EPOLLIN)
+            self._silent[descriptor] = _Client(peer, own, monotonic())
+            self._by_peer[peer] = descriptor
+            self._arm()
+            return True
+        return False
+
+    def _examine(self, descriptor: int) -> None:
+        """A watched client has sent something, or has left."""
+        client = self._forget(descriptor)
+        if client is not None:
+            with self._half_open(client) as sock:
+                if sock is not None:
+                    self._hand_over(client, sock, shut_down=_is_incomplete(sock))
+
+    def _time_out(self, descriptor: int) -> None:
+        """Shut a silent client down, unless it sent its request while the provider was looking."""
+        client = self._forget(descriptor)
+        if client is not None:
+            with self._half_open(client) as sock:
+                if sock is not None:
+                    self._hand_over(client, sock, shut_down=bytes_received(sock) < _HEADER_SIZE)
+
+    def _hand_over(self, client: _Client, sock: socket.socket, *, shut_down: bool) -> None:
+        """Leave it to the provider to close it, or to make a request of it."""
+        if shut_down:
+            with suppress(OSError):  # it has left
+                sock.shutdown(socket.SHUT_RDWR)
+                self._listener.cut_off()
+        descriptor = client.socket.descriptor
+        self._handed_over[descriptor] = client._replace(since=monotonic(), shut_down=shut_down)
+        self._by_peer[client.peer] = descriptor
+        self._arm()
+
+    def _overdue(self, client: _Client) -> None:
+        """The provider has neither closed it nor made a request of it."""
+        self._forget(client.socket.descriptor)
+        with self._half_open(client) as sock:
+            if sock is None:
+                return
+            if not client.shut_down:
+                self._hand_over(client, sock, shut_down=True)
+            elif self._forgets:
+                _close(sock)
+
+    @contextmanager
+    def _half_open(self, client: _Client) -> Iterator[socket.socket | None]:
+        """The socket; None when it is closed, or is a request or a connection by now."""
+        with client.socket.lent() as sock:
+            yield None if sock is None or self._is_in_use(sock) else sock
+
+    def _is_in_use(self, sock: socket.socket) -> bool:
+        """Whether we have answered, or the program still has to."""
+        if segments_sent(sock):
+            return True
+        with suppress(OSError):
+            requests = {host_and_port(request.address) for request in self._listener.unanswered if request.address}
+            return sock.getpeername()[:2] in requests
+        return False
+
+    def _forget(self, descriptor: int) -> _Client | None:
+        with suppress(OSError):
+            self._readable.unregister(descriptor)
+        client = self._silent.pop(descriptor, None) or self._handed_over.pop(descriptor, None)
+        if client is not None and self._by_peer.get(client.peer) == descriptor:
+            del self._by_peer[client.peer]
+        return client
+
+    # -- time
+
+    def _arm(self) -> None:
+        if self._cancel is None:
+            first = [next(iter(each.values())).since for each in (self._silent, self._handed_over) if each]
+            if self._missed is not None:
+                first.append(self._missed)
+            if first:
+                self._cancel = self._driver.call_later(max(min(first) + PATIENCE - monotonic(), _TICK), self._late)
+
+    def _late(self) -> None:
+        try:
+            self._listener.settle()  # a loop that stood still has not read yet which clients are requests
+            late = monotonic() - PATIENCE + _TICK
+            if self._missed is not None and self._missed <= late:
+                self._missed = monotonic()
+                with suppress(OSError):  # the whole system is out of descriptors: later
+                    self._search()
+            while self._silent and next(iter(self._silent.values())).since <= late:
+                self._time_out(next(iter(self._silent)))
+            while self._handed_over and (first := next(iter(self._handed_over.values()))).since <= late:
+                self._overdue(first)
+        finally:
+            self._cancel = None
+            self._arm()
+
+    def _search(self) -> None:
+        """Watch the accepted connections that were not found when they were accepted."""
+        for descriptor in open_descriptors():
+            with self._accepted(descriptor) as sock:
+                if sock is not None and not self._is_in_use(sock):
+                    self._watch(descriptor)
+        self._missed = None
+
+    def close(self) -> None:
+        """Stop. After the close of the listener, which has forgotten the clients that were no request yet."""
+        for client in (*self._silent.values(), *self._handed_over.values()):
+            with self._half_open(client) as sock:
+                if sock is not None:
+                    _close(sock)
+        with suppress(OSError):  # those that were not found; without a whole header none of them was a request
+            for descriptor in open_descriptors():
+                with self._accepted(descriptor) as sock:
+                    if sock is not None and not segments_sent(sock) and bytes_received(sock) < _HEADER_SIZE:
+                        _close(sock)
+        self._silent.clear()
+        self._handed_over.clear()
+        self._missed = None
+        self._readable.close()
+        if self._cancel is not None and not self._driver.closed():
+            self._cancel()
+
+
+class GuardedQueue(EventQueue):
+    """An event queue whose provider accepts connections while it is read; ``half_open`` looks before and after."""
+
+    __slots__ = ("half_open",)
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self.half_open: HalfOpenClients | None = None
+
+    def quiet(self) -> bool:
+        return self._guarded(super().quiet)
+
+    def read(self) -> int:
+        return self._guarded(super().read)
+
+    def _guarded(self, call: Callable[[], _T]) -> _T:
+        if self.half_open is None:
+            return call()
+        self.half_open.before_read()
+        try:
+            return call()
+        finally:
+            if self.half_open is not None:
+                self.half_open.after_read()
+
+
+def _close(sock: socket.socket) -> None:
+    """Close a client that the provider has forgotten: nobody else would, and nobody else has the number."""
+    os.close(sock.fileno())
+
+
+def _is_incomplete(sock: socket.socket) -> bool:
+    """Whether what there is to read is the beginning of a request, and not all of it."""
+    with suppress(OSError):
+        data = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return bool(data) and not _is_request(data)
+    return False
+
+
+def _is_request(data: bytes) -> bool:
+    if len(data) < _HEADER_SIZE:
+        return False
+    promised: int = _LENGTH.unpack_from(data)[0]
+    return len(data) >= _HEADER_SIZE + min(promised, _DATA_MOST)

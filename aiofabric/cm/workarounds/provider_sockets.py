@@ -1,0 +1,245 @@
+"""The kernel's sockets that a provider over TCP opened in this process, each found with proof that it is one.
+
+libfabric does not hand them out before 2.2. What proves that a socket is the provider's:
+
+- A listening socket: its descriptor did not exist before our call that opened the endpoint, it is TCP, it has no peer,
+  and its local address is the endpoint's (fi_getname).
+- The socket of a connection: its descriptor was free before our call, it is TCP, and both its addresses are the
+  connection's. The kernel gives the same pair of addresses to no other socket.
+- A client that a listener accepted and that is no request yet: it has the mark of that listener. A mark is a send
+  timeout (SO_SNDTIMEO) that no other socket has. The kernel copies it from the listening socket to those that it
+  accepts. It changes nothing, since the provider does not wait in a send.
+
+A descriptor is used again for other files, so a socket that was found earlier has to have the same inode still.
+
+The descriptors belong to the provider. A socket object is made of one for a moment, and detached at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import resource
+import select
+import socket
+import struct
+import termios
+from array import array
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from ...address import Address
+
+__all__ = [
+    "Mark",
+    "OwnSocket",
+    "are_free",
+    "bytes_received",
+    "bytes_written",
+    "connected_socket",
+    "host_and_port",
+    "listening_sockets",
+    "next_descriptor",
+    "open_descriptors",
+    "segments_sent",
+    "tcp_socket",
+]
+
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+# Of struct tcp_info (linux/tcp.h), and where.
+_BYTES_ACKED = struct.Struct("@Q"), 120  # since Linux 4.1
+_BYTES_RECEIVED = struct.Struct("@Q"), 128  # since Linux 4.1
+_DATA_SEGS_OUT = struct.Struct("@I"), 156  # since 4.6
+
+
+class Mark:
+    """A send timeout of some weeks that one listener's sockets have, and no other socket."""
+
+    _TIMEVAL = struct.Struct("@ll")
+    _seconds = count(random.randrange(2 << 20, 3 << 20))
+
+    def __init__(self) -> None:
+        self._value = self._TIMEVAL.pack(next(self._seconds), 0)
+
+    def put(self, sock: socket.socket) -> None:
+        """Mark a listening socket, and with it all that it accepts from now on."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, self._value)
+
+    def on(self, sock: socket.socket) -> bool:
+        """Whether the socket has this mark."""
+        with suppress(OSError):
+            return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, len(self._value)) == self._value
+        return False
+
+
+class OwnSocket(NamedTuple):
+    """A socket that was proved to be the provider's."""
+
+    descriptor: int
+    inode: int
+
+    @contextmanager
+    def lent(self) -> Iterator[socket.socket | None]:
+        """The socket; None if the descriptor is closed, or another file by now."""
+        with tcp_socket(self.descriptor) as sock:
+            yield sock if sock is not None and os.fstat(self.descriptor).st_ino == self.inode else None
+
+
+def next_descriptor() -> int | None:
+    """The number that the next descriptor will get, which is free now; None when there is none left."""
+    try:
+        number = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None
+    os.close(number)
+    return number
+
+
+def are_free(count: int) -> bool:
+    """Whether this process can open so many descriptors more."""
+    taken = []
+    try:
+        for _ in range(count):
+            taken.append(os.open("/", os.O_PATH | os.O_CLOEXEC))  # noqa: PERF401 - the list is there if one fails
+    except OSError:
+        return False
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+    return True
+
+
+def open_descriptors() -> frozenset[int]:
+    """The descriptors that this process has open."""
+    numbers: Iterable[int]
+    try:
+        numbers = map(int, os.listdir("/proc/self/fd"))
+    except OSError as error:
+        if error.errno != errno.EMFILE:  # no descriptor is left for the directory
+            raise
+        numbers = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return frozenset(filter(_is_open, numbers))  # without that of the directory, which is closed by now
+
+
+def _is_open(descriptor: int) -> bool:
+    with suppress(OSError):
+        fcntl.fcntl(descriptor, fcntl.F_GETFD)
+        return True
+    return False
+
+
+@contextmanager
+def tcp_socket(descriptor: int) -> Iterator[socket.socket | None]:
+    """The TCP socket that a descriptor is, whoever opened it; None if it is none."""
+    try:
+        # SOCK_NONBLOCK changes nothing here. Without it, socket.setdefaulttimeout would make the file non-blocking.
+        sock = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
+    except (OSError, ValueError):  # closed, no socket, or -1
+        yield None
+        return
+    try:
+        yield sock if _is_tcp(sock) else None
+    finally:
+        sock.detach()
+
+
+def _is_tcp(sock: socket.socket) -> bool:
+    with suppress(OSError):
+        kind = sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+        protocol = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL)
+        return (kind, protocol) == (socket.SOCK_STREAM, socket.IPPROTO_TCP) and sock.family in _INTERNET
+    return False
+
+
+def listening_sockets(before: Collection[int], address: Address | None) -> list[OwnSocket]:
+    """TCP sockets that are bound to an endpoint's address, and whose descriptors did not exist ``before``."""
+    found = []
+    if address is not None and address.port:
+        for descriptor in open_descriptors().difference(before):
+            with tcp_socket(descriptor) as sock:
+                if sock is not None and _is_bound(sock, host_and_port(address)):
+                    found.append(OwnSocket(descriptor, os.fstat(descriptor).st_ino))
+    return found
+
+
+def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
+    """Whether it has this local address, and no peer."""
+    if _place(sock.getsockname()) != place:
+        return False
+    try:
+        sock.getpeername()
+    except OSError:
+        return True
+    return False
+
+
+@contextmanager
+def connected_socket(
+    descriptor: int | None, ours: Address | None, theirs: Address | None
+) -> Iterator[socket.socket | None]:
+    """The TCP socket that a descriptor is, if it is connected from here to there."""
+    if descriptor is None or ours is None or theirs is None:
+        yield None
+        return
+    with tcp_socket(descriptor) as sock:
+        yield sock if sock is not None and _connects(sock, ours, theirs) else None
+
+
+def _connects(sock: socket.socket, ours: Address, theirs: Address) -> bool:
+    with suppress(OSError):
+        ends = _place(sock.getsockname()), _place(sock.getpeername())
+        return ends == (host_and_port(ours), host_and_port(theirs))
+    return False
+
+
+def host_and_port(address: Address) -> tuple[Any, ...]:
+    """Host and port of an address, without a scope."""
+    return _place((address.host or "", address.port))
+
+
+def _place(name: tuple[Any, ...]) -> tuple[Any, ...]:
+    return name[0].partition("%")[0], name[1]
+
+
+def bytes_written(descriptor: int) -> int | None:
+    """Bytes that were written to a connected socket so far; None where it has no room for more, or is none.
+
+    While more is to be written than the kernel takes, the socket has no room.
+    """
+    with tcp_socket(descriptor) as sock:
+        if sock is None:
+            return None
+        with suppress(OSError):
+            poller = select.poll()
+            poller.register(sock, select.POLLOUT)
+            if poller.poll(0) != [(descriptor, select.POLLOUT)]:
+                return None
+            while True:
+                acknowledged = _counted(sock, *_BYTES_ACKED)
+                fcntl.ioctl(sock, termios.TIOCOUTQ, queued := array("i", [0]))  # not acknowledged yet; SIOCOUTQ, tcp(7)
+                if acknowledged == _counted(sock, *_BYTES_ACKED):
+                    return acknowledged + queued[0]
+        return None
+
+
+def bytes_received(sock: socket.socket) -> int:
+    """Bytes that have come so far, read or not; 0 where the kernel does not say."""
+    return _counted(sock, *_BYTES_RECEIVED)
+
+
+def segments_sent(sock: socket.socket) -> int:
+    """Segments with data that have left so far; 0 where the kernel does not say."""
+    return _counted(sock, *_DATA_SEGS_OUT)
+
+
+def _counted(sock: socket.socket, what: struct.Struct, at: int) -> int:
+    with suppress(OSError):
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
+        return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0
+    return 0

@@ -1,0 +1,103 @@
+"""Whether an offer is what hints ask for: providers leave part of the comparison out."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ..flags import AddressFormat, Flags
+from .attributes import DomainAttr, EpAttr, RxAttr, TxAttr
+from .hints import Hints, differences, words
+
+if TYPE_CHECKING:
+    from .discovery import Info
+
+__all__ = ["contradictions", "of_provider", "same_provider", "suitable"]
+
+_PARTS = {"tx_attr": TxAttr, "rx_attr": RxAttr, "ep_attr": EpAttr, "domain_attr": DomainAttr}
+_SIZES = [
+    f"{part}.{field.name}"
+    for part, cls in _PARTS.items()
+    for field in fields(cls)
+    if type(field.default) in (int, bytes)
+]
+_all_sizes = attrgetter(*_SIZES)
+_ABILITIES = ("mode", "domain_attr.mr_mode")
+"""What the program can do: an offer asks for no more."""
+_OPEN = ("handle", "fabric_attr.fabric", "domain_attr.domain")
+
+
+def of_provider(offers: list[Info], hints: Hints) -> list[Info]:
+    """Return those of the provider that the hints name: with FI_PROV_ATTR_ONLY libfabric looks at no hint."""
+    names = hints.fabric_attr.prov_name.split(";")
+    return [info for info in offers if names == [""] or info.fabric_attr.prov_name in names]
+
+
+def suitable(offers: list[Info], hints: Hints) -> list[Info]:
+    """Return the offers that have the names that the hints have, and at least the sizes.
+
+    Seen on loopback, with 1.17 and 2.5: no provider compares mr_key_size, cq_cnt, ep_cnt and most of the numbers of
+    contexts; 1.17 drops an authorization key.
+    """
+    sizes = [(path, wanted) for path, wanted in zip(_SIZES, _all_sizes(hints), strict=True) if wanted]
+    return [
+        info
+        for info in offers
+        if _is_named(info, hints) and all(_is_enough(path, wanted, attrgetter(path)(info)) for path, wanted in sizes)
+    ]
+
+
+def contradictions(info: Info, hints: Hints) -> list[str]:
+    """Name the hints that an info does not meet."""
+    nothing = Hints()
+    found = [
+        f"{path}={words(wanted)}"
+        for path, wanted in differences(hints, nothing)
+        if path not in _OPEN and not _meets(path, wanted, attrgetter(path)(nothing), attrgetter(path)(info))
+    ]
+    return found or [str(hints)] * (not _is_named(info, hints))
+
+
+def same_provider(wanted: str, offered: str) -> bool:
+    """Tell whether a provider's name, or that of a layer of it, means the one offered; layers come in any order."""
+    return set(wanted.split(";")) <= set(offered.split(";"))
+
+
+def _meets(path: str, wanted: Any, default: Any, offered: Any) -> bool:
+    if path in _ABILITIES:
+        return not int(offered) & ~int(wanted)
+    if isinstance(default, Flags):
+        return not int(wanted) & ~int(offered)
+    if path in _SIZES:
+        return _is_enough(path, wanted, offered)
+    if path == "fabric_attr.prov_name":
+        return same_provider(wanted, offered)
+    return bool(wanted == offered) or wanted is AddressFormat.SOCKADDR
+
+
+def _is_enough(path: str, wanted: Any, offered: Any) -> bool:
+    if isinstance(wanted, bytes):
+        return bool(wanted == offered)
+    if path == "ep_attr.mem_tag_format":  # fields of a tag, no size; the highest says how long tags are
+        return bool(offered.bit_length() >= wanted.bit_length())
+    return bool(offered >= wanted)
+
+
+def _is_named(info: Info, hints: Hints) -> bool:
+    """Tell whether fabric and domain are those that the hints name, or have open.
+
+    Seen on loopback: 1.17's ip providers do not compare the names, and none looks at open objects.
+    """
+    fabric = getattr(hints.fabric_attr.fabric, "info", None)
+    domain = getattr(hints.domain_attr.domain, "info", None)
+    pairs = [
+        (hints.fabric_attr.name, info.fabric_attr.name),
+        (hints.domain_attr.name, info.domain_attr.name),
+    ]
+    for opened in filter(None, (fabric, domain)):
+        pairs.append((opened.fabric_attr.prov_name, info.fabric_attr.prov_name))
+        pairs.append((opened.fabric_attr.name, info.fabric_attr.name))
+    if domain is not None:
+        pairs.append((domain.domain_attr.name, info.domain_attr.name))
+    return all(not wanted or wanted == offered for wanted, offered in pairs)

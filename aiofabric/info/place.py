@@ -1,0 +1,89 @@
+"""Place: which host and port a call names, in the forms that are taken; other forms are refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..address import SCHEMES, Address, is_ip, split_uri
+
+__all__ = ["check_place", "check_remote"]
+
+_PORTS = 1 << 16
+_FORMS = (
+    "An address is a host name or numeric address with a port as the second argument, an Address, "
+    "or the text of one, such as 'fi_sockaddr_in://127.0.0.1:7471' or 'fi_shm://name'"
+)
+
+
+def check_remote(node: Any, service: Any) -> None:
+    """Refuse what names no peer.
+
+    Raises:
+        TypeError: the address is None, a tuple, bytes, or of another wrong type.
+        ValueError: the port is missing, 0 or out of range; the text has a form that is not taken.
+    """
+    if node is None:
+        raise TypeError(f"the address of the peer is missing. {_FORMS}")
+    check_place(node, service)
+    if isinstance(node, Address):
+        port: Any = node.port if node.family else None
+        needed = bool(node.family)
+    elif "://" in node:
+        parts = split_uri(node)
+        needed, port = parts is not None, parts and parts[1]
+    else:
+        needed, port = True, service
+    if needed and port in (None, "", 0, "0"):
+        what = "the port is missing" if port in (None, "") else "port 0 is nobody's: only a listener may ask for it"
+        raise ValueError(f"{what}, in the address {str(node)!r}. {_FORMS}")
+
+
+def check_place(node: Any, service: Any) -> None:
+    """Refuse an address or a port of a form that is not taken; a local one may be missing. Raises as `check_remote`."""
+    if isinstance(service, bool) or not isinstance(service, int | str | None):
+        raise TypeError(f"a port is a number, or the name of a service, not {service!r}")
+    _check_port(service)
+    if node is None:
+        return
+    if isinstance(node, Address):
+        if service is not None:
+            raise ValueError(f"{node} is a whole address: there is no room for the service {service!r}")
+        return
+    if not isinstance(node, str):
+        raise TypeError(f"{node!r} is no address. {_instead_of(node)}{_FORMS}")
+    if not node or "\0" in node:
+        raise ValueError(f"{node!r} is no address. {_FORMS}")
+    if "://" in node:
+        _check_text(node, service)
+    elif ":" in node and not is_ip(node):
+        host, _, port = node.rpartition(":")
+        host, port = (node.strip("[]"), "") if node.endswith("]") else (host.strip("[]"), port)
+        apart = f"{host!r}, {port}" if port.isdecimal() else repr(host) if is_ip(host) else "the host, the port"
+        raise ValueError(f"{node!r} is no address: pass host and port apart ({apart}). {_FORMS}")
+
+
+def _check_port(service: str | int | None) -> None:
+    """Refuse a number that is no port: the system would quietly take it modulo 65536."""
+    if isinstance(service, str) and service.isdecimal():
+        service = int(service)
+    if isinstance(service, int) and not 0 <= service < _PORTS:
+        raise ValueError(f"a port is 0 to 65535, not {service}")
+
+
+def _check_text(node: str, service: Any) -> None:
+    scheme = node.partition("://")[0]
+    if not scheme.startswith("fi_") or (scheme in SCHEMES and split_uri(node) is None):
+        raise ValueError(f"{node!r} is no address. {_FORMS}")
+    if service is not None:
+        raise ValueError(f"{node!r} is a whole address: there is no room for the service {service!r}")
+
+
+def _instead_of(node: Any) -> str:
+    match node:
+        case (str() as host, int() as port, *_):
+            return f"Pass host and port apart ({host!r}, {port}). "
+        case bytes():
+            return "Pass a text, or Address(format, raw) for the bytes of a raw address. "
+        case int():
+            return "The port is the second argument. "
+    return ""

@@ -1,0 +1,75 @@
+"""Readers: memory of a closed region stays exported while a response to a peer's read may still point into it.
+
+The software providers serve a peer's read from the registered memory itself: the response is queued on the connection
+and refers to that memory. ``fi_close`` of the region refuses later reads and says nothing of queued responses. If the
+memory were freed then, the rest of a response would be whatever lies there next, or the connection would hang.
+
+So the buffer stays exported for each endpoint of the domain until that endpoint has no response left:
+
+- a connection over tcp, when its socket has room and the provider, asked for progress, writes nothing;
+- a virtual connection, when a message that was sent after ``fi_close`` has left, since the provider sends in order;
+- any other endpoint, when it is closed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..cm.workarounds.provider_sockets import bytes_written
+from ..regions import MemoryHome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..resource import Handle
+    from .handle import EndpointHandle
+
+__all__ = ["keep_for_readers", "look_again"]
+
+_DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two looks at a socket without room
+
+
+def keep_for_readers(domain: MemoryHome, memory: Any) -> None:
+    """The region of ``memory`` has just been closed: hold ``memory`` for every endpoint that may still read it."""
+    endpoints = list(_endpoints_of(domain))
+    before = [(endpoint, bytes_written(endpoint.socket)) for endpoint in endpoints]
+    _progress(endpoints)
+    for endpoint, mark in before:
+        if mark is None or endpoint.source.draining or bytes_written(endpoint.socket) != mark:
+            endpoint.kept.append(memory)
+            if len(endpoint.kept) == 1:
+                endpoint.wait_until_quiet()
+
+
+def _endpoints_of(home: Handle) -> Iterable[Any]:
+    for child in home.children:
+        if isinstance(child, MemoryHome):
+            if child.serves_memory and getattr(child, "native_open", False):
+                yield child
+            yield from _endpoints_of(child)
+
+
+def _progress(endpoints: Iterable[EndpointHandle]) -> None:
+    """Let the provider write what the sockets have room for."""
+    for source in {endpoint.source: None for endpoint in endpoints}:
+        if not (source.draining or source.closed or source.driver.closed()):
+            source.drain()
+
+
+def look_again(endpoint: EndpointHandle, step: int = 0) -> None:
+    """Let the memory go that is held for an endpoint with a socket, now or as soon as nothing is left to send."""
+    if not endpoint.kept or not endpoint.native_open or endpoint.source.driver.closed():
+        return
+    if endpoint.socket < 0:
+        return  # until the endpoint is closed
+    before = bytes_written(endpoint.socket)
+    _progress([endpoint])
+    if before is not None and not endpoint.source.draining and bytes_written(endpoint.socket) == before:
+        endpoint.kept.clear()
+        return
+    delay = _DELAYS[min(step, len(_DELAYS) - 1)]
+    endpoint.source.driver.call_later(delay, partial(look_again, endpoint, step + 1))
+
+
+MemoryHome.keep_for_readers = keep_for_readers

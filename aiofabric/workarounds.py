@@ -1,0 +1,251 @@
+"""Workarounds: all code that reaches below libfabric's interface, in one table.
+
+A workaround is on if the library that runs is of a version on which it was examined. ``AIOFABRIC_WORKAROUNDS`` and
+`switch` change that, before the first endpoint is opened. ``aiofabric doctor`` shows the state of each.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ._ffi.switches import VARIABLE, asked_for
+from .info import Version, library_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["VARIABLE", "WORKAROUNDS", "State", "Workaround", "is_on", "state", "switch", "unknown_words"]
+
+_1_17, _1_18, _2_0, _2_4, _2_5, _2_6 = (Version(*each) for each in ((1, 17), (1, 18), (2, 0), (2, 4), (2, 5), (2, 6)))
+_EVER = Version(99, 0)
+_ALL = ((Version(1, 0), _EVER),)
+_OLD, _BOTH = ((_1_17, _1_17),), ((_1_17, _1_17), (_2_0, _2_5))
+
+
+class State(StrEnum):
+    """Whether a workaround acts in this process."""
+
+    ON = "on"
+    OFF = "off"
+    NOT_NEEDED = "not needed"
+    """The library that runs does not have the defect."""
+    NOT_EXAMINED = "not examined"
+    """Nobody has tried it with the library that runs, so it is off."""
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """One row.
+
+    Attributes:
+        name: of the switch.
+        code: where it is, below ``aiofabric/``.
+        defect: of libfabric, or what it does not offer.
+        affected: closed ranges of versions that have the defect, as far as is known.
+        examined: closed ranges of versions on which the workaround was tried; on others it is off.
+        touches: what is not libfabric's interface.
+        proof: how that is known to be ours.
+        without: what happens when it is off.
+        test: a test of it.
+        report: what to tell libfabric's developers.
+    """
+
+    name: str
+    code: str
+    defect: str
+    affected: tuple[tuple[Version, Version], ...]
+    examined: tuple[tuple[Version, Version], ...]
+    touches: str
+    proof: str
+    without: str
+    test: str
+    report: str
+
+
+_LISTENING = (
+    "The listening socket is a TCP socket whose descriptor appeared during our own call and whose local address is the "
+    "endpoint's. It gets a send timeout that no other socket has, and the sockets that it accepts inherit that."
+)
+_CONNECTED = (
+    "The descriptor was free before our own call, it is a TCP socket, and both its addresses are the connection's. The "
+    "kernel gives the same two addresses to no other socket."
+)
+_OWN_MEMORY = "The file in /dev/shm has the name that this process gave its own endpoint."
+
+WORKAROUNDS = {
+    each.name: each
+    for each in (
+        Workaround(
+            "half_open_clients",
+            "cm/workarounds/half_open_clients.py",
+            "tcp and net read the request of a new client with a recv that blocks. A client that sends half a request "
+            "stops the whole process; a client that sends nothing holds a descriptor for ever.",
+            _ALL,
+            _BOTH,
+            "Listening sockets (SO_RCVTIMEO, SO_SNDTIMEO, TCP_DEFER_ACCEPT) and clients that are no request yet, which "
+            "are shut down, or closed if the provider has forgotten them.",
+            _LISTENING,
+            "One hostile client can stop a server.",
+            "cm/test_hostile_clients.py",
+            "xnet_pep: read the connection request without blocking, keep a timer, and keep the connection in the poll "
+            "set after -FI_EAGAIN.",
+        ),
+        Workaround(
+            "keepalive",
+            "cm/keepalive.py",
+            "tcp does not notice that the host of a peer is gone.",
+            _ALL,
+            _BOTH,
+            "The socket of a connection with heartbeat= (SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, "
+            "TCP_USER_TIMEOUT).",
+            _CONNECTED,
+            "heartbeat= over tcp raises NotSupportedError.",
+            "cm/test_silent_host.py",
+            "tcp: an endpoint option for keepalive and the user timeout.",
+        ),
+        Workaround(
+            "traffic_class",
+            "cm/traffic_class.py",
+            "tcp accepts a DSCP as traffic class and does not set it.",
+            _ALL,
+            _BOTH,
+            "The socket of a connection (IP_TOS, IPV6_TCLASS).",
+            _CONNECTED,
+            "Packets have the system's default class.",
+            "transport/test_open.py",
+            "tcp: set IP_TOS from fi_tc_dscp_get(tclass).",
+        ),
+        Workaround(
+            "pacing",
+            "cm/workarounds/pacing.py",
+            "A system whose congestion control is BBR paces connections that stay within the machine.",
+            _ALL,
+            _BOTH,
+            "The socket of a connection whose two ends are in this machine (TCP_CONGESTION).",
+            _CONNECTED,
+            "Messages of 64 KiB take 38 us each over loopback instead of 12 where the system has BBR.",
+            "cm/test_pacing.py",
+            "None: the kernel does what its administrator chose.",
+        ),
+        Workaround(
+            "coalescing",
+            "_hot/cork.c",
+            "tcp sends each message as a segment of its own.",
+            _ALL,
+            _BOTH,
+            "The socket of a connection (TCP_CORK, for 100 us at most).",
+            _CONNECTED,
+            "64 requests in flight take 4.5 us each instead of 1.8. The same socket tells when a peer has "
+            "read the rest of a closed region; without it that memory stays exported until the connections close.",
+            "transport/test_volleys.py",
+            "tcp: coalesce messages that are posted with FI_MORE.",
+        ),
+        Workaround(
+            "robust_locks",
+            "_ffi/robust_locks.c",
+            "shm guards memory that processes share by a pthread_spin_lock. A peer that is killed while it holds the "
+            "lock leaves it taken for ever.",
+            ((Version(1, 0), _2_4), (_2_6, _EVER)),
+            ((_1_17, _1_17), (_2_0, _2_4)),
+            "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to a function of ours; locks in "
+            "shared memory.",
+            "Only the libfabric that this process loaded is changed, and a lock is taken only from a process that does "
+            "not exist any more (pidfd_open).",
+            "A peer that is killed in the middle of a send may hang all its peers.",
+            "_ffi/test_robust_locks.py",
+            "shm: use a robust mutex for the region's lock.",
+        ),
+        Workaround(
+            "orphaned_entries",
+            "transport/claims.py",
+            "A sender over shm claims an entry of its receiver's queue before it writes the message. If it is killed "
+            "in between, no later entry is read.",
+            ((_1_18, _EVER),),
+            ((_2_0, _2_5),),
+            "The queue in the memory of our own endpoint, where such an entry is published as empty.",
+            _OWN_MEMORY + " An entry counts as orphaned if it is the same half a second after a peer's connection "
+            "ended without a word. If a sender is paused (SIGSTOP) at exactly that point for longer, its late write "
+            "can corrupt the queue.",
+            "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
+            "transport/test_claims.py",
+            "shm: let the reader skip entries of processes that are gone.",
+        ),
+        Workaround(
+            "unanswered_sends",
+            "transport/unanswered.py",
+            "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. A receiver that ends before it "
+            "answers keeps all later sends from completing.",
+            ((Version(1, 0), _1_17),),
+            _OLD,
+            "The ring in the memory of our own endpoint, where the missing answer is written.",
+            _OWN_MEMORY + " A receiver counts as gone if no process has its memory mapped.",
+            "A client that is killed before it received a large message stops all large messages of its server.",
+            "transport/test_killed_before_it_received.py",
+            "None: 2.x has another protocol.",
+        ),
+        Workaround(
+            "environment",
+            "_ffi/load.py",
+            "rxm of 2.x crashes when a connection ends with some segments of a message received. libpsm-infinipath, "
+            "which Debian's libfabric loads, takes over SIGINT and other signals.",
+            _ALL,
+            _BOTH,
+            "The environment of this process, and so of its children: FI_OFI_RXM_SAR_LIMIT=0, IPATH_NO_BACKTRACE=1 and "
+            "HFI_NO_BACKTRACE=1, where these variables are not set.",
+            "A variable that is set already keeps its value.",
+            "rxm of 2.x may crash at the end of a connection; Ctrl-C may end Python without KeyboardInterrupt.",
+            "_ffi/test_load.py",
+            "rxm: release the segments of a message in rxm_close_conn.",
+        ),
+    )
+}
+
+_states: dict[str, State] = {}
+
+
+def state(name: str) -> State:
+    """Whether a workaround acts with the library that runs."""
+    found = _states.get(name)
+    if found is None:  # the environment is read once: each connection asks
+        found = _states[name] = _find(WORKAROUNDS[name])
+    return found
+
+
+def _find(workaround: Workaround) -> State:
+    wanted = asked_for(workaround.name)
+    if wanted is not None:
+        return State.ON if wanted else State.OFF
+    running = library_version()
+    if not any(first <= running <= last for first, last in workaround.affected):
+        return State.NOT_NEEDED
+    if not any(first <= running <= last for first, last in workaround.examined):
+        return State.NOT_EXAMINED
+    return State.ON
+
+
+def is_on(name: str) -> bool:
+    """Whether a workaround acts."""
+    return state(name) is State.ON
+
+
+def switch(name: str, on: bool) -> None:
+    """Switch a workaround on, also for a version on which it was not examined, or off.
+
+    Takes effect for endpoints and listeners that are opened afterwards. ``environment`` acts when libfabric is loaded,
+    and ``robust_locks`` cannot be undone once a fabric was opened. ``switch`` overrides ``AIOFABRIC_WORKAROUNDS``.
+
+    Raises:
+        ValueError: there is no such workaround.
+    """
+    if name not in WORKAROUNDS:
+        raise ValueError(f"no workaround {name!r}; there are {', '.join(WORKAROUNDS)}")
+    _states[name] = State.ON if on else State.OFF
+
+
+def unknown_words() -> Iterable[str]:
+    """Words of ``AIOFABRIC_WORKAROUNDS`` that name no workaround."""
+    words = (word.strip() for word in os.environ.get(VARIABLE, "").split(","))
+    return [word for word in words if word and word != "none" and word.removeprefix("no-") not in WORKAROUNDS]

@@ -1,0 +1,33 @@
+"""Hazard: 1.17's tcp reports a connection that ended before the answer by a stale errno, whatever that is."""
+
+import errno
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import aiofabric
+from aiofabric.cm.events import EventError
+from aiofabric.cm.handshake import Handshake
+
+
+@pytest.mark.parametrize("stale", [errno.ENOENT, errno.EEXIST, errno.EINPROGRESS, errno.EAGAIN, errno.EINTR])
+def test_stale_errno_is_a_reset(stale: int) -> None:
+    connecting: Any = SimpleNamespace(peer="peer")
+    error = Handshake._refusal(connecting, EventError(0, stale, 0, "", b""))
+    assert type(error) is aiofabric.FabricConnectionResetError
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ECONNREFUSED, aiofabric.FabricConnectionRefusedError),
+        (errno.ETIMEDOUT, aiofabric.FabricTimeoutError),
+        (errno.EHOSTUNREACH, aiofabric.UnreachableError),
+        (errno.EMFILE, aiofabric.FabricError),
+    ],
+)
+def test_answers_of_the_network_stay_what_they_are(code: int, kind: type[Exception]) -> None:
+    connecting: Any = SimpleNamespace(peer="peer", _answered=False)
+    error = Handshake._refusal(connecting, EventError(0, code, 0, "", b""))
+    assert type(error) is kind

@@ -1,0 +1,59 @@
+"""The kernel's options for a heartbeat: within 1.5 times the period, and one packet in each."""
+
+import socket
+from functools import partial
+
+import pytest
+
+import aiofabric
+from aiofabric.cm.keepalive import LEAST, MOST, agree, notice_silence
+from aiofabric.cm.workarounds.provider_sockets import connected_socket
+from tests.fixtures.providers import VIRTUAL, Pair, over
+
+provider = over(["tcp", *VIRTUAL])
+
+
+@pytest.mark.parametrize("seconds", [3, 3.9, 4, 5, 5.9, 6, 7, 9, 10, 30, 60, 3600, 32767])
+def test_a_period_is_one_packet_and_the_end_comes_in_time(seconds: float) -> None:
+    with socket.socket() as sock:
+        notice_silence(sock, seconds)
+        option = partial(sock.getsockopt, socket.IPPROTO_TCP)
+        idle, interval, probes = map(option, (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert seconds - 1 < idle <= seconds
+        assert seconds < idle + probes * interval <= 1.5 * seconds
+        assert idle + (probes - 1) * interval < option(socket.TCP_USER_TIMEOUT) / 1000 < idle + probes * interval
+
+
+def test_the_shorter_period_counts() -> None:
+    assert agree([None, 0.0]) is None
+    assert agree([None, 7.0]) == 7.0
+    assert agree([9.0, 5.0]) == 5.0
+    assert agree([9.0, 0.1]) == LEAST  # a peer cannot make us send more often than that
+    assert agree([None, 4e6]) == MOST  # nor ask the kernel for what it refuses
+
+
+def keepalive_of(endpoint: aiofabric.MessageEndpoint) -> int:
+    line = getattr(endpoint._handle, "line", None)  # the kernel tells what a socket is set to, and nothing else does
+    if line is not None:
+        return int(line._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+    with connected_socket(endpoint._descriptor, endpoint.local_address, endpoint.peer_address) as sock:
+        assert sock is not None
+        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+            return 0
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+
+
+@pytest.mark.anyio
+async def test_both_sides_watch_when_one_asks(pair: Pair) -> None:
+    async with pair(accepting={"heartbeat": 9}) as ends:
+        assert [keepalive_of(end) for end in ends] == [9, 9]
+    async with pair(accepting={"heartbeat": 9}, heartbeat=5) as ends:
+        assert [keepalive_of(end) for end in ends] == [5, 5]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("heartbeat", [0, -1, 2.9, 40000])
+async def test_heartbeat_has_its_limits(provider: str, heartbeat: float) -> None:
+    with pytest.raises(ValueError, match="heartbeat is 3 to 32767 seconds"):
+        await aiofabric.connect("127.0.0.1", 9, provider=provider, heartbeat=heartbeat)

@@ -1,0 +1,77 @@
+"""Hazard: something fails in the native core halfway, and what should follow does not happen."""
+
+from typing import Any, cast
+
+import pytest
+
+from aiofabric import Message
+from aiofabric.cq.operation import Operation, State
+from aiofabric.cq.slots import Slot
+from tests.cq.manual import Endpoint
+
+pytestmark = pytest.mark.once
+
+
+class Refusing:
+    """A region whose release fails."""
+
+    def unuse(self) -> None:
+        raise LookupError("unuse")
+
+
+def left_behind(held: tuple[Any, ...] = ()) -> tuple[Operation, list[Any]]:
+    """An operation whose caller has left, and a waiter that somebody else has."""
+    told: list[Any] = []
+    it = Operation("fi_test", None, Slot(None, 0), "pins", 0, held)
+    it.state = State.ABANDONED
+    it.notify = told.append
+    return it, told
+
+
+def test_a_failing_orphaned_call_still_drops_the_pins_and_tells_the_waiter() -> None:
+    def fail(_: Operation) -> None:
+        raise LookupError("orphaned")
+
+    it, told = left_behind()
+    it.orphaned = fail
+    with pytest.raises(LookupError, match="orphaned"):
+        it.settle()
+    assert (it.pins, told, it.state) == (None, [it], State.SETTLED)
+
+
+def test_a_region_that_cannot_be_released_still_has_the_waiter_told() -> None:
+    it, told = left_behind((Refusing(),))
+    with pytest.raises(LookupError, match="unuse"):
+        it.settle()
+    assert (it.pins, told) == (None, [it])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_of_two_failures_the_first_comes_out() -> None:
+    def fail(_: Operation) -> None:
+        raise LookupError("first")
+
+    it, told = left_behind((Refusing(),))
+    it.orphaned = fail
+    with pytest.raises(LookupError, match="first"):
+        it.settle()
+    assert told == [it]
+
+
+def test_an_operation_that_cannot_be_made_gives_its_slot_back() -> None:
+    def kind(*_: object) -> Any:
+        raise LookupError("kind")
+
+    endpoint = Endpoint()
+    for _ in range(3):
+        with pytest.raises(LookupError, match="kind"):
+            endpoint.lane.submit("fi_test", endpoint.post, ("label",), None, 0, kind=cast("Any", kind))
+    assert endpoint.source.statistics().lent == 0
+    endpoint.close()
+
+
+def test_a_message_hashes_as_bytes_do() -> None:
+    for data in (b"", b"x", b"some text", bytes(1000)):
+        message = Message(data)
+        assert hash(message) == bytes.__hash__(message) == hash(data)
+        assert {data: 1}[message] == 1

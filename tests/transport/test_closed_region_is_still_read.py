@@ -1,0 +1,105 @@
+"""Hazard: the owner of a region closes it, and frees the memory, while a peer's read of it is being answered."""
+
+import mmap
+from typing import Any
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import Access, RemoteRegion
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import Pair, over
+
+pytestmark = pytest.mark.anyio
+provider = over(["tcp", "tcp;ofi_rxm", "shm", "sockets"])
+
+SIZE = 64 << 20
+PATTERN = bytes(range(256)) * (SIZE // 256)
+
+
+async def reads(parent: Parent, provider: str, port: int) -> str:
+    endpoint = await aiofabric.connect("127.0.0.1", port, provider=provider)
+    async with endpoint:
+        remote = RemoteRegion.unpack(await endpoint.recv())
+        memory = bytearray(SIZE)
+        await endpoint.send(b"now")
+        await parent.ahear()
+        try:
+            await endpoint.read_into(memory, remote)
+        except aiofabric.FabricError as error:  # the region was closed first
+            return type(error).__name__
+        return "whole" if memory == PATTERN else "damaged"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.005, 0.02])
+async def test_reader_gets_the_memory_or_an_error(child: Any, provider: str, delay: float) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        peer: Child = child(reads, provider, listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            memory = mmap.mmap(-1, SIZE)
+            memory[:] = PATTERN
+            with endpoint.domain.register(memory, access=Access.REMOTE_READ) as region:
+                await endpoint.send(region.remote.pack())
+                await endpoint.recv()
+                peer.tell("read")
+                await anyio.sleep(delay)  # how far the read has come is chance
+            with anyio.fail_after(20):
+                while not memory.closed:  # as a program frees its memory: as soon as it may
+                    try:
+                        memory.close()
+                    except BufferError:
+                        await anyio.sleep(0.001)
+            assert await peer.aresult() in ("whole", "FabricConnectionResetError", "RemoteAccessError", "FabricError")
+
+
+def skip_unless_noticed(provider: str) -> None:
+    if provider == "sockets":
+        pytest.skip("whether a response is under way over sockets is known when the endpoint is closed only")
+
+
+async def test_region_that_nobody_reads_gives_its_memory_back_at_once(pair: Pair, provider: str) -> None:
+    """Other connections of the same domain do not keep it either."""
+    skip_unless_noticed(provider)
+    async with pair() as (active, passive), pair() as (other, _):
+        memory = bytearray(1 << 20)
+        for n in range(3):
+            with passive.domain.register(memory, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
+                await passive.send(region.remote.pack())
+                remote = RemoteRegion.unpack(await active.recv())
+                assert len(await active.read(remote)) == len(memory)
+                await active.send(b"done")
+                await passive.recv()
+            with anyio.fail_after(5):
+                while True:
+                    try:
+                        memory.append(n)
+                    except BufferError:
+                        await anyio.sleep(0.001)
+                    else:
+                        break
+        assert not other.closed
+
+
+async def test_memory_is_given_back_with_the_last_endpoint(pair: Pair) -> None:
+    async with pair() as (_, passive):
+        memory = bytearray(1 << 20)
+        region = passive.domain.register(memory, access=Access.REMOTE_READ)
+        region.close()
+    memory.append(1)
+
+
+async def test_growth_is_bounded_over_many_regions(pair: Pair, provider: str) -> None:
+    skip_unless_noticed(provider)
+    async with pair() as (active, passive):
+        most = 0
+        for _ in range(200):
+            memory = bytearray(4096)
+            with passive.domain.register(memory, access=Access.REMOTE_READ) as region:
+                await passive.send(region.remote.pack())
+                await active.read(RemoteRegion.unpack(await active.recv()))
+                await active.send(b"done")
+                await passive.recv()
+            kept = [len(end._handle.kept) for end in (active, passive)]  # nothing public tells of it
+            most = max(most, *kept)
+        assert most < 20

@@ -1,0 +1,89 @@
+"""Hazard: a peer over shared memory that ends before it has received a large message wedges its sender.
+
+1.17's shm completes sends of more than 4 KiB in order, and nothing settled those to a process that has ended.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import FabricConnectionResetError, MessageEndpoint
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import require
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+LARGE: dict[str, Any] = {"recv_size": 4 * MIB, "recv_count": 4}
+
+
+async def does_not_look(parent: Parent, port: int) -> None:
+    """Connects, and takes nothing until it is told how to end."""
+    endpoint = await aiofabric.connect("127.0.0.1", port, provider="shm", **LARGE)
+    assert await endpoint.recv() == b"welcome"  # the first message needs both sides' looks
+    parent.tell("connected")
+    parent.hear()  # the loop stands still meanwhile
+    endpoint.close()
+
+
+async def echo(parent: Parent, port: int) -> None:
+    async with await aiofabric.connect("127.0.0.1", port, provider="shm", **LARGE) as endpoint:
+        async for message in endpoint:
+            await endpoint.send(message)
+
+
+async def answers(endpoint: MessageEndpoint) -> None:
+    with anyio.fail_after(10):
+        for size in (100, MIB, 3 * MIB):
+            await endpoint.send(bytes(size))
+            assert await endpoint.recv() == bytes(size)
+
+
+async def send_on(endpoint: MessageEndpoint, size: int) -> None:
+    while True:
+        await endpoint.send(bytes(size))
+
+
+async def send_until_it_is_gone(endpoint: MessageEndpoint, size: int) -> None:
+    async with endpoint:
+        with pytest.raises(FabricConnectionResetError):
+            await send_on(endpoint, size)
+
+
+async def under_way(endpoint: MessageEndpoint) -> None:
+    while not endpoint.statistics().sends:
+        await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("end", ["kill", "close"])
+async def test_others_are_served(child: Callable[..., Child], end: str) -> None:
+    require("shm")
+    async with aiofabric.listen("127.0.0.1", 0, provider="shm", **LARGE) as listener:
+        port = listener.address.port
+        living = child(echo, port)
+        async with await (await listener.accept_request()).accept() as other, anyio.create_task_group() as tasks:
+            await answers(other)
+            doomed = []
+            for _ in range(2):
+                doomed.append(child(does_not_look, port))
+                endpoint = await (await listener.accept_request()).accept()
+                await endpoint.send(b"welcome")
+                assert await doomed[-1].ahear() == "connected"
+                tasks.start_soon(send_until_it_is_gone, endpoint, MIB)
+                await under_way(endpoint)
+            for each in doomed:
+                if end == "close":
+                    each.tell("close")
+                else:
+                    os.kill(each.pid, signal.SIGKILL)
+            await answers(other)
+            newcomer = child(echo, port)
+            async with await (await listener.accept_request()).accept() as other_one:
+                await answers(other_one)
+            newcomer.result()
+        living.result()

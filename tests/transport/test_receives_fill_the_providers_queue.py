@@ -1,0 +1,38 @@
+"""Hazard: 1.17's shm has one queue for pooled and tagged receives, and says -FI_ENOMEM when it is full."""
+
+import anyio
+import pytest
+
+from tests.fixtures.peers import peers
+
+pytestmark = pytest.mark.anyio
+
+MANY = 1000
+
+
+@pytest.mark.parametrize("provider", ["shm", "tcp;ofi_rxm"])
+async def test_a_large_pool_and_a_thousand_tagged_receives(provider: str) -> None:
+    got: list[bytes] = []
+    order: list[int] = []
+
+    async with peers(provider, recv_size=64, recv_count=1024) as (one, other, to_other, _):
+
+        async def take(tag: int) -> None:
+            order.append(tag)  # trio starts tasks in any order, and what is parked is posted in this one
+            got.append(await other.recv_tagged(tag, max_bytes=64))
+
+        with anyio.fail_after(20):
+            for _ in range(3):  # the pool grows to all that it may have
+                for _ in range(MANY // 4):
+                    one.send_nowait(b"plain", to=to_other)
+                for _ in range(MANY // 4):
+                    assert await other.recv() == b"plain"
+            async with anyio.create_task_group() as tasks:
+                for tag in range(MANY):
+                    tasks.start_soon(take, tag)
+                await anyio.wait_all_tasks_blocked()
+                for tag in order:
+                    await one.send_tagged(b"%d" % tag, tag, to=to_other)
+            await one.send(b"plain", to=to_other)
+            assert await other.recv() == b"plain"
+    assert sorted(int(each) for each in got) == list(range(MANY))

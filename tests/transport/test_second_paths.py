@@ -1,0 +1,99 @@
+"""Hazard: a limit, or a release, that is right on the usual path and missing on the rarer one beside it."""
+
+import asyncio
+from contextlib import suppress
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import Access, OpFlags
+from aiofabric.testing import live_resources
+from aiofabric.transport.link import LinkRoute
+from tests.aio.protocols import where
+from tests.fixtures.providers import VIRTUAL, Pair, over
+from tests.fixtures.sides import Open
+
+pytestmark = pytest.mark.anyio
+provider = over(VIRTUAL)
+
+BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
+
+
+@pytest.mark.parametrize("size", [8, 3000], ids=["injected", "posted"])
+async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(pair: Pair, size: int) -> None:
+    """With four receives at the peer, four messages leave, whether or not they have a completion."""
+    async with pair(recv_count=4, recv_size=4096) as (active, passive):
+        for _ in range(10):
+            active.send_nowait(bytes(size))
+        for _ in range(50):  # enough for anything that is on its way
+            await anyio.lowlevel.checkpoint()
+        assert isinstance(active._handle.tx, LinkRoute)
+        assert active._handle.tx.sent == 4
+        assert active.statistics().parked == 6
+        for _ in range(10):
+            assert len(await passive.recv()) == size
+
+
+async def test_a_virtual_connection_that_cannot_be_opened_leaves_nothing(provider: str) -> None:
+    """One domain has so many sizes of receives; the endpoint that is refused is no longer the multiplexer's."""
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+        accepted: list[aiofabric.MessageEndpoint] = []
+
+        async def accept() -> None:
+            async for request in listener:
+                accepted.append(await request.accept())  # noqa: PERF401
+
+        tasks.start_soon(accept)
+        ends: list[aiofabric.MessageEndpoint] = []
+        size, before, refused = 100_000, 0, ""
+        while not refused:
+            before = len(live_resources())
+            try:
+                ends.append(await aiofabric.connect(listener.address, provider=provider, recv_size=size))
+            except ValueError as error:
+                refused = str(error)
+            else:
+                size += 1  # each larger than all before it: no pool of a larger size can take its place
+        assert "different recv_size at most" in refused
+        assert len(live_resources()) <= before
+        ends.append(await aiofabric.connect(listener.address, provider=provider, recv_size=size - 1))
+        await ends[-1].send(b"still works")
+        tasks.cancel_scope.cancel()
+    for each in (*ends, *accepted):
+        each.abort()
+
+
+async def test_a_write_with_data_and_flags_is_heard_of(sides: Open) -> None:
+    async with sides(remote_writes=10) as (one, other, to, _):
+        with other.domain.register(bytearray(64), access=BOTH, endpoint=other) as region:
+            await one.write(b"x", region.remote[:1], **to, remote_data=7, flags=OpFlags.DELIVERY_COMPLETE)
+            assert (await other.remote_write()).data == 7
+
+
+async def test_a_write_in_pieces_with_data_is_heard_of(sides: Open) -> None:
+    async with sides(remote_writes=10) as (one, other, to, _):
+        if one.info.tx_attr.iov_limit < 2:
+            pytest.skip(f"{one.info.fabric_attr.prov_name} gathers no buffers")
+        memory = bytearray(64)
+        with other.domain.register(memory, access=BOTH, endpoint=other) as region:
+            await one.write([b"one", b"two"], region.remote[:6], **to, remote_data=8)
+            assert (await other.remote_write()).data == 8
+            assert memory[:6] == b"onetwo"
+
+
+async def test_a_factory_that_raises_leaves_nothing_open(provider: str) -> None:
+    """The leak check after each test counts what is left."""
+    if anyio.get_cancelled_exc_class().__module__.startswith("trio"):
+        pytest.skip("asyncio's interface")
+
+    def factory() -> asyncio.Protocol:
+        raise LookupError("no protocol")
+
+    server = await aiofabric.aio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, provider=provider)
+    async with server:
+        host, port = where(server)
+        with pytest.raises(LookupError, match="no protocol"):
+            await aiofabric.aio.create_connection(factory, host, port, provider=provider)
+    with suppress(OSError):
+        await server.wait_closed()

@@ -1,0 +1,164 @@
+"""One address vector for several endpoints (fi_av(3), fi_endpoint(3)), and what removing a peer ends."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric import (
+    AddressVector,
+    AvType,
+    Caps,
+    DatagramEndpoint,
+    Domain,
+    EndpointType,
+    EpAttr,
+    FabricAttr,
+    Hints,
+    NotSupportedError,
+    OpFlags,
+    RdmEndpoint,
+    getinfo,
+)
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.peers import peers, skip_without, where
+
+pytestmark = pytest.mark.anyio
+
+KINDS = [
+    *((name, EndpointType.RDM) for name in ("tcp;ofi_rxm", "tcp", "udp;ofi_rxd", "sockets")),
+    ("udp", EndpointType.DGRAM),
+]
+
+
+def open_domain(provider: str, kind: EndpointType) -> Domain:
+    caps = Caps.MSG | Caps.SOURCE  # with tags tcp's endpoints of one domain mix their messages up
+    skip_without(provider, caps, kind)
+    hints = Hints(caps=caps, fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
+    return Domain(getinfo(where(provider), hints=hints)[0])
+
+
+@asynccontextmanager
+async def three(
+    domain: Domain, kind: EndpointType
+) -> AsyncIterator[tuple[AddressVector, list[RdmEndpoint | DatagramEndpoint]]]:
+    """An address vector, two endpoints that share it, and one that has its own."""
+    node = where(domain.provider)
+    with AddressVector(domain) as vector:
+        async with (
+            aiofabric.open_endpoint(kind, node, address_vector=vector) as one,
+            aiofabric.open_endpoint(kind, node, address_vector=vector) as two,
+            aiofabric.open_endpoint(kind, node, domain=domain) as other,
+        ):
+            yield vector, [one, two, other]
+
+
+async def share(parent: Parent, provider: str, kind: EndpointType) -> None:
+    with open_domain(provider, kind) as domain:
+        async with three(domain, kind) as (vector, [one, two, other]):
+            assert one.vector is two.vector is vector
+            peer = await one.add_peer(other.local_address)
+            assert await two.add_peer(other.local_address) is peer
+            assert list(vector) == [peer]
+            with anyio.fail_after(15):
+                for each in (one, two):
+                    back = await other.add_peer(each.local_address)
+                    for data in (b"there", bytes(1400)):
+                        await each.send(data, to=peer)
+                        assert await other.recv() == data
+                        await other.send(data, to=back)
+                        message = await each.recv()
+                        assert message == data
+                        assert message.source in (peer, None)
+            one.remove_peer(peer)
+            for each in (one, two):
+                with pytest.raises(ValueError, match="was removed"):
+                    await each.send(b"x", to=peer)
+            again = await two.add_peer(other.local_address)
+            one.close()
+            assert not vector.closed
+            with anyio.fail_after(15):
+                await two.send(b"again", to=again)
+                assert await other.recv() == b"again"
+            vector.close()
+            assert two.closed
+            assert not other.closed
+
+
+@pytest.mark.parametrize(("provider", "kind"), KINDS)
+def test_endpoints_share_an_address_vector(child: Callable[..., Child], provider: str, kind: EndpointType) -> None:
+    """fi_endpoint(3): an address vector may be bound to several endpoints of its domain."""
+    open_domain(provider, kind).close()
+    child(share, provider, kind).result()
+
+
+@pytest.mark.parametrize("provider", ["shm", "sm2"])
+async def test_over_shared_memory_each_endpoint_has_its_own(provider: str) -> None:
+    with (
+        open_domain(provider, EndpointType.RDM) as domain,
+        AddressVector(domain) as vector,
+        pytest.raises(NotSupportedError, match="in one process need an address vector each"),
+    ):
+        await aiofabric.open_endpoint(EndpointType.RDM, address_vector=vector).__aenter__()
+
+
+async def test_a_vector_that_does_not_fit_is_refused() -> None:
+    kind = EndpointType.RDM
+    with open_domain("sockets", kind) as domain, open_domain("sockets", kind) as elsewhere:
+        vector = AddressVector(domain)
+        for options, error, words in (
+            ({"domain": elsewhere, "address_vector": vector}, ValueError, "is not of the domain of the endpoint"),
+            ({"av_type": AvType.TABLE, "address_vector": vector}, ValueError, "av_type is the address vector's"),
+            ({"address_vector": domain}, TypeError, "address_vector is an AddressVector, or None"),
+        ):
+            with pytest.raises(error, match=words):
+                await aiofabric.open_endpoint(kind, **options).__aenter__()
+        vector.close()
+        with pytest.raises(ClosedResourceError):
+            await aiofabric.open_endpoint(kind, address_vector=vector).__aenter__()
+
+
+# -- removal
+
+
+async def remove(parent: Parent, provider: str) -> None:
+    async with peers(provider, Caps.MSG) as (one, other, peer, _):
+        await one.send(b"first", to=peer)
+        assert await other.recv() == b"first"
+        one.vector.remove(peer)
+        with pytest.raises(ValueError, match="was removed"):
+            await one.send(b"second", to=peer)
+
+
+@pytest.mark.parametrize("provider", ["tcp;ofi_rxm", "tcp", "udp;ofi_rxd", "shm", "sockets", "sm2"])
+def test_nothing_is_sent_to_a_peer_that_the_vector_has_removed(child: Callable[..., Child], provider: str) -> None:
+    """fi_av(3): an address must not be used after its removal. rxm crashed: the endpoint had the number still."""
+    skip_without(provider, Caps.MSG)
+    child(remove, provider).result()
+
+
+async def test_an_alias_forgets_a_peer_as_well() -> None:
+    async with peers("sockets") as (one, other, peer, _):
+        with one.alias(OpFlags(0)) as alias:
+            await alias.send(b"first", to=peer)
+            assert await other.recv() == b"first"
+            one.remove_peer(peer)
+            with pytest.raises(ValueError, match="was removed"):
+                await alias.send(b"second", to=peer)
+
+
+async def test_the_contexts_of_a_peer_go_with_it() -> None:
+    async with (
+        aiofabric.open_scalable_endpoint("127.0.0.1", provider="sockets", receive=2) as one,
+        aiofabric.open_scalable_endpoint("127.0.0.1", provider="sockets", receive=2) as other,
+    ):
+        peer = await one.add_peer(other.local_address)
+        second = peer.context(1)
+        await one.transmit[0].send(b"first", to=second)
+        assert await other.receive[1].recv() == b"first"
+        one.vector.remove(peer)
+        with pytest.raises(ValueError, match="was removed"):
+            await one.transmit[0].send(b"second", to=second)
