@@ -27,7 +27,7 @@ def check_headers() -> None:
 
 check_headers()
 headers = flags_from_pkgconfig(["libfabric"])["include_dirs"]
-sources = sorted(map(str, Path("aiofabric/_hot").glob("*.c")))
+sources = sorted(map(str, Path("aiofabric/_core").glob("*.c")))
 # Nobody else calls what is in these files: their calls of each other are direct, and so are those of the interpreter.
 # Of a request among a hundred connections 1.5 % of the instructions, and 80 of 380 misses of the cache of these.
 direct = ["-fvisibility=hidden", "-fno-plt"]
@@ -35,9 +35,9 @@ direct = ["-fvisibility=hidden", "-fno-plt"]
 setup(
     ext_modules=[
         Extension(
-            "aiofabric._hot._hot",
+            "aiofabric._core._core",
             sources,
-            depends=["aiofabric/_hot/hot.h"],
+            depends=["aiofabric/_core/core.h"],
             include_dirs=headers,
             py_limited_api=True,
             extra_compile_args=direct,

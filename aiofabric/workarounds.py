@@ -132,7 +132,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "coalescing",
-            "_hot/cork.c",
+            "_core/cork.c",
             "tcp sends each message as a segment of its own.",
             _ALL,
             _BOTH,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from .._hot import Waker
+from .._core import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import move_on_after
 
-from .._hot import LaneCore, Transfer
+from .._core import LaneCore, Transfer
 from ..errors import check, from_errno
 from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED
 

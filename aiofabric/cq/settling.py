@@ -1,6 +1,6 @@
 """Settling: read what a completion queue has, give each operation its answer, post what waited for room.
 
-Reading, and telling the operation that a completion names, is in _hot/settling.c; here are the exceptions.
+Reading, and telling the operation that a completion names, is in _core/settling.c; here are the exceptions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .._core import Looking, SourceCore
 from .._ffi import constants
-from .._hot import Looking, SourceCore
 from ..errors import check
 from .readers import Readers
 from .slots import Slots

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._hot import VAIN, Looking
+from .._core import VAIN, Looking
 from ..observe import ended
 from .settling import Settling
 from .waiting import Waiting

@@ -6,8 +6,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .._core import quick_send
 from .._ffi import constants, ffi, lib
-from .._hot import quick_send
 from ..cm.handshake import Handshake, Stage, name_of
 from ..cm.keepalive import agree, notice_silence
 from ..cm.preface import Preface, new_end_mark

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anyio import ClosedResourceError
 
+from .._core import Gate, Quick
 from .._ffi import address_of, constants, ffi, lib
-from .._hot import Gate, Quick
 from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
 from ..errors import (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anyio import ClosedResourceError
 
+from .._core import Message, quick_recv
 from .._ffi import address_of, constants, ffi, lib
-from .._hot import Message, quick_recv
 from ..cq.coroutines import coroutine_function
 from ..cq.operation import State
 from ..errors import FabricConnectionEndedError

@@ -1,4 +1,4 @@
-"""Promise: what `send` and `recv` give back is a coroutine to everybody, though its steps are C's (`_hot/call.c`).
+"""Promise: what `send` and `recv` give back is a coroutine to everybody, though its steps are C's (`_core/call.c`).
 
 Hazards: a message that is sent before anybody awaits, one that is taken by a call which nobody awaits any more, a
 buffer that is kept for longer than the call.
@@ -20,7 +20,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
-from aiofabric._hot import Gate
+from aiofabric._core import Gate
 from aiofabric.transport.inbox import Inbox
 from aiofabric.transport.receives import Receives
 from tests.fixtures.children import Child, Parent

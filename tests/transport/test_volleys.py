@@ -17,7 +17,7 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, MessageEndpoint, WrongLoopError
-from aiofabric._hot import VOLLEY_NS
+from aiofabric._core import VOLLEY_NS
 from aiofabric.cm.workarounds.provider_sockets import connected_socket, segments_sent
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import Pair

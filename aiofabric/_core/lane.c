@@ -1,5 +1,5 @@
 /* LaneCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *LaneCore_Type;
 
@@ -532,7 +532,7 @@ static PyType_Slot LaneCore_slots[] = {
 };
 
 static PyType_Spec LaneCore_spec = {
-	"aiofabric._hot.LaneCore", sizeof(LaneCore), 0,
+	"aiofabric._core.LaneCore", sizeof(LaneCore), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, LaneCore_slots,
 };
 

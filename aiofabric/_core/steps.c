@@ -1,5 +1,5 @@
 /* Steps: what everything here that is awaited is to Python, and what one of them asks of another. */
-#include "hot.h"
+#include "core.h"
 
 static PyObject *name_throw;
 

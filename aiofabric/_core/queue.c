@@ -1,5 +1,5 @@
 /* NativeQueue: reading a completion queue of libfabric, and looking at it for a while (man page: fi_cq). */
-#include "hot.h"
+#include "core.h"
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -253,7 +253,7 @@ static PyType_Slot NativeQueue_slots[] = {
 };
 
 static PyType_Spec NativeQueue_spec = {
-	"aiofabric._hot.NativeQueue", sizeof(NativeQueue), 0, Py_TPFLAGS_DEFAULT, NativeQueue_slots,
+	"aiofabric._core.NativeQueue", sizeof(NativeQueue), 0, Py_TPFLAGS_DEFAULT, NativeQueue_slots,
 };
 
 int add_queue(PyObject *module)

@@ -1,5 +1,5 @@
 /* Operation and Transfer: slot, waiter and pins of what is posted.  cq/operation.py has the states and what they mean. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *Operation_Type, *Transfer_Type;
 
@@ -341,7 +341,7 @@ static PyType_Slot Operation_slots[] = {
 };
 
 static PyType_Spec Operation_spec = {
-	"aiofabric._hot.Operation", sizeof(Operation), 0,
+	"aiofabric._core.Operation", sizeof(Operation), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Operation_slots,
 };
 
@@ -420,7 +420,7 @@ static PyType_Slot Transfer_slots[] = {
 };
 
 static PyType_Spec Transfer_spec = {
-	"aiofabric._hot.Transfer", sizeof(Operation), 0,
+	"aiofabric._core.Transfer", sizeof(Operation), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Transfer_slots,
 };
 

@@ -3,7 +3,7 @@
  * Python's that they replace.  As functions the two were 1,000 of the 15,300 instructions that a request costs among a
  * hundred connections, 340 of them for the defaults of what is given by keyword only.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyTypeObject *Quick_Type, *QuickMethod_Type, *ResourceCore_Type;
 
@@ -193,7 +193,7 @@ static PyType_Slot QuickMethod_slots[] = {
 };
 
 static PyType_Spec QuickMethod_spec = {
-	"aiofabric._hot.QuickMethod", sizeof(QuickMethod), 0,
+	"aiofabric._core.QuickMethod", sizeof(QuickMethod), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_METHOD_DESCRIPTOR | HAS_VECTORCALL,
 	QuickMethod_slots,
 };
@@ -266,7 +266,7 @@ static PyType_Slot Quick_slots[] = {
 };
 
 static PyType_Spec Quick_spec = {
-	"aiofabric._hot.Quick", sizeof(Quick), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Quick_slots,
+	"aiofabric._core.Quick", sizeof(Quick), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Quick_slots,
 };
 
 /* -- whose they are */
@@ -316,7 +316,7 @@ static PyType_Slot ResourceCore_slots[] = {
 };
 
 static PyType_Spec ResourceCore_spec = {
-	"aiofabric._hot.ResourceCore", sizeof(ResourceCore), 0,
+	"aiofabric._core.ResourceCore", sizeof(ResourceCore), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, ResourceCore_slots,
 };
 

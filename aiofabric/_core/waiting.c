@@ -1,5 +1,5 @@
 /* Window and Looking: how long to look at a queue before sleeping on its descriptor.  The reasons are in cq/waiting.py. */
-#include "hot.h"
+#include "core.h"
 
 #include <time.h>
 
@@ -170,7 +170,7 @@ static PyType_Slot Window_slots[] = {
 };
 
 static PyType_Spec Window_spec = {
-	"aiofabric._hot.Window", sizeof(Window), 0, Py_TPFLAGS_DEFAULT, Window_slots,
+	"aiofabric._core.Window", sizeof(Window), 0, Py_TPFLAGS_DEFAULT, Window_slots,
 };
 
 /* -- Looking */
@@ -334,7 +334,7 @@ static PyType_Slot Looking_slots[] = {
 };
 
 static PyType_Spec Looking_spec = {
-	"aiofabric._hot.Looking", sizeof(Looking), 0, Py_TPFLAGS_DEFAULT, Looking_slots,
+	"aiofabric._core.Looking", sizeof(Looking), 0, Py_TPFLAGS_DEFAULT, Looking_slots,
 };
 
 int add_waiting(PyObject *module)

@@ -3,7 +3,7 @@
  * interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000 instructions
  * for each message of 64 KiB.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyTypeObject *Outcome_Type;
 
@@ -281,7 +281,7 @@ static PyType_Slot Outcome_slots[] = {
 };
 
 static PyType_Spec Outcome_spec = {
-	"aiofabric._hot.Outcome", sizeof(Outcome), 0,
+	"aiofabric._core.Outcome", sizeof(Outcome), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Outcome_slots,
 };
 

@@ -1,5 +1,5 @@
 /* Slot and SlotsCore: lending the fi_contexts of one queue.  cq/slots.py says what for, and makes them. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *Slot_Type, *SlotsCore_Type;
 
@@ -37,7 +37,7 @@ static PyType_Slot Slot_slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec Slot_spec = {"aiofabric._hot.Slot", sizeof(Slot), 0, Py_TPFLAGS_DEFAULT, Slot_slots};
+static PyType_Spec Slot_spec = {"aiofabric._core.Slot", sizeof(Slot), 0, Py_TPFLAGS_DEFAULT, Slot_slots};
 
 Slot *slots_lend(SlotsCore *self)
 {
@@ -118,7 +118,7 @@ static PyType_Slot SlotsCore_slots[] = {
 };
 
 static PyType_Spec SlotsCore_spec = {
-	"aiofabric._hot.SlotsCore", sizeof(SlotsCore), 0,
+	"aiofabric._core.SlotsCore", sizeof(SlotsCore), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, SlotsCore_slots,
 };
 

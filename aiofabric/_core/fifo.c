@@ -1,5 +1,5 @@
 /* Fifo: what waits to be taken, oldest first.  A deque takes 760 bytes while it is empty, and most inboxes are. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *Fifo_Type;
 
@@ -168,7 +168,7 @@ static PyType_Slot Fifo_slots[] = {
 };
 
 static PyType_Spec Fifo_spec = {
-	"aiofabric._hot.Fifo", sizeof(Fifo), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Fifo_slots,
+	"aiofabric._core.Fifo", sizeof(Fifo), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Fifo_slots,
 };
 
 int add_fifo(PyObject *module)

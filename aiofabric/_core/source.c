@@ -3,7 +3,7 @@
  * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose
  * classes these are the base of, and which say what must hold.
  */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *SourceCore_Type;
 
@@ -466,7 +466,7 @@ static PyType_Slot SourceCore_slots[] = {
 };
 
 static PyType_Spec SourceCore_spec = {
-	"aiofabric._hot.SourceCore", sizeof(SourceCore), 0,
+	"aiofabric._core.SourceCore", sizeof(SourceCore), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, SourceCore_slots,
 };
 

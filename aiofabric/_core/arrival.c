@@ -2,7 +2,7 @@
  * Arrival: what a task awaits for a message that is still to come, and its place among those who do.  On asyncio it is its
  * own waiter: with one besides, and a list of them, a message took 500 instructions and five lines of the cache more.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyTypeObject *Arrival_Type;
 
@@ -216,7 +216,7 @@ static PyType_Slot Arrival_slots[] = {
 };
 
 static PyType_Spec Arrival_spec = {
-	"aiofabric._hot.Arrival", sizeof(Arrival), 0,
+	"aiofabric._core.Arrival", sizeof(Arrival), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Arrival_slots,
 };
 

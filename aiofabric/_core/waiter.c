@@ -1,5 +1,5 @@
 /* Waiter: who waits for one answer, on asyncio.  It lends its task a future that is never told: see waker.c. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *Waiter_Type;
 
@@ -130,7 +130,7 @@ static PyType_Slot Waiter_slots[] = {
 };
 
 static PyType_Spec Waiter_spec = {
-	"aiofabric._hot.Waiter", sizeof(Waiter), 0,
+	"aiofabric._core.Waiter", sizeof(Waiter), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Waiter_slots,
 };
 

@@ -39,7 +39,7 @@ It is C for CPython's stable interface, and knows libfabric by its headers only:
 the objects, so this module loads no library.
 """
 
-from ._hot import (
+from ._core import (
     STREAK,
     VAIN,
     VOLLEY_NS,

@@ -1,5 +1,5 @@
 /* Sends that are awaited: posted from here where nothing special is asked for; transport/route.py has the long way. */
-#include "hot.h"
+#include "core.h"
 
 static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there are several pieces */
 static PyObject *name_breathe, *name_post;

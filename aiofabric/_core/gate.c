@@ -1,5 +1,5 @@
 /* Gate: which thread may use an endpoint now.  Asked by every call of the hot path, of which it was 6 % as an attribute. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *Gate_Type;
 
@@ -31,7 +31,7 @@ static PyType_Slot Gate_slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec Gate_spec = {"aiofabric._hot.Gate", sizeof(Gate), 0, Py_TPFLAGS_DEFAULT, Gate_slots};
+static PyType_Spec Gate_spec = {"aiofabric._core.Gate", sizeof(Gate), 0, Py_TPFLAGS_DEFAULT, Gate_slots};
 
 int add_gate(PyObject *module)
 {

@@ -2,7 +2,7 @@
  * What the event loop calls: a turn, and the wake-up.  cq/turning.py says what must hold before the loop sleeps, and has
  * what a queue alone does not need: event queues, counters, what is parked, delays.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyObject *name_disquiet, *name_failed, *name_others, *name_rest;
 

@@ -2,7 +2,7 @@
  * Spares: objects that are made for each message and gone with it, kept to be used again.  The allocator and the collector
  * take 240 instructions for one, this a third of it.
  */
-#include "hot.h"
+#include "core.h"
 
 void *spares_take(Spares *self, PyTypeObject *type, size_t size)
 {

@@ -4,8 +4,8 @@
  * Built against the limited API of Python 3.11, so that one binary serves all later versions. libfabric's calls that
  * are made here are inline functions of its headers, which call through the objects: nothing is linked.
  */
-#ifndef AIOFABRIC_HOT_H
-#define AIOFABRIC_HOT_H
+#ifndef AIOFABRIC_CORE_H
+#define AIOFABRIC_CORE_H
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN

@@ -4,7 +4,7 @@
  *
  * A table of twice the room or more, searched from where the address belongs; what is taken out draws up those behind it.
  */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *Registry_Type;
 
@@ -250,7 +250,7 @@ static PyType_Slot Registry_slots[] = {
 };
 
 static PyType_Spec Registry_spec = {
-	"aiofabric._hot.Registry", sizeof(Registry), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Registry_slots,
+	"aiofabric._core.Registry", sizeof(Registry), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Registry_slots,
 };
 
 int add_registry(PyObject *module)

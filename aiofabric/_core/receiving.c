@@ -2,7 +2,7 @@
  * Receives into the caller's memory: posted from here where nothing special is asked for.  transport/receives.py has the
  * long way, which this leaves everything else to; over shm it took 260 of the 560 bytecodes of a round trip.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there is room behind the caller's */
 

@@ -5,7 +5,7 @@
  *
  * To asyncio, anyio and trio it is a coroutine (collections.abc.Coroutine): a task can be made of it.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyTypeObject *Call_Type;
 
@@ -210,7 +210,7 @@ static PyType_Slot Call_slots[] = {
 };
 
 static PyType_Spec Call_spec = {
-	"aiofabric._hot.Call", sizeof(Call), 0,
+	"aiofabric._core.Call", sizeof(Call), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Call_slots,
 };
 

@@ -1,5 +1,5 @@
 /* The module: its types are made in the files named after them. */
-#include "hot.h"
+#include "core.h"
 
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type)
 {
@@ -28,10 +28,10 @@ PyObject *import_from(const char *name, const char *what)
 }
 
 static struct PyModuleDef definition = {
-	PyModuleDef_HEAD_INIT, "_hot", "See aiofabric/_hot/__init__.py.", -1, NULL,
+	PyModuleDef_HEAD_INIT, "_core", "See aiofabric/_core/__init__.py.", -1, NULL,
 };
 
-PyMODINIT_FUNC PyInit__hot(void)
+PyMODINIT_FUNC PyInit__core(void)
 {
 	/* A type that inherits from another one comes after it. */
 	static int (*const add[])(PyObject *) = {

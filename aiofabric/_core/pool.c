@@ -1,5 +1,5 @@
 /* PoolCore and PoolBuffer: receives that stay posted.  transport/pool.py has the rest, and says what they are for. */
-#include "hot.h"
+#include "core.h"
 
 #include <stdlib.h>
 
@@ -293,7 +293,7 @@ static PyType_Slot PoolCore_slots[] = {
 };
 
 static PyType_Spec PoolCore_spec = {
-	"aiofabric._hot.PoolCore", sizeof(PoolCore), 0,
+	"aiofabric._core.PoolCore", sizeof(PoolCore), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, PoolCore_slots,
 };
 
@@ -427,7 +427,7 @@ static PyType_Slot PoolBuffer_slots[] = {
 };
 
 static PyType_Spec PoolBuffer_spec = {
-	"aiofabric._hot.PoolBuffer", sizeof(PoolBuffer), 0,
+	"aiofabric._core.PoolBuffer", sizeof(PoolBuffer), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, PoolBuffer_slots,
 };
 

@@ -1,5 +1,5 @@
 /* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/inbox.py has the rest. */
-#include "hot.h"
+#include "core.h"
 
 PyTypeObject *InboxCore_Type;
 
@@ -442,7 +442,7 @@ static PyType_Slot InboxCore_slots[] = {
 };
 
 static PyType_Spec InboxCore_spec = {
-	"aiofabric._hot.InboxCore", sizeof(InboxCore), 0,
+	"aiofabric._core.InboxCore", sizeof(InboxCore), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, InboxCore_slots,
 };
 

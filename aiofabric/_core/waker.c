@@ -10,7 +10,7 @@
  *
  * trio has its own waiters, in cq/drivers.py.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyTypeObject *Waker_Type;
 
@@ -374,7 +374,7 @@ static PyType_Slot Waker_slots[] = {
 };
 
 static PyType_Spec Waker_spec = {
-	"aiofabric._hot.Waker", sizeof(Waker), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Waker_slots,
+	"aiofabric._core.Waker", sizeof(Waker), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Waker_slots,
 };
 
 static int import_types(void)

@@ -7,7 +7,7 @@
  * a request alone waits for nothing; those behind it leave when the volley is over. What the queue's users send for
  * longer than VOLLEY_NS, task after task, is not one volley: each send looks at the clock.
  */
-#include "hot.h"
+#include "core.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

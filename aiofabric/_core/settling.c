@@ -1,7 +1,7 @@
 /*
  * Settling: reading the queue of a source, and telling whose completion it is.  cq/settling.py has the exceptions to it.
  */
-#include "hot.h"
+#include "core.h"
 
 static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_read, *name_read_failed, *name_unasked;
 
