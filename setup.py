@@ -37,7 +37,7 @@ setup(
         Extension(
             "aiofabric._core._core",
             sources,
-            depends=["aiofabric/_core/core.h"],
+            depends=sorted(map(str, Path("aiofabric/_core").glob("*.h"))),
             include_dirs=headers,
             py_limited_api=True,
             extra_compile_args=direct,

@@ -5,7 +5,11 @@
  *
  * To asyncio, anyio and trio it is a coroutine (collections.abc.Coroutine): a task can be made of it.
  */
-#include "core.h"
+#include "call.h"
+#include "awaitable.h"
+#include "freelist.h"
+#include "names.h"
+#include "references.h"
 
 static PyTypeObject *Call_Type;
 

@@ -1,5 +1,7 @@
 /* Fifo: what waits to be taken, oldest first.  A deque takes 760 bytes while it is empty, and most inboxes are. */
-#include "core.h"
+#include "fifo.h"
+#include "names.h"
+#include "references.h"
 
 PyTypeObject *Fifo_Type;
 

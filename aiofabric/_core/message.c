@@ -4,7 +4,9 @@
  * `bytes` has its text at its end, so that a class in Python which inherits from it keeps attributes in a dictionary: with that
  * and one copy more a message takes 2,600 of the 10,500 instructions that a request of 64 in flight costs, and so 600.
  */
-#include "core.h"
+#include "message.h"
+#include "names.h"
+#include "references.h"
 
 PyTypeObject *Message_Type;
 

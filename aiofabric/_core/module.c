@@ -1,31 +1,36 @@
 /* The module: its types are made in the files named after them. */
-#include "core.h"
-
-int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type)
-{
-	PyObject *made = PyType_FromModuleAndSpec(module, spec, base);
-
-	if (!made)
-		return -1;
-	*type = (PyTypeObject *) made; /* kept for good, as the module is */
-	return PyModule_AddType(module, *type);
-}
-
-int intern(const struct name *names)
-{
-	for (; names->name; names++)
-		if (!(*names->name = PyUnicode_InternFromString(names->text)))
-			return -1;
-	return 0;
-}
-
-PyObject *import_from(const char *name, const char *what)
-{
-	PyObject *module = PyImport_ImportModule(name), *found = module ? PyObject_GetAttrString(module, what) : NULL;
-
-	Py_XDECREF(module);
-	return found;
-}
+#include "arming.h"
+#include "awaitable.h"
+#include "call.h"
+#include "coalescing.h"
+#include "completion_queue.h"
+#include "completions.h"
+#include "fast_path.h"
+#include "fifo.h"
+#include "inbox.h"
+#include "injection.h"
+#include "length_prefix.h"
+#include "message.h"
+#include "next_message.h"
+#include "operation.h"
+#include "pending_result.h"
+#include "polling.h"
+#include "posting.h"
+#include "progress.h"
+#include "receive.h"
+#include "receive_pool.h"
+#include "receive_waiter.h"
+#include "references.h"
+#include "registry.h"
+#include "send.h"
+#include "slots.h"
+#include "source.h"
+#include "submission.h"
+#include "thread_check.h"
+#include "transfer.h"
+#include "unpack.h"
+#include "waiter.h"
+#include "wakeups.h"
 
 static struct PyModuleDef definition = {
 	PyModuleDef_HEAD_INIT, "_core", "See aiofabric/_core/__init__.py.", -1, NULL,
@@ -35,9 +40,11 @@ PyMODINIT_FUNC PyInit__core(void)
 {
 	/* A type that inherits from another one comes after it. */
 	static int (*const add[])(PyObject *) = {
-		add_steps, add_call, add_waiting, add_queue, add_fifo, add_slots, add_waker, add_waiter, add_settling, add_turning,
-		add_registry, add_source, add_operation, add_gate, add_message, add_arrival, add_inbox, add_pool, add_receiving,
-		add_sending, add_outcome, add_lane, add_cork, add_quick, add_lengths,
+		add_awaitable, add_call, add_fifo, add_thread_check, add_slots, add_registry, add_operation, add_polling,
+		add_completion_queue, add_coalescing, add_wakeups, add_waiter, add_source, add_completions, add_arming, add_progress,
+		add_submission, add_transfer, add_posting, add_injection, add_pending_result, add_message, add_inbox,
+		add_receive_pool, add_unpack, add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix,
+		add_fast_path,
 	};
 	PyObject *module = PyModule_Create(&definition);
 

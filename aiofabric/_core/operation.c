@@ -1,9 +1,13 @@
-/* Operation and Transfer: slot, waiter and pins of what is posted.  cq/operation.py has the states and what they mean. */
-#include "core.h"
+/* Operation: slot, waiter and pins of what is posted.  cq/operation.py has the states and what they mean. */
+#include "operation.h"
+#include "names.h"
+#include "references.h"
+#include "slots.h"
+#include "upcalls.h"
 
-PyTypeObject *Operation_Type, *Transfer_Type;
+PyTypeObject *Operation_Type;
 
-static PyObject *name_consumed, *name_failed, *name_home, *name_settle, *name_unuse;
+static PyObject *name_unuse;
 
 /* What cq/operation.py teaches: the states in the order of `enum state`, and which moves of each are possible. */
 static PyObject *states[STATES], *impossible;
@@ -98,11 +102,9 @@ int operation_let_go(Operation *self)
 /* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
 static int tell(Operation *self, PyObject *notify)
 {
-	SourceCore *source = PyObject_TypeCheck(self->owner, LaneCore_Type) ? ((LaneCore *) self->owner)->source : NULL;
-
 	if (PyCallable_Check(notify))
 		return drop(PyObject_CallFunctionObjArgs(notify, self, NULL));
-	return source_answer(source, notify, Py_None) < 0 ? -1 : 0;
+	return upcalls.wake(self->owner, notify);
 }
 
 int operation_settle(Operation *self, PyObject *error)
@@ -134,7 +136,7 @@ int operation_settle(Operation *self, PyObject *error)
 	return outcome(&first);
 }
 
-static int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,
+int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,
 			  PyObject *held, long long length)
 {
 	if (!impossible || !Py_IS_TYPE(slot, Slot_Type)) {
@@ -154,16 +156,6 @@ static int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyOb
 	self->length = length;
 	self->state = NEW;
 	return 0;
-}
-
-Operation *transfer_new(PyObject *what, PyObject *lane, PyObject *slot, PyObject *pins, PyObject *held, long long length)
-{
-	allocfunc alloc = PyType_GetSlot(Transfer_Type, Py_tp_alloc);
-	PyObject *self = alloc(Transfer_Type, 0);
-
-	if (self && operation_fill((Operation *) self, what, lane, slot, pins, held, length))
-		Py_CLEAR(self);
-	return (Operation *) self;
 }
 
 static int Operation_init(Operation *self, PyObject *args, PyObject *kwargs)
@@ -248,7 +240,7 @@ static PyObject *Operation_result(Operation *self, PyObject *unused)
 	return operation_result(self);
 }
 
-static int Operation_traverse(Operation *self, visitproc visit, void *arg)
+int operation_traverse(Operation *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->what);
@@ -263,7 +255,7 @@ static int Operation_traverse(Operation *self, visitproc visit, void *arg)
 	return 0;
 }
 
-static int Operation_clear(Operation *self)
+int operation_clear(Operation *self)
 {
 	REPLACE(self->error, new_ref(Py_None));
 	REPLACE(self->notify, new_ref(Py_None));
@@ -273,7 +265,7 @@ static int Operation_clear(Operation *self)
 	return 0;
 }
 
-static void Operation_dealloc(Operation *self)
+void operation_dealloc(Operation *self)
 {
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->what);
@@ -331,9 +323,9 @@ static PyMemberDef Operation_members[] = {
 static PyType_Slot Operation_slots[] = {
 	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\nOperation(what, owner, slot, pins, length, held=())"},
 	{Py_tp_init, Operation_init},
-	{Py_tp_dealloc, Operation_dealloc},
-	{Py_tp_traverse, Operation_traverse},
-	{Py_tp_clear, Operation_clear},
+	{Py_tp_dealloc, operation_dealloc},
+	{Py_tp_traverse, operation_traverse},
+	{Py_tp_clear, operation_clear},
 	{Py_tp_methods, Operation_methods},
 	{Py_tp_getset, Operation_getset},
 	{Py_tp_members, Operation_members},
@@ -345,101 +337,24 @@ static PyType_Spec Operation_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Operation_slots,
 };
 
-/* -- Transfer */
-
-static LaneCore *lane_of(Operation *self)
-{
-	if (PyObject_TypeCheck(self->owner, LaneCore_Type))
-		return (LaneCore *) self->owner;
-	PyErr_SetString(PyExc_TypeError, "a transfer belongs to a lane");
-	return NULL;
-}
-
-int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
-{
-	LaneCore *lane = lane_of(self);
-	int rc;
-
-	if (!lane)
-		return -1;
-	if (lane->receives)
-		self->length = entry->len;
-	self->flags = entry->flags;
-	self->data = entry->data;
-	self->tag = entry->tag;
-	if (set_source(&self->source, from))
-		return -1;
-	Py_INCREF((PyObject *) lane);
-	if (lane->plain_home)
-		rc = lane_home(lane, self);
-	else
-		rc = drop(PyObject_CallMethodObjArgs((PyObject *) lane, name_home, self, NULL));
-	Py_DECREF((PyObject *) lane);
-	if (rc)
-		return -1;
-	if (Py_IS_TYPE((PyObject *) self, Transfer_Type))
-		return operation_settle(self, NULL);
-	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_settle, NULL));
-}
-
-static PyObject *Transfer_complete(Operation *self, PyObject *tuple)
-{
-	struct fi_cq_tagged_entry entry;
-	fi_addr_t from;
-	int sources;
-
-	if (entry_parse(tuple, &entry, &from, &sources) || transfer_complete(self, &entry, sources ? &from : NULL))
-		return NULL;
-	Py_RETURN_NONE;
-}
-
-static PyObject *Transfer_fail(Operation *self, PyObject *entry)
-{
-	return PyObject_CallMethodObjArgs(self->owner, name_failed, self, entry, NULL);
-}
-
-static PyObject *Transfer_consumed(Operation *self, PyObject *unused)
-{
-	return PyObject_CallMethodObjArgs(self->owner, name_consumed, self, NULL);
-}
-
-static PyMethodDef Transfer_methods[] = {
-	{"complete", (PyCFunction) Transfer_complete, METH_O, "It succeeded: home, and settled."},
-	{"fail", (PyCFunction) Transfer_fail, METH_O, "It failed; see `Lane.failed`."},
-	{"consumed", (PyCFunction) Transfer_consumed, METH_NOARGS, "A peer's write used it up; see `Lane.consumed`."},
-	{NULL},
-};
-
-static PyType_Slot Transfer_slots[] = {
-	{Py_tp_doc, "An operation on a lane: the completion brings it home and settles it."},
-	{Py_tp_traverse, Operation_traverse},
-	{Py_tp_clear, Operation_clear},
-	{Py_tp_dealloc, Operation_dealloc},
-	{Py_tp_methods, Transfer_methods},
-	{0, NULL},
-};
-
-static PyType_Spec Transfer_spec = {
-	"aiofabric._core.Transfer", sizeof(Operation), 0,
-	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Transfer_slots,
-};
-
 static PyMethodDef functions[] = {
 	{"learn_states", learn_states, METH_VARARGS,
 	 "learn_states(states, moves, impossible): what operations may do; `impossible(what, old, new)` raises."},
 	{NULL},
 };
 
+int operation_is_received(const Operation *self)
+{
+	/* 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged). */
+	return self->state == SETTLED && self->error == Py_None && self->length <= self->room &&
+	       (!self->tagged || self->tag == self->asked);
+}
+
 int add_operation(PyObject *module)
 {
-	static const struct name names[] = {
-		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_home, "home"},
-		{&name_settle, "settle"}, {&name_unuse, "unuse"}, {NULL},
-	};
+	static const struct name names[] = {{&name_unuse, "unuse"}, {NULL}};
 
 	if (intern(names) || PyModule_AddFunctions(module, functions))
 		return -1;
-	if (add_type(module, &Operation_spec, NULL, &Operation_Type))
-		return -1;
-	return add_type(module, &Transfer_spec, (PyObject *) Operation_Type, &Transfer_Type);
+	return add_type(module, &Operation_spec, NULL, &Operation_Type);
 }

@@ -4,7 +4,9 @@
  *
  * A table of twice the room or more, searched from where the address belongs; what is taken out draws up those behind it.
  */
-#include "core.h"
+#include "registry.h"
+#include "names.h"
+#include "references.h"
 
 PyTypeObject *Registry_Type;
 

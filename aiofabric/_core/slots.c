@@ -1,5 +1,8 @@
 /* Slot and SlotsCore: lending the fi_contexts of one queue.  cq/slots.py says what for, and makes them. */
-#include "core.h"
+#include "slots.h"
+#include "fifo.h"
+#include "names.h"
+#include "references.h"
 
 PyTypeObject *Slot_Type, *SlotsCore_Type;
 

@@ -1,5 +1,9 @@
 /* Waiter: who waits for one answer, on asyncio.  It lends its task a future that is never told: see waker.c. */
-#include "core.h"
+#include "waiter.h"
+#include "awaitable.h"
+#include "names.h"
+#include "references.h"
+#include "wakeups.h"
 
 PyTypeObject *Waiter_Type;
 
@@ -134,8 +138,20 @@ static PyType_Spec Waiter_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Waiter_slots,
 };
 
+static PyObject *Waker_create_waiter(Waker *self, PyObject *unused)
+{
+	return waiter_new(self);
+}
+
+static PyMethodDef waker_methods[] = {
+	{"create_waiter", (PyCFunction) Waker_create_waiter, METH_NOARGS, "Somebody who waits for one answer."},
+	{NULL},
+};
+
 int add_waiter(PyObject *module)
 {
 	InvalidStateError = import_from("asyncio.exceptions", "InvalidStateError");
-	return !InvalidStateError ? -1 : add_type(module, &Waiter_spec, NULL, &Waiter_Type);
+	if (!InvalidStateError || add_methods(Waker_Type, waker_methods))
+		return -1;
+	return add_type(module, &Waiter_spec, NULL, &Waiter_Type);
 }

