@@ -132,7 +132,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "coalescing",
-            "_core/cork.c",
+            "_core/coalescing.c",
             "tcp sends each message as a segment of its own.",
             _ALL,
             _BOTH,

@@ -23,10 +23,10 @@ static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_sleep;
 #define SHARED_BREATH_NS 60000
 #define RESPITE 3 /* iterations after a look that paid: that of the reply's send, of the next receive, and one more */
 
-long long source_look_once(SourceCore *self, long long now, int offering)
+long long source_poll_once(SourceCore *self, long long now, int offering)
 {
-	Looking *looking = self->looking;
-	long long share = looking_share(looking, now), found = source_read(self, share, offering), gap;
+	Polling *looking = self->looking;
+	long long share = polling_share(looking, now), found = source_read(self, share, offering), gap;
 
 	if (found < 0 || !looking->deadline || source_is_moving(self))
 		return found;
@@ -40,19 +40,19 @@ long long source_look_once(SourceCore *self, long long now, int offering)
 		if (gap < 0)
 			return -1;
 	}
-	looking_judge(looking, now, share, found, gap);
+	polling_learn(looking, now, share, found, gap);
 	return found;
 }
 
-int source_look(SourceCore *self)
+int source_poll(SourceCore *self)
 {
 	long long now, found;
 	int offers;
 
 	if (self->crowd || self->closed)
 		return 0;
-	offers = self->native && queue_offers(self->native);
-	if (!offers && (!self->looks || looking_is_vain(self->looking)))
+	offers = self->native && queue_yields(self->native);
+	if (!offers && (!self->looks || polling_is_pointless(self->looking)))
 		return 0;
 	now = now_ns();
 	if (now - self->breath > (self->shared ? SHARED_BREATH_NS : BREATH_NS)) {
@@ -62,7 +62,7 @@ int source_look(SourceCore *self)
 	}
 	self->wakes = 0;
 	self->armed = 0;
-	found = source_look_once(self, now, offers);
+	found = source_poll_once(self, now, offers);
 	if (found < 0)
 		return -1;
 	self->paid = found > 0;
@@ -71,7 +71,7 @@ int source_look(SourceCore *self)
 	self->crowd = self->wakes > 0;
 	self->respite = RESPITE;
 	if (!self->scheduled)
-		return source_touch(self);
+		return source_schedule(self);
 	self->behind += self->wakes;
 	return 0;
 }
@@ -80,7 +80,7 @@ int source_look(SourceCore *self)
  * An event queue's descriptor stays readable until it is drained: found quiet once, it need not be asked again before
  * that (0.6 us of the kernel's each time).
  */
-int source_quiet(SourceCore *self)
+int source_is_quiet(SourceCore *self)
 {
 	Py_ssize_t i;
 	int calm;
@@ -88,7 +88,7 @@ int source_quiet(SourceCore *self)
 	if (self->closed) /* by a task that has gone on since: the queue may be gone, too */
 		return 0;
 	if (self->queue != Py_None) {
-		calm = self->native ? queue_quiet(self->native)
+		calm = self->native ? queue_is_quiet(self->native)
 				    : truth_of(PyObject_CallMethodObjArgs(self->queue, name_quiet, NULL));
 		if (calm <= 0)
 			return calm;
@@ -110,19 +110,19 @@ int source_rest_readers(SourceCore *self)
 	return drop(PyObject_CallMethodObjArgs(self->readers, name_sleep, NULL));
 }
 
-int source_sleep(SourceCore *self)
+int source_arm(SourceCore *self)
 {
 	batch_end(&self->batch);
 	self->armed = 1;
 	self->ceded = 0; /* how long the loop may sleep says nothing */
 	if (self->looks)
-		looking_over(self->looking);
+		polling_end(self->looking);
 	return source_rest_readers(self);
 }
 
-int source_prepare(SourceCore *self)
+int source_prepare_wait(SourceCore *self)
 {
-	Looking *looking = self->looking;
+	Polling *looking = self->looking;
 	int calm;
 
 	/* Others of this turn may send as well, and its end sees to it; so does a turn where the loop lets them go on. */
@@ -134,36 +134,36 @@ int source_prepare(SourceCore *self)
 	if (self->armed || (self->scheduled && (self->crowd || self->restless || looking->deadline)))
 		return 0;
 	if (self->looks)
-		looking_ask(looking, now_ns());
+		polling_open(looking, now_ns());
 	if (looking->deadline || self->polls)
-		return source_touch(self);
-	calm = source_quiet(self);
+		return source_schedule(self);
+	calm = source_is_quiet(self);
 	self->restless = !calm;
-	return calm < 0 ? -1 : calm ? source_sleep(self) : source_touch(self);
+	return calm < 0 ? -1 : calm ? source_arm(self) : source_schedule(self);
 }
 
 /* -- the methods */
 
 static PyObject *SourceCore_look(SourceCore *self, PyObject *unused)
 {
-	return none_if(source_look(self));
+	return none_if(source_poll(self));
 }
 
 static PyObject *SourceCore_prepare(SourceCore *self, PyObject *unused)
 {
-	return none_if(source_prepare(self));
+	return none_if(source_prepare_wait(self));
 }
 
 static PyObject *SourceCore_quiet(SourceCore *self, PyObject *unused)
 {
-	int calm = source_quiet(self);
+	int calm = source_is_quiet(self);
 
 	return calm < 0 ? NULL : PyBool_FromLong(calm);
 }
 
 static PyObject *SourceCore_sleep(SourceCore *self, PyObject *unused)
 {
-	return none_if(source_sleep(self));
+	return none_if(source_arm(self));
 }
 
 static PyMethodDef methods[] = {

@@ -4,13 +4,13 @@
 
 #include "source.h"
 
-int source_look(SourceCore *self);
-int source_prepare(SourceCore *self);
+int source_poll(SourceCore *self);
+int source_prepare_wait(SourceCore *self);
 /* Read; look for a share of the open window if there is nothing at once. */
-long long source_look_once(SourceCore *self, long long now, int offering);
+long long source_poll_once(SourceCore *self, long long now, int offering);
 /* Whether it is safe to sleep on the descriptors; -1 for an exception. */
-int source_quiet(SourceCore *self);
-int source_sleep(SourceCore *self);
+int source_is_quiet(SourceCore *self);
+int source_arm(SourceCore *self);
 int source_rest_readers(SourceCore *self);
 
 int add_arming(PyObject *module);

@@ -5,12 +5,12 @@
 
 static PyObject *name_throw;
 
-PyObject *steps_self(PyObject *self)
+PyObject *awaitable_self(PyObject *self)
 {
 	return new_ref(self);
 }
 
-PyObject *steps_value(PySendResult how, PyObject *result)
+PyObject *awaitable_value(PySendResult how, PyObject *result)
 {
 	PyObject *stop;
 
@@ -24,20 +24,20 @@ PyObject *steps_value(PySendResult how, PyObject *result)
 	return NULL;
 }
 
-PyObject *steps_send(PyObject *self, PyObject *value)
+PyObject *awaitable_send(PyObject *self, PyObject *value)
 {
 	PyObject *result;
 	PySendResult how = PyIter_Send(self, value, &result);
 
-	return steps_value(how, result);
+	return awaitable_value(how, result);
 }
 
-PyObject *steps_next(PyObject *self)
+PyObject *awaitable_next(PyObject *self)
 {
-	return steps_send(self, Py_None);
+	return awaitable_send(self, Py_None);
 }
 
-PyObject *steps_raise(PyObject *args)
+PyObject *awaitable_raise(PyObject *args)
 {
 	PyObject *type, *error = NULL, *traceback = NULL;
 
@@ -52,7 +52,7 @@ PyObject *steps_raise(PyObject *args)
 	return NULL;
 }
 
-PyObject *steps_throw(PyObject *steps, PyObject *args)
+PyObject *awaitable_throw(PyObject *steps, PyObject *args)
 {
 	PyObject *method = PyObject_GetAttr(steps, name_throw);
 	PyObject *result = method ? PyObject_Call(method, args, NULL) : NULL;
@@ -61,7 +61,7 @@ PyObject *steps_throw(PyObject *steps, PyObject *args)
 	return result;
 }
 
-PyObject *steps_of(PyObject *waiter)
+PyObject *awaitable_of(PyObject *waiter)
 {
 	unaryfunc await = PyType_GetSlot(type_of(waiter), Py_am_await);
 

@@ -5,17 +5,17 @@
 #include "references.h"
 
 /* Of a type with am_send: its __iter__ and am_await, __next__, and send. */
-PyObject *steps_self(PyObject *self);
-PyObject *steps_next(PyObject *self);
-PyObject *steps_send(PyObject *self, PyObject *value);
+PyObject *awaitable_self(PyObject *self);
+PyObject *awaitable_next(PyObject *self);
+PyObject *awaitable_send(PyObject *self, PyObject *value);
 /* What am_send gave, as `send` and `throw` give it. */
-PyObject *steps_value(PySendResult how, PyObject *result);
+PyObject *awaitable_value(PySendResult how, PyObject *result);
 /* What `throw` does that has nobody else to throw it to: NULL. */
-PyObject *steps_raise(PyObject *args);
+PyObject *awaitable_raise(PyObject *args);
 /* What somebody else's `throw` does. */
-PyObject *steps_throw(PyObject *steps, PyObject *args);
+PyObject *awaitable_throw(PyObject *steps, PyObject *args);
 /* Those of a driver's waiter. */
-PyObject *steps_of(PyObject *waiter);
+PyObject *awaitable_of(PyObject *waiter);
 
 int add_awaitable(PyObject *module);
 

@@ -14,13 +14,13 @@
 static PyTypeObject *Call_Type;
 
 static PyObject *name_close;
-static Spares spares;
+static Freelist freelist;
 
 enum { CREATED, GOING, OVER };
 
 PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *first, PyObject *second)
 {
-	Call *self = spares_take(&spares, Call_Type, sizeof(*self));
+	Call *self = freelist_take(&freelist, Call_Type, sizeof(*self));
 
 	if (!self)
 		return NULL;
@@ -102,7 +102,7 @@ static PyObject *Call_throw(Call *self, PyObject *args)
 	if (refuses(self, 1))
 		return NULL;
 	self->running = 1;
-	result = self->steps ? steps_throw(self->steps, args) : steps_raise(args);
+	result = self->steps ? awaitable_throw(self->steps, args) : awaitable_raise(args);
 	self->running = 0;
 	if (!result)
 		end(self);
@@ -177,11 +177,11 @@ static void Call_dealloc(Call *self)
 		PyObject_ClearWeakRefs((PyObject *) self);
 	forsake(self);
 	end(self);
-	spares_give(&spares, self);
+	freelist_give(&freelist, self);
 }
 
 static PyMethodDef Call_methods[] = {
-	{"send", steps_send, METH_O, "As of a coroutine."},
+	{"send", awaitable_send, METH_O, "As of a coroutine."},
 	{"throw", (PyCFunction) Call_throw, METH_VARARGS, "As of a coroutine."},
 	{"close", (PyCFunction) Call_close, METH_NOARGS, "As of a coroutine."},
 	{NULL},
@@ -204,7 +204,7 @@ static PyType_Slot Call_slots[] = {
 	{Py_tp_doc, "A call of an endpoint's that is to be awaited, once: a coroutine."},
 	{Py_tp_dealloc, Call_dealloc},
 	{Py_tp_traverse, Call_traverse},
-	{Py_tp_iternext, steps_next},
+	{Py_tp_iternext, awaitable_next},
 	{Py_am_await, Call_await},
 	{Py_am_send, Call_step},
 	{Py_tp_methods, Call_methods},

@@ -5,7 +5,7 @@
  * into the receiver's socket: 2.2 us for 64 B, and 0.35 where the socket is corked meanwhile (tcp(7), TCP_CORK). A volley
  * is what is sent before the next look at the queue, or before the loop goes round. Its first message leaves at once, so
  * a request alone waits for nothing; those behind it leave when the volley is over. What the queue's users send for
- * longer than VOLLEY_NS, task after task, is not one volley: each send looks at the clock.
+ * longer than COALESCE_NS, task after task, is not one volley: each send looks at the clock.
  */
 #include "coalescing.h"
 #include "clock.h"
@@ -22,7 +22,7 @@ static void set_cork(const struct held_socket *socket, int on)
 
 int batch_includes(struct batch *self, struct held_socket *socket)
 {
-	if (self->held && now_ns() - self->since > VOLLEY_NS)
+	if (self->held && now_ns() - self->since > COALESCE_NS)
 		batch_end(self);
 	if (socket->batch == self->number)
 		return 1;
@@ -58,5 +58,5 @@ void batch_end(struct batch *self)
 
 int add_coalescing(PyObject *module)
 {
-	return PyModule_AddIntConstant(module, "VOLLEY_NS", VOLLEY_NS);
+	return PyModule_AddIntConstant(module, "COALESCE_NS", COALESCE_NS);
 }

@@ -4,7 +4,7 @@
 
 #include "references.h"
 
-#define VOLLEY_NS 100000
+#define COALESCE_NS 100000
 
 /* A connection's socket. Held back while `owner` is set: that is a reference of the batch's. */
 struct held_socket {

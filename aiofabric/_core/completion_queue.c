@@ -107,12 +107,12 @@ static ssize_t look(NativeQueue *self, long long window)
 #define OFFERED_NS 100000	/* longer than a peer needs for an answer: somebody else had the core */
 #define KEPT_MOST 8		/* doublings: 256 waits */
 
-int queue_offers(NativeQueue *self)
+int queue_yields(NativeQueue *self)
 {
 	return !self->kept || (self->kept--, 0);
 }
 
-ssize_t queue_look_after_offer(NativeQueue *self, long long window)
+ssize_t queue_poll_after_yield(NativeQueue *self, long long window)
 {
 	ssize_t got;
 	long long begin, away;
@@ -136,7 +136,7 @@ ssize_t queue_look_after_offer(NativeQueue *self, long long window)
 	return got;
 }
 
-ssize_t queue_look(NativeQueue *self, long long window)
+ssize_t queue_poll(NativeQueue *self, long long window)
 {
 	ssize_t got;
 
@@ -146,7 +146,7 @@ ssize_t queue_look(NativeQueue *self, long long window)
 	return got;
 }
 
-int queue_quiet(NativeQueue *self)
+int queue_is_quiet(NativeQueue *self)
 {
 	struct fid *fids[1] = {&self->cq->fid};
 
@@ -213,7 +213,7 @@ static PyObject *NativeQueue_read(NativeQueue *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|Lp", &window, &offering))
 		return NULL;
-	got = offering && queue_offers(self) ? queue_look_after_offer(self, window) : queue_look(self, window);
+	got = offering && queue_yields(self) ? queue_poll_after_yield(self, window) : queue_poll(self, window);
 	if (got < 0)
 		return PyLong_FromSsize_t(got);
 	found = PyList_New(got);
@@ -227,7 +227,7 @@ static PyObject *NativeQueue_read(NativeQueue *self, PyObject *args)
 
 static PyObject *NativeQueue_quiet(NativeQueue *self, PyObject *unused)
 {
-	return PyBool_FromLong(queue_quiet(self));
+	return PyBool_FromLong(queue_is_quiet(self));
 }
 
 static void NativeQueue_dealloc(PyObject *self)

@@ -18,7 +18,7 @@ typedef struct {
 	long long gap;	/* ns: the longest from one look to the next, of the last call */
 	long long vain;	/* ns: of one that finds nothing, learned from all calls; only compared with */
 	char moving;	/* whether the last look ended although pieces of a large message were coming */
-	long long kept;	/* how often the core is still not offered; see queue.c */
+	long long kept;	/* how often the core is still not offered; see completion_queue.c */
 	long long useless; /* offers in a row that brought nothing */
 	struct fi_cq_tagged_entry entries[BATCH];
 	fi_addr_t from[BATCH];
@@ -26,12 +26,12 @@ typedef struct {
 
 extern PyTypeObject *NativeQueue_Type;
 
-ssize_t queue_look(NativeQueue *self, long long window);
+ssize_t queue_poll(NativeQueue *self, long long window);
 /* Whether the core should be offered to others before this wait.  Counts. */
-int queue_offers(NativeQueue *self);
-/* As queue_look, but that it offers the core where there is nothing at once. */
-ssize_t queue_look_after_offer(NativeQueue *self, long long window);
-int queue_quiet(NativeQueue *self);
+int queue_yields(NativeQueue *self);
+/* As queue_poll, but that it offers the core where there is nothing at once. */
+ssize_t queue_poll_after_yield(NativeQueue *self, long long window);
+int queue_is_quiet(NativeQueue *self);
 /* A completion as Python has it: op_context, flags, len, buf, data, tag and, with sources, fi_addr. */
 PyObject *entry_tuple(const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 int entry_parse(PyObject *tuple, struct fi_cq_tagged_entry *entry, fi_addr_t *from, int *sources);

@@ -29,7 +29,7 @@ struct found {
 	int sources;
 };
 
-int source_tell(SourceCore *self, PyObject *name)
+int source_report(SourceCore *self, PyObject *name)
 {
 	PyObject *type, *error, *traceback;
 	int rc;
@@ -48,7 +48,7 @@ int source_tell(SourceCore *self, PyObject *name)
 }
 
 /* Tell whose completion it is. */
-static int settle(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
+static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
 	PyObject *operation = registry_find(self->operations, entry->op_context), *tuple;
 	int rc = -1;
@@ -67,7 +67,7 @@ static int settle(SourceCore *self, const struct fi_cq_tagged_entry *entry, cons
 		Py_DECREF(tuple);
 	}
 	Py_XDECREF(operation);
-	return rc ? source_tell(self, name_callback_failed) : 0; /* the entries behind it are others' */
+	return rc ? source_report(self, name_callback_failed) : 0; /* the entries behind it are others' */
 }
 
 /* Read a queue that is no NativeQueue. */
@@ -106,7 +106,7 @@ static ssize_t fetch(SourceCore *self, long long window, int offering, struct fo
 
 	if (!native)
 		return fetch_by_name(self, window, found);
-	got = offering ? queue_look_after_offer(native, window) : queue_look(native, window);
+	got = offering ? queue_poll_after_yield(native, window) : queue_poll(native, window);
 	if (got > 0) {
 		memcpy(found->entries, native->entries, got * sizeof(*found->entries));
 		found->sources = native->sources;
@@ -117,7 +117,7 @@ static ssize_t fetch(SourceCore *self, long long window, int offering, struct fo
 }
 
 /* An entry of the error queue; whether there was one. */
-static int settle_error(SourceCore *self)
+static int dispatch_error(SourceCore *self)
 {
 	return truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
 }
@@ -134,13 +134,13 @@ static int read_failed(SourceCore *self, ssize_t error)
 }
 
 /* Ctrl-C in one of them ends none of those behind it. */
-static int settle_all(SourceCore *self, const struct found *found, ssize_t count)
+static int dispatch_all(SourceCore *self, const struct found *found, ssize_t count)
 {
 	PyObject *type = NULL, *error, *traceback;
 	ssize_t i;
 
 	for (i = 0; i < count; i++) {
-		if (!settle(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
+		if (!dispatch(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
 			continue;
 		if (type) /* the first one tells enough */
 			PyErr_Clear();
@@ -161,7 +161,7 @@ static long long read_once(SourceCore *self, long long window, int offering)
 	if (got == -FI_EAGAIN)
 		return 0;
 	if (got == -FI_EAVAIL) {
-		more = settle_error(self);
+		more = dispatch_error(self);
 		self->full = more > 0;
 		return more;
 	}
@@ -169,7 +169,7 @@ static long long read_once(SourceCore *self, long long window, int offering)
 		return read_failed(self, got);
 	self->completions += got;
 	self->full = got == BATCH; /* otherwise fi_trywait proves emptiness: a further read would cost one more poll */
-	return settle_all(self, &found, got) ? -1 : got;
+	return dispatch_all(self, &found, got) ? -1 : got;
 }
 
 long long source_read(SourceCore *self, long long window, int offering)
@@ -184,7 +184,7 @@ long long source_read(SourceCore *self, long long window, int offering)
 	count = read_once(self, window, offering);
 	self->draining = 0;
 	if (count >= 0 && source_is_moving(self))
-		looking_more(self->looking, now_ns());
+		polling_extend(self->looking, now_ns());
 	return count;
 }
 

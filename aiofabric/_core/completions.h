@@ -11,7 +11,7 @@ long long source_read(SourceCore *self, long long window, int offering);
 /* Whether there is probably more than the last read brought, with room for that after so many. */
 int source_has_more(const SourceCore *self, long long moved);
 /* Have an exception told by a method of the source's, and go on; Ctrl-C and the like go on by themselves: -1. */
-int source_tell(SourceCore *self, PyObject *name);
+int source_report(SourceCore *self, PyObject *name);
 
 int add_completions(PyObject *module);
 

@@ -1,5 +1,5 @@
 /*
- * Quick: `send` and `recv` themselves, for the usual call: one from C to C.  Everything else is left to the function of
+ * FastPath: `send` and `recv` themselves, for the usual call: one from C to C.  Everything else is left to the function of
  * Python's that they replace.  As functions the two were 1,000 of the 15,300 instructions that a request costs among a
  * hundred connections, 340 of them for the defaults of what is given by keyword only.
  */
@@ -13,35 +13,35 @@
 #include "submission.h"
 #include "thread_check.h"
 
-static PyTypeObject *Quick_Type, *QuickMethod_Type, *ResourceCore_Type;
+static PyTypeObject *FastPath_Type, *FastMethod_Type, *ResourceCore_Type;
 
 static PyObject *bound_method;
 
 /* Where the calls of an endpoint go. */
 typedef struct {
 	PyObject_HEAD
-	Gate *gate;
-	LaneCore *lane;		/* what sends; NULL where that takes more than a message */
+	ThreadCheck *thread_check;
+	SubmissionCore *submission;		/* what sends; NULL where that takes more than a message */
 	InboxCore *inbox;	/* NULL where no pool receives */
-} Quick;
+} FastPath;
 
 /* Of a `Resource`; what is no endpoint has none. */
 typedef struct {
 	PyObject_HEAD
-	Quick *quick;
+	FastPath *quick;
 } ResourceCore;
 
 /* NULL without an exception: it is for the function to do. */
-typedef PyObject *quick_call(Quick *self, PyObject *const *args);
+typedef PyObject *fast_call(FastPath *self, PyObject *const *args);
 
-static PyObject *send(Quick *self, PyObject *const *args)
+static PyObject *send(FastPath *self, PyObject *const *args)
 {
-	return self->lane ? lane_sending(self->lane, args[0], args[1]) : NULL;
+	return self->submission ? send_call(self->submission, args[0], args[1]) : NULL;
 }
 
-static PyObject *receive(Quick *self, PyObject *const *args)
+static PyObject *receive(FastPath *self, PyObject *const *args)
 {
-	return self->inbox && self->gate ? inbox_receiving(self->inbox, args[0], self->gate) : NULL;
+	return self->inbox && self->thread_check ? receive_call(self->inbox, args[0], self->thread_check) : NULL;
 }
 
 /* -- the methods */
@@ -51,11 +51,11 @@ typedef PyObject *vector_call(PyObject *self, PyObject *const *args, size_t coun
 typedef struct {
 	PyObject_HEAD
 	vector_call *vectorcall;
-	quick_call *call;
+	fast_call *call;
 	Py_ssize_t count;	/* arguments of the usual call, the endpoint included */
 	PyObject *function, *dict;
 	PyTypeObject *usual;	/* of whom it was called on last: one of ours, kept until it is another's turn */
-} QuickMethod;
+} FastMethod;
 
 /* The interface of vectors is in the stable one from 3.12 on; 3.11 has it all the same, for types that say so. */
 #define HAS_VECTORCALL (1UL << 11)
@@ -79,7 +79,7 @@ static PyObject *call_function(PyObject *function, PyObject *const *args, Py_ssi
 }
 
 /* As an attribute that is looked up it took 200 instructions. */
-static Quick *quick_of(QuickMethod *self, PyObject *endpoint)
+static FastPath *quick_of(FastMethod *self, PyObject *endpoint)
 {
 	PyTypeObject *type = Py_TYPE(endpoint);
 
@@ -91,11 +91,11 @@ static Quick *quick_of(QuickMethod *self, PyObject *endpoint)
 	return ((ResourceCore *) endpoint)->quick;
 }
 
-static PyObject *QuickMethod_vectorcall(PyObject *object, PyObject *const *args, size_t flagged, PyObject *names)
+static PyObject *FastMethod_vectorcall(PyObject *object, PyObject *const *args, size_t flagged, PyObject *names)
 {
-	QuickMethod *self = (QuickMethod *) object;
+	FastMethod *self = (FastMethod *) object;
 	Py_ssize_t count = flagged & COUNT_MASK;
-	Quick *quick = count == self->count && !names ? quick_of(self, args[0]) : NULL;
+	FastPath *quick = count == self->count && !names ? quick_of(self, args[0]) : NULL;
 	PyObject *result = quick ? self->call(quick, args) : NULL;
 
 	if (result || (quick && PyErr_Occurred()))
@@ -103,13 +103,13 @@ static PyObject *QuickMethod_vectorcall(PyObject *object, PyObject *const *args,
 	return call_function(self->function, args, count, names);
 }
 
-static PyObject *QuickMethod_call(QuickMethod *self, PyObject *args, PyObject *kwargs)
+static PyObject *FastMethod_call(FastMethod *self, PyObject *args, PyObject *kwargs)
 {
 	return PyObject_Call(self->function, args, kwargs);
 }
 
 /* Who asks the class gets the function: whatever looks into functions knows what it is. */
-static PyObject *QuickMethod_get(QuickMethod *self, PyObject *endpoint, PyObject *owner)
+static PyObject *FastMethod_get(FastMethod *self, PyObject *endpoint, PyObject *owner)
 {
 	return endpoint ? PyObject_CallFunctionObjArgs(bound_method, self, endpoint, NULL) : new_ref(self->function);
 }
@@ -124,15 +124,15 @@ static PyObject *with_attributes(PyObject *self, PyObject *function)
 	return same;
 }
 
-static PyObject *replacing(PyObject *function, quick_call *call, Py_ssize_t count)
+static PyObject *replacing(PyObject *function, fast_call *call, Py_ssize_t count)
 {
-	allocfunc alloc = PyType_GetSlot(QuickMethod_Type, Py_tp_alloc);
-	QuickMethod *self = (QuickMethod *) alloc(QuickMethod_Type, 0);
+	allocfunc alloc = PyType_GetSlot(FastMethod_Type, Py_tp_alloc);
+	FastMethod *self = (FastMethod *) alloc(FastMethod_Type, 0);
 	PyObject *same;
 
 	if (!self)
 		return NULL;
-	self->vectorcall = QuickMethod_vectorcall;
+	self->vectorcall = FastMethod_vectorcall;
 	self->call = call;
 	self->count = count;
 	self->function = new_ref(function);
@@ -141,17 +141,17 @@ static PyObject *replacing(PyObject *function, quick_call *call, Py_ssize_t coun
 	return same;
 }
 
-static PyObject *quick_send(PyObject *module, PyObject *function)
+static PyObject *fast_send(PyObject *module, PyObject *function)
 {
 	return replacing(function, send, 2);
 }
 
-static PyObject *quick_recv(PyObject *module, PyObject *function)
+static PyObject *fast_recv(PyObject *module, PyObject *function)
 {
 	return replacing(function, receive, 1);
 }
 
-static int QuickMethod_traverse(QuickMethod *self, visitproc visit, void *arg)
+static int FastMethod_traverse(FastMethod *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->function);
@@ -160,7 +160,7 @@ static int QuickMethod_traverse(QuickMethod *self, visitproc visit, void *arg)
 	return 0;
 }
 
-static int QuickMethod_clear(QuickMethod *self)
+static int FastMethod_clear(FastMethod *self)
 {
 	REPLACE(self->function, new_ref(Py_None));
 	Py_CLEAR(self->dict);
@@ -168,7 +168,7 @@ static int QuickMethod_clear(QuickMethod *self)
 	return 0;
 }
 
-static void QuickMethod_dealloc(QuickMethod *self)
+static void FastMethod_dealloc(FastMethod *self)
 {
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->function);
@@ -177,115 +177,115 @@ static void QuickMethod_dealloc(QuickMethod *self)
 	free_object(self);
 }
 
-static PyMemberDef QuickMethod_members[] = {
-	{"__vectorcalloffset__", T_PYSSIZET, offsetof(QuickMethod, vectorcall), READONLY},
-	{"__dictoffset__", T_PYSSIZET, offsetof(QuickMethod, dict), READONLY},
+static PyMemberDef FastMethod_members[] = {
+	{"__vectorcalloffset__", T_PYSSIZET, offsetof(FastMethod, vectorcall), READONLY},
+	{"__dictoffset__", T_PYSSIZET, offsetof(FastMethod, dict), READONLY},
 	{NULL},
 };
 
-static PyGetSetDef QuickMethod_getset[] = {
+static PyGetSetDef FastMethod_getset[] = {
 	{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, "The function's attributes."},
 	{NULL},
 };
 
-static PyType_Slot QuickMethod_slots[] = {
+static PyType_Slot FastMethod_slots[] = {
 	{Py_tp_doc, "A function of an endpoint's whose usual call is C's."},
-	{Py_tp_call, QuickMethod_call},
-	{Py_tp_descr_get, QuickMethod_get},
-	{Py_tp_dealloc, QuickMethod_dealloc},
-	{Py_tp_traverse, QuickMethod_traverse},
-	{Py_tp_clear, QuickMethod_clear},
-	{Py_tp_getset, QuickMethod_getset},
-	{Py_tp_members, QuickMethod_members},
+	{Py_tp_call, FastMethod_call},
+	{Py_tp_descr_get, FastMethod_get},
+	{Py_tp_dealloc, FastMethod_dealloc},
+	{Py_tp_traverse, FastMethod_traverse},
+	{Py_tp_clear, FastMethod_clear},
+	{Py_tp_getset, FastMethod_getset},
+	{Py_tp_members, FastMethod_members},
 	{0, NULL},
 };
 
-static PyType_Spec QuickMethod_spec = {
-	"aiofabric._core.QuickMethod", sizeof(QuickMethod), 0,
+static PyType_Spec FastMethod_spec = {
+	"aiofabric._core.FastMethod", sizeof(FastMethod), 0,
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_METHOD_DESCRIPTOR | HAS_VECTORCALL,
-	QuickMethod_slots,
+	FastMethod_slots,
 };
 
 /* -- where they go */
 
-static int Quick_init(Quick *self, PyObject *args)
+static int FastPath_init(FastPath *self, PyObject *args)
 {
-	PyObject *gate;
+	PyObject *thread_check;
 
-	if (!PyArg_ParseTuple(args, "O!", Gate_Type, &gate))
+	if (!PyArg_ParseTuple(args, "O!", ThreadCheck_Type, &thread_check))
 		return -1;
-	REPLACE(self->gate, (Gate *) new_ref(gate));
+	REPLACE(self->thread_check, (ThreadCheck *) new_ref(thread_check));
 	return 0;
 }
 
-static PyObject *Quick_open(Quick *self, PyObject *args)
+static PyObject *FastPath_open(FastPath *self, PyObject *args)
 {
-	PyObject *lane, *inbox;
+	PyObject *submission, *inbox;
 
-	if (!PyArg_ParseTuple(args, "OO", &lane, &inbox))
+	if (!PyArg_ParseTuple(args, "OO", &submission, &inbox))
 		return NULL;
-	if ((lane != Py_None && !PyObject_TypeCheck(lane, LaneCore_Type)) ||
+	if ((submission != Py_None && !PyObject_TypeCheck(submission, SubmissionCore_Type)) ||
 	    (inbox != Py_None && !PyObject_TypeCheck(inbox, InboxCore_Type))) {
 		PyErr_SetString(PyExc_TypeError, "open(lane, inbox): each may be None");
 		return NULL;
 	}
-	REPLACE(self->lane, lane == Py_None ? NULL : (LaneCore *) new_ref(lane));
+	REPLACE(self->submission, submission == Py_None ? NULL : (SubmissionCore *) new_ref(submission));
 	REPLACE(self->inbox, inbox == Py_None ? NULL : (InboxCore *) new_ref(inbox));
 	Py_RETURN_NONE;
 }
 
-static int Quick_traverse(Quick *self, visitproc visit, void *arg)
+static int FastPath_traverse(FastPath *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
-	Py_VISIT(self->lane);
+	Py_VISIT(self->submission);
 	Py_VISIT(self->inbox);
 	return 0;
 }
 
-static int Quick_clear(Quick *self)
+static int FastPath_clear(FastPath *self)
 {
-	Py_CLEAR(self->lane);
+	Py_CLEAR(self->submission);
 	Py_CLEAR(self->inbox);
 	return 0;
 }
 
-static void Quick_dealloc(Quick *self)
+static void FastPath_dealloc(FastPath *self)
 {
 	PyObject_GC_UnTrack(self);
-	Quick_clear(self);
-	Py_CLEAR(self->gate);
+	FastPath_clear(self);
+	Py_CLEAR(self->thread_check);
 	free_object(self);
 }
 
-static PyMethodDef Quick_methods[] = {
-	{"open", (PyCFunction) Quick_open, METH_VARARGS,
+static PyMethodDef FastPath_methods[] = {
+	{"open", (PyCFunction) FastPath_open, METH_VARARGS,
 	 "open(lane, inbox): what sends, where a message is all that it takes, and what receives; or None: the function does."},
 	{NULL},
 };
 
-static PyType_Slot Quick_slots[] = {
+static PyType_Slot FastPath_slots[] = {
 	{Py_tp_doc, "Quick(gate): where the calls of an endpoint go that are C's."},
-	{Py_tp_init, Quick_init},
-	{Py_tp_dealloc, Quick_dealloc},
-	{Py_tp_traverse, Quick_traverse},
-	{Py_tp_clear, Quick_clear},
-	{Py_tp_methods, Quick_methods},
+	{Py_tp_init, FastPath_init},
+	{Py_tp_dealloc, FastPath_dealloc},
+	{Py_tp_traverse, FastPath_traverse},
+	{Py_tp_clear, FastPath_clear},
+	{Py_tp_methods, FastPath_methods},
 	{0, NULL},
 };
 
-static PyType_Spec Quick_spec = {
-	"aiofabric._core.Quick", sizeof(Quick), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, Quick_slots,
+static PyType_Spec FastPath_spec = {
+	"aiofabric._core.FastPath", sizeof(FastPath), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, FastPath_slots,
 };
 
 /* -- whose they are */
 
 static PyObject *ResourceCore_calls_go_by(ResourceCore *self, PyObject *quick)
 {
-	if (!Py_IS_TYPE(quick, Quick_Type)) {
+	if (!Py_IS_TYPE(quick, FastPath_Type)) {
 		PyErr_SetString(PyExc_TypeError, "no Quick");
 		return NULL;
 	}
-	REPLACE(self->quick, (Quick *) new_ref(quick));
+	REPLACE(self->quick, (FastPath *) new_ref(quick));
 	Py_RETURN_NONE;
 }
 
@@ -331,15 +331,15 @@ static PyType_Spec ResourceCore_spec = {
 int add_fast_path(PyObject *module)
 {
 	static PyMethodDef functions[] = {
-		{"quick_send", quick_send, METH_O, "quick_send(function): it, but that sending a message is C's where `Quick` has a lane."},
-		{"quick_recv", quick_recv, METH_O, "quick_recv(function): it, but that receiving one is C's where `Quick` has an inbox."},
+		{"fast_send", fast_send, METH_O, "quick_send(function): it, but that sending a message is C's where `Quick` has a lane."},
+		{"fast_recv", fast_recv, METH_O, "quick_recv(function): it, but that receiving one is C's where `Quick` has an inbox."},
 		{NULL},
 	};
 
 	bound_method = import_from("types", "MethodType");
 	if (!bound_method || PyModule_AddFunctions(module, functions))
 		return -1;
-	if (add_type(module, &QuickMethod_spec, NULL, &QuickMethod_Type) || add_type(module, &Quick_spec, NULL, &Quick_Type))
+	if (add_type(module, &FastMethod_spec, NULL, &FastMethod_Type) || add_type(module, &FastPath_spec, NULL, &FastPath_Type))
 		return -1;
 	return add_type(module, &ResourceCore_spec, NULL, &ResourceCore_Type);
 }

@@ -1,11 +1,11 @@
 /*
- * Spares: objects that are made for each message and gone with it, kept to be used again.  The allocator and the collector
+ * Freelist: objects that are made for each message and gone with it, kept to be used again.  The allocator and the collector
  * take 240 instructions for one, this a third of it.
  */
 #include "freelist.h"
 #include "references.h"
 
-void *spares_take(Spares *self, PyTypeObject *type, size_t size)
+void *freelist_take(Freelist *self, PyTypeObject *type, size_t size)
 {
 	PyObject *object;
 
@@ -18,9 +18,9 @@ void *spares_take(Spares *self, PyTypeObject *type, size_t size)
 	return object;
 }
 
-void spares_give(Spares *self, void *object)
+void freelist_give(Freelist *self, void *object)
 {
-	if (self->count == SPARES) {
+	if (self->count == FREELIST_ROOM) {
 		free_object(object);
 		return;
 	}

@@ -4,16 +4,16 @@
 
 #include "references.h"
 
-#define SPARES 32
+#define FREELIST_ROOM 32
 
 typedef struct {
-	PyObject *objects[SPARES];
+	PyObject *objects[FREELIST_ROOM];
 	int count;
-} Spares;
+} Freelist;
 
 /* An object of this type and size with nothing in it, that the collector knows; NULL with an exception. */
-void *spares_take(Spares *self, PyTypeObject *type, size_t size);
+void *freelist_take(Freelist *self, PyTypeObject *type, size_t size);
 /* The end of its tp_dealloc: what it held was given back, and the collector does not know it any more. */
-void spares_give(Spares *self, void *object);
+void freelist_give(Freelist *self, void *object);
 
 #endif

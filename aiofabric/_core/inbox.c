@@ -9,7 +9,7 @@ PyTypeObject *InboxCore_Type;
 
 static PyObject *name_feed, *name_length, *name_too_long;
 
-void inbox_enlist(InboxCore *self, Arrival *arrival)
+void inbox_enlist(InboxCore *self, ReceiveWaiter *arrival)
 {
 	arrival->before = self->last;
 	if (self->last)
@@ -21,7 +21,7 @@ void inbox_enlist(InboxCore *self, Arrival *arrival)
 	arrival->enlisted = 1;
 }
 
-void inbox_strike(InboxCore *self, Arrival *arrival)
+void inbox_unlist(InboxCore *self, ReceiveWaiter *arrival)
 {
 	if (arrival->before)
 		arrival->before->behind = arrival->behind;
@@ -36,21 +36,21 @@ void inbox_strike(InboxCore *self, Arrival *arrival)
 	arrival->enlisted = 0;
 }
 
-static int arrival_answer(Arrival *self, PyObject *item)
+static int wake_receiver(ReceiveWaiter *self, PyObject *item)
 {
 	SourceCore *source = self->inbox->source;
 
-	return self->other ? source_answer(source, self->other, item) : source_answer_waiter(source, &self->waiter, item);
+	return self->other ? source_wake(source, self->other, item) : source_wake_waiter(source, &self->waiter, item);
 }
 
 /* Whether whoever waits the longest took it: 1 or 0; -1 for an exception. */
 static int answer_first(InboxCore *self, PyObject *item)
 {
-	Arrival *first = (Arrival *) new_ref(self->waiting);
+	ReceiveWaiter *first = (ReceiveWaiter *) new_ref(self->waiting);
 	int given;
 
-	inbox_strike(self, first);
-	given = arrival_answer(first, item);
+	inbox_unlist(self, first);
+	given = wake_receiver(first, item);
 	Py_DECREF((PyObject *) first);
 	return given;
 }

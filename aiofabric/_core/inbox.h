@@ -10,14 +10,14 @@
 struct InboxCore;
 
 /* What is awaited, and its place among those who wait: receive_waiter.c. */
-typedef struct Arrival {
+typedef struct ReceiveWaiter {
 	Waiter waiter;		/* what its task waits with on asyncio: the head is this object's own */
 	struct InboxCore *inbox;
 	PyObject *other, *steps; /* what a driver's task waits with elsewhere, and its iterator once somebody awaits */
 	PyObject *receiver, *room; /* who gets a `Message`, or NULL for the buffer; how long it may be, or NULL */
-	struct Arrival *before, *behind; /* among those who wait: not counted as references */
+	struct ReceiveWaiter *before, *behind; /* among those who wait: not counted as references */
 	char enlisted, over;
-} Arrival;
+} ReceiveWaiter;
 
 typedef struct InboxCore {
 	PyObject_HEAD
@@ -25,7 +25,7 @@ typedef struct InboxCore {
 	SourceCore *source;
 	Fifo *inbox;
 	PyObject *ended, *sink, *on_end, *peer;
-	Arrival *waiting, *last; /* who waits for the next message, by `behind` */
+	ReceiveWaiter *waiting, *last; /* who waits for the next message, by `behind` */
 	long long nwaiting, size, count, posted, messages, bytes, returned, lent;
 } InboxCore;
 
@@ -33,8 +33,8 @@ extern PyTypeObject *InboxCore_Type;
 
 int inbox_deliver(InboxCore *self, PyObject *item);
 /* Among those who wait, the last; and not any more. */
-void inbox_enlist(InboxCore *self, Arrival *arrival);
-void inbox_strike(InboxCore *self, Arrival *arrival);
+void inbox_enlist(InboxCore *self, ReceiveWaiter *arrival);
+void inbox_unlist(InboxCore *self, ReceiveWaiter *arrival);
 /* Whether it is longer than the caller's `room`, with the error set; -1 for another exception. */
 int inbox_too_long(InboxCore *self, PyObject *item, PyObject *room);
 /* For the types that begin with one. */

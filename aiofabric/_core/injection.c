@@ -15,7 +15,7 @@ static PyObject *name_fence, *name_inject, *name_inject_failed, *name_inject_oth
 
 #define FENCE_EVERY 64 /* injected messages that are followed by one whose completion is counted */
 
-static PyObject *by_method(LaneCore *self, PyObject *name, const char *bytes, Py_ssize_t size, PyObject *tag)
+static PyObject *by_method(SubmissionCore *self, PyObject *name, const char *bytes, Py_ssize_t size, PyObject *tag)
 {
 	PyObject *copy = PyBytes_FromStringAndSize(bytes, size), *result;
 
@@ -26,7 +26,7 @@ static PyObject *by_method(LaneCore *self, PyObject *name, const char *bytes, Py
 	return result;
 }
 
-static PyObject *inject(LaneCore *self, const char *bytes, Py_ssize_t size, PyObject *tag)
+static PyObject *inject(SubmissionCore *self, const char *bytes, Py_ssize_t size, PyObject *tag)
 {
 	unsigned long long number = 0;
 	ssize_t rc;
@@ -37,7 +37,7 @@ static PyObject *inject(LaneCore *self, const char *bytes, Py_ssize_t size, PyOb
 		return by_method(self, name_inject, bytes, size, tag);
 	if (self->unfenced >= FENCE_EVERY)
 		return by_method(self, name_fence, bytes, size, tag);
-	lane_coalesces(self);
+	submission_coalesce(self);
 	if (tag) {
 		number = PyLong_AsUnsignedLongLong(tag);
 		if (number == (unsigned long long) -1 && PyErr_Occurred())
@@ -64,7 +64,7 @@ static PyObject *inject(LaneCore *self, const char *bytes, Py_ssize_t size, PyOb
 	Py_RETURN_FALSE;
 }
 
-static PyObject *inject_any(LaneCore *self, PyObject *data, PyObject *tag)
+static PyObject *inject_any(SubmissionCore *self, PyObject *data, PyObject *tag)
 {
 	PyObject *result;
 	Py_buffer view;
@@ -90,19 +90,19 @@ static int optional_tag(PyObject *const *args, Py_ssize_t count, PyObject **tag)
 	return 0;
 }
 
-static PyObject *LaneCore_inject(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *SubmissionCore_inject(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	PyObject *tag;
 
 	return optional_tag(args, count, &tag) ? NULL : inject_any(self, args[0], tag);
 }
 
-int lane_send(LaneCore *self, PyObject *data, PyObject *tag)
+int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag)
 {
 	PyObject *error;
 	int sent;
 
-	if (!self->gate || !gate_admits(self->gate)) {
+	if (!self->thread_check || !thread_check_admits(self->thread_check)) {
 		error = PyObject_CallMethod(self->owner, "refuse", "s", tag ? "fi_tsend" : "fi_send");
 		if (error)
 			PyErr_SetObject((PyObject *) type_of(error), error);
@@ -115,10 +115,10 @@ int lane_send(LaneCore *self, PyObject *data, PyObject *tag)
 	return ++self->source->streak > STREAK || self->source->checkpoints ? 2 : 1;
 }
 
-static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *SubmissionCore_send(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	PyObject *tag;
-	int sent = optional_tag(args, count, &tag) ? -1 : lane_send(self, args[0], tag);
+	int sent = optional_tag(args, count, &tag) ? -1 : submission_inject(self, args[0], tag);
 
 	if (sent < 0)
 		return NULL;
@@ -128,9 +128,9 @@ static PyObject *LaneCore_send(LaneCore *self, PyObject *const *args, Py_ssize_t
 }
 
 static PyMethodDef methods[] = {
-	{"inject", (PyCFunction) (void (*)(void)) LaneCore_inject, METH_FASTCALL,
+	{"inject", (PyCFunction) (void (*)(void)) SubmissionCore_inject, METH_FASTCALL,
 	 "inject(data, tag=None): copy a small message into the provider; no completion, no slot. False: `post` is needed."},
-	{"send", (PyCFunction) (void (*)(void)) LaneCore_send, METH_FASTCALL,
+	{"send", (PyCFunction) (void (*)(void)) SubmissionCore_send, METH_FASTCALL,
 	 "send(data, tag=None): as `inject`, for a task: whether it should let the loop go round now; None: `post` is needed.\n\n"
 	 "Raises as the handle refuses, where it does not admit this thread."},
 	{NULL},
@@ -143,5 +143,5 @@ int add_injection(PyObject *module)
 		{&name_inject_other, "_inject_other"}, {NULL},
 	};
 
-	return intern(names) ? -1 : add_methods(LaneCore_Type, methods);
+	return intern(names) ? -1 : add_methods(SubmissionCore_Type, methods);
 }

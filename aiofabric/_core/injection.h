@@ -9,7 +9,7 @@
  * Have the provider copy a small message, for a task.  1: the task goes on; 2: it should let the loop go round first;
  * 0: `post` is needed; -1: an exception.
  */
-int lane_send(LaneCore *self, PyObject *data, PyObject *tag);
+int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag);
 
 int add_injection(PyObject *module);
 

@@ -52,7 +52,7 @@ static PyObject *take(InboxCore *self, PyObject *room)
 	SourceCore *source = self->source;
 
 	if (!self->inbox->count) {
-		if (source->checkpoints || self->ended != Py_None || source_look(source) || !self->inbox->count)
+		if (source->checkpoints || self->ended != Py_None || source_poll(source) || !self->inbox->count)
 			return NULL;
 	} else if (source->streak >= STREAK || source->checkpoints) {
 		return NULL;
@@ -85,13 +85,13 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
 /* Be the next to get a message: what is to be awaited for it. */
 static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
 {
-	Arrival *arrival;
+	ReceiveWaiter *arrival;
 
 	if (self->lent && self->lent >= self->count
 	    && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_all_lent, NULL)))
 		return NULL;
-	arrival = arrival_new(self, receiver, room);
-	if (arrival && source_prepare(self->source)) {
+	arrival = receive_waiter_new(self, receiver, room);
+	if (arrival && source_prepare_wait(self->source)) {
 		Py_DECREF((PyObject *) arrival); /* it leaves */
 		return NULL;
 	}
@@ -137,7 +137,8 @@ static int begin_to_receive(Call *call, PyObject **result)
 	InboxCore *self = (InboxCore *) call->target;
 	PyObject *receiver = call->first, *item;
 
-	if (!gate_admits((Gate *) call->second) && drop(PyObject_CallMethodObjArgs(receiver, name_check_receivable, NULL)))
+	if (!thread_check_admits((ThreadCheck *) call->second) &&
+	    drop(PyObject_CallMethodObjArgs(receiver, name_check_receivable, NULL)))
 		return -1;
 	item = take(self, NULL);
 	if (item) {
@@ -151,15 +152,15 @@ static int begin_to_receive(Call *call, PyObject **result)
 	return call->steps ? 0 : -1;
 }
 
-PyObject *inbox_receiving(InboxCore *self, PyObject *receiver, Gate *gate)
+PyObject *receive_call(InboxCore *self, PyObject *receiver, ThreadCheck *thread_check)
 {
-	return call_new(begin_to_receive, "Receives.recv", self, receiver, (PyObject *) gate);
+	return call_new(begin_to_receive, "Receives.recv", self, receiver, (PyObject *) thread_check);
 }
 
 static PyObject *InboxCore_receiving(InboxCore *self, PyObject *const *args, Py_ssize_t count)
 {
-	if (count == 2 && Py_IS_TYPE(args[1], Gate_Type))
-		return inbox_receiving(self, args[0], (Gate *) args[1]);
+	if (count == 2 && Py_IS_TYPE(args[1], ThreadCheck_Type))
+		return receive_call(self, args[0], (ThreadCheck *) args[1]);
 	PyErr_SetString(PyExc_TypeError, "receiving(receiver, gate)");
 	return NULL;
 }

@@ -7,7 +7,7 @@
 #include "thread_check.h"
 
 /* A coroutine that returns the next message, copied, for this receiver. */
-PyObject *inbox_receiving(InboxCore *self, PyObject *receiver, Gate *gate);
+PyObject *receive_call(InboxCore *self, PyObject *receiver, ThreadCheck *thread_check);
 
 int add_next_message(PyObject *module);
 

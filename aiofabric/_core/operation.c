@@ -77,7 +77,7 @@ static int outcome(struct failure *first)
 	return -1;
 }
 
-int operation_let_go(Operation *self)
+int operation_release_held(Operation *self)
 {
 	PyObject *held = self->held;
 	Py_ssize_t count = PyObject_Size(held), i;
@@ -100,14 +100,14 @@ int operation_let_go(Operation *self)
 }
 
 /* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
-static int tell(Operation *self, PyObject *notify)
+static int wake(Operation *self, PyObject *notify)
 {
 	if (PyCallable_Check(notify))
 		return drop(PyObject_CallFunctionObjArgs(notify, self, NULL));
 	return upcalls.wake(self->owner, notify);
 }
 
-int operation_settle(Operation *self, PyObject *error)
+int operation_complete(Operation *self, PyObject *error)
 {
 	int left = self->state == CANCELLING || self->state == ABANDONED;
 	struct failure first = {NULL, NULL, NULL};
@@ -124,12 +124,12 @@ int operation_settle(Operation *self, PyObject *error)
 	if (left || error) /* else the caller may still be interrupted before it has the message */
 		REPLACE(self->orphaned, new_ref(Py_None));
 	REPLACE(self->pins, new_ref(Py_None));
-	if (operation_let_go(self))
+	if (operation_release_held(self))
 		note(&first);
 	notify = self->notify;
 	if (notify != Py_None) {
 		self->notify = new_ref(Py_None);
-		if (tell(self, notify))
+		if (wake(self, notify))
 			note(&first);
 		Py_DECREF(notify);
 	}
@@ -208,21 +208,21 @@ static PyObject *Operation_settle(Operation *self, PyObject *args)
 {
 	PyObject *error = Py_None;
 
-	if (!PyArg_ParseTuple(args, "|O", &error) || operation_settle(self, error == Py_None ? NULL : error))
+	if (!PyArg_ParseTuple(args, "|O", &error) || operation_complete(self, error == Py_None ? NULL : error))
 		return NULL;
 	Py_RETURN_NONE;
 }
 
 static PyObject *Operation_tell(Operation *self, PyObject *notify)
 {
-	if (notify != Py_None && tell(self, notify))
+	if (notify != Py_None && wake(self, notify))
 		return NULL;
 	Py_RETURN_NONE;
 }
 
 static PyObject *Operation_let_go(Operation *self, PyObject *unused)
 {
-	if (operation_let_go(self))
+	if (operation_release_held(self))
 		return NULL;
 	Py_RETURN_NONE;
 }

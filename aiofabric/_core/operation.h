@@ -21,8 +21,8 @@ typedef struct {
 extern PyTypeObject *Operation_Type;
 
 int operation_move(Operation *self, enum state state);
-int operation_settle(Operation *self, PyObject *error);
-int operation_let_go(Operation *self);
+int operation_complete(Operation *self, PyObject *error);
+int operation_release_held(Operation *self);
 PyObject *operation_result(Operation *self);
 /* Whether a receive that was posted from here got a message as it was wanted. */
 int operation_is_received(const Operation *self);

@@ -1,5 +1,5 @@
 /*
- * Outcome: what is awaited of an operation that is not settled yet.  cq/lane.py has what happens when the caller is
+ * PendingResult: what is awaited of an operation that is not settled yet.  cq/lane.py has what happens when the caller is
  * interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000 instructions
  * for each message of 64 KiB.
  */
@@ -12,7 +12,7 @@
 #include "source.h"
 #include "submission.h"
 
-static PyTypeObject *Outcome_Type;
+static PyTypeObject *PendingResult_Type;
 
 static PyObject *name_breathe, *name_close, *name_leave, *name_left_behind;
 
@@ -20,40 +20,40 @@ enum { CREATED, WAITING, LEAVING, OVER };
 
 typedef struct {
 	PyObject_HEAD
-	LaneCore *lane;
+	SubmissionCore *submission;
 	Operation *transfer;
 	PyObject *steps;	/* of what is waited for */
 	PyObject *reason;	/* LEAVING: what the caller was interrupted with */
 	char phase;
 	char counted;		/* among those that are interested in the source */
 	char received;		/* asked is only whether it is a message as it was wanted */
-} Outcome;
+} PendingResult;
 
-static PyObject *outcome_new(LaneCore *lane, Operation *transfer, int received)
+static PyObject *pending_result_new(SubmissionCore *submission, Operation *transfer, int received)
 {
-	allocfunc alloc = PyType_GetSlot(Outcome_Type, Py_tp_alloc);
-	Outcome *self = (Outcome *) alloc(Outcome_Type, 0);
+	allocfunc alloc = PyType_GetSlot(PendingResult_Type, Py_tp_alloc);
+	PendingResult *self = (PendingResult *) alloc(PendingResult_Type, 0);
 
 	if (!self)
 		return NULL;
-	self->lane = (LaneCore *) new_ref(lane);
+	self->submission = (SubmissionCore *) new_ref(submission);
 	self->transfer = (Operation *) new_ref(transfer);
 	self->received = received;
 	return (PyObject *) self;
 }
 
-static int stop_waiting(Outcome *self, char phase)
+static int stop_waiting(PendingResult *self, char phase)
 {
 	int waited = self->phase == WAITING || (self->phase == CREATED && self->received); /* Ctrl-C before the await */
 
 	self->phase = phase;
-	self->lane->source->interest -= self->counted;
+	self->submission->source->interest -= self->counted;
 	self->counted = 0;
 	Py_CLEAR(self->steps);
 	return waited;
 }
 
-static PySendResult answer(Outcome *self, PyObject **result)
+static PySendResult answer(PendingResult *self, PyObject **result)
 {
 	stop_waiting(self, OVER);
 	if (self->transfer->state != SETTLED && self->transfer->error == Py_None)
@@ -66,15 +66,15 @@ static PySendResult answer(Outcome *self, PyObject **result)
 }
 
 /* Nobody waits any more, and nothing can be awaited: no native call. */
-static int leave_behind(Outcome *self)
+static int leave_behind(PendingResult *self)
 {
 	if (!stop_waiting(self, OVER))
 		return 0;
-	return drop(PyObject_CallMethodObjArgs((PyObject *) self->lane, name_left_behind, self->transfer, NULL));
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self->submission, name_left_behind, self->transfer, NULL));
 }
 
 /* All is done for whom it was interrupted with; or another exception is set, which came meanwhile. */
-static void left(Outcome *self)
+static void left(PendingResult *self)
 {
 	PyObject *reason = self->reason;
 
@@ -85,7 +85,7 @@ static void left(Outcome *self)
 	Py_DECREF(reason);
 }
 
-static PySendResult leave(Outcome *self, PyObject *value, PyObject **result)
+static PySendResult leave(PendingResult *self, PyObject *value, PyObject **result)
 {
 	PySendResult how = PyIter_Send(self->steps, value, result);
 
@@ -97,7 +97,7 @@ static PySendResult leave(Outcome *self, PyObject *value, PyObject **result)
 }
 
 /* The exception that is set has come to the caller: take the operation back if that is possible, then let it pass. */
-static PySendResult interrupted(Outcome *self, PyObject **result)
+static PySendResult interrupted(PendingResult *self, PyObject **result)
 {
 	PyObject *type, *reason, *traceback;
 
@@ -112,7 +112,7 @@ static PySendResult interrupted(Outcome *self, PyObject **result)
 	if (PyErr_GivenExceptionMatches(type, PyExc_GeneratorExit)) { /* the collector found a task that never ended */
 		Py_DECREF(type);
 		if (leave_behind(self))
-			PyErr_WriteUnraisable((PyObject *) self->lane);
+			PyErr_WriteUnraisable((PyObject *) self->submission);
 		PyErr_SetObject((PyObject *) type_of(reason), reason);
 		Py_DECREF(reason);
 		return PYGEN_ERROR;
@@ -120,7 +120,7 @@ static PySendResult interrupted(Outcome *self, PyObject **result)
 	Py_DECREF(type);
 	stop_waiting(self, LEAVING);
 	self->reason = reason;
-	self->steps = PyObject_CallMethodObjArgs((PyObject *) self->lane, name_leave, self->transfer, NULL);
+	self->steps = PyObject_CallMethodObjArgs((PyObject *) self->submission, name_leave, self->transfer, NULL);
 	if (!self->steps) {
 		self->phase = OVER;
 		Py_CLEAR(self->reason);
@@ -130,9 +130,9 @@ static PySendResult interrupted(Outcome *self, PyObject **result)
 }
 
 /* -1: waits now; otherwise the first step's outcome. */
-static int wait(Outcome *self)
+static int wait(PendingResult *self)
 {
-	SourceCore *source = self->lane->source;
+	SourceCore *source = self->submission->source;
 	PyObject *waiter = source_waiter(source);
 
 	if (!waiter)
@@ -141,23 +141,23 @@ static int wait(Outcome *self)
 	source->interest++;
 	self->counted = 1;
 	self->phase = WAITING;
-	if (!source_prepare(source))
-		self->steps = steps_of(waiter);
+	if (!source_prepare_wait(source))
+		self->steps = awaitable_of(waiter);
 	Py_DECREF(waiter);
 	return self->steps ? 0 : -1;
 }
 
 /* Whether it is to be waited for, or breathed: 1; or answered at once: 0. */
-static int begin(Outcome *self)
+static int begin(PendingResult *self)
 {
-	SourceCore *source = self->lane->source;
+	SourceCore *source = self->submission->source;
 	Operation *transfer = self->transfer;
 
 	if (self->phase == OVER) {
 		PyErr_SetString(PyExc_RuntimeError, "an outcome is awaited once");
 		return -1;
 	}
-	if (!self->received && transfer->state == POSTED && source_look(source))
+	if (!self->received && transfer->state == POSTED && source_poll(source))
 		return -1;
 	if (transfer->state == POSTED || transfer->state == PARKED)
 		return wait(self) ? -1 : 1;
@@ -168,7 +168,7 @@ static int begin(Outcome *self)
 	return self->steps ? 1 : -1;
 }
 
-static PySendResult Outcome_step(Outcome *self, PyObject *value, PyObject **result)
+static PySendResult PendingResult_step(PendingResult *self, PyObject *value, PyObject **result)
 {
 	PySendResult how;
 	int begun;
@@ -191,21 +191,21 @@ static PySendResult Outcome_step(Outcome *self, PyObject *value, PyObject **resu
 }
 
 /* Of the steps: those of a waiter let every exception pass.  A scope of anyio's catches its own, and then they end. */
-static PyObject *Outcome_throw(Outcome *self, PyObject *args)
+static PyObject *PendingResult_throw(PendingResult *self, PyObject *args)
 {
 	PyObject *steps = self->steps ? new_ref(self->steps) : NULL, *result;
 	int leaving = self->phase == LEAVING;
 	PySendResult how;
 
 	if (!steps)
-		return steps_raise(args);
-	result = steps_throw(steps, args);
+		return awaitable_raise(args);
+	result = awaitable_throw(steps, args);
 	Py_DECREF(steps);
 	if (result)
 		return result;
 	if (!leaving) {
 		how = interrupted(self, &result);
-		return steps_value(how, result);
+		return awaitable_value(how, result);
 	}
 	if (PyErr_ExceptionMatches(PyExc_StopIteration))
 		PyErr_Clear();
@@ -213,7 +213,7 @@ static PyObject *Outcome_throw(Outcome *self, PyObject *args)
 	return NULL;
 }
 
-static PyObject *Outcome_close(Outcome *self, PyObject *unused)
+static PyObject *PendingResult_close(PendingResult *self, PyObject *unused)
 {
 	PyObject *steps = self->phase == LEAVING && self->steps ? new_ref(self->steps) : NULL;
 	int rc = steps ? drop(PyObject_CallMethodObjArgs(steps, name_close, NULL)) : 0;
@@ -224,78 +224,78 @@ static PyObject *Outcome_close(Outcome *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static int Outcome_traverse(Outcome *self, visitproc visit, void *arg)
+static int PendingResult_traverse(PendingResult *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
-	Py_VISIT(self->lane);
+	Py_VISIT(self->submission);
 	Py_VISIT(self->transfer);
 	Py_VISIT(self->steps);
 	Py_VISIT(self->reason);
 	return 0;
 }
 
-static void Outcome_dealloc(Outcome *self)
+static void PendingResult_dealloc(PendingResult *self)
 {
 	PyObject *type, *error, *traceback;
 
 	PyObject_GC_UnTrack(self);
 	PyErr_Fetch(&type, &error, &traceback);
 	if (leave_behind(self)) /* a task that never ended */
-		PyErr_WriteUnraisable((PyObject *) self->lane);
+		PyErr_WriteUnraisable((PyObject *) self->submission);
 	PyErr_Restore(type, error, traceback);
-	Py_CLEAR(self->lane);
+	Py_CLEAR(self->submission);
 	Py_CLEAR(self->transfer);
 	Py_CLEAR(self->steps);
 	Py_CLEAR(self->reason);
 	free_object(self);
 }
 
-PyObject *LaneCore_outcome(LaneCore *self, PyObject *transfer)
+PyObject *SubmissionCore_outcome(SubmissionCore *self, PyObject *transfer)
 {
 	if (PyObject_TypeCheck(transfer, Operation_Type))
-		return outcome_new(self, (Operation *) transfer, 0);
+		return pending_result_new(self, (Operation *) transfer, 0);
 	PyErr_SetString(PyExc_TypeError, "no operation");
 	return NULL;
 }
 
-static PyObject *LaneCore_arrives(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *SubmissionCore_arrives(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	if (count == 2 && PyObject_TypeCheck(args[0], Operation_Type)) {
 		REPLACE(((Operation *) args[0])->orphaned, new_ref(args[1]));
-		return outcome_new(self, (Operation *) args[0], 1);
+		return pending_result_new(self, (Operation *) args[0], 1);
 	}
 	PyErr_SetString(PyExc_TypeError, "arrives(transfer, orphaned)");
 	return NULL;
 }
 
-static PyMethodDef Outcome_methods[] = {
-	{"send", steps_send, METH_O, "As of a generator."},
-	{"throw", (PyCFunction) Outcome_throw, METH_VARARGS, "As of a generator: the provider is asked to cancel first."},
-	{"close", (PyCFunction) Outcome_close, METH_NOARGS, "As of a generator: the operation is abandoned."},
+static PyMethodDef PendingResult_methods[] = {
+	{"send", awaitable_send, METH_O, "As of a generator."},
+	{"throw", (PyCFunction) PendingResult_throw, METH_VARARGS, "As of a generator: the provider is asked to cancel first."},
+	{"close", (PyCFunction) PendingResult_close, METH_NOARGS, "As of a generator: the operation is abandoned."},
 	{NULL},
 };
 
-static PyType_Slot Outcome_slots[] = {
+static PyType_Slot PendingResult_slots[] = {
 	{Py_tp_doc, "What an operation came to: to be awaited, once."},
-	{Py_tp_dealloc, Outcome_dealloc},
-	{Py_tp_traverse, Outcome_traverse},
-	{Py_tp_iter, steps_self},
-	{Py_tp_iternext, steps_next},
-	{Py_am_await, steps_self},
-	{Py_am_send, Outcome_step},
-	{Py_tp_methods, Outcome_methods},
+	{Py_tp_dealloc, PendingResult_dealloc},
+	{Py_tp_traverse, PendingResult_traverse},
+	{Py_tp_iter, awaitable_self},
+	{Py_tp_iternext, awaitable_next},
+	{Py_am_await, awaitable_self},
+	{Py_am_send, PendingResult_step},
+	{Py_tp_methods, PendingResult_methods},
 	{0, NULL},
 };
 
-static PyType_Spec Outcome_spec = {
-	"aiofabric._core.Outcome", sizeof(Outcome), 0,
-	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, Outcome_slots,
+static PyType_Spec PendingResult_spec = {
+	"aiofabric._core.PendingResult", sizeof(PendingResult), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, PendingResult_slots,
 };
 
 static PyMethodDef methods[] = {
-	{"outcome", (PyCFunction) LaneCore_outcome, METH_O,
+	{"outcome", (PyCFunction) SubmissionCore_outcome, METH_O,
 	 "Awaited: the operation, once it is settled, or its error raised. Cancelling asks the provider and waits a little."},
-	{"arrives", (PyCFunction) (void (*)(void)) LaneCore_arrives, METH_FASTCALL,
+	{"arrives", (PyCFunction) (void (*)(void)) SubmissionCore_arrives, METH_FASTCALL,
 	 "arrives(transfer, orphaned): awaited where `received` said no, whether it has come well; else ask `outcome`.\n"
 	 "`orphaned` is called with a message that came though the caller was cancelled."},
 	{NULL},
@@ -308,7 +308,7 @@ int add_pending_result(PyObject *module)
 		{&name_left_behind, "_left_behind"}, {NULL},
 	};
 
-	if (intern(names) || add_methods(LaneCore_Type, methods))
+	if (intern(names) || add_methods(SubmissionCore_Type, methods))
 		return -1;
-	return add_type(module, &Outcome_spec, NULL, &Outcome_Type);
+	return add_type(module, &PendingResult_spec, NULL, &PendingResult_Type);
 }

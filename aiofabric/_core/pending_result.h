@@ -5,7 +5,7 @@
 #include "references.h"
 #include "submission.h"
 
-PyObject *LaneCore_outcome(LaneCore *self, PyObject *transfer);
+PyObject *SubmissionCore_outcome(SubmissionCore *self, PyObject *transfer);
 
 int add_pending_result(PyObject *module);
 

@@ -1,4 +1,4 @@
-/* Window and Looking: how long to look at a queue before sleeping on its descriptor.  The reasons are in cq/waiting.py. */
+/* Window and Polling: how long to look at a queue before sleeping on its descriptor.  The reasons are in cq/waiting.py. */
 #include "polling.h"
 #include "completion_queue.h"
 #include "names.h"
@@ -20,7 +20,7 @@
 #define LONGEST_SKIP 256	/* a look in vain costs one window in 256 waits: 0.4 us each */
 #define POLL_WINDOW_NS 1000000	/* how long to look, in turns, at a queue that has no descriptor: on average */
 
-PyTypeObject *Looking_Type;
+PyTypeObject *Polling_Type;
 static PyTypeObject *Window_Type;
 
 /* -- Window */
@@ -166,9 +166,9 @@ static PyType_Spec Window_spec = {
 	"aiofabric._core.Window", sizeof(Window), 0, Py_TPFLAGS_DEFAULT, Window_slots,
 };
 
-/* -- Looking */
+/* -- Polling */
 
-static int Looking_init(Looking *self, PyObject *args, PyObject *kwargs)
+static int Polling_init(Polling *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"limit", "never", "polls", NULL};
 	PyObject *window, *limit;
@@ -185,7 +185,7 @@ static int Looking_init(Looking *self, PyObject *args, PyObject *kwargs)
 	return 0;
 }
 
-void looking_ask(Looking *self, long long now)
+void polling_open(Polling *self, long long now)
 {
 	long long length;
 
@@ -202,22 +202,22 @@ void looking_ask(Looking *self, long long now)
 	self->deadline = length ? now + length : 0;
 }
 
-int looking_is_vain(const Looking *self)
+int polling_is_pointless(const Polling *self)
 {
 	return !self->polls && !self->deadline && self->window->late >= LATE_TWICE && self->window->skip;
 }
 
-long long looking_share(Looking *self, long long now)
+long long polling_share(Polling *self, long long now)
 {
 	long long left;
 
 	if (!self->asked)
-		looking_ask(self, now);
+		polling_open(self, now);
 	left = self->deadline - now;
 	return left > LOOK_NS ? LOOK_NS : left > 0 ? left : 0;
 }
 
-void looking_judge(Looking *self, long long now, long long share, long long found, long long gap)
+void polling_learn(Polling *self, long long now, long long share, long long found, long long gap)
 {
 	if (gap > PREEMPTED_NS && !self->polls) {
 		/* The core was somebody else's meanwhile, so that sleeping would have been as quick. */
@@ -248,91 +248,91 @@ void looking_judge(Looking *self, long long now, long long share, long long foun
 		self->asked = 0;
 }
 
-int looking_goes_on(Looking *self, long long now, long long moved)
+int polling_continues(Polling *self, long long now, long long moved)
 {
 	if (moved) {
 		self->asked = 0;
-		looking_ask(self, now);
+		polling_open(self, now);
 	}
 	return self->deadline != 0 || now < self->awake_until;
 }
 
-void looking_more(Looking *self, long long now)
+void polling_extend(Polling *self, long long now)
 {
 	self->asked = 1;
 	if (self->deadline < now + PIECE_NS)
 		self->deadline = now + PIECE_NS;
 }
 
-void looking_over(Looking *self)
+void polling_end(Polling *self)
 {
 	self->asked = 0;
 	self->deadline = 0;
 }
 
-void looking_woken(Looking *self, long long now)
+void polling_woken(Polling *self, long long now)
 {
 	long long took = now - self->begun;
 
-	looking_over(self);
+	polling_end(self);
 	if (took > LATE * self->window->limit)
 		window_late(self->window);
 	else if (took < self->window->limit + self->window->limit / 2 && !self->displaced)
 		window_soon(self->window);
 }
 
-static PyObject *Looking_ask(Looking *self, PyObject *now)
+static PyObject *Polling_ask(Polling *self, PyObject *now)
 {
 	long long at = PyLong_AsLongLong(now);
 
 	if (at == -1 && PyErr_Occurred())
 		return NULL;
-	looking_ask(self, at);
+	polling_open(self, at);
 	Py_RETURN_NONE;
 }
 
-static PyObject *Looking_over(Looking *self, PyObject *unused)
+static PyObject *Polling_over(Polling *self, PyObject *unused)
 {
-	looking_over(self);
+	polling_end(self);
 	Py_RETURN_NONE;
 }
 
-static void Looking_dealloc(Looking *self)
+static void Polling_dealloc(Polling *self)
 {
 	Py_CLEAR(self->window);
 	free_object(self);
 }
 
-static PyMethodDef Looking_methods[] = {
-	{"ask", (PyCFunction) Looking_ask, METH_O, "Open a window, once for each wait."},
-	{"over", (PyCFunction) Looking_over, METH_NOARGS,
+static PyMethodDef Polling_methods[] = {
+	{"ask", (PyCFunction) Polling_ask, METH_O, "Open a window, once for each wait."},
+	{"over", (PyCFunction) Polling_over, METH_NOARGS,
 	 "The wait ended, by sleep or by a wake-up: the next one asks anew."},
 	{NULL},
 };
 
-static PyMemberDef Looking_members[] = {
-	{"window", T_OBJECT_EX, offsetof(Looking, window), READONLY},
-	{"deadline", T_LONGLONG, offsetof(Looking, deadline), 0, "of the window that is open; 0: none is"},
+static PyMemberDef Polling_members[] = {
+	{"window", T_OBJECT_EX, offsetof(Polling, window), READONLY},
+	{"deadline", T_LONGLONG, offsetof(Polling, deadline), 0, "of the window that is open; 0: none is"},
 	{NULL},
 };
 
-static PyType_Slot Looking_slots[] = {
+static PyType_Slot Polling_slots[] = {
 	{Py_tp_doc, "How long a source may still look in this wait, and what its learned `Window` makes of the outcome.\n\n"
 		    "The window of one wait is shared by the awaiting call that begins it and the turns that go on with it."},
-	{Py_tp_init, Looking_init},
-	{Py_tp_dealloc, Looking_dealloc},
-	{Py_tp_methods, Looking_methods},
-	{Py_tp_members, Looking_members},
+	{Py_tp_init, Polling_init},
+	{Py_tp_dealloc, Polling_dealloc},
+	{Py_tp_methods, Polling_methods},
+	{Py_tp_members, Polling_members},
 	{0, NULL},
 };
 
-static PyType_Spec Looking_spec = {
-	"aiofabric._core.Looking", sizeof(Looking), 0, Py_TPFLAGS_DEFAULT, Looking_slots,
+static PyType_Spec Polling_spec = {
+	"aiofabric._core.Polling", sizeof(Polling), 0, Py_TPFLAGS_DEFAULT, Polling_slots,
 };
 
 int add_polling(PyObject *module)
 {
-	if (add_type(module, &Window_spec, NULL, &Window_Type) || add_type(module, &Looking_spec, NULL, &Looking_Type))
+	if (add_type(module, &Window_spec, NULL, &Window_Type) || add_type(module, &Polling_spec, NULL, &Polling_Type))
 		return -1;
 	return 0;
 }

@@ -14,23 +14,23 @@ typedef struct {
 	Window *window;
 	long long deadline, awake_until, begun;
 	char never, polls, asked, displaced;
-} Looking;
+} Polling;
 
-extern PyTypeObject *Looking_Type;
+extern PyTypeObject *Polling_Type;
 
-void looking_ask(Looking *self, long long now);
-void looking_over(Looking *self);
+void polling_open(Polling *self, long long now);
+void polling_end(Polling *self);
 /* The wait ended after sleep. */
-void looking_woken(Looking *self, long long now);
+void polling_woken(Polling *self, long long now);
 /* Whether answers have come so late that not even a glance is due now; arming tells of what came all the same. */
-int looking_is_vain(const Looking *self);
+int polling_is_pointless(const Polling *self);
 /* Pieces of a large message are coming: another look is due, whatever the window has learned. */
-void looking_more(Looking *self, long long now);
+void polling_extend(Polling *self, long long now);
 /* Whether the next iteration should look again. */
-int looking_goes_on(Looking *self, long long now, long long moved);
+int polling_continues(Polling *self, long long now, long long moved);
 /* Nanoseconds of this wait's window for one look, opened if it was not yet; 0 for a glance. */
-long long looking_share(Looking *self, long long now);
-void looking_judge(Looking *self, long long now, long long share, long long found, long long gap);
+long long polling_share(Polling *self, long long now);
+void polling_learn(Polling *self, long long now, long long share, long long found, long long gap);
 
 int add_polling(PyObject *module);
 

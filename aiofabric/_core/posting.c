@@ -13,20 +13,20 @@
 static PyObject *name_park, *name_try;
 
 /* No operation was made for it; the exception stays. */
-static void return_slot(LaneCore *self, Slot *slot)
+static void return_slot(SubmissionCore *self, Slot *slot)
 {
 	PyObject *type, *error, *traceback;
 
 	PyErr_Fetch(&type, &error, &traceback);
-	if (slots_take_back(self->source->slots, (PyObject *) slot))
+	if (slots_release(self->source->slots, (PyObject *) slot))
 		PyErr_Clear();
 	PyErr_Restore(type, error, traceback);
 }
 
-Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
+Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
 {
 	PyObject *held = PyTuple_New(0);
-	Slot *slot = held ? slots_lend(self->source->slots) : NULL;
+	Slot *slot = held ? slots_acquire(self->source->slots) : NULL;
 	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
 
 	if (transfer && registry_enter(self->source->operations, pointer_of(slot->address), (PyObject *) transfer)) {
@@ -40,9 +40,9 @@ Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize
 	return transfer;
 }
 
-PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc)
+PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc)
 {
-	if (!(rc ? lane_undo_post(self, transfer) : lane_note_posted(self, transfer))) {
+	if (!(rc ? submission_undo_post(self, transfer) : submission_note_posted(self, transfer))) {
 		if (!rc)
 			return (PyObject *) transfer;
 		Py_DECREF((PyObject *) transfer);
@@ -68,7 +68,7 @@ static PyObject *with_context(PyObject *function, PyObject *args, Slot *slot)
 	return post;
 }
 
-static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwargs)
+static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", NULL};
 	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *lent = Py_None, *post;
@@ -80,7 +80,7 @@ static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwarg
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OO", names, &what, &function, &PyTuple_Type, &arguments,
 					 &pins, &length, &held, &kind, &lent))
 		return NULL;
-	slot = lent == Py_None ? slots_lend(self->source->slots) : (Slot *) new_ref(lent);
+	slot = lent == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(lent);
 	held = held ? new_ref(held) : PyTuple_New(0);
 	if (!slot || !held)
 		transfer = NULL;
@@ -101,7 +101,7 @@ static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwarg
 	REPLACE(transfer->post, post);
 	if (!PyObject_Size(self->waiting) && PyDict_Size(self->posted) < self->limit) {
 		if (self->plain_try)
-			posted = lane_try_post(self, transfer);
+			posted = submission_try_post(self, transfer);
 		else
 			posted = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_try, transfer, NULL));
 	}
@@ -115,7 +115,7 @@ static PyObject *LaneCore_submit(LaneCore *self, PyObject *args, PyObject *kwarg
 }
 
 /* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
-PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
+PyObject *SubmissionCore_settled(SubmissionCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
 
@@ -123,7 +123,7 @@ PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
 		PyErr_SetString(PyExc_TypeError, "no operation");
 		return NULL;
 	}
-	if (transfer->state == POSTED && source_look(self->source))
+	if (transfer->state == POSTED && source_poll(self->source))
 		return NULL;
 	if (transfer->state != SETTLED || self->source->streak >= STREAK)
 		Py_RETURN_NONE;
@@ -132,13 +132,13 @@ PyObject *LaneCore_settled(LaneCore *self, PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-	{"submit", (PyCFunction) (void (*)(void)) LaneCore_submit, METH_VARARGS | METH_KEYWORDS,
+	{"submit", (PyCFunction) (void (*)(void)) SubmissionCore_submit, METH_VARARGS | METH_KEYWORDS,
 	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args, context)\n"
 	 "now, or park it behind those that wait already.\n\n"
 	 "Args:\n    kind: what it is, if no ordinary `Transfer`.\n    slot: one that the caller kept, instead of a fresh one.\n\n"
 	 "Raises:\n    FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and\n"
 	 "        nothing stays pinned or held."},
-	{"settled", (PyCFunction) LaneCore_settled, METH_O,
+	{"settled", (PyCFunction) SubmissionCore_settled, METH_O,
 	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
 	{NULL},
 };
@@ -147,5 +147,5 @@ int add_posting(PyObject *module)
 {
 	static const struct name names[] = {{&name_park, "_park"}, {&name_try, "_try"}, {NULL}};
 
-	return intern(names) ? -1 : add_methods(LaneCore_Type, methods);
+	return intern(names) ? -1 : add_methods(SubmissionCore_Type, methods);
 }

@@ -7,10 +7,10 @@
 #include "submission.h"
 
 /* A new operation that `operations` knows, to be posted now; and then it, or None where the provider did not take it. */
-Operation *lane_prepare(LaneCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
-PyObject *lane_answered(LaneCore *self, Operation *transfer, ssize_t rc);
+Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
+PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc);
 /* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
-PyObject *LaneCore_settled(LaneCore *self, PyObject *transfer);
+PyObject *SubmissionCore_settled(SubmissionCore *self, PyObject *transfer);
 
 int add_posting(PyObject *module);
 

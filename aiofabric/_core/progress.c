@@ -14,7 +14,7 @@
 
 static PyObject *name_disquiet, *name_failed, *name_others, *name_rest;
 
-#define VAIN 32 /* wake-ups in a row that brought nothing */
+#define EMPTY_WAKEUPS 32 /* wake-ups in a row that brought nothing */
 
 /* Whether a turn has more to do than to read the queue. */
 static int has_others(SourceCore *self)
@@ -22,7 +22,7 @@ static int has_others(SourceCore *self)
 	return self->events_due || PyDict_Size(self->watched) || PyObject_Size(self->parked);
 }
 
-static long long look_after_others(SourceCore *self)
+static long long poll_others(SourceCore *self)
 {
 	PyObject *answer = PyObject_CallMethodObjArgs((PyObject *) self, name_others, NULL);
 	long long moved = answer ? PyLong_AsLongLong(answer) : -1;
@@ -47,15 +47,15 @@ static int rest(SourceCore *self, long long moved)
 
 	if (self->scheduled)
 		return 0;
-	if (self->polls || self->vain >= VAIN || has_others(self))
+	if (self->polls || self->vain >= EMPTY_WAKEUPS || has_others(self))
 		return rest_by_name(self, moved);
-	calm = source_quiet(self);
+	calm = source_is_quiet(self);
 	if (calm < 0)
 		return -1;
 	if (!calm)
 		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_disquiet, NULL));
 	self->fruitless = 0;
-	return source_sleep(self);
+	return source_arm(self);
 }
 
 /* What is sent from here on leaves together at the end. */
@@ -65,20 +65,20 @@ static void hold(SourceCore *self, Waker *waker)
 	waker_hold(waker);
 }
 
-static int let_go(SourceCore *self, Waker *waker)
+static int resume(SourceCore *self, Waker *waker)
 {
-	int rc = waker_let_go(waker);
+	int rc = waker_resume(waker);
 
 	self->passing = 0;
 	batch_end(&self->batch);
 	return rc;
 }
 
-static int put_off(SourceCore *self, Waker *waker)
+static int defer(SourceCore *self, Waker *waker)
 {
 	self->passing = 0;
 	batch_end(&self->batch);
-	return waker_put_off(waker);
+	return waker_defer(waker);
 }
 
 /*
@@ -92,7 +92,7 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 		int rc;
 
 		self->crowd = self->wakes > 1;
-		rc = waker_let_go(waker);
+		rc = waker_resume(waker);
 		waker_hold(waker);
 		found = rc ? -1 : source_read(self, 0, 0);
 		if (found < 0)
@@ -103,27 +103,27 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 }
 
 /* A turn: the loop went round, but not yet for the tasks that stand behind it. */
-static void begin(SourceCore *self)
+static void begin_pass(SourceCore *self)
 {
-	source_breathed(self);
+	source_iterated(self);
 	self->wakes = self->behind;
 	self->behind = 0;
 	self->crowd = self->wakes > 1;
 }
 
 /* Settle what there is; how much of it moved, or -1. */
-static long long settle(SourceCore *self, Waker *waker)
+static long long read_completions(SourceCore *self, Waker *waker)
 {
 	int linger = self->looking->deadline && !(self->hurried || self->breathing);
 	long long moved, more = 0;
 
 	self->hurried = 0;
-	moved = read_on(self, waker, linger ? source_look_once(self, self->breath, 0) : source_read(self, 0, 0));
+	moved = read_on(self, waker, linger ? source_poll_once(self, self->breath, 0) : source_read(self, 0, 0));
 	if (moved < 0)
 		return -1;
 	self->crowd = self->wakes > 1;
 	if (!self->closed && has_others(self))
-		more = look_after_others(self);
+		more = poll_others(self);
 	return more < 0 ? -1 : moved + more;
 }
 
@@ -131,12 +131,12 @@ static long long settle(SourceCore *self, Waker *waker)
  * Ctrl-C ends the turn, or the task that went on in it, and perhaps not the loop: another turn arms what this one did
  * not.
  */
-static int come_back(SourceCore *self)
+static int schedule_after_failure(SourceCore *self)
 {
 	PyObject *type, *error, *traceback;
 
 	PyErr_Fetch(&type, &error, &traceback);
-	if (source_touch(self))
+	if (source_schedule(self))
 		PyErr_Clear(); /* the loop is closed */
 	PyErr_Restore(type, error, traceback);
 	return -1;
@@ -149,10 +149,10 @@ static int pass(SourceCore *self, Waker *waker)
 
 	self->turns++;
 	self->armed = 0;
-	begin(self);
+	begin_pass(self);
 	hold(self, waker);
-	moved = settle(self, waker);
-	if (let_go(self, waker))
+	moved = read_completions(self, waker);
+	if (resume(self, waker))
 		return -1;
 	if (self->closed) /* by a callback */
 		return 0;
@@ -160,13 +160,13 @@ static int pass(SourceCore *self, Waker *waker)
 		self->fruitless = self->vain = 0;
 	if (self->armed && !has_others(self))
 		return 0;
-	return moved >= BUDGET || looking_goes_on(self->looking, self->breath, moved) ? source_touch(self) : rest(self, moved);
+	return moved >= BUDGET || polling_continues(self->looking, self->breath, moved) ? source_schedule(self) : rest(self, moved);
 }
 
-static PyObject *turn(SourceCore *self, Waker *waker)
+static PyObject *progress(SourceCore *self, Waker *waker)
 {
-	if (!self->closed && !self->draining && pass(self, waker) && source_tell(self, name_failed)) {
-		come_back(self);
+	if (!self->closed && !self->draining && pass(self, waker) && source_report(self, name_failed)) {
+		schedule_after_failure(self);
 		return NULL;
 	}
 	Py_RETURN_NONE;
@@ -175,7 +175,7 @@ static PyObject *turn(SourceCore *self, Waker *waker)
 /* Called from anywhere, and a task cannot go on inside of another one. */
 static PyObject *SourceCore_turn(SourceCore *self, PyObject *unused)
 {
-	return turn(self, NULL);
+	return progress(self, NULL);
 }
 
 static PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
@@ -183,9 +183,9 @@ static PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
 	self->scheduled = 0;
 	batch_end(&self->batch);
 	if (has_others(self))
-		return turn(self, self->waker);
+		return progress(self, self->waker);
 	if (self->armed && !self->looking->deadline) {
-		begin(self); /* armed inline since then: nothing to do but to note that the loop went round */
+		begin_pass(self); /* armed inline since then: nothing to do but to note that the loop went round */
 		Py_RETURN_NONE;
 	}
 	/*
@@ -194,10 +194,10 @@ static PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
 	 */
 	if (self->checkpoints && self->breathing && self->respite) {
 		self->respite--;
-		begin(self);
-		return none_if(source_touch(self));
+		begin_pass(self);
+		return none_if(source_schedule(self));
 	}
-	return turn(self, self->waker);
+	return progress(self, self->waker);
 }
 
 /* The descriptor woke us for something: the tasks that it was for go on, and arm the queue when they wait again. */
@@ -206,13 +206,13 @@ static int woken(SourceCore *self, int due)
 	self->fruitless = self->vain = 0;
 	self->crowd = self->wakes > 1;
 	if (self->looks && !source_is_moving(self)) {
-		looking_woken(self->looking, self->breath);
+		polling_woken(self->looking, self->breath);
 		if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
-			looking_ask(self->looking, self->breath);
+			polling_open(self->looking, self->breath);
 	}
-	if (due ? put_off(self, self->waker) : let_go(self, self->waker))
-		return come_back(self);
-	return self->armed ? 0 : source_touch(self);
+	if (due ? defer(self, self->waker) : resume(self, self->waker))
+		return schedule_after_failure(self);
+	return self->armed ? 0 : source_schedule(self);
 }
 
 /*
@@ -228,20 +228,20 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	self->armed = 0;
 	if (self->closed || self->draining)
 		Py_RETURN_NONE;
-	source_breathed(self);
+	source_iterated(self);
 	hold(self, self->waker);
 	/* Once in an iteration: with the turn that is on its way, others' timers are late by no more than one run of tasks. */
 	found = read_on(self, due ? NULL : self->waker, source_read(self, 0, 0));
 	if (found > 0)
 		return none_if(woken(self, due));
-	if (let_go(self, self->waker))
-		return none_if(source_tell(self, name_failed) ? come_back(self) : 0);
+	if (resume(self, self->waker))
+		return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
 	if (source_is_moving(self))
-		return none_if(source_touch(self));
+		return none_if(source_schedule(self));
 	self->empty++;
 	self->vain++;
-	if (armed && self->vain < VAIN) {
-		int calm = source_quiet(self);
+	if (armed && self->vain < EMPTY_WAKEUPS) {
+		int calm = source_is_quiet(self);
 
 		if (calm < 0)
 			return NULL;
@@ -251,7 +251,7 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 		}
 	}
 	self->hurried = 1; /* uvloop calls readers before the task that the last turn woke */
-	return turn(self, self->waker);
+	return progress(self, self->waker);
 }
 
 static PyMethodDef methods[] = {
@@ -268,7 +268,7 @@ int add_progress(PyObject *module)
 		{&name_rest, "_rest"}, {NULL},
 	};
 
-	if (intern(names) || PyModule_AddIntConstant(module, "VAIN", VAIN))
+	if (intern(names) || PyModule_AddIntConstant(module, "EMPTY_WAKEUPS", EMPTY_WAKEUPS))
 		return -1;
 	return add_methods(SourceCore_Type, methods);
 }

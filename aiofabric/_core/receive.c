@@ -20,24 +20,24 @@
 
 static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there is room behind the caller's */
 
-static PyObject *LaneCore_receive_here(LaneCore *self, PyObject *args)
+static PyObject *SubmissionCore_receive_here(SubmissionCore *self, PyObject *args)
 {
-	PyObject *ep, *gate, *spill;
+	PyObject *ep, *thread_check, *spill;
 	Py_ssize_t beyond;
 
-	if (!PyArg_ParseTuple(args, "OO!(On)", &ep, Gate_Type, &gate, &spill, &beyond))
+	if (!PyArg_ParseTuple(args, "OO!(On)", &ep, ThreadCheck_Type, &thread_check, &spill, &beyond))
 		return NULL;
 	self->ep = pointer_of(ep);
 	self->spill.iov_base = pointer_of(spill);
 	self->spill.iov_len = beyond;
 	if (PyErr_Occurred())
 		return NULL;
-	REPLACE(self->gate, (Gate *) new_ref(gate));
+	REPLACE(self->thread_check, (ThreadCheck *) new_ref(thread_check));
 	self->direct = 1;
 	Py_RETURN_NONE;
 }
 
-static ssize_t post(LaneCore *self, Operation *transfer, void *memory, size_t size)
+static ssize_t post(SubmissionCore *self, Operation *transfer, void *memory, size_t size)
 {
 	struct iovec pieces[2] = {{memory, size}, self->spill};
 	void *context = pointer_of(transfer->slot->address);
@@ -49,7 +49,7 @@ static ssize_t post(LaneCore *self, Operation *transfer, void *memory, size_t si
 				   : fi_recv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, context);
 }
 
-static int keep_apart(LaneCore *self, unsigned long long memory, unsigned long long size)
+static int keep_apart(SubmissionCore *self, unsigned long long memory, unsigned long long size)
 {
 	PyObject *posted, *none;
 	Py_ssize_t at = 0;
@@ -66,7 +66,7 @@ static int keep_apart(LaneCore *self, unsigned long long memory, unsigned long l
 	return 0;
 }
 
-static PyObject *LaneCore_keep_apart(LaneCore *self, PyObject *args)
+static PyObject *SubmissionCore_keep_apart(SubmissionCore *self, PyObject *args)
 {
 	unsigned long long memory, size;
 
@@ -75,7 +75,7 @@ static PyObject *LaneCore_keep_apart(LaneCore *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned long long tag)
+static PyObject *receive(SubmissionCore *self, PyObject *pins, int tagged, unsigned long long tag)
 {
 	Operation *transfer;
 	Py_buffer view;
@@ -87,7 +87,7 @@ static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned lo
 	}
 	transfer = keep_apart(self, (uintptr_t) view.buf, view.len)
 			   ? NULL
-			   : lane_prepare(self, names[tagged][self->spill.iov_len > 0], pins, view.len);
+			   : submission_prepare(self, names[tagged][self->spill.iov_len > 0], pins, view.len);
 	if (!transfer) {
 		PyBuffer_Release(&view);
 		return NULL;
@@ -98,10 +98,10 @@ static PyObject *receive(LaneCore *self, PyObject *pins, int tagged, unsigned lo
 	transfer->asked = tag;
 	rc = post(self, transfer, view.buf, view.len);
 	PyBuffer_Release(&view);
-	return lane_answered(self, transfer, rc);
+	return submission_call_returned(self, transfer, rc);
 }
 
-static PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *SubmissionCore_receive(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	PyObject *pins = NULL, *transfer;
 	unsigned long long tag = 0;
@@ -111,7 +111,7 @@ static PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssiz
 		PyErr_SetString(PyExc_TypeError, "receive(buffer, tag), or receive(buffer)");
 		return NULL;
 	}
-	if (!self->direct || !self->gate || !gate_admits(self->gate) || self->source->checkpoints ||
+	if (!self->direct || !self->thread_check || !thread_check_admits(self->thread_check) || self->source->checkpoints ||
 	    PyObject_Size(self->waiting) || PyDict_Size(self->posted) >= self->limit)
 		Py_RETURN_NONE;
 	if (tagged)
@@ -127,7 +127,7 @@ static PyObject *LaneCore_receive(LaneCore *self, PyObject *const *args, Py_ssiz
 	return transfer;
 }
 
-static PyObject *LaneCore_received(LaneCore *self, PyObject *object)
+static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
 	SourceCore *source = self->source;
@@ -137,7 +137,7 @@ static PyObject *LaneCore_received(LaneCore *self, PyObject *object)
 		PyErr_SetString(PyExc_TypeError, "no operation");
 		return NULL;
 	}
-	if (transfer->state == POSTED && source_look(source))
+	if (transfer->state == POSTED && source_poll(source))
 		return NULL;
 	well = operation_is_received(transfer) && source->streak < STREAK;
 	source->streak += well;
@@ -145,14 +145,14 @@ static PyObject *LaneCore_received(LaneCore *self, PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-	{"receive", (PyCFunction) (void (*)(void)) LaneCore_receive, METH_FASTCALL,
+	{"receive", (PyCFunction) (void (*)(void)) SubmissionCore_receive, METH_FASTCALL,
 	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported until it is\n"
 	 "settled. None: the long way is needed, which also says why if that is an error."},
-	{"keep_apart", (PyCFunction) LaneCore_keep_apart, METH_VARARGS,
+	{"keep_apart", (PyCFunction) SubmissionCore_keep_apart, METH_VARARGS,
 	 "keep_apart(address, size): raise ValueError where a posted receive may write to these bytes as well."},
-	{"received", (PyCFunction) LaneCore_received, METH_O,
+	{"received", (PyCFunction) SubmissionCore_received, METH_O,
 	 "Whether such a receive has got its message, after a look, and nothing else is to be seen to; else ask `outcome`."},
-	{"_receive_here", (PyCFunction) LaneCore_receive_here, METH_VARARGS,
+	{"_receive_here", (PyCFunction) SubmissionCore_receive_here, METH_VARARGS,
 	 "The endpoint by address, its gate, and the address and length of what is behind each receive: `receive` may post."},
 	{NULL},
 };
@@ -164,5 +164,5 @@ int add_receive(PyObject *module)
 		{NULL},
 	};
 
-	return intern(table) ? -1 : add_methods(LaneCore_Type, methods);
+	return intern(table) ? -1 : add_methods(SubmissionCore_Type, methods);
 }

@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
 
 struct receive {
 	void *buf;
@@ -42,9 +43,11 @@ typedef struct {
 
 extern PyTypeObject *PoolBuffer_Type;
 
-/* Where its message is; NULL with an exception if it is longer than its receive. */
-const char *pool_contents(PoolBuffer *self);
 int pool_recycle(PoolBuffer *self);
+/* It may be posted again. */
+void pool_set_free(PoolBuffer *self);
+/* Its message has come: to the sink, to the task that waits longest, or into the inbox. */
+int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 
 int add_receive_pool(PyObject *module);
 

@@ -5,8 +5,8 @@
 #include "inbox.h"
 #include "references.h"
 
-/* It waits already.  The `receiver` gets a `Message`; without one it is the buffer, if that is no longer than `room`, or NULL. */
-Arrival *arrival_new(InboxCore *inbox, PyObject *receiver, PyObject *room);
+/* It waits already.  The `receiver` gets a `Message`; without one the answer is the buffer, unless that is longer than `room`. */
+ReceiveWaiter *receive_waiter_new(InboxCore *inbox, PyObject *receiver, PyObject *room);
 
 int add_receive_waiter(PyObject *module);
 

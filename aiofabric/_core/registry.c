@@ -14,7 +14,7 @@ PyTypeObject *Registry_Type;
 
 struct place {
 	const void *address;	/* NULL: free */
-	PyObject *who;
+	PyObject *object;
 };
 
 /* Slots lie 64 bytes apart, or a few more: neighbours get places far from each other (Fibonacci hashing). */
@@ -40,7 +40,7 @@ static size_t place_of(const Registry *self, const void *address)
 
 PyObject *registry_find(const Registry *self, const void *address)
 {
-	return address && self->room ? self->places[place_of(self, address)].who : NULL;
+	return address && self->room ? self->places[place_of(self, address)].object : NULL;
 }
 
 static int grow(Registry *self)
@@ -64,7 +64,7 @@ static int grow(Registry *self)
 	return 0;
 }
 
-int registry_enter(Registry *self, const void *address, PyObject *who)
+int registry_enter(Registry *self, const void *address, PyObject *object)
 {
 	struct place *place;
 
@@ -77,7 +77,7 @@ int registry_enter(Registry *self, const void *address, PyObject *who)
 	place = &self->places[place_of(self, address)];
 	self->count += !place->address;
 	place->address = address;
-	REPLACE(place->who, new_ref(who));
+	REPLACE(place->object, new_ref(object));
 	return 0;
 }
 
@@ -101,13 +101,13 @@ static void close_gap(Registry *self, size_t gap)
 
 PyObject *registry_remove(Registry *self, const void *address)
 {
-	PyObject *who = registry_find(self, address);
+	PyObject *object = registry_find(self, address);
 
-	if (who) {
+	if (object) {
 		close_gap(self, place_of(self, address));
 		self->count--;
 	}
-	return who;
+	return object;
 }
 
 void registry_forget(Registry *self, const void *address)
@@ -123,7 +123,7 @@ int registry_clear(Registry *self)
 	self->places = NULL;
 	self->room = self->count = 0;
 	for (i = 0; i < room; i++)
-		Py_XDECREF(places[i].who);
+		Py_XDECREF(places[i].object);
 	PyMem_Free(places);
 	return 0;
 }
@@ -140,21 +140,21 @@ static void *key_of(PyObject *key)
 static PyObject *Registry_subscript(Registry *self, PyObject *key)
 {
 	void *address = key_of(key);
-	PyObject *who = registry_find(self, address);
+	PyObject *object = registry_find(self, address);
 
-	if (!who && !PyErr_Occurred())
+	if (!object && !PyErr_Occurred())
 		PyErr_SetObject(PyExc_KeyError, key);
-	return who ? new_ref(who) : NULL;
+	return object ? new_ref(object) : NULL;
 }
 
-static int Registry_assign(Registry *self, PyObject *key, PyObject *who)
+static int Registry_assign(Registry *self, PyObject *key, PyObject *object)
 {
 	void *address = key_of(key);
 
 	if (!address)
 		return -1;
-	if (who)
-		return registry_enter(self, address, who);
+	if (object)
+		return registry_enter(self, address, object);
 	if (registry_find(self, address)) {
 		registry_forget(self, address);
 		return 0;
@@ -166,21 +166,21 @@ static int Registry_assign(Registry *self, PyObject *key, PyObject *who)
 static PyObject *Registry_get(Registry *self, PyObject *key)
 {
 	void *address = PyLong_AsVoidPtr(key);
-	PyObject *who = registry_find(self, address);
+	PyObject *object = registry_find(self, address);
 
-	if (!who && PyErr_Occurred())
+	if (!object && PyErr_Occurred())
 		return NULL;
-	return new_ref(who ? who : Py_None);
+	return new_ref(object ? object : Py_None);
 }
 
 static PyObject *Registry_pop(Registry *self, PyObject *key)
 {
 	void *address = PyLong_AsVoidPtr(key);
-	PyObject *who = registry_remove(self, address);
+	PyObject *object = registry_remove(self, address);
 
-	if (!who && PyErr_Occurred())
+	if (!object && PyErr_Occurred())
 		return NULL;
-	return who ? who : new_ref(Py_None);
+	return object ? object : new_ref(Py_None);
 }
 
 static PyObject *Registry_keys(Registry *self, PyObject *unused)
@@ -220,7 +220,7 @@ static int Registry_traverse(Registry *self, visitproc visit, void *arg)
 
 	Py_VISIT(type_of(self));
 	for (i = 0; i < self->room; i++)
-		Py_VISIT(self->places[i].who);
+		Py_VISIT(self->places[i].object);
 	return 0;
 }
 

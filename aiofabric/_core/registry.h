@@ -15,7 +15,7 @@ extern PyTypeObject *Registry_Type;
 
 /* Borrowed; NULL for nobody. */
 PyObject *registry_find(const Registry *self, const void *address);
-int registry_enter(Registry *self, const void *address, PyObject *who);
+int registry_enter(Registry *self, const void *address, PyObject *object);
 /* Whoever was told: the caller's reference now; NULL for nobody. */
 PyObject *registry_remove(Registry *self, const void *address);
 void registry_forget(Registry *self, const void *address);

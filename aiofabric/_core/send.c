@@ -56,7 +56,7 @@ static PyObject *all_pinned(struct pieces *pieces, PyObject *data, Py_ssize_t co
 	return pins;
 }
 
-static ssize_t post(LaneCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
+static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
 {
 	const struct iovec *iov = pieces->iov;
 
@@ -67,7 +67,7 @@ static ssize_t post(LaneCore *self, const struct pieces *pieces, int tagged, uns
 		      : fi_send(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, context);
 }
 
-static PyObject *post_pinned(LaneCore *self, PyObject *pins, const struct pieces *pieces, PyObject *tag)
+static PyObject *post_pinned(SubmissionCore *self, PyObject *pins, const struct pieces *pieces, PyObject *tag)
 {
 	unsigned long long number = tag == Py_None ? 0 : PyLong_AsUnsignedLongLong(tag);
 	int tagged = tag != Py_None;
@@ -76,15 +76,15 @@ static PyObject *post_pinned(LaneCore *self, PyObject *pins, const struct pieces
 
 	if (PyErr_Occurred())
 		return NULL;
-	transfer = lane_prepare(self, names[tagged][pieces->count > 1], pins, pieces->size);
+	transfer = submission_prepare(self, names[tagged][pieces->count > 1], pins, pieces->size);
 	if (!transfer)
 		return NULL;
-	lane_coalesces(self);
+	submission_coalesce(self);
 	rc = post(self, pieces, tagged, number, pointer_of(transfer->slot->address));
-	return lane_answered(self, transfer, rc);
+	return submission_call_returned(self, transfer, rc);
 }
 
-static PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *SubmissionCore_post_here(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
 {
 	struct pieces pieces = {.count = 0};
 	PyObject *data, *pins, *transfer;
@@ -116,15 +116,15 @@ static PyObject *LaneCore_post_here(LaneCore *self, PyObject *const *args, Py_ss
 }
 
 /* Post, and wait for the outcome. */
-static int begin_long(Call *call, LaneCore *self)
+static int begin_long(Call *call, SubmissionCore *self)
 {
 	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, NULL);
-	PyObject *settled = transfer ? LaneCore_settled(self, transfer) : NULL;
+	PyObject *settled = transfer ? SubmissionCore_settled(self, transfer) : NULL;
 	int done = settled ? settled != Py_None : -1;
 
 	call->silent = 1;
 	Py_XDECREF(settled);
-	if (!done && !(call->steps = LaneCore_outcome(self, transfer)))
+	if (!done && !(call->steps = SubmissionCore_outcome(self, transfer)))
 		done = -1;
 	Py_XDECREF(transfer);
 	return done;
@@ -132,8 +132,8 @@ static int begin_long(Call *call, LaneCore *self)
 
 static int begin(Call *call, PyObject **result)
 {
-	LaneCore *self = (LaneCore *) call->target;
-	int sent = lane_send(self, call->first, NULL);
+	SubmissionCore *self = (SubmissionCore *) call->target;
+	int sent = submission_inject(self, call->first, NULL);
 
 	if (!sent)
 		sent = begin_long(call, self);
@@ -146,13 +146,13 @@ static int begin(Call *call, PyObject **result)
 	return sent;
 }
 
-PyObject *lane_sending(LaneCore *self, PyObject *sender, PyObject *data)
+PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data)
 {
 	return call_new(begin, "Sends.send", self, data, sender);
 }
 
 static PyMethodDef methods[] = {
-	{"_post_here", (PyCFunction) (void (*)(void)) LaneCore_post_here, METH_FASTCALL,
+	{"_post_here", (PyCFunction) (void (*)(void)) SubmissionCore_post_here, METH_FASTCALL,
 	 "_post_here(data, tag): post a message whose memory needs no descriptor. None: the long way is needed."},
 	{NULL},
 };
@@ -164,5 +164,5 @@ int add_send(PyObject *module)
 		{&name_breathe, "breathe"}, {&name_post, "post"}, {NULL},
 	};
 
-	return intern(table) ? -1 : add_methods(LaneCore_Type, methods);
+	return intern(table) ? -1 : add_methods(SubmissionCore_Type, methods);
 }

@@ -6,7 +6,7 @@
 #include "submission.h"
 
 /* A coroutine that returns when the message is sent, as `Sends.send` says; where awaits owe no checkpoint. */
-PyObject *lane_sending(LaneCore *self, PyObject *sender, PyObject *data);
+PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data);
 
 int add_send(PyObject *module);
 

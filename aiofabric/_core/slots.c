@@ -42,7 +42,7 @@ static PyType_Slot Slot_slots[] = {
 
 static PyType_Spec Slot_spec = {"aiofabric._core.Slot", sizeof(Slot), 0, Py_TPFLAGS_DEFAULT, Slot_slots};
 
-Slot *slots_lend(SlotsCore *self)
+Slot *slots_acquire(SlotsCore *self)
 {
 	PyObject *slot;
 
@@ -57,7 +57,7 @@ Slot *slots_lend(SlotsCore *self)
 	return (Slot *) slot;
 }
 
-int slots_take_back(SlotsCore *self, PyObject *slot)
+int slots_release(SlotsCore *self, PyObject *slot)
 {
 	self->lent--;
 	return fifo_append(self->shelf, slot);
@@ -65,12 +65,12 @@ int slots_take_back(SlotsCore *self, PyObject *slot)
 
 static PyObject *SlotsCore_lend(SlotsCore *self, PyObject *unused)
 {
-	return (PyObject *) slots_lend(self);
+	return (PyObject *) slots_acquire(self);
 }
 
 static PyObject *SlotsCore_take_back(SlotsCore *self, PyObject *slot)
 {
-	if (slots_take_back(self, slot))
+	if (slots_release(self, slot))
 		return NULL;
 	Py_RETURN_NONE;
 }

@@ -18,8 +18,8 @@ typedef struct {
 
 extern PyTypeObject *Slot_Type, *SlotsCore_Type;
 
-Slot *slots_lend(SlotsCore *self);
-int slots_take_back(SlotsCore *self, PyObject *slot);
+Slot *slots_acquire(SlotsCore *self);
+int slots_release(SlotsCore *self, PyObject *slot);
 
 int add_slots(PyObject *module);
 

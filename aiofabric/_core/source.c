@@ -1,5 +1,5 @@
 /*
- * SourceCore: what each wait passes through.  The bounded look and arming; settling.c reads the queue, turning.c is what
+ * SourceCore: what each wait passes through.  The bounded look and arming; completions.c reads the queue, progress.c is what
  * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose
  * classes these are the base of, and which say what must hold.
  */
@@ -22,7 +22,7 @@ static PyObject *name_create_waiter, *name_done, *name_scheduled_turn, *name_set
 #define SHARED_NS 40000 /* an iteration that took longer had work of others */
 #define SHARED_FOR 32 /* iterations for which that is believed: see arming.c */
 
-int source_touch(SourceCore *self)
+int source_schedule(SourceCore *self)
 {
 	PyObject *turn;
 	int rc;
@@ -46,7 +46,7 @@ int source_is_moving(SourceCore *self)
 	return self->native && self->native->moving && !self->polls;
 }
 
-void source_breathed(SourceCore *self)
+void source_iterated(SourceCore *self)
 {
 	self->breath = now_ns();
 	if (self->ceded && self->breath - self->ceded > SHARED_NS)
@@ -65,21 +65,21 @@ PyObject *source_waiter(SourceCore *self)
 	return PyObject_CallMethodObjArgs(self->driver, name_create_waiter, NULL);
 }
 
-int source_answer_waiter(SourceCore *self, Waiter *waiter, PyObject *result)
+int source_wake_waiter(SourceCore *self, Waiter *waiter, PyObject *result)
 {
-	int waited = waiter_answer(waiter, result);
+	int waited = waiter_set_result(waiter, result);
 
 	if (waited > 0 && self)
 		self->wakes++;
 	return waited;
 }
 
-int source_answer(SourceCore *self, PyObject *waiter, PyObject *result)
+int source_wake(SourceCore *self, PyObject *waiter, PyObject *result)
 {
 	int waited;
 
 	if (Py_IS_TYPE(waiter, Waiter_Type))
-		return source_answer_waiter(self, (Waiter *) waiter, result);
+		return source_wake_waiter(self, (Waiter *) waiter, result);
 	waited = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
 	if (waited >= 0)
 		waited = waited ? 0 : drop(PyObject_CallMethodObjArgs(waiter, name_set_result, result, NULL)) ? -1 : 1;
@@ -92,12 +92,12 @@ int source_answer(SourceCore *self, PyObject *waiter, PyObject *result)
 
 static PyObject *SourceCore_touch(SourceCore *self, PyObject *unused)
 {
-	return none_if(source_touch(self));
+	return none_if(source_schedule(self));
 }
 
 static PyObject *SourceCore_breathed(SourceCore *self, PyObject *unused)
 {
-	source_breathed(self);
+	source_iterated(self);
 	Py_RETURN_NONE;
 }
 
@@ -121,7 +121,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	int polls, looks;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO!O!pp", names, &driver, &queue, &readers, &parked,
-					 Looking_Type, &looking, SlotsCore_Type, &slots, &polls, &looks))
+					 Polling_Type, &looking, SlotsCore_Type, &slots, &polls, &looks))
 		return -1;
 	if (self->operations) {
 		PyErr_SetString(PyExc_RuntimeError, "a source is initialised once");
@@ -144,7 +144,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->queue = new_ref(queue);
 	self->readers = new_ref(readers);
 	self->parked = new_ref(parked);
-	self->looking = (Looking *) new_ref(looking);
+	self->looking = (Polling *) new_ref(looking);
 	self->slots = (SlotsCore *) new_ref(slots);
 	self->call_soon = call_soon;
 	if (waker != Py_None)

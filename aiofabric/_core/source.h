@@ -16,7 +16,7 @@ typedef struct {
 	PyObject *driver, *queue, *readers;
 	Registry *operations;	/* by the address of the slot that a completion names */
 	PyObject *parked, *companions, *watched;
-	Looking *looking;
+	Polling *looking;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
 	PyObject *call_soon;
 	Waker *waker;		/* of asyncio's; NULL for others, whose drivers make waiters */
@@ -41,13 +41,13 @@ typedef struct {
 extern PyTypeObject *SourceCore_Type;
 
 /* Something was posted: have a turn on its way. */
-int source_touch(SourceCore *self);
+int source_schedule(SourceCore *self);
 PyObject *source_waiter(SourceCore *self);
 /* Whether the waiter waited, and has its answer now: 1 or 0; -1 for an exception.  Counts whom the source woke, if any. */
-int source_answer(SourceCore *self, PyObject *waiter, PyObject *result);
-int source_answer_waiter(SourceCore *self, Waiter *waiter, PyObject *result);
+int source_wake(SourceCore *self, PyObject *waiter, PyObject *result);
+int source_wake_waiter(SourceCore *self, Waiter *waiter, PyObject *result);
 /* The loop went round. */
-void source_breathed(SourceCore *self);
+void source_iterated(SourceCore *self);
 /* Whether pieces of a large message are coming: completions.c saw to another look.  Who polls looks in any case. */
 int source_is_moving(SourceCore *self);
 

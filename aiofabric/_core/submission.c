@@ -1,4 +1,4 @@
-/* LaneCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
+/* SubmissionCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
 #include "submission.h"
 #include "coalescing.h"
 #include "names.h"
@@ -13,14 +13,14 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
 
-PyTypeObject *LaneCore_Type;
+PyTypeObject *SubmissionCore_Type;
 
 static PyObject *name_call_failed, *name_home, *name_submit, *name_tell, *name_try;
 
 /* -- batches */
 
 /* A turn has to be on its way, outside of one: it ends the volley at the latest. */
-static int will_end(SourceCore *source)
+static int batch_will_end(SourceCore *source)
 {
 	PyObject *type, *error, *traceback;
 	int rc;
@@ -28,7 +28,7 @@ static int will_end(SourceCore *source)
 	if (source->passing)
 		return 1;
 	PyErr_Fetch(&type, &error, &traceback);
-	rc = source_touch(source);
+	rc = source_schedule(source);
 	if (rc && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
 		PyErr_SetInterrupt(); /* comes again after the message has left */
 	PyErr_Clear(); /* or the loop is closed: it can leave all the same */
@@ -36,15 +36,15 @@ static int will_end(SourceCore *source)
 	return !rc;
 }
 
-void lane_joins_batch(LaneCore *self)
+void submission_joins_batch(SubmissionCore *self)
 {
 	struct batch *batch = &self->source->batch;
 
-	if (batch_includes(batch, &self->socket) && !self->socket.owner && will_end(self->source))
+	if (batch_includes(batch, &self->socket) && !self->socket.owner && batch_will_end(self->source))
 		batch_hold(batch, &self->socket, (PyObject *) self);
 }
 
-static PyObject *LaneCore_keep_socket(LaneCore *self, PyObject *number)
+static PyObject *SubmissionCore_keep_socket(SubmissionCore *self, PyObject *number)
 {
 	long descriptor = PyLong_AsLong(number);
 
@@ -69,12 +69,12 @@ static int forget(PyObject *dict, PyObject *key)
 	return 0;
 }
 
-int lane_home(LaneCore *self, Operation *transfer)
+int submission_completed(SubmissionCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
 
 	registry_forget(source->operations, pointer_of(transfer->slot->address));
-	if (slots_take_back(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
+	if (slots_release(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
 		return -1;
 	source->interest--;
 	source->abandoned -= transfer->state == ABANDONED;
@@ -84,30 +84,30 @@ int lane_home(LaneCore *self, Operation *transfer)
 }
 
 /* It was not posted, and will not be. */
-int lane_give_up(LaneCore *self, Operation *transfer)
+int submission_discard(SubmissionCore *self, Operation *transfer)
 {
-	if (slots_take_back(self->source->slots, (PyObject *) transfer->slot))
+	if (slots_release(self->source->slots, (PyObject *) transfer->slot))
 		return -1;
 	REPLACE(transfer->pins, new_ref(Py_None));
-	return operation_let_go(transfer);
+	return operation_release_held(transfer);
 }
 
-int lane_note_posted(LaneCore *self, Operation *transfer)
+int submission_note_posted(SubmissionCore *self, Operation *transfer)
 {
 	self->source->interest++;
 	if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED))
 		return -1;
-	return source_touch(self->source);
+	return source_schedule(self->source);
 }
 
-int lane_undo_post(LaneCore *self, Operation *transfer)
+int submission_undo_post(SubmissionCore *self, Operation *transfer)
 {
 	registry_forget(self->source->operations, pointer_of(transfer->slot->address));
-	return lane_give_up(self, transfer);
+	return submission_discard(self, transfer);
 }
 
 /* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
-int lane_try_post(LaneCore *self, Operation *transfer)
+int submission_try_post(SubmissionCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
 	void *address = pointer_of(transfer->slot->address);
@@ -120,30 +120,30 @@ int lane_try_post(LaneCore *self, Operation *transfer)
 	}
 	if (registry_enter(source->operations, address, (PyObject *) transfer)) {
 		PyErr_Fetch(&type, &error, &traceback);
-		if (lane_give_up(self, transfer))
+		if (submission_discard(self, transfer))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
 		return -1;
 	}
-	lane_coalesces(self);
+	submission_coalesce(self);
 	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = answer ? PyLong_AsLongLong(answer) : 0;
 	Py_XDECREF(answer);
 	if (PyErr_Occurred()) { /* an argument that is no number of C's */
 		PyErr_Fetch(&type, &error, &traceback);
-		if (lane_undo_post(self, transfer))
+		if (submission_undo_post(self, transfer))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
 		return -1;
 	}
 	if (rc == 0)
-		return lane_note_posted(self, transfer) ? -1 : 1;
+		return submission_note_posted(self, transfer) ? -1 : 1;
 	registry_forget(source->operations, address);
 	if (rc == -FI_EAGAIN || (rc == -FI_ENOMEM && self->receives)) { /* 1.17's shm: its queue of receives is full */
 		self->refused = 1;
 		return 0;
 	}
-	if (!lane_give_up(self, transfer)) {
+	if (!submission_discard(self, transfer)) {
 		PyObject *code = PyLong_FromLongLong(rc);
 
 		if (code)
@@ -155,7 +155,7 @@ int lane_try_post(LaneCore *self, Operation *transfer)
 	return -1;
 }
 
-static PyObject *LaneCore_try(LaneCore *self, PyObject *transfer)
+static PyObject *SubmissionCore_try(SubmissionCore *self, PyObject *transfer)
 {
 	int posted;
 
@@ -163,25 +163,25 @@ static PyObject *LaneCore_try(LaneCore *self, PyObject *transfer)
 		PyErr_SetString(PyExc_TypeError, "no operation");
 		return NULL;
 	}
-	posted = lane_try_post(self, (Operation *) transfer);
+	posted = submission_try_post(self, (Operation *) transfer);
 	return posted < 0 ? NULL : PyBool_FromLong(posted);
 }
 
-static PyObject *LaneCore_home(LaneCore *self, PyObject *transfer)
+static PyObject *SubmissionCore_home(SubmissionCore *self, PyObject *transfer)
 {
 	if (!PyObject_TypeCheck(transfer, Operation_Type)) {
 		PyErr_SetString(PyExc_TypeError, "no operation");
 		return NULL;
 	}
-	if (lane_home(self, (Operation *) transfer))
+	if (submission_completed(self, (Operation *) transfer))
 		return NULL;
 	Py_RETURN_NONE;
 }
 
 /* Whether the subclass has no method of its own by that name. */
-static int is_plain(LaneCore *self, PyObject *name)
+static int is_plain(SubmissionCore *self, PyObject *name)
 {
-	PyObject *ours = PyObject_GetAttr((PyObject *) LaneCore_Type, name);
+	PyObject *ours = PyObject_GetAttr((PyObject *) SubmissionCore_Type, name);
 	PyObject *theirs = PyObject_GetAttr((PyObject *) type_of(self), name);
 
 	Py_XDECREF(ours);
@@ -189,7 +189,7 @@ static int is_plain(LaneCore *self, PyObject *name)
 	return ours && ours == theirs; /* compared, not used */
 }
 
-static int LaneCore_init(LaneCore *self, PyObject *args, PyObject *kwargs)
+static int SubmissionCore_init(SubmissionCore *self, PyObject *args, PyObject *kwargs)
 {
 	PyObject *source, *owner, *waiting;
 	int receives;
@@ -208,7 +208,7 @@ static int LaneCore_init(LaneCore *self, PyObject *args, PyObject *kwargs)
 	return self->posted && self->idle ? 0 : -1;
 }
 
-static int LaneCore_traverse(LaneCore *self, visitproc visit, void *arg)
+static int SubmissionCore_traverse(SubmissionCore *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->source);
@@ -219,13 +219,13 @@ static int LaneCore_traverse(LaneCore *self, visitproc visit, void *arg)
 	return 0;
 }
 
-static int LaneCore_clear(LaneCore *self)
+static int SubmissionCore_clear(SubmissionCore *self)
 {
 	REPLACE(self->owner, new_ref(Py_None));
 	return 0;
 }
 
-static void LaneCore_dealloc(LaneCore *self)
+static void SubmissionCore_dealloc(SubmissionCore *self)
 {
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->source);
@@ -233,47 +233,47 @@ static void LaneCore_dealloc(LaneCore *self)
 	Py_CLEAR(self->waiting);
 	Py_CLEAR(self->posted);
 	Py_CLEAR(self->idle);
-	Py_CLEAR(self->gate);
+	Py_CLEAR(self->thread_check);
 	free_object(self);
 }
 
-static PyObject *LaneCore_lead(LaneCore *self, PyObject *args)
+static PyObject *SubmissionCore_lead(SubmissionCore *self, PyObject *args)
 {
-	PyObject *ep, *gate;
+	PyObject *ep, *thread_check;
 	long long pieces;
 	int direct;
 
-	if (!PyArg_ParseTuple(args, "OO!KLpKL", &ep, Gate_Type, &gate, &self->peer, &self->inject_size, &direct,
+	if (!PyArg_ParseTuple(args, "OO!KLpKL", &ep, ThreadCheck_Type, &thread_check, &self->peer, &self->inject_size, &direct,
 			      &self->max_size, &pieces))
 		return NULL;
 	self->pieces = pieces < PIECES ? pieces : PIECES;
 	if (!direct || !self->plain_try || !is_plain(self, name_submit))
 		self->pieces = 0;
 	self->ep = pointer_of(ep);
-	REPLACE(self->gate, (Gate *) new_ref(gate));
+	REPLACE(self->thread_check, (ThreadCheck *) new_ref(thread_check));
 	if (PyErr_Occurred())
 		return NULL;
 	self->direct = direct;
 	Py_RETURN_NONE;
 }
 
-static PyMethodDef LaneCore_methods[] = {
-	{"home", (PyCFunction) LaneCore_home, METH_O, "Its completion was read: the slot may be lent again."},
-	{"keep_socket", (PyCFunction) LaneCore_keep_socket, METH_O,
+static PyMethodDef SubmissionCore_methods[] = {
+	{"home", (PyCFunction) SubmissionCore_home, METH_O, "Its completion was read: the slot may be lent again."},
+	{"keep_socket", (PyCFunction) SubmissionCore_keep_socket, METH_O,
 	 "The descriptor of the kernel's TCP socket beneath: what is sent in a volley leaves together. -1: no more."},
-	{"_try", (PyCFunction) LaneCore_try, METH_O, "Register, then post. False: the provider has no room now."},
-	{"_lead", (PyCFunction) LaneCore_lead, METH_VARARGS,
+	{"_try", (PyCFunction) SubmissionCore_try, METH_O, "Register, then post. False: the provider has no room now."},
+	{"_lead", (PyCFunction) SubmissionCore_lead, METH_VARARGS,
 	 "The endpoint by address, its gate, the peer's fi_addr, bytes that may be injected, whether that is done here, bytes\n"
 	 "of the longest message, and its most buffers."},
 	{NULL},
 };
 
-static PyObject *LaneCore_get_posted(LaneCore *self, void *unused)
+static PyObject *SubmissionCore_get_posted(SubmissionCore *self, void *unused)
 {
 	return new_ref(self->posted);
 }
 
-static int LaneCore_set_posted(LaneCore *self, PyObject *posted, void *unused)
+static int SubmissionCore_set_posted(SubmissionCore *self, PyObject *posted, void *unused)
 {
 	if (!posted || !PyDict_Check(posted)) {
 		PyErr_SetString(PyExc_TypeError, "what is posted is a dict");
@@ -283,49 +283,52 @@ static int LaneCore_set_posted(LaneCore *self, PyObject *posted, void *unused)
 	return 0;
 }
 
-static PyGetSetDef LaneCore_getset[] = {
-	{"posted", (getter) LaneCore_get_posted, (setter) LaneCore_set_posted, "what the provider has; a dict as a set"},
+static PyGetSetDef SubmissionCore_getset[] = {
+	{"posted", (getter) SubmissionCore_get_posted, (setter) SubmissionCore_set_posted,
+	 "what the provider has; a dict as a set"},
 	{NULL},
 };
 
-static PyMemberDef LaneCore_members[] = {
-	{"source", T_OBJECT_EX, offsetof(LaneCore, source), READONLY},
-	{"owner", T_OBJECT_EX, offsetof(LaneCore, owner), READONLY, "the endpoint's handle"},
-	{"waiting", T_OBJECT_EX, offsetof(LaneCore, waiting), 0, "what is parked"},
-	{"idle", T_OBJECT_EX, offsetof(LaneCore, idle), READONLY, "who waits for nothing to be posted or parked"},
-	{"limit", T_LONGLONG, offsetof(LaneCore, limit), 0, "most operations posted at once"},
-	{"receives", T_BOOL, offsetof(LaneCore, receives), READONLY, "whether the provider reports the length"},
-	{"refused", T_BOOL, offsetof(LaneCore, refused), 0, "the provider said -FI_EAGAIN to the oldest parked operation"},
-	{"peer", T_ULONGLONG, offsetof(LaneCore, peer), READONLY, "the peer's fi_addr"},
-	{"inject_size", T_LONGLONG, offsetof(LaneCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
-	{"max_size", T_ULONGLONG, offsetof(LaneCore, max_size), 0, "bytes of the longest message"},
-	{"socket", T_INT, offsetof(LaneCore, socket.descriptor), READONLY, "the descriptor of the kernel's TCP socket beneath, or -1"},
-	{"unfenced", T_LONGLONG, offsetof(LaneCore, unfenced), 0, "injected since the last fence"},
+static PyMemberDef SubmissionCore_members[] = {
+	{"source", T_OBJECT_EX, offsetof(SubmissionCore, source), READONLY},
+	{"owner", T_OBJECT_EX, offsetof(SubmissionCore, owner), READONLY, "the endpoint's handle"},
+	{"waiting", T_OBJECT_EX, offsetof(SubmissionCore, waiting), 0, "what is parked"},
+	{"idle", T_OBJECT_EX, offsetof(SubmissionCore, idle), READONLY, "who waits for nothing to be posted or parked"},
+	{"limit", T_LONGLONG, offsetof(SubmissionCore, limit), 0, "most operations posted at once"},
+	{"receives", T_BOOL, offsetof(SubmissionCore, receives), READONLY, "whether the provider reports the length"},
+	{"refused", T_BOOL, offsetof(SubmissionCore, refused), 0,
+	 "the provider said -FI_EAGAIN to the oldest parked operation"},
+	{"peer", T_ULONGLONG, offsetof(SubmissionCore, peer), READONLY, "the peer's fi_addr"},
+	{"inject_size", T_LONGLONG, offsetof(SubmissionCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
+	{"max_size", T_ULONGLONG, offsetof(SubmissionCore, max_size), 0, "bytes of the longest message"},
+	{"socket", T_INT, offsetof(SubmissionCore, socket.descriptor), READONLY,
+	 "the descriptor of the kernel's TCP socket beneath, or -1"},
+	{"unfenced", T_LONGLONG, offsetof(SubmissionCore, unfenced), 0, "injected since the last fence"},
 	{NULL},
 };
 
-static PyType_Slot LaneCore_slots[] = {
+static PyType_Slot SubmissionCore_slots[] = {
 	{Py_tp_doc, "Base of `aiofabric.cq.lane.Lane`."},
-	{Py_tp_init, LaneCore_init},
-	{Py_tp_dealloc, LaneCore_dealloc},
-	{Py_tp_traverse, LaneCore_traverse},
-	{Py_tp_clear, LaneCore_clear},
-	{Py_tp_methods, LaneCore_methods},
-	{Py_tp_getset, LaneCore_getset},
-	{Py_tp_members, LaneCore_members},
+	{Py_tp_init, SubmissionCore_init},
+	{Py_tp_dealloc, SubmissionCore_dealloc},
+	{Py_tp_traverse, SubmissionCore_traverse},
+	{Py_tp_clear, SubmissionCore_clear},
+	{Py_tp_methods, SubmissionCore_methods},
+	{Py_tp_getset, SubmissionCore_getset},
+	{Py_tp_members, SubmissionCore_members},
 	{0, NULL},
 };
 
-static PyType_Spec LaneCore_spec = {
-	"aiofabric._core.LaneCore", sizeof(LaneCore), 0,
-	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, LaneCore_slots,
+static PyType_Spec SubmissionCore_spec = {
+	"aiofabric._core.SubmissionCore", sizeof(SubmissionCore), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, SubmissionCore_slots,
 };
 
 static int wake(PyObject *owner, PyObject *waiter)
 {
-	SourceCore *source = PyObject_TypeCheck(owner, LaneCore_Type) ? ((LaneCore *) owner)->source : NULL;
+	SourceCore *source = PyObject_TypeCheck(owner, SubmissionCore_Type) ? ((SubmissionCore *) owner)->source : NULL;
 
-	return source_answer(source, waiter, Py_None) < 0 ? -1 : 0;
+	return source_wake(source, waiter, Py_None) < 0 ? -1 : 0;
 }
 
 int add_submission(PyObject *module)
@@ -338,5 +341,5 @@ int add_submission(PyObject *module)
 	if (intern(names))
 		return -1;
 	upcalls.wake = wake;
-	return add_type(module, &LaneCore_spec, NULL, &LaneCore_Type);
+	return add_type(module, &SubmissionCore_spec, NULL, &SubmissionCore_Type);
 }

@@ -15,7 +15,7 @@
 
 #define PIECES 4 /* most buffers of one message */
 
-typedef struct LaneCore {
+typedef struct SubmissionCore {
 	PyObject_HEAD
 	SourceCore *source;
 	PyObject *owner;	/* the endpoint's handle */
@@ -23,7 +23,7 @@ typedef struct LaneCore {
 	PyObject *posted;	/* dict as a set: what the provider has */
 	PyObject *idle;		/* list: who waits for nothing to be posted */
 	struct fid_ep *ep;
-	Gate *gate;		/* the endpoint's; NULL until `_lead` or `_receive_here` */
+	ThreadCheck *thread_check;		/* the endpoint's; NULL until `_lead` or `_receive_here` */
 	unsigned long long peer, max_size;
 	long long limit, inject_size, unfenced;
 	long long pieces;	/* most buffers of a message that is posted from here; 0: none is */
@@ -32,26 +32,26 @@ typedef struct LaneCore {
 	struct iovec spill;	/* room behind each receive, if it has a length: see transport/spill.py */
 	char plain_home, plain_try; /* whether the subclass has none of its own */
 	struct held_socket socket; /* the kernel's TCP socket beneath, to be corked */
-} LaneCore;
+} SubmissionCore;
 
-extern PyTypeObject *LaneCore_Type;
+extern PyTypeObject *SubmissionCore_Type;
 
 /* Its completion was read: the slot may be lent again. */
-int lane_home(LaneCore *self, Operation *transfer);
+int submission_completed(SubmissionCore *self, Operation *transfer);
 /* It was not posted, and will not be. */
-int lane_give_up(LaneCore *self, Operation *transfer);
+int submission_discard(SubmissionCore *self, Operation *transfer);
 /* As that, of one that `operations` knows. */
-int lane_undo_post(LaneCore *self, Operation *transfer);
-int lane_note_posted(LaneCore *self, Operation *transfer);
+int submission_undo_post(SubmissionCore *self, Operation *transfer);
+int submission_note_posted(SubmissionCore *self, Operation *transfer);
 /* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
-int lane_try_post(LaneCore *self, Operation *transfer);
-void lane_joins_batch(LaneCore *self);
+int submission_try_post(SubmissionCore *self, Operation *transfer);
+void submission_joins_batch(SubmissionCore *self);
 
 /* A message is about to be posted, which may have to leave with others. */
-static inline void lane_coalesces(LaneCore *self)
+static inline void submission_coalesce(SubmissionCore *self)
 {
 	if (self->socket.descriptor >= 0)
-		lane_joins_batch(self);
+		submission_joins_batch(self);
 }
 
 int add_submission(PyObject *module);

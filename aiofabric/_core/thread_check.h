@@ -7,11 +7,11 @@
 typedef struct {
 	PyObject_HEAD
 	unsigned long thread;
-} Gate;
+} ThreadCheck;
 
-extern PyTypeObject *Gate_Type;
+extern PyTypeObject *ThreadCheck_Type;
 
-static inline int gate_admits(const Gate *self)
+static inline int thread_check_admits(const ThreadCheck *self)
 {
 	return self->thread == PyThread_get_thread_ident();
 }

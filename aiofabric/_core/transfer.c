@@ -14,48 +14,49 @@ PyTypeObject *Transfer_Type;
 
 static PyObject *name_consumed, *name_failed, *name_home, *name_settle;
 
-Operation *transfer_new(PyObject *what, PyObject *lane, PyObject *slot, PyObject *pins, PyObject *held, long long length)
+Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
+			long long length)
 {
 	allocfunc alloc = PyType_GetSlot(Transfer_Type, Py_tp_alloc);
 	PyObject *self = alloc(Transfer_Type, 0);
 
-	if (self && operation_fill((Operation *) self, what, lane, slot, pins, held, length))
+	if (self && operation_fill((Operation *) self, what, submission, slot, pins, held, length))
 		Py_CLEAR(self);
 	return (Operation *) self;
 }
 
-static LaneCore *lane_of(Operation *self)
+static SubmissionCore *submission_of(Operation *self)
 {
-	if (PyObject_TypeCheck(self->owner, LaneCore_Type))
-		return (LaneCore *) self->owner;
+	if (PyObject_TypeCheck(self->owner, SubmissionCore_Type))
+		return (SubmissionCore *) self->owner;
 	PyErr_SetString(PyExc_TypeError, "a transfer belongs to a lane");
 	return NULL;
 }
 
 int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
-	LaneCore *lane = lane_of(self);
+	SubmissionCore *submission = submission_of(self);
 	int rc;
 
-	if (!lane)
+	if (!submission)
 		return -1;
-	if (lane->receives)
+	if (submission->receives)
 		self->length = entry->len;
 	self->flags = entry->flags;
 	self->data = entry->data;
 	self->tag = entry->tag;
 	if (set_source(&self->source, from))
 		return -1;
-	Py_INCREF((PyObject *) lane);
-	if (lane->plain_home)
-		rc = lane_home(lane, self);
+	Py_INCREF((PyObject *) submission);
+	if (submission->plain_home)
+		rc = submission_completed(submission, self);
 	else
-		rc = drop(PyObject_CallMethodObjArgs((PyObject *) lane, name_home, self, NULL));
-	Py_DECREF((PyObject *) lane);
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) submission, name_home, self, NULL));
+	Py_DECREF((PyObject *) submission);
 	if (rc)
 		return -1;
 	if (Py_IS_TYPE((PyObject *) self, Transfer_Type))
-		return operation_settle(self, NULL);
+		return operation_complete(self, NULL);
 	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_settle, NULL));
 }
 

@@ -8,7 +8,8 @@
 
 extern PyTypeObject *Transfer_Type;
 
-Operation *transfer_new(PyObject *what, PyObject *lane, PyObject *slot, PyObject *pins, PyObject *held, long long length);
+Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
+			long long length);
 int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 
 int add_transfer(PyObject *module);

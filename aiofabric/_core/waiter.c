@@ -1,4 +1,4 @@
-/* Waiter: who waits for one answer, on asyncio.  It lends its task a future that is never told: see waker.c. */
+/* Waiter: who waits for one answer, on asyncio.  It lends its task a future that is never told: see wakeups.c. */
 #include "waiter.h"
 #include "awaitable.h"
 #include "names.h"
@@ -20,17 +20,17 @@ PyObject *waiter_new(Waker *waker)
 	return (PyObject *) self;
 }
 
-int waiter_answer(Waiter *self, PyObject *result)
+int waiter_set_result(Waiter *self, PyObject *result)
 {
 	if (self->result)
 		return 0;
 	self->result = new_ref(result);
-	return self->future && waker_answered(self->waker, self) ? -1 : 1;
+	return self->future && waker_wake(self->waker, self) ? -1 : 1;
 }
 
 static PyObject *Waiter_set_result(Waiter *self, PyObject *result)
 {
-	int waited = waiter_answer(self, result);
+	int waited = waiter_set_result(self, result);
 
 	if (waited > 0)
 		Py_RETURN_NONE;
@@ -63,7 +63,7 @@ PySendResult waiter_step(Waiter *self, PyObject **result)
 		PyErr_SetString(PyExc_RuntimeError, "it goes on without an answer: only a task of asyncio's awaits it");
 		return PYGEN_ERROR;
 	}
-	self->future = waker_borrow_future(self->waker);
+	self->future = waker_acquire_future(self->waker);
 	if (!self->future)
 		return PYGEN_ERROR;
 	*result = new_ref(self->future);
@@ -78,7 +78,7 @@ static PySendResult Waiter_step(Waiter *self, PyObject *value, PyObject **result
 PyObject *waiter_throw(Waiter *self, PyObject *args)
 {
 	Py_CLEAR(self->future); /* cancelled: it cannot be used again */
-	return steps_raise(args);
+	return awaitable_raise(args);
 }
 
 static int Waiter_traverse(Waiter *self, visitproc visit, void *arg)
@@ -115,7 +115,7 @@ static PyMethodDef Waiter_methods[] = {
 	{"set_result", (PyCFunction) Waiter_set_result, METH_O, "Answer; whoever waits goes on soon."},
 	{"result", (PyCFunction) Waiter_result, METH_NOARGS, "The answer."},
 	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether it is answered."},
-	{"send", steps_send, METH_O, "As of a generator."},
+	{"send", awaitable_send, METH_O, "As of a generator."},
 	{"throw", (PyCFunction) waiter_throw, METH_VARARGS, "As of a generator."},
 	{NULL},
 };
@@ -125,9 +125,9 @@ static PyType_Slot Waiter_slots[] = {
 	{Py_tp_dealloc, Waiter_dealloc},
 	{Py_tp_traverse, Waiter_traverse},
 	{Py_tp_clear, Waiter_clear},
-	{Py_tp_iter, steps_self},
-	{Py_tp_iternext, steps_next},
-	{Py_am_await, steps_self},
+	{Py_tp_iter, awaitable_self},
+	{Py_tp_iternext, awaitable_next},
+	{Py_am_await, awaitable_self},
 	{Py_am_send, Waiter_step},
 	{Py_tp_methods, Waiter_methods},
 	{0, NULL},

@@ -9,7 +9,7 @@ extern PyTypeObject *Waiter_Type;
 
 PyObject *waiter_new(Waker *waker);
 /* Whether it waited for this answer: 1 or 0; -1 for an exception. */
-int waiter_answer(Waiter *self, PyObject *result);
+int waiter_set_result(Waiter *self, PyObject *result);
 /* For those that have one within, too. */
 PySendResult waiter_step(Waiter *self, PyObject **result);
 PyObject *waiter_throw(Waiter *self, PyObject *args);

@@ -68,7 +68,7 @@ static int set_blocking(Waker *self, PyObject *future)
 	return PyObject_SetAttr(future, name_blocking, Py_True);
 }
 
-PyObject *waker_borrow_future(Waker *self)
+PyObject *waker_acquire_future(Waker *self)
 {
 	PyObject *future = self->nspare ? self->spare[--self->nspare]
 					: PyObject_CallMethodObjArgs(self->loop, name_create_future, NULL);
@@ -82,7 +82,7 @@ PyObject *waker_borrow_future(Waker *self)
  * Not if somebody else still knows it, and may cancel it.  Nor on 3.14 and later: there a future keeps who awaits it until
  * the task is told of that very future.
  */
-static void give_back_future(Waker *self, PyObject *future)
+static void release_future(Waker *self, PyObject *future)
 {
 	if (Py_Version < 0x030E0000 && (uint32_t) Py_REFCNT(future) == 1 && self->nspare < SPARE)
 		self->spare[self->nspare++] = future;
@@ -195,13 +195,13 @@ static int wake(Waker *self, Waiter *waiter)
 	waiter->future = NULL;
 	called = call_who_waits(self, future);
 	if (called > 0)
-		give_back_future(self, future);
+		release_future(self, future);
 	else
 		Py_DECREF(future);
 	return called < 0 ? tell_loop(self) : 0;
 }
 
-int waker_answered(Waker *self, Waiter *waiter)
+int waker_wake(Waker *self, Waiter *waiter)
 {
 	return fifo_append(self->answered, (PyObject *) waiter) || schedule(self) ? -1 : 0;
 }
@@ -241,7 +241,7 @@ void waker_hold(Waker *self)
 		self->held++;
 }
 
-int waker_let_go(Waker *self)
+int waker_resume(Waker *self)
 {
 	if (!self)
 		return PyErr_Occurred() ? -1 : 0;
@@ -250,7 +250,7 @@ int waker_let_go(Waker *self)
 	return schedule_after(self);
 }
 
-int waker_put_off(Waker *self)
+int waker_defer(Waker *self)
 {
 	if (self)
 		self->held--;

@@ -37,15 +37,15 @@ extern PyTypeObject *Waker_Type;
 /* A driver's, or None; NULL for an exception. */
 Waker *waker_of(PyObject *driver);
 /* One that a task may await: `_asyncio_future_blocking` is set, as its own `__await__` does. */
-PyObject *waker_borrow_future(Waker *self);
+PyObject *waker_acquire_future(Waker *self);
 /* It goes on at the end of the turn, or soon. */
-int waker_answered(Waker *self, Waiter *waiter);
-/* Those who are answered from here on go on when `waker_let_go` is called: outside of any task only. */
+int waker_wake(Waker *self, Waiter *waiter);
+/* Those who are answered from here on go on when `waker_resume` is called: outside of any task only. */
 void waker_hold(Waker *self);
 /* An exception that is set stays so, and they go on later. */
-int waker_let_go(Waker *self);
+int waker_resume(Waker *self);
 /* They go on with the next who do, or in a callback of the loop's. */
-int waker_put_off(Waker *self);
+int waker_defer(Waker *self);
 
 int add_wakeups(PyObject *module);
 

@@ -20,7 +20,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
-from aiofabric._core import Gate
+from aiofabric._core import ThreadCheck
 from aiofabric.transport.inbox import Inbox
 from aiofabric.transport.receives import Receives
 from tests.fixtures.children import Child, Parent
@@ -280,7 +280,7 @@ class Meddler:
     def __init__(self, pool: Inbox, how: str, where: str) -> None:
         self.pool, self.how, self.where = pool, how, where
         self.errors: list[str] = []
-        self.call: Any = pool.receiving(self, Gate())  # which admits nobody, so that it is asked
+        self.call: Any = pool.receiving(self, ThreadCheck())  # which admits nobody, so that it is asked
 
     def meddle(self) -> None:
         try:
