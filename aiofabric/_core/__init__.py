@@ -54,6 +54,7 @@ through the objects, so this module loads no library.
 """
 
 from ._core import (
+    ASSERTIONS,
     COALESCE_NS,
     EMPTY_WAKEUPS,
     STREAK,
@@ -85,6 +86,7 @@ from ._core import (
 )
 
 __all__ = [
+    "ASSERTIONS",
     "STREAK",
     "EMPTY_WAKEUPS",
     "COALESCE_NS",

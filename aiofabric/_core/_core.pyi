@@ -16,6 +16,7 @@ from ..regions import Held
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STREAK: int
+ASSERTIONS: int  # 1 in a debug build
 EMPTY_WAKEUPS: int
 COALESCE_NS: int
 

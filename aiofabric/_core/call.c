@@ -46,6 +46,7 @@ static PySendResult begin(Call *self, PyObject **result)
 {
 	int done;
 
+	assert(self->phase == CREATED && self->running && !self->steps);
 	self->phase = GOING;
 	done = self->begin(self, result);
 	return done > 0 ? PYGEN_RETURN : done < 0 ? PYGEN_ERROR : PYGEN_NEXT;

@@ -32,6 +32,7 @@ int batch_includes(struct batch *self, struct held_socket *socket)
 
 void batch_hold(struct batch *self, struct held_socket *socket, PyObject *owner)
 {
+	assert(!socket->owner && !socket->next && socket->descriptor >= 0);
 	if (!self->held)
 		self->since = now_ns();
 	set_cork(socket, 1);
@@ -48,6 +49,7 @@ void batch_end(struct batch *self)
 	while ((socket = self->held)) {
 		PyObject *owner = socket->owner;
 
+		assert(owner);
 		self->held = socket->next;
 		socket->next = NULL;
 		socket->owner = NULL;

@@ -217,6 +217,7 @@ static PyObject *NativeQueue_read(NativeQueue *self, PyObject *args)
 	if (got < 0)
 		return PyLong_FromSsize_t(got);
 	found = PyList_New(got);
+	assert(got <= BATCH);
 	for (i = 0; found && i < got; i++) {
 		entry = entry_tuple(&self->entries[i], self->sources ? &self->from[i] : NULL);
 		if (!entry || PyList_SetItem(found, i, entry))

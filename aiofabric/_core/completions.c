@@ -107,6 +107,7 @@ static ssize_t fetch(SourceCore *self, long long window, int offering, struct fo
 	if (!native)
 		return fetch_by_name(self, window, found);
 	got = offering ? queue_poll_after_yield(native, window) : queue_poll(native, window);
+	assert(got <= BATCH);
 	if (got > 0) {
 		memcpy(found->entries, native->entries, got * sizeof(*found->entries));
 		found->sources = native->sources;
@@ -180,6 +181,7 @@ long long source_read(SourceCore *self, long long window, int offering)
 	if (self->draining || self->closed || self->queue == Py_None)
 		return 0;
 	batch_end(&self->batch);
+	assert(!self->draining && !self->closed);
 	self->draining = 1;
 	count = read_once(self, window, offering);
 	self->draining = 0;

@@ -42,7 +42,7 @@ PyObject *fifo_popleft(Fifo *self)
 		PyErr_SetString(PyExc_IndexError, "nothing is there");
 		return NULL;
 	}
-	item = AT(self, 0);
+	item = fifo_at(self, 0);
 	self->head = (self->head + 1) & (self->room - 1);
 	self->count--;
 	return item;
@@ -128,7 +128,7 @@ static PyObject *Fifo_item(Fifo *self, Py_ssize_t index)
 		PyErr_SetString(PyExc_IndexError, "nothing is there");
 		return NULL;
 	}
-	return new_ref(AT(self, index));
+	return new_ref(fifo_at(self, index));
 }
 
 static int Fifo_traverse(Fifo *self, visitproc visit, void *arg)

@@ -12,6 +12,13 @@ typedef struct {
 
 extern PyTypeObject *Fifo_Type;
 
+/* Borrowed; `index` is less than `count`. */
+static inline PyObject *fifo_at(const Fifo *self, Py_ssize_t index)
+{
+	assert(index >= 0 && index < self->count && self->count <= self->room);
+	return self->items[(self->head + index) & (self->room - 1)];
+}
+
 int fifo_append(Fifo *self, PyObject *item);
 int fifo_insert(Fifo *self, Py_ssize_t index, PyObject *item);
 PyObject *fifo_popleft(Fifo *self);

@@ -11,6 +11,7 @@ void *freelist_take(Freelist *self, PyTypeObject *type, size_t size)
 
 	if (!self->count)
 		return ((allocfunc) PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	assert(self->count > 0 && self->count <= FREELIST_ROOM);
 	object = self->objects[--self->count];
 	memset((char *) object + sizeof(PyObject), 0, size - sizeof(PyObject));
 	PyObject_Init(object, type);
@@ -24,6 +25,7 @@ void freelist_give(Freelist *self, void *object)
 		free_object(object);
 		return;
 	}
+	assert(Py_REFCNT((PyObject *) object) == 0);
 	self->objects[self->count++] = object;
 	Py_DECREF((PyObject *) type_of(object)); /* as `free_object` does */
 }

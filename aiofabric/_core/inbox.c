@@ -9,8 +9,24 @@ PyTypeObject *InboxCore_Type;
 
 static PyObject *name_feed, *name_length, *name_too_long;
 
+/* Of a debug build: the list's ends, its count and its links agree. */
+static inline int list_is_whole(const InboxCore *self)
+{
+	const ReceiveWaiter *each, *before = NULL;
+	long long count = 0;
+
+	for (each = self->waiting; each; each = each->behind) {
+		if (each->before != before || !each->enlisted || each->over)
+			return 0;
+		before = each;
+		count++;
+	}
+	return before == self->last && count == self->nwaiting;
+}
+
 void inbox_enlist(InboxCore *self, ReceiveWaiter *arrival)
 {
+	assert(!arrival->enlisted && !arrival->before && !arrival->behind && list_is_whole(self));
 	arrival->before = self->last;
 	if (self->last)
 		self->last->behind = arrival;
@@ -34,6 +50,7 @@ void inbox_unlist(InboxCore *self, ReceiveWaiter *arrival)
 	arrival->before = arrival->behind = NULL;
 	self->nwaiting--;
 	arrival->enlisted = 0;
+	assert(list_is_whole(self));
 }
 
 static int wake_receiver(ReceiveWaiter *self, PyObject *item)

@@ -52,5 +52,11 @@ PyMODINIT_FUNC PyInit__core(void)
 	for (size_t i = 0; module && i < sizeof(add) / sizeof(*add); i++)
 		if (add[i](module))
 			Py_CLEAR(module);
+#ifdef NDEBUG
+	if (module && PyModule_AddIntConstant(module, "ASSERTIONS", 0))
+#else
+	if (module && PyModule_AddIntConstant(module, "ASSERTIONS", 1))
+#endif
+		Py_CLEAR(module);
 	return module;
 }

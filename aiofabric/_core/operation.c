@@ -48,6 +48,7 @@ static PyObject *learn_states(PyObject *module, PyObject *args)
 
 int operation_move(Operation *self, enum state state)
 {
+	assert((unsigned) state < STATES && (unsigned) self->state < STATES);
 	if (moves[(int) self->state] & 1u << state) {
 		self->state = state;
 		return 0;
@@ -126,6 +127,7 @@ int operation_complete(Operation *self, PyObject *error)
 	REPLACE(self->pins, new_ref(Py_None));
 	if (operation_release_held(self))
 		note(&first);
+	assert(self->state == SETTLED && self->pins == Py_None && self->post == Py_None);
 	notify = self->notify;
 	if (notify != Py_None) {
 		self->notify = new_ref(Py_None);

@@ -46,6 +46,7 @@ static int stop_waiting(PendingResult *self, char phase)
 {
 	int waited = self->phase == WAITING || (self->phase == CREATED && self->received); /* Ctrl-C before the await */
 
+	assert(!self->counted || self->submission->source->interest > 0);
 	self->phase = phase;
 	self->submission->source->interest -= self->counted;
 	self->counted = 0;

@@ -105,9 +105,11 @@ void pool_set_free(PoolBuffer *self)
 	if (self->posted) {
 		self->posted = 0;
 		pool->inbox.posted--;
+		assert(pool->inbox.posted >= 0);
 	}
 	if (pool->nfree < pool->capacity) /* one that has ended has no capacity */
 		pool->free[pool->nfree++] = (uint32_t) self->index;
+	assert(pool->nfree + pool->inbox.posted <= pool->capacity || !pool->capacity);
 }
 
 /* Posted again in batches: one turn for eight posts instead of one for each; but there is one when all was taken. */

@@ -55,6 +55,7 @@ static PyObject *in_hand(ReceiveWaiter *self)
 
 static void finish(ReceiveWaiter *self)
 {
+	assert(!self->over && self->inbox->source->interest > 0);
 	self->over = 1;
 	self->inbox->source->interest--;
 }

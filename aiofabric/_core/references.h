@@ -11,6 +11,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <assert.h> /* on in debug builds: see setup.py */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -40,6 +40,7 @@ static size_t place_of(const Registry *self, const void *address)
 
 PyObject *registry_find(const Registry *self, const void *address)
 {
+	assert(2 * self->count <= self->room); /* else a search may not end */
 	return address && self->room ? self->places[place_of(self, address)].object : NULL;
 }
 
@@ -104,8 +105,10 @@ PyObject *registry_remove(Registry *self, const void *address)
 	PyObject *object = registry_find(self, address);
 
 	if (object) {
+		assert(self->count > 0);
 		close_gap(self, place_of(self, address));
 		self->count--;
+		assert(!registry_find(self, address));
 	}
 	return object;
 }

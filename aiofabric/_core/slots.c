@@ -57,8 +57,21 @@ Slot *slots_acquire(SlotsCore *self)
 	return (Slot *) slot;
 }
 
+/* Of a debug build: a slot that is given back twice would be lent to two operations. */
+static inline int is_on_shelf(const SlotsCore *self, PyObject *slot)
+{
+	Py_ssize_t i;
+
+	for (i = 0; i < self->shelf->count; i++)
+		if (fifo_at(self->shelf, i) == slot)
+			return 1;
+	return 0;
+}
+
 int slots_release(SlotsCore *self, PyObject *slot)
 {
+	assert(self->lent > 0);
+	assert(!is_on_shelf(self, slot));
 	self->lent--;
 	return fifo_append(self->shelf, slot);
 }

@@ -76,6 +76,7 @@ int submission_completed(SubmissionCore *self, Operation *transfer)
 	registry_forget(source->operations, pointer_of(transfer->slot->address));
 	if (slots_release(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
 		return -1;
+	assert(source->interest > 0 && source->abandoned >= (transfer->state == ABANDONED));
 	source->interest--;
 	source->abandoned -= transfer->state == ABANDONED;
 	if (PyList_Size(self->idle))

@@ -85,7 +85,7 @@ PyObject *waker_acquire_future(Waker *self)
 static void release_future(Waker *self, PyObject *future)
 {
 	if (Py_Version < 0x030E0000 && (uint32_t) Py_REFCNT(future) == 1 && self->nspare < SPARE)
-		self->spare[self->nspare++] = future;
+		self->spare[self->nspare++] = future; /* the only reference to it */
 	else
 		Py_DECREF(future);
 }
@@ -192,6 +192,7 @@ static int wake(Waker *self, Waiter *waiter)
 
 	if (!future) /* it left */
 		return 0;
+	assert(waiter->waker == self && waiter->result);
 	waiter->future = NULL;
 	called = call_who_waits(self, future);
 	if (called > 0)
@@ -245,6 +246,7 @@ int waker_resume(Waker *self)
 {
 	if (!self)
 		return PyErr_Occurred() ? -1 : 0;
+	assert(self->held > 0);
 	if (!--self->held && !PyErr_Occurred())
 		go_on(self);
 	return schedule_after(self);
