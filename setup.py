@@ -26,6 +26,12 @@ def check_headers() -> None:
         )
 
 
+def check_interpreter() -> None:
+    if "t" in sys.abiflags:
+        sys.exit("aiofabric: needs the GIL, and this Python is a free-threaded build; use an ordinary one")
+
+
+check_interpreter()
 check_headers()
 headers = flags_from_pkgconfig(["libfabric"])["include_dirs"]
 sources = sorted(map(str, Path("aiofabric/_core").glob("*.c")))

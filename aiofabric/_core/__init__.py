@@ -53,6 +53,11 @@ The core is C for CPython's stable interface, and knows libfabric by its headers
 through the objects, so this module loads no library.
 """
 
+import sys
+
+if "t" in sys.abiflags:
+    raise ImportError("aiofabric needs the GIL: this Python is a free-threaded build; use an ordinary one")
+
 from ._core import (
     ASSERTIONS,
     COALESCE_NS,
@@ -78,12 +83,15 @@ from ._core import (
     Waiter,
     Waker,
     Window,
+    check_interpreter,
     cut_messages,
     fast_recv,
     fast_send,
     join_messages,
     learn_states,
 )
+
+check_interpreter()
 
 __all__ = [
     "ASSERTIONS",

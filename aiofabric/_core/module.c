@@ -33,8 +33,23 @@
 #include "waiter.h"
 #include "wakeups.h"
 
+/* Types and names are made once in a process, and objects of one interpreter must not reach another one. */
+static PyObject *check_interpreter(PyObject *module, PyObject *unused)
+{
+	if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0)
+		Py_RETURN_NONE;
+	PyErr_SetString(PyExc_ImportError,
+			"aiofabric works in the main interpreter only: import it there, not in a sub-interpreter");
+	return NULL;
+}
+
+static PyMethodDef functions[] = {
+	{"check_interpreter", check_interpreter, METH_NOARGS, "Raises ImportError in a sub-interpreter."},
+	{NULL},
+};
+
 static struct PyModuleDef definition = {
-	PyModuleDef_HEAD_INIT, "_core", "See aiofabric/_core/__init__.py.", -1, NULL,
+	PyModuleDef_HEAD_INIT, "_core", "See aiofabric/_core/__init__.py.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit__core(void)
