@@ -11,7 +11,9 @@
 #include "references.h"
 #include "source.h"
 
-static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_sleep;
+#include <rdma/fi_errno.h>
+
+static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_quiet_failed, *name_sleep;
 
 /*
  * Longest time without an iteration of the loop after which an awaiting call may still look.  An iteration costs a few
@@ -76,6 +78,23 @@ int source_poll(SourceCore *self)
 	return 0;
 }
 
+static int queue_is_quiet(SourceCore *self)
+{
+	PyObject *code;
+	int rc;
+
+	if (!self->native)
+		return truth_of(PyObject_CallMethodObjArgs(self->queue, name_quiet, NULL));
+	rc = queue_try_wait(self->native);
+	if (rc == 0 || rc == -FI_EAGAIN)
+		return rc == 0;
+	code = PyLong_FromLong(rc);
+	if (code) /* it raises; else the provider said what is no error */
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_quiet_failed, code, NULL));
+	Py_XDECREF(code);
+	return rc ? -1 : 0;
+}
+
 /*
  * An event queue's descriptor stays readable until it is drained: found quiet once, it need not be asked again before
  * that (0.6 us of the kernel's each time).
@@ -88,8 +107,7 @@ int source_is_quiet(SourceCore *self)
 	if (self->closed) /* by a task that has gone on since: the queue may be gone, too */
 		return 0;
 	if (self->queue != Py_None) {
-		calm = self->native ? queue_is_quiet(self->native)
-				    : truth_of(PyObject_CallMethodObjArgs(self->queue, name_quiet, NULL));
+		calm = queue_is_quiet(self);
 		if (calm <= 0)
 			return calm;
 	}
@@ -180,7 +198,7 @@ int add_arming(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_begin_anew, "_begin_anew"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
-		{&name_sleep, "sleep"}, {NULL},
+		{&name_quiet_failed, "_quiet_failed"}, {&name_sleep, "sleep"}, {NULL},
 	};
 
 	return intern(names) ? -1 : add_methods(SourceCore_Type, methods);

@@ -146,11 +146,11 @@ ssize_t queue_poll(NativeQueue *self, long long window)
 	return got;
 }
 
-int queue_is_quiet(NativeQueue *self)
+int queue_try_wait(NativeQueue *self)
 {
 	struct fid *fids[1] = {&self->cq->fid};
 
-	return fi_trywait(self->fabric, fids, 1) == 0;
+	return fi_trywait(self->fabric, fids, 1);
 }
 
 PyObject *entry_tuple(const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
@@ -226,9 +226,9 @@ static PyObject *NativeQueue_read(NativeQueue *self, PyObject *args)
 	return found;
 }
 
-static PyObject *NativeQueue_quiet(NativeQueue *self, PyObject *unused)
+static PyObject *NativeQueue_try_wait(NativeQueue *self, PyObject *unused)
 {
-	return PyBool_FromLong(queue_is_quiet(self));
+	return PyLong_FromLong(queue_try_wait(self));
 }
 
 static void NativeQueue_dealloc(PyObject *self)
@@ -240,8 +240,8 @@ static PyMethodDef NativeQueue_methods[] = {
 	{"read", (PyCFunction) NativeQueue_read, METH_VARARGS,
 	 "read(window=0, offering=False): up to 64 completions, looking for so many nanoseconds, perhaps after an offer of the\n"
 	 "core; or libfabric's negative error."},
-	{"quiet", (PyCFunction) NativeQueue_quiet, METH_NOARGS,
-	 "fi_trywait: whether it is safe to sleep on the descriptor."},
+	{"try_wait", (PyCFunction) NativeQueue_try_wait, METH_NOARGS,
+	 "fi_trywait: 0 if it is safe to sleep on the descriptor; or libfabric's negative error."},
 	{NULL},
 };
 

@@ -31,7 +31,8 @@ ssize_t queue_poll(NativeQueue *self, long long window);
 int queue_yields(NativeQueue *self);
 /* As queue_poll, but that it offers the core where there is nothing at once. */
 ssize_t queue_poll_after_yield(NativeQueue *self, long long window);
-int queue_is_quiet(NativeQueue *self);
+/* fi_trywait: 0 if it is safe to sleep on the descriptor, -FI_EAGAIN if not, or an error. */
+int queue_try_wait(NativeQueue *self);
 /* A completion as Python has it: op_context, flags, len, buf, data, tag and, with sources, fi_addr. */
 PyObject *entry_tuple(const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 int entry_parse(PyObject *tuple, struct fi_cq_tagged_entry *entry, fi_addr_t *from, int *sources);

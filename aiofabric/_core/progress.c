@@ -244,7 +244,7 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 		int calm = source_is_quiet(self);
 
 		if (calm < 0)
-			return NULL;
+			return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
 		if (calm) { /* asyncio asked the kernel before what it ran meanwhile looked, and then armed */
 			self->armed = 1;
 			return none_if(source_rest_readers(self));

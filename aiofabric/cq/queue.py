@@ -161,7 +161,8 @@ class CompletionQueue(Resource):
 
     def quiet(self) -> bool:
         """fi_trywait: whether it is safe to sleep on the descriptor."""
-        return self._native_queue.quiet()
+        code = self._native_queue.try_wait()
+        return code != -_EAGAIN and check(code, "fi_trywait") == 0
 
     def __repr__(self) -> str:
         return f"<CompletionQueue of {self.domain!r} fd={self._fd}{' closed' if self.closed else ''}>"

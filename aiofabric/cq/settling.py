@@ -52,6 +52,9 @@ class Settling(SourceCore):
     def _read_failed(self, code: int) -> None:
         check(code, "fi_cq_read")
 
+    def _quiet_failed(self, code: int) -> None:
+        check(code, "fi_trywait")
+
     def _callback_failed(self, error: Exception) -> None:
         self.driver.report("aiofabric: a completion's callback failed", error)
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._core import EMPTY_WAKEUPS, Polling
+from .._core import EMPTY_WAKEUPS, Polling, Transfer
+from ..errors import FabricError, from_errno
 from ..observe import ended
 from .settling import Settling
 from .waiting import Waiting
@@ -126,8 +127,41 @@ class Turning(Settling):
 
     def _failed(self, error: Exception) -> None:
         """A defect, or a provider that broke its contract: never a dead reactor."""
+        if isinstance(error, FabricError) and error.call == "fi_trywait":
+            self._cannot_be_waited_for(error)
+            return
         self.driver.report("aiofabric: a turn failed", error)
         self.touch()
+
+    def _cannot_be_waited_for(self, error: FabricError) -> None:
+        """The descriptor will not wake anybody: whoever waits gets the error.
+
+        Nothing polls the queue from here on. A task that begins to wait asks again, and gets the error itself.
+        """
+
+        def again() -> FabricError:
+            return from_errno(error.errno or 0, error.call)
+
+        told = 0
+        inboxes: dict[Any, None] = {}
+        for address in list(self.operations):
+            operation = self.operations.get(address)
+            if isinstance(operation, Transfer) and operation.notify is not None:
+                operation.owner.dismiss(operation, again())  # it stays pinned: the provider has it
+                told += 1
+            elif (inbox := getattr(operation, "pool", None)) is not None:
+                inboxes[inbox] = None
+        for inbox in inboxes:
+            while inbox.waiting:
+                told += inbox._answer_first(again())
+            if inbox.sink is not None:
+                inbox.finish(again())
+                told += 1
+        for submission in [*self.parked]:
+            told += len(submission.waiting)
+            submission.turn_away(again)
+        if not told:
+            self.driver.report("aiofabric: a completion queue cannot be waited for", error)
 
     def _look_after_others(self) -> int:
         """What a turn does besides reading the queue; how much of it moved."""
@@ -150,9 +184,8 @@ class Turning(Settling):
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
                 return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
-                if (
-                    self._vain >= EMPTY_WAKEUPS
-                ):  # a companion's descriptor that never goes quiet, as net's: polled as well
+                # A companion's descriptor that never goes quiet, as net's, is polled as well.
+                if self._vain >= EMPTY_WAKEUPS:
                     self._pause()
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
