@@ -9,6 +9,7 @@ import pytest
 
 import aiofabric
 from aiofabric import NotSupportedError, Version, workarounds
+from aiofabric.cli.doctor.library import workarounds as findings
 from aiofabric.cm.listener import PassiveHandle
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
@@ -72,6 +73,14 @@ def test_the_environment_switches(words: str, on: set[str], off: set[str], monke
     assert workarounds.unknown_words() == []
 
 
+def test_a_word_of_the_environment_that_names_none_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOFABRIC_WORKAROUNDS", "no-pacign, cork,,none,coalescing")
+    assert workarounds.unknown_words() == ["no-pacign", "cork"]
+    cures = [each.cure for each in findings() if each.subject == "AIOFABRIC_WORKAROUNDS"]
+    assert cures[0] == "did you mean pacing?"
+    assert cures[1].startswith("there are half_open_clients, ")
+
+
 def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match="no workaround 'cork'; there are half_open_clients, "):
         workarounds.switch("cork", False)
@@ -103,7 +112,8 @@ async def test_without_any_a_connection_s_socket_is_untouched(pair: Pair) -> Non
 
 
 @pytest.mark.anyio
-async def test_without_keepalive_a_heartbeat_is_refused(provider: str) -> None:
+@pytest.mark.parametrize("preface", [True, False])
+async def test_without_keepalive_a_heartbeat_is_refused(provider: str, preface: bool) -> None:
     workarounds.switch("keepalive", False)
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
@@ -114,7 +124,7 @@ async def test_without_keepalive_a_heartbeat_is_refused(provider: str) -> None:
 
         tasks.start_soon(accept_and_stay)
         with pytest.raises(NotSupportedError, match="heartbeat"):
-            await aiofabric.connect(listener.address, provider=provider, heartbeat=5)
+            await aiofabric.connect(listener.address, provider=provider, heartbeat=5, preface=preface)
         tasks.cancel_scope.cancel()
 
 

@@ -21,6 +21,7 @@ from ..flags import Caps, Mode
 from ..workarounds import is_on
 from .atomic import Atomic
 from .batch import SelectiveRoute
+from .bindings import without_unsafe_flags
 from .closing import close_in_order
 from .endpoint import Endpoint
 from .exclusions import exclude, lacking
@@ -73,6 +74,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
         peer: Address | None,
         descriptor: int | None = None,
     ) -> None:
+        offered, info = info, without_unsafe_flags(info)
         reactor = Reactor.current()
         if options.shared_receive is not None:
             queues, give_back = options.shared_receive.queues, _keep
@@ -123,7 +125,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
         except BaseException:
             self.close()
             if Quirk.CLOSE_ENDS_REQUEST in handle.known:
-                info.native.handle = ffi.NULL
+                offered.native.handle = ffi.NULL
             raise
 
     send = quick_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
@@ -192,7 +194,8 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
             if handle.end_heard:  # before FI_CONNECTED: 2.x's tcp may report the messages first
                 handle.end_came()
             with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
-                if self._preface is not None and self._preface.heartbeat and (sock is None or not is_on("keepalive")):
+                wish = self._heartbeat if self._preface is None else self._preface.heartbeat
+                if wish and (sock is None or not is_on("keepalive")):
                     detail = "The socket below the connection was not found, so the kernel cannot watch the peer"
                     raise NotSupportedError(constants.FI_ENOSYS, "heartbeat", peer=self.peer_address, detail=detail)
                 if sock is not None:
@@ -204,7 +207,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
         """What the kernel's socket beneath is asked for; see the workarounds."""
         if is_on("pacing"):
             never_paced(sock)
-        if self._heartbeat is not None:
+        if self._heartbeat is not None and is_on("keepalive"):
             notice_silence(sock, self._heartbeat)
         if (dscp := self.info.tx_attr.tclass.dscp) is not None and is_on("traffic_class"):
             mark(sock, dscp)

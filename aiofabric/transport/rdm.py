@@ -26,6 +26,7 @@ from ..flags import AvType, Caps, EndpointType
 from ..info import Hints
 from . import neighbours
 from .atomic import Atomic
+from .bindings import without_unsafe_flags
 from .chosen import check_wishes
 from .collective import Collective
 from .discover import find, must_resolve
@@ -185,7 +186,7 @@ class ConnectionlessEndpoint(Endpoint, Whole, Messages, Multicast):
         av_type: AvType = AvType.UNSPEC,
         vector: AddressVector | None = None,
     ) -> None:
-        self.info = info
+        self.info = info = without_unsafe_flags(info)
         known = quirks(info)
         if vector is not None and Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
             detail = f"Endpoints of {info.fabric_attr.prov_name} in one process need an address vector each"

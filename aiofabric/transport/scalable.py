@@ -24,7 +24,7 @@ from ..info import Hints
 from ..regions import MemoryHome
 from ..resource import Resource
 from .atomic import Atomic
-from .bindings import check_receives, check_selective
+from .bindings import check_receives, check_selective, without_unsafe_flags
 from .chosen import check_wishes
 from .discover import find
 from .exclusions import exclude
@@ -130,7 +130,7 @@ class ScalableEndpoint(Resource):
             names = ", ".join(f"{name}=" for name in sorted(ignored))
             raise TypeError(f"nothing is bound to the contexts of a scalable endpoint, so there is no {names}")
         check_receives(info, multi=options.multi_recv is not None)
-        self.info = info
+        self.info = info = without_unsafe_flags(info)
         sends = [info.replace(tx_attr=attr) for attr in transmit]
         receives = [info.replace(rx_attr=attr) for attr in receive]
         reactor = Reactor.current()

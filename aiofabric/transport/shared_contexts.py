@@ -10,7 +10,7 @@ from ..cq.waiting import Waiting
 from ..errors import check
 from ..flags import Caps
 from ..resource import Handle, Resource
-from .bindings import check_receives
+from .bindings import check_receives, without_unsafe_flags
 from .exclusions import lacking, refusal
 from .handle import EndpointHandle
 from .inbox import ELSEWHERE, Inbox
@@ -65,7 +65,7 @@ class SharedReceive(Receives):
         domain._handle.check_open()
         if recv_size < 1 or recv_count < 1:
             raise ValueError("recv_size (bytes) and recv_count are at least 1")
-        info = domain.info
+        info = without_unsafe_flags(domain.info)
         if missing := lacking(info, Caps.MSG, Caps.RECV):
             raise refusal("fi_srx_context", missing)
         check_receives(info, multi=multi_recv is not None)

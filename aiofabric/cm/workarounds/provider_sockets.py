@@ -136,7 +136,7 @@ def _is_open(descriptor: int) -> bool:
 
 @contextmanager
 def tcp_socket(descriptor: int) -> Iterator[socket.socket | None]:
-    """The TCP socket that a descriptor is, whoever opened it; None if it is none."""
+    """Yield the TCP socket behind a descriptor, also one of the program; None if the descriptor is no TCP socket."""
     try:
         # SOCK_NONBLOCK changes nothing here. Without it, socket.setdefaulttimeout would make the file non-blocking.
         sock = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
@@ -183,7 +183,7 @@ def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
 def connected_socket(
     descriptor: int | None, ours: Address | None, theirs: Address | None
 ) -> Iterator[socket.socket | None]:
-    """The TCP socket that a descriptor is, if it is connected from here to there."""
+    """Yield the TCP socket behind a descriptor, if it is connected from this address to that one; else None."""
     if descriptor is None or ours is None or theirs is None:
         yield None
         return
