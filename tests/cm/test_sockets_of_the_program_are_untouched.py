@@ -175,8 +175,7 @@ async def test_a_listener_that_closes_ends_the_clients_that_it_never_found(monke
         neighbour = Neighbour(stack, bound(ELSEWHERE))
         async with aiofabric.listen(HERE, 0, provider="tcp") as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(accept_all, listener)
-            port = listener.address.port
-            assert port is not None
+            port = listener.address.port or 0
             silent = [stack.enter_context(socket.create_connection((HERE, port))) for _ in range(5)]
             with anyio.fail_after(30):
                 while accepted_at(port) < len(silent):
