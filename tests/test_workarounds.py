@@ -1,5 +1,6 @@
 """Promise: what reaches below libfabric's interface is in one table, examined, and can be switched off."""
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -141,3 +142,37 @@ def test_the_environment_of_the_program_is_left_alone_where_that_is_asked_for(mo
     for words, expected in (("no-environment", []), ("", [*names])):
         ended = run_in_child(program, AIOFABRIC_WORKAROUNDS=words)
         assert (ended.status, ended.out) == (0, f"{expected}\n"), ended
+
+
+@pytest.mark.parametrize("order", ["loaded earlier", "linked"])
+def test_locks_stay_as_they_are_beside_another_user_of_libfabric(order: str, tmp_path: Path) -> None:
+    """An MPI in the same process calls the same functions: they are not changed unless that is asked for."""
+    if workarounds.state("robust_locks") is State.NOT_NEEDED:
+        pytest.skip("this libfabric's shm has no such locks")
+    user = tmp_path / "libuser.so"
+    command: list[str | Path] = [
+        "gcc",
+        "-shared",
+        "-x",
+        "c",
+        "/dev/null",
+        "-o",
+        user,
+        "-Wl,--no-as-needed",
+        "-l:libfabric.so.1",
+    ]
+    subprocess.run(command, check=True)
+    program = f"""
+import ctypes, sys
+from aiofabric import workarounds
+order = {order!r}
+if order == "linked":
+    print(workarounds.has_other_users())
+ctypes.CDLL({str(user)!r})
+print(workarounds.state("robust_locks"))
+workarounds.switch("robust_locks", True)
+print(workarounds.state("robust_locks"))
+"""
+    ended = run_in_child(program)
+    expected = "False\n" if order == "linked" else ""
+    assert ended.out == f"{expected}{State.SHARED}\n{State.ON}\n", ended.err
