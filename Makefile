@@ -2,7 +2,7 @@
 # the stamp files in .venv keep every later run quick.
 
 bin := .venv/bin
-native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_hot/*.[ch])
+native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_core/*.[ch])
 
 quick := tests/cq tests/test_*.py tests/state tests/coverage tests/_ffi tests/cm/test_preface.py \
 	tests/cm/test_requests.py $(addprefix tests/transport/test_,rdm.py connected_messages.py nothing_is_lost_at_the_end.py)
@@ -38,7 +38,7 @@ docs: .venv/.with-docs  ## the documentation, in build/docs
 	@echo "build/docs/index.html"
 
 clean:  ## forget the environment and everything built
-	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_hot/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
+	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_core/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
 
 .venv/.built: tools/setup.sh $(native)
 	@tools/setup.sh

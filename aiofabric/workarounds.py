@@ -137,7 +137,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "coalescing",
-            "_hot/cork.c",
+            "_core/coalescing.c",
             "tcp sends each message as a segment of its own.",
             _ALL,
             _BOTH,

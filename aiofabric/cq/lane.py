@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import move_on_after
 
-from .._hot import LaneCore, Transfer
+from .._core import SubmissionCore, Transfer
 from ..errors import check, from_errno
 from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED
 
@@ -41,7 +41,7 @@ class LaneOwner(Protocol):
 _NOBODY: deque[Transfer] = deque()  # shared by all lanes: an empty deque takes 760 bytes, and few lanes ever park
 
 
-class Lane(LaneCore):
+class Lane(SubmissionCore):
     """Posted and parked operations of one direction.
 
     Args:

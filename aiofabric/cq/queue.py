@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._core import NativeQueue
 from .._ffi import address_of, constants, ffi, lib
-from .._hot import NativeQueue
 from ..errors import check
 from ..features import Quirk, quirks
 from ..resource import Handle, Resource

@@ -1,6 +1,6 @@
 """Settling: read what a completion queue has, give each operation its answer, post what waited for room.
 
-Reading, and telling the operation that a completion names, is in _hot/settling.c; here are the exceptions.
+Reading, and telling the operation that a completion names, is in _core/completions.c; here are the exceptions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .._core import Polling, SourceCore
 from .._ffi import constants
-from .._hot import Looking, SourceCore
 from ..errors import check
 from .readers import Readers
 from .slots import Slots
@@ -35,7 +35,7 @@ _UNKNOWN = constants.FI_EADDRNOTAVAIL
 class Settling(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
-    def __init__(self, driver: Driver, queue: Queue | None, looking: Looking, *, polls: bool, looks: bool) -> None:
+    def __init__(self, driver: Driver, queue: Queue | None, looking: Polling, *, polls: bool, looks: bool) -> None:
         super().__init__(driver, queue, Readers(driver), deque(), looking, Slots(), polls=polls, looks=looks)
         self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
         self._told = False  # that nobody was

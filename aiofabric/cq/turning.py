@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._hot import VAIN, Looking
+from .._core import EMPTY_WAKEUPS, Polling
 from ..observe import ended
 from .settling import Settling
 from .waiting import Waiting
@@ -59,7 +59,7 @@ class Turning(Settling):
             waiting = Waiting.POLL
         self.waiting = waiting
         polls, looks = waiting is Waiting.POLL, waiting is not Waiting.FD
-        looking = Looking(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
+        looking = Polling(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
         super().__init__(driver, queue, looking, polls=polls, looks=looks)
         self.starved: Callable[[], bool] | None = None  # whether what wakes us may be there to stay; None: never
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
@@ -121,7 +121,7 @@ class Turning(Settling):
     def _delayed_turn(self) -> None:
         self._cancel_delay = None
         self._events_due |= self._deaf and self._paused
-        self._vain = min(self._vain, VAIN - 1)  # one more chance for a descriptor that was left alone
+        self._vain = min(self._vain, EMPTY_WAKEUPS - 1)  # one more chance for a descriptor that was left alone
         self.turn()
 
     def _failed(self, error: Exception) -> None:
@@ -150,7 +150,9 @@ class Turning(Settling):
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
                 return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
-                if self._vain >= VAIN:  # a companion's descriptor that never goes quiet, as net's: polled as well
+                if (
+                    self._vain >= EMPTY_WAKEUPS
+                ):  # a companion's descriptor that never goes quiet, as net's: polled as well
                     self._pause()
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
@@ -161,7 +163,7 @@ class Turning(Settling):
             self._fruitless += 1
         if not self._quiet():
             self._disquiet()
-        elif self._vain >= VAIN and self.starved is not None and self.starved():
+        elif self._vain >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
             self._pause()
             self._later(1)
         else:
@@ -175,7 +177,7 @@ class Turning(Settling):
         if self._fruitless <= _FRUITLESS:
             self.touch()
             return
-        if self._vain >= VAIN:
+        if self._vain >= EMPTY_WAKEUPS:
             self._pause()
         else:
             self.readers.sleep()

@@ -6,8 +6,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .._core import fast_send
 from .._ffi import constants, ffi, lib
-from .._hot import quick_send
 from ..cm.handshake import Handshake, Stage, name_of
 from ..cm.keepalive import agree, notice_silence
 from ..cm.preface import Preface, new_end_mark
@@ -128,7 +128,7 @@ class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 offered.native.handle = ffi.NULL
             raise
 
-    send = quick_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
+    send = fast_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
 
     def _introduce(self, options: EndpointOptions) -> Preface | None:
         """What the peer shall know of this side."""

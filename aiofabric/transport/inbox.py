@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
+from .._core import InboxCore
 from .._ffi import constants
-from .._hot import InboxCore
 from ..errors import TruncatedMessageError
 from .loans import warn_of_all_lent
 

@@ -9,8 +9,8 @@ import pytest
 from sniffio import current_async_library
 
 from aiofabric import Caps, MessageEndpoint
+from aiofabric._core import STREAK
 from aiofabric._ffi import ffi, lib
-from aiofabric._hot import STREAK
 from aiofabric.cq.lane import Lane, Transfer
 from aiofabric.cq.operation import Operation, State
 from aiofabric.transport.receives import Receives
