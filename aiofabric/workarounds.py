@@ -95,7 +95,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "keepalive",
-            "cm/keepalive.py",
+            "cm/workarounds/keepalive.py",
             "tcp does not notice that the host of a peer is gone.",
             _ALL,
             _BOTH,
@@ -108,7 +108,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "traffic_class",
-            "cm/traffic_class.py",
+            "cm/workarounds/traffic_class.py",
             "tcp accepts a DSCP as traffic class and does not set it.",
             _ALL,
             _BOTH,
@@ -160,7 +160,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "orphaned_entries",
-            "transport/claims.py",
+            "transport/workarounds/shm_orphaned_entries.py",
             "A sender over shm claims an entry of its receiver's queue before it writes the message. If it is killed "
             "in between, no later entry is read.",
             ((_1_18, _EVER),),
@@ -175,7 +175,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "unanswered_sends",
-            "transport/unanswered.py",
+            "transport/workarounds/shm_unanswered_sends.py",
             "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. A receiver that ends before it "
             "answers keeps all later sends from completing.",
             ((Version(1, 0), _1_17),),

@@ -44,7 +44,10 @@ LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # anyio is everyone's: its wor
 MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations"}
 
 # What accepting a request gives is of the floor above: these names are imported for type checkers alone.
-FOR_TYPES = {"aiofabric.transport.connected.MessageEndpoint", "aiofabric.transport.keywords.EndpointKeywords"}
+FOR_TYPES = {
+    "aiofabric.transport.connected.endpoint.MessageEndpoint",
+    "aiofabric.transport.opening.keywords.EndpointKeywords",
+}
 
 MODULES = sorted(path for path in (ROOT / PACKAGE).rglob("*.py") if path != ROOT / PACKAGE / "__init__.py")
 
@@ -116,8 +119,8 @@ def test_every_module_stands_on_a_floor() -> None:
         ("aiofabric.cq.queue", "from ..transport.endpoint import MessageEndpoint"),
         ("aiofabric.cm.events", "def late():\n    import aiofabric.transport"),
         ("aiofabric.domain", "from . import cq"),
-        ("aiofabric.cm.requests", "from ..transport.connected import MessageEndpoint"),
-        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected import VirtualEndpoint"),
+        ("aiofabric.cm.requests", "from ..transport.connected.endpoint import MessageEndpoint"),
+        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected.endpoint import VirtualEndpoint"),
         ("aiofabric.transport.endpoint", "from aiofabric import connect"),
         ("aiofabric.transport.endpoint", "import asyncio"),
         ("aiofabric.memory", "from trio.lowlevel import checkpoint"),
@@ -132,7 +135,7 @@ def test_the_check_sees_what_it_is_for(module: str, source: str) -> None:
     [
         ("aiofabric.transport.endpoint", "from aiofabric.cq.reactor import Reactor\nfrom .. import errors"),
         ("aiofabric.memory", "from anyio import ClosedResourceError"),
-        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected import MessageEndpoint"),
+        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected.endpoint import MessageEndpoint"),
         ("aiofabric.cq.drivers", "import asyncio, trio"),
         ("aiofabric.cli.info", "from aiofabric import getinfo"),
         ("aiofabric.streams", "from aiofabric.channel import Channel"),

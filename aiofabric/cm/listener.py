@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ..address import Address
     from ..fabric import Fabric
-    from ..transport.connected import MessageEndpoint
-    from ..transport.keywords import EndpointKeywords
+    from ..transport.connected.endpoint import MessageEndpoint
+    from ..transport.opening.keywords import EndpointKeywords
 
 __all__ = ["Listener", "PassiveHandle"]
 

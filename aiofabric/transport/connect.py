@@ -29,13 +29,13 @@ from ..flags import EndpointType
 from ..info import Hints
 from ..info.place import check_remote
 from ..observe import span
-from .chosen import check_wishes
-from .connected import MessageEndpoint
-from .discover import find, find_connectable, must_resolve, places
-from .keywords import endpoint_options
-from .shared import borrow_fabric
-from .trunk import borrow_trunk
-from .virtual import VirtualListenerHandle, accept_virtual, connect_virtual
+from .connected.endpoint import MessageEndpoint
+from .opening.chosen import check_wishes
+from .opening.keywords import endpoint_options
+from .opening.selection import find, find_connectable, must_resolve, places
+from .opening.shared_objects import borrow_fabric
+from .virtual.endpoint import VirtualListenerHandle, accept_virtual, connect_virtual
+from .virtual.multiplexer import borrow_trunk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ..cm.requests import ConnectionRequest
     from ..domain import Domain
     from ..info import Info
-    from .keywords import EndpointKeywords
-    from .options import EndpointOptions
+    from .opening.keywords import EndpointKeywords
+    from .opening.options import EndpointOptions
 
 __all__ = ["connect", "listen", "reserve"]
 

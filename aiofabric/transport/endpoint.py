@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..flags import OpFlags
     from ..info import Info
     from .handle import EndpointHandle
-    from .inbox import PoolStatistics
+    from .messages.inbox import PoolStatistics
 
 __all__ = ["Endpoint", "EndpointStatistics"]
 
@@ -93,7 +93,7 @@ class Endpoint(Resource):
 
         Man page: fi_endpoint (fi_ep_alias).
         """
-        from .alias import open_alias
+        from .connectionless.alias import open_alias
 
         return open_alias(self, flags, receiving=receiving)
 

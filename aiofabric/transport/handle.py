@@ -10,8 +10,8 @@ from anyio import ClosedResourceError
 
 from .._ffi import address_of, constants, ffi, lib
 from .._hot import Gate, Quick
-from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
+from ..cq.submission import Lane, Transfer
 from ..errors import (
     FabricBrokenPipeError,
     FabricConnectionEndedError,
@@ -25,11 +25,11 @@ from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
 from ..regions import MemoryHome
 from .buffers import lend
-from .closing import OrderlyEnd
-from .inbox import ClosedInbox
-from .leftovers import where_of
+from .connected.closing import OrderlyEnd
+from .messages.inbox import ClosedInbox
+from .messages.overflow import behind
+from .messages.undelivered import where_of
 from .readers import look_again
-from .spill import behind
 from .tags import TagFormat
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ..cq.source import Source
     from ..info import Info
     from ..regions import RegionHandle
-    from .inbox import Inbox
-    from .leftovers import Leftover
-    from .remote_writes import RemoteWriteQueue
+    from .messages.inbox import Inbox
+    from .messages.undelivered import Leftover
+    from .rma.remote_writes import RemoteWriteQueue
     from .route import Route
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
         self.spills = False  # receives have room behind them for what is too long
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None
-        # How a connection ends in order; see closing.py.
+        # How a connection ends in order; see connected/closing.py.
         self.last_access: tuple[str, int] | None = None  # to the peer's memory, and its bytes
         self.landing: list[list[tuple[int, int]]] = []  # memory that waiting pooled receives will fill: start, end
         self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py

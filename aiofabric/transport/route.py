@@ -10,19 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import address_of, constants, ffi, lib
-from ..cq.lane import Lane
+from ..cq.submission import Lane
+from ..cq.workarounds.unnamed_failures import watch
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
 from ..flags import Access, Caps, Mode, OpFlags
 from ..memory import pin
 from .buffers import Pieces, descriptors, gather, lend, lend_all, lend_parts, lend_rma
-from .unnamed_failures import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..cq.lane import Transfer
     from ..cq.operation import Operation
+    from ..cq.submission import Transfer
     from ..memory import RemoteRegion
     from ..regions import Held
     from .handle import EndpointHandle

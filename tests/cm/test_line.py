@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiofabric.cm.line import MAX_FRAME, Frame, Line
+from aiofabric.transport.virtual.oob_socket import MAX_FRAME, Frame, Line
 from tests.cq.manual import ManualDriver
 
 pytestmark = pytest.mark.once

@@ -6,7 +6,7 @@ import pytest
 
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
-from aiofabric.cq.waiting import Waiting
+from aiofabric.cq.polling import Waiting
 from tests.cq.manual import Caller, Endpoint
 
 pytestmark = pytest.mark.once

@@ -7,8 +7,8 @@ import pytest
 from anyio import ClosedResourceError
 
 from aiofabric import Access, Caps, FabricConnectionError, MessageEndpoint, MessageTooLongError, OpFlags
-from aiofabric.cq.lane import Transfer
-from aiofabric.transport.batch import SelectiveRoute
+from aiofabric.cq.submission import Transfer
+from aiofabric.transport.messages.batch import SelectiveRoute
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 from tests.fixtures.through_python import inject_through_python

@@ -21,8 +21,8 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
 from aiofabric._hot import Gate
-from aiofabric.transport.inbox import Inbox
-from aiofabric.transport.receives import Receives
+from aiofabric.transport.messages.inbox import Inbox
+from aiofabric.transport.messages.receive import Receives
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import Pair, _pair
 

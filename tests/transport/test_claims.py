@@ -12,8 +12,8 @@ import aiofabric
 from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi
 from aiofabric.features import quirks
-from aiofabric.transport.claims import _EMPTY, PATIENCE, Claims, _queues
-from aiofabric.transport.names import path_of
+from aiofabric.transport.workarounds.shm_names import path_of
+from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, PATIENCE, Claims, _queues
 from tests.cq.manual import ManualDriver
 
 

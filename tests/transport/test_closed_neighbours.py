@@ -1,6 +1,6 @@
 """shm reads an endpoint of its own process where it is: whatever still looks at a closed one ends the process.
 
-It lingers instead, until nobody looks any more (transport/neighbours.py).
+It lingers instead, until nobody looks any more (transport/workarounds/shm_same_process.py).
 """
 
 import pytest

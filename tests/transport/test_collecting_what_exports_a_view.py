@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiofabric.transport.pool import Pool
+from aiofabric.transport.messages.pool import Pool
 from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import Pair
 

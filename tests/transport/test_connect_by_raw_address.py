@@ -24,8 +24,8 @@ from aiofabric import (
     Hints,
     NoProviderError,
 )
-from aiofabric.transport import trunk
-from aiofabric.transport.wire import HAIL_ANSWER, HAIL_QUESTION
+from aiofabric.transport.virtual import multiplexer as trunk
+from aiofabric.transport.virtual.protocol import HAIL_ANSWER, HAIL_QUESTION
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.peers import skip_without, where
 

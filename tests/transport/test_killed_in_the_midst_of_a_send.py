@@ -12,7 +12,7 @@ import aiofabric
 from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi, lib
 from aiofabric.features import quirks
-from aiofabric.transport.claims import _queues
+from aiofabric.transport.workarounds.shm_orphaned_entries import _queues
 from tests.fixtures.children import Child, ChildFailed, Parent
 
 # Where an endpoint's memory has the lock, and the number of its process, by SMR_VERSION: 1.17's (ofi_shm.h), that of

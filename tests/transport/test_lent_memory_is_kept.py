@@ -8,8 +8,8 @@ import anyio
 import numpy as np
 import pytest
 
-import aiofabric
 from aiofabric import MessageEndpoint
+from aiofabric.transport.messages.inbox import PoolStatistics
 from tests.fixtures.providers import FACES, Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +91,7 @@ async def test_who_waits_while_all_is_lent_is_warned(pair: Pair) -> None:
         with anyio.move_on_after(0.05):  # told once
             await passive.recv()
         pool = passive.statistics().pool
-        assert isinstance(pool, aiofabric.transport.inbox.PoolStatistics)
+        assert isinstance(pool, PoolStatistics)
         assert pool.exhausted == 2
         await views.aclose()
         await active.send(b"goes on")

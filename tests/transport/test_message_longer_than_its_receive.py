@@ -1,6 +1,6 @@
 """shm and sm2 copy a message above its inject size until all of it is there: with no room left, for ever (fi_cq_read).
 
-So receives have room behind them (transport/spill.py). In a child: what hangs there cannot be interrupted.
+So receives have room behind them (transport/messages/overflow.py). In a child: what hangs there cannot be interrupted.
 """
 
 import pytest

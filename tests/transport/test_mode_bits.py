@@ -12,7 +12,8 @@ from aiofabric._ffi import constants, ffi, lib
 from aiofabric._hot import PoolBuffer, PoolCore
 from aiofabric.cq.operation import State
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
-from aiofabric.transport import discover, rdm
+from aiofabric.transport.connectionless import endpoint as rdm
+from aiofabric.transport.opening import selection as discover
 from tests.cq.manual import Endpoint
 from tests.fixtures.peers import peers
 from tests.fixtures.through_python import ask_queues_through_python, inject_through_python, post_receives_through

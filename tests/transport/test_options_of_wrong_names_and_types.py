@@ -9,7 +9,7 @@ import pytest
 
 import aiofabric
 from aiofabric import ConnectionRequest, EndpointOptions, EndpointType
-from aiofabric.transport.keywords import EndpointKeywords
+from aiofabric.transport.opening.keywords import EndpointKeywords
 from tests.fixtures.providers import FACES, over
 
 provider = over(FACES)
@@ -100,7 +100,7 @@ async def test_options_of_the_listener_itself(provider: str, option: str, value:
 def test_keywords_are_the_options() -> None:
     """Type checkers read EndpointKeywords; what is checked at run time are the fields of EndpointOptions."""
     assert {name: str(kind) for name, kind in EndpointKeywords.__annotations__.items()} == {
-        each.name: f"ForwardRef({each.type!r}, module='aiofabric.transport.keywords')"
+        each.name: f"ForwardRef({each.type!r}, module='aiofabric.transport.opening.keywords')"
         for each in fields(EndpointOptions)
     }
 

@@ -14,7 +14,7 @@ from aiofabric import (
     TruncatedMessageError,
     library_version,
 )
-from aiofabric.transport.leftovers import Leftover
+from aiofabric.transport.messages.undelivered import Leftover
 from tests.fixtures.peers import peers
 
 pytestmark = pytest.mark.anyio

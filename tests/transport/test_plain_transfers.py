@@ -11,9 +11,9 @@ from sniffio import current_async_library
 from aiofabric import Caps, MessageEndpoint
 from aiofabric._ffi import ffi, lib
 from aiofabric._hot import STREAK
-from aiofabric.cq.lane import Lane, Transfer
 from aiofabric.cq.operation import Operation, State
-from aiofabric.transport.receives import Receives
+from aiofabric.cq.submission import Lane, Transfer
+from aiofabric.transport.messages.receive import Receives
 from tests.cq.manual import Endpoint
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair, over

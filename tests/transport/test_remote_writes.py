@@ -12,7 +12,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, Caps, EndpointType, OpFlags, RemoteWrite
 from aiofabric._ffi import constants
-from aiofabric.transport.remote_writes import RemoteWriteQueue
+from aiofabric.transport.rma.remote_writes import RemoteWriteQueue
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair

@@ -6,8 +6,8 @@ import pytest
 
 import aiofabric
 from aiofabric import AvType, EndpointType, FabricAttr, FabricError, Hints, RdmEndpoint, getinfo
-from aiofabric.transport.names import path_of
-from aiofabric.transport.options import EndpointOptions
+from aiofabric.transport.opening.options import EndpointOptions
+from aiofabric.transport.workarounds.shm_names import path_of
 from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import require
 
@@ -25,7 +25,7 @@ SMALL = """
 
     import anyio, aiofabric
     from aiofabric import AvType, FabricAttr, FabricError, Hints, NoProviderError, RdmEndpoint, getinfo
-    from aiofabric.transport.options import EndpointOptions
+    from aiofabric.transport.opening.options import EndpointOptions
 
     async def main():
         hints = Hints(fabric_attr=FabricAttr(prov_name="shm"))

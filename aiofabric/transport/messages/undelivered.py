@@ -1,0 +1,38 @@
+"""Leftovers: messages that cancelled receives got all the same, kept for the next receive that they fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..._ffi import constants
+
+if TYPE_CHECKING:
+    from ...cq.operation import Operation
+    from .receive import Message
+
+__all__ = ["Leftover"]
+
+_ANYBODY = constants.FI_ADDR_UNSPEC
+
+
+class Leftover(NamedTuple):
+    """A message, and what it was received by: the number of its source, and its tag if it had one."""
+
+    message: Message
+    source: int | None
+    tag: int | None
+
+    def fits(self, where: tuple[Any, ...]) -> bool:
+        """Whether a receive would take it: ``where`` is the source, and for tagged ones the tag and what to ignore."""
+        if where[0] != _ANYBODY and where[0] != self.source:
+            return False
+        if self.tag is None or len(where) == 1:
+            return self.tag is None and len(where) == 1
+        return not (self.tag ^ where[1]) & ~where[2]
+
+
+def where_of(receive: Operation) -> tuple[Any, ...]:
+    """The ``where`` of a posted receive: what follows endpoint, buffer, length and descriptor."""
+    if receive.post is not None:
+        return receive.post[1][4:-1]
+    return (_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,)

@@ -1,0 +1,101 @@
+"""Bindings: what an endpoint is to be bound to must fit it, or libfabric counts nothing, or crashes (fi_ep_bind)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import constants
+from ...errors import NotSupportedError
+from ...features import Quirk, quirks
+from ...flags import Bind, Caps, EndpointType, OpFlags
+from ...info import SHARED_CONTEXT
+from ..messages.multi_pool import check_multi_recv
+
+if TYPE_CHECKING:
+    from ...info import Info
+    from .options import EndpointOptions
+
+__all__ = ["as_opened", "check_bindings", "check_receives", "check_selective"]
+
+_REMOTE = Bind.REMOTE_READ | Bind.REMOTE_WRITE
+_PLACES = 256  # of a queue that was never seen to stop
+_LEVELS: int = constants.FI_INJECT_COMPLETE | constants.FI_TRANSMIT_COMPLETE | constants.FI_DELIVERY_COMPLETE
+
+
+def check_bindings(options: EndpointOptions, info: Info) -> None:
+    """Refuse what cannot be bound to an endpoint that is opened with ``info``.
+
+    Raises:
+        ValueError: a counter would never count, or a context that the hints ask for is not given.
+        NotSupportedError: the provider's multi-receive buffers are not safe, or it has none; or the endpoint's kind has
+            no selective completion.
+    """
+    if options.selective:
+        check_selective(info)
+    check_receives(info, multi=options.multi_recv is not None and options.shared_receive is None)
+    sides = (("receive", info.ep_attr.rx_ctx_cnt), ("transmit", info.ep_attr.tx_ctx_cnt))
+    for side, count in sides:
+        if getattr(options, f"shared_{side}") is None and count == SHARED_CONTEXT:
+            raise ValueError(
+                f"the hints ask for a shared {side} context (SHARED_CONTEXT), and none is given: pass "
+                f"shared_{side}=Shared{side.capitalize()}(domain), or leave it out of the hints"
+            )
+    counted = Bind(0)
+    for flags in options.counters.values():
+        if twice := counted & flags:
+            raise ValueError(
+                f"two counters are to count {twice}: one of them would stay 0. Bind one, and read it twice"
+            )
+        counted |= flags
+    if (remote := counted & _REMOTE) and Caps.RMA_EVENT not in info.caps:
+        raise ValueError(
+            f"a counter of {remote} stays 0 on an endpoint without FI_RMA_EVENT: ask for it, "
+            "hints=Hints(caps=Caps.MSG | Caps.RMA | Caps.RMA_EVENT)"
+        )
+
+
+def check_selective(info: Info) -> None:
+    """Refuse FI_SELECTIVE_COMPLETION where one completion does not answer for the operations before it.
+
+    Raises:
+        NotSupportedError: the endpoint has many peers, or contexts, and their operations complete in any order.
+    """
+    if info.ep_attr.type != EndpointType.MSG:
+        detail = (
+            "Without a connection, operations complete in any order, so that none can answer for those before it: "
+            "leave selective= out; a batch there still wakes its task once"
+        )
+        error = NotSupportedError(constants.FI_EOPNOTSUPP, "selective", detail=detail)
+        error.cure = ""  # no other hints would help
+        raise error
+
+
+def check_receives(info: Info, *, multi: bool) -> None:
+    """Refuse multi-receive buffers that would be written past, and have all others take one message each.
+
+    Without hints providers name FI_MULTI_RECV among the default flags of receives, as something that they can do. An
+    endpoint that was opened so would put many messages into each buffer, where later ones overwrite earlier ones.
+    The same goes for FI_INJECT, beside all levels of completion: it would leave small messages alone to be sent.
+    """
+    receives, sends = info.native.rx_attr, info.native.tx_attr
+    if receives.op_flags & constants.FI_MULTI_RECV:
+        receives.op_flags &= ~constants.FI_MULTI_RECV
+        info.trim()
+    if sends.op_flags & constants.FI_INJECT and sends.op_flags & _LEVELS == _LEVELS:
+        sends.op_flags &= ~constants.FI_INJECT
+        info.trim()
+    if multi:
+        check_multi_recv(info)
+
+
+def as_opened(info: Info) -> Info:
+    """What the provider is given to open an endpoint that is as ``info`` says, where it strays."""
+    known, sends = quirks(info), info.tx_attr
+    more: dict[str, Any] = {}
+    if Quirk.SHORT_QUEUES_HANG in known:  # our lanes use as many places as were asked for
+        more = {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}
+    if Quirk.INJECT_NEVER_COMPLETES in known and OpFlags.INJECT in sends.op_flags:
+        more.setdefault("tx_attr", {})["op_flags"] = (
+            sends.op_flags & ~OpFlags.INJECT
+        )  # its limit is the route's to keep
+    return info.replace(**more) if more else info
