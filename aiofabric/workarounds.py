@@ -115,7 +115,7 @@ WORKAROUNDS = {
             "The socket of a connection (IP_TOS, IPV6_TCLASS).",
             _CONNECTED,
             "Packets have the system's default class.",
-            "transport/test_open.py",
+            "transport/opening/test_open.py",
             "tcp: set IP_TOS from fi_tc_dscp_get(tclass).",
         ),
         Workaround(
@@ -140,7 +140,7 @@ WORKAROUNDS = {
             _CONNECTED,
             "64 requests in flight take 4.5 us each instead of 1.8. The same socket tells when a peer has "
             "read the rest of a closed region; without it that memory stays exported until the connections close.",
-            "transport/test_volleys.py",
+            "transport/connected/test_coalescing.py",
             "tcp: coalesce messages that are posted with FI_MORE.",
         ),
         Workaround(
@@ -170,7 +170,7 @@ WORKAROUNDS = {
             "ended without a word. If a sender is paused (SIGSTOP) at exactly that point for longer, its late write "
             "can corrupt the queue.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
-            "transport/test_claims.py",
+            "transport/workarounds/test_shm_orphaned_entries.py",
             "shm: let the reader skip entries of processes that are gone.",
         ),
         Workaround(
@@ -183,7 +183,7 @@ WORKAROUNDS = {
             "The ring in the memory of our own endpoint, where the missing answer is written.",
             _OWN_MEMORY + " A receiver counts as gone if no process has its memory mapped.",
             "A client that is killed before it received a large message stops all large messages of its server.",
-            "transport/test_killed_before_it_received.py",
+            "transport/workarounds/test_killed_before_it_received.py",
             "None: 2.x has another protocol.",
         ),
         Workaround(

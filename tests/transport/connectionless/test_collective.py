@@ -254,7 +254,7 @@ async def test_the_number_of_groups_is_bounded() -> None:
 def test_256_groups_do_not_crash() -> None:
     ended = run_in_child("""
         import anyio
-        from tests.transport.test_collective import join_all, opened
+        from tests.transport.connectionless.test_collective import join_all, opened
 
         async def main():
             async with opened(1) as endpoints:
