@@ -41,7 +41,8 @@ _PUBLIC = {
         "TxAttr Version api_version getinfo headers_version library_path library_version parameters tostr"
     ),
     "library": "LibraryObject",
-    "memory": "MemoryRegion RemoteRegion",
+    "memory": "MemoryRegion",
+    "remote_region": "RemoteRegion",
     "settings": "EndpointSettings",
     "transport.messages.batch": "Batch",
     "transport.connectionless.collective": "Group",
@@ -51,11 +52,12 @@ _PUBLIC = {
     "transport.connectionless.multicast": "MulticastGroup",
     "transport.opening.options": "EndpointOptions",
     "transport.tagged.peek": "Claim",
-    "transport.connectionless.endpoint": "DatagramEndpoint RdmEndpoint open_endpoint",
+    "transport.connectionless.endpoint": "DatagramEndpoint RdmEndpoint",
+    "transport.connectionless.open": "open_endpoint",
     "transport.messages.receive": "Message",
     "transport.rma.remote_writes": "RemoteWrite",
     "transport.connectionless.scalable": "ReceiveContext ScalableEndpoint TransmitContext open_scalable_endpoint",
-    "transport.connected.shared_contexts": "SharedReceive SharedTransmit",
+    "transport.opening.shared_contexts": "SharedReceive SharedTransmit",
     "transport.tagged.tagged": "Envelope",
     "transport.rma.triggered": "Trigger XpuTrigger",
 }
@@ -190,19 +192,17 @@ if _TYPE_CHECKING:  # what type checkers read; a test compares it with _PUBLIC
     from aiofabric.info.tostr import tostr as tostr
     from aiofabric.library import LibraryObject as LibraryObject
     from aiofabric.memory import MemoryRegion as MemoryRegion
-    from aiofabric.memory import RemoteRegion as RemoteRegion
+    from aiofabric.remote_region import RemoteRegion as RemoteRegion
     from aiofabric.settings import EndpointSettings as EndpointSettings
     from aiofabric.transport.connect import connect as connect
     from aiofabric.transport.connect import listen as listen
     from aiofabric.transport.connect import reserve as reserve
     from aiofabric.transport.connected.endpoint import MessageEndpoint as MessageEndpoint
-    from aiofabric.transport.connected.shared_contexts import SharedReceive as SharedReceive
-    from aiofabric.transport.connected.shared_contexts import SharedTransmit as SharedTransmit
     from aiofabric.transport.connectionless.collective import Group as Group
     from aiofabric.transport.connectionless.endpoint import DatagramEndpoint as DatagramEndpoint
     from aiofabric.transport.connectionless.endpoint import RdmEndpoint as RdmEndpoint
-    from aiofabric.transport.connectionless.endpoint import open_endpoint as open_endpoint
     from aiofabric.transport.connectionless.multicast import MulticastGroup as MulticastGroup
+    from aiofabric.transport.connectionless.open import open_endpoint as open_endpoint
     from aiofabric.transport.connectionless.scalable import ReceiveContext as ReceiveContext
     from aiofabric.transport.connectionless.scalable import ScalableEndpoint as ScalableEndpoint
     from aiofabric.transport.connectionless.scalable import TransmitContext as TransmitContext
@@ -211,6 +211,8 @@ if _TYPE_CHECKING:  # what type checkers read; a test compares it with _PUBLIC
     from aiofabric.transport.messages.batch import Batch as Batch
     from aiofabric.transport.messages.receive import Message as Message
     from aiofabric.transport.opening.options import EndpointOptions as EndpointOptions
+    from aiofabric.transport.opening.shared_contexts import SharedReceive as SharedReceive
+    from aiofabric.transport.opening.shared_contexts import SharedTransmit as SharedTransmit
     from aiofabric.transport.rma.remote_writes import RemoteWrite as RemoteWrite
     from aiofabric.transport.rma.triggered import Trigger as Trigger
     from aiofabric.transport.rma.triggered import XpuTrigger as XpuTrigger

@@ -32,6 +32,7 @@ NOUN_MODULES = {
         "library",
         "domain",
         "memory",
+        "remote_region",
         "address",
         "address_vector",
         "bufferlike",

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from ..cq.operation import Operation
     from ..cq.submission import Transfer
-    from ..memory import RemoteRegion
     from ..regions import Held
-    from .handle import EndpointHandle
+    from ..remote_region import RemoteRegion
+    from .interfaces import RouteOwner
 
 __all__ = ["NO_FLAGS", "Route"]
 
@@ -53,7 +53,7 @@ class Route(Lane):
     __slots__ = ("covered", "fid", "handle")
     direct = True  # whether small messages go to the provider without `_inject`
 
-    def __init__(self, handle: EndpointHandle, peer: int, name: object = None) -> None:
+    def __init__(self, handle: RouteOwner, peer: int, name: object = None) -> None:
         super().__init__(handle.source, handle, max(1, handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
         self.handle = handle
         self.covered = 0  # injected before a fence whose completion is still to come

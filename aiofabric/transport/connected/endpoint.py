@@ -19,7 +19,7 @@ from ...errors import FabricConnectionError, NotSupportedError, check
 from ...features import Quirk
 from ...flags import Caps, Mode
 from ...workarounds import is_on
-from ..endpoint import Endpoint
+from ..connectionless.alias import Aliases
 from ..exclusions import exclude, lacking
 from ..handle import EndpointHandle
 from ..messages.batch import SelectiveRoute
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 __all__ = ["MessageEndpoint"]
 
 
-class MessageEndpoint(Endpoint, Messages, RemoteWrites, Rma, Atomic, Triggered):
+class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
     """A connected endpoint: reliable, ordered messages and RMA. Made by `connect` and by accepting a request.
 
     One loop, one thread. Use it as ``async with``; closing settles everything that is in flight.

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..._ffi import constants, ffi, lib
 from ...errors import NotSupportedError, check
 from ...resource import Handle
 from ...settings import check_receive_flags
+from ..endpoint import Endpoint
 from ..handle import EndpointHandle
 from ..route import Route
-from .endpoint import ConnectionlessHandle
+from .handle import ConnectionlessHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...flags import OpFlags
-    from ..endpoint import Endpoint
 
-__all__ = ["open_alias"]
+__all__ = ["Aliases"]
 
-E = TypeVar("E", bound="Endpoint")
+E = TypeVar("E", bound=Endpoint)
 
 
 class _AliasHandle(EndpointHandle):
@@ -46,7 +46,7 @@ class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):
     __slots__ = ()
 
 
-def open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
+def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
     """The endpoint once more, with ``flags`` as default of what starts, or is received, through this one."""
     handle = endpoint._handle
     check_receive_flags(flags)
@@ -84,3 +84,28 @@ def _attributes(endpoint: Endpoint) -> Iterator[str]:
     for base in type(endpoint).__mro__:
         yield from (name for name in base.__dict__.get("__slots__", ()) if not name.startswith("__"))
     yield from getattr(endpoint, "__dict__", ())  # of a class that inherits from ours
+
+
+class Aliases(Endpoint):
+    """Endpoints that can have aliases."""
+
+    __slots__ = ()
+
+    def alias(self, flags: OpFlags, *, receiving: bool = False) -> Self:
+        """The same endpoint once more, whose operations have other default flags.
+
+        Receives are the endpoint's own either way: a pool is shared, and so is what arrives. Closing an alias
+        leaves the endpoint open, closing the endpoint closes its aliases first.
+
+        Args:
+            flags: of what starts through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
+            receiving: they are for receives instead.
+
+        Raises:
+            NotSupportedError: the provider has no aliases.
+            ValueError: ``flags`` have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
+
+        Man page: fi_endpoint (fi_ep_alias).
+        """
+
+        return _open_alias(self, flags, receiving=receiving)

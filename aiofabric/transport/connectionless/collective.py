@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...cq.submission import Transfer
     from ...info import Info
     from ..rma.operands import Result
-    from .endpoint import ConnectionlessHandle
+    from .handle import ConnectionlessHandle
 
 __all__ = ["Collective", "Group"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...cq.drivers import Waiter
     from ...cq.submission import Transfer
     from ...info import Info
-    from .endpoint import ConnectionlessHandle
+    from .handle import ConnectionlessHandle
 
 __all__ = ["Multicast", "MulticastGroup"]
 

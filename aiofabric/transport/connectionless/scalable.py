@@ -33,7 +33,8 @@ from ..opening.shared_objects import borrow_domain
 from ..rma.atomic import Atomic
 from ..rma.rma import Rma
 from ..tagged.tagged import TaggedReceives, TaggedSends
-from .endpoint import ConnectionlessHandle
+from .alias import Aliases
+from .handle import ConnectionlessHandle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -83,14 +84,14 @@ class _ContextHandle(ConnectionlessHandle):
         EndpointHandle.release(self)
 
 
-class TransmitContext(TaggedSends, Rma, Atomic):
+class TransmitContext(Aliases, TaggedSends, Rma, Atomic):
     """A transmit queue of a `ScalableEndpoint`; ``to=peer.context(2)`` names a receive context of the peer."""
 
     __slots__ = ("domain", "info")
     domain: Domain
 
 
-class ReceiveContext(TaggedReceives):
+class ReceiveContext(Aliases, TaggedReceives):
     """A receive queue of a `ScalableEndpoint`."""
 
     __slots__ = ("_vector", "domain", "info")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...cq.drivers import Waiter
     from ...cq.operation import Operation
     from ...cq.submission import Transfer
-    from ...memory import RemoteRegion
+    from ...remote_region import RemoteRegion
     from ..handle import EndpointHandle
 
 __all__ = ["Batch", "SelectiveRoute"]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from ..._ffi import constants
-from ..._hot import InboxCore
 from ...errors import TruncatedMessageError
+from ..interfaces import InboxBase, PoolStatistics
 from .loans import warn_of_all_lent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..handle import EndpointHandle
+    from ..interfaces import Parcel
 
-__all__ = ["ELSEWHERE", "ClosedInbox", "Inbox", "Parcel", "PoolStatistics", "truncated"]
+__all__ = ["ELSEWHERE", "Inbox", "PoolStatistics", "truncated"]
 
 
 ELSEWHERE = "what is sent to this endpoint arrives at its SharedReceive: receive there"
@@ -35,57 +34,18 @@ def truncated(size: int, limit: int) -> TruncatedMessageError:
     return error
 
 
-class Parcel(Protocol):
-    """A message in the receiver's memory, to be given back with `Inbox.recycle`."""
-
-    length: int
-    flags: int
-    data: int
-    tag: int
-    source: int | None
-
-    @property
-    def view(self) -> memoryview: ...
-    @property
-    def contents(self) -> bytes: ...  # a copy
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatistics:
-    """Where the buffers are (counts) and what went through them (since the endpoint opened).
-
-    ``exhausted`` counts receives that had to wait while every buffer was lent.
-    """
-
-    size: int
-    count: int
-    posted: int
-    filled: int
-    lent: int
-    messages: int
-    bytes: int
-    exhausted: int = 0
-
-
-class Inbox(InboxCore, ABC):
+class Inbox(InboxBase):
     """Where messages of up to ``size`` bytes wait to be taken, ``count`` of them at most.
 
     Who receives them calls `deliver`.
     """
 
     __slots__ = ()
-    elsewhere: ClassVar[bool] = False
-    """Whether it only stands for one that the endpoint cannot receive from."""
     whole_buffers: ClassVar[bool] = True
     """Whether each message has a buffer to itself."""
-    end_mark: int
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)
-
-    @abstractmethod
-    def recycle(self, buffer: Any) -> None:
-        """The message was taken: its memory may be filled anew."""
 
     def told(self) -> None:
         """A message that cannot be taken was told of instead: its error was raised."""
@@ -203,6 +163,10 @@ class Inbox(InboxCore, ABC):
         if self.sink is not None:
             self.finish(error())
 
+    def without_memory(self) -> Inbox:
+        """What takes the inbox's place once the endpoint is closed."""
+        return _ClosedInbox(self)
+
     def statistics(self) -> PoolStatistics:
         """See `PoolStatistics`."""
         filled = sum(not isinstance(item, BaseException) for item in self.inbox)
@@ -212,7 +176,7 @@ class Inbox(InboxCore, ABC):
         )
 
 
-class ClosedInbox(Inbox):
+class _ClosedInbox(Inbox):
     """In the place of an endpoint's inbox once it is closed: what it was, without its memory.
 
     The endpoint and what it consists of refer to each other and stay until the garbage collector runs. The memory of

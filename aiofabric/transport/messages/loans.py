@@ -16,7 +16,7 @@ from ..._ffi import ffi
 from ...resource import opened_at
 
 if TYPE_CHECKING:
-    from .inbox import Inbox, Parcel
+    from ..interfaces import InboxBase, Parcel
 
 __all__ = ["Loan", "warn_of_all_lent"]
 
@@ -28,7 +28,7 @@ class Loan:
 
     __slots__ = ("_buffer", "_exporter", "_inbox", "view")
 
-    def __init__(self, inbox: Inbox, buffer: Parcel) -> None:
+    def __init__(self, inbox: InboxBase, buffer: Parcel) -> None:
         self._inbox = inbox
         self._buffer = buffer
         _reclaim(inbox)
@@ -65,26 +65,26 @@ class Loan:
             )
 
 
-def _take_back(inbox: Inbox, buffer: Parcel) -> None:
+def _take_back(inbox: InboxBase, buffer: Parcel) -> None:
     inbox._lent -= 1
     inbox.handle.lent_at.pop(buffer, None)
     inbox.recycle(buffer)
 
 
-def _come_back(inbox: Inbox, buffer: Parcel) -> None:
+def _come_back(inbox: InboxBase, buffer: Parcel) -> None:
     """What was kept is gone. Any thread, and in the midst of a collection."""
     inbox.handle.returned.append(buffer)
     with suppress(RuntimeError):  # the loop has ended
         inbox.source.driver.call_soon_threadsafe(lambda: _reclaim(inbox))
 
 
-def _reclaim(inbox: Inbox) -> None:
+def _reclaim(inbox: InboxBase) -> None:
     returned = inbox.handle.returned
     while returned:
         _take_back(inbox, returned.pop())
 
 
-def warn_of_all_lent(inbox: Inbox) -> None:
+def warn_of_all_lent(inbox: InboxBase) -> None:
     """Somebody waits for a message, and every buffer that could take one is lent."""
     _reclaim(inbox)
     if inbox._lent < inbox.count:

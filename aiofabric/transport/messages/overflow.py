@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...regions import Held
     from ..handle import EndpointHandle
 
-__all__ = ["BEFORE", "SpillPool", "behind", "dry", "roomy", "spills", "spilt"]
+__all__ = ["BEFORE", "SpillPool", "behind", "dry", "has_overflow", "roomy", "spilt"]
 
 _SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
 BEFORE = 3  # pieces of a receive with the spill behind: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, whatever hints ask for
@@ -45,7 +45,7 @@ def _area() -> Any:
     raise MemoryError("no address space for messages that are longer than their receive")
 
 
-def spills(handle: EndpointHandle) -> bool:
+def has_overflow(handle: EndpointHandle) -> bool:
     """Whether receives need room behind them, and can have it: not where the provider wants memory registered."""
     return Quirk.LONG_MESSAGE_HANGS in handle.known and not handle.regions.local_required
 

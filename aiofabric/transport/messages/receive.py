@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...cq.submission import Transfer
     from ...regions import Held
     from ..handle import EndpointHandle
-    from .inbox import Inbox, Parcel
+    from ..interfaces import InboxBase, Parcel
 
 __all__ = ["Message", "Receives"]
 
@@ -127,7 +127,7 @@ class Receives(Resource):
         pool.recycle(item)
         return item.length
 
-    async def _landing(self, pool: Inbox, pins: Any) -> Any:
+    async def _landing(self, pool: InboxBase, pins: Any) -> Any:
         """Wait for the message that goes into ``pins``, which no other waiting receive may have."""
         ranges = self._kept_apart(pins)
         waiting = self._handle.landing
@@ -322,7 +322,7 @@ class Receives(Resource):
         what = "fi_recv" if len(where) == 1 else "fi_trecv"
         held: Sequence[Held]
         pinned = pins
-        if handle.spills:
+        if handle.overflow is not None:
             what += "v"
             iov, descriptors, count, held = roomy(handle, pins)
             pinned = pins, iov
@@ -340,7 +340,7 @@ class Receives(Resource):
         """Where a message is to go, pinned."""
         if type(buffer) is list or type(buffer) is tuple:
             most = self._handle.info.rx_attr.iov_limit
-            return Pieces.room(buffer, min(most, BEFORE) if self._handle.spills else most)
+            return Pieces.room(buffer, min(most, BEFORE) if self._handle.overflow is not None else most)
         return pin(buffer, writable=True)
 
     def _keeper(self, posted: Transfer, buffer: Any) -> Callable[[Operation], object]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..._ffi import constants
 
 if TYPE_CHECKING:
+    from ..._hot import Message
     from ...cq.operation import Operation
-    from .receive import Message
 
 __all__ = ["Leftover"]
 
@@ -30,9 +30,8 @@ class Leftover(NamedTuple):
             return self.tag is None and len(where) == 1
         return not (self.tag ^ where[1]) & ~where[2]
 
-
-def where_of(receive: Operation) -> tuple[Any, ...]:
-    """The ``where`` of a posted receive: what follows endpoint, buffer, length and descriptor."""
-    if receive.post is not None:
-        return receive.post[1][4:-1]
-    return (_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,)
+    def fits_receive(self, receive: Operation) -> bool:
+        """Whether a posted receive would take it."""
+        if receive.post is not None:
+            return self.fits(receive.post[1][4:-1])  # behind endpoint, buffer, length and descriptor
+        return self.fits((_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants
 from ...errors import NotSupportedError
@@ -12,8 +12,9 @@ from ...info import SHARED_CONTEXT
 from ..messages.multi_pool import check_multi_recv
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...info import Info
-    from .options import EndpointOptions
 
 __all__ = ["as_opened", "check_bindings", "check_receives", "check_selective"]
 
@@ -22,7 +23,22 @@ _PLACES = 256  # of a queue that was never seen to stop
 _LEVELS: int = constants.FI_INJECT_COMPLETE | constants.FI_TRANSMIT_COMPLETE | constants.FI_DELIVERY_COMPLETE
 
 
-def check_bindings(options: EndpointOptions, info: Info) -> None:
+class Bindings(Protocol):
+    """What an endpoint is bound to; `EndpointOptions` have it."""
+
+    @property
+    def counters(self) -> Mapping[Any, Bind]: ...
+    @property
+    def multi_recv(self) -> int | None: ...
+    @property
+    def selective(self) -> bool: ...
+    @property
+    def shared_receive(self) -> object: ...
+    @property
+    def shared_transmit(self) -> object: ...
+
+
+def check_bindings(options: Bindings, info: Info) -> None:
     """Refuse what cannot be bound to an endpoint that is opened with ``info``.
 
     Raises:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...cq.polling import Waiting
     from ...flags import Bind, OpFlags
     from ...settings import EndpointSettings
-    from ..connected.shared_contexts import SharedReceive, SharedTransmit
+    from ..opening.shared_contexts import SharedReceive, SharedTransmit
 
 __all__ = ["EndpointKeywords", "endpoint_options"]
 

@@ -17,13 +17,13 @@ from ...features import Quirk
 from ...flags import EndpointType, OpFlags
 from ...info import SHARED_CONTEXT, Hints
 from ...settings import EndpointSettings
-from ..connected.shared_contexts import Elsewhere, SharedReceive, SharedTransmit
 from ..exclusions import receives_messages
 from ..messages.multi_pool import MultiPool
 from ..messages.overflow import SpillPool
 from ..messages.pool import Pool
 from ..messages.prefix import PrefixPool, prefix_of
 from ..messages.truncation import WholePool
+from ..opening.shared_contexts import Elsewhere, SharedReceive, SharedTransmit
 from ..rma.remote_writes import RemoteWriteQueue
 from .bindings import as_opened, check_bindings
 
@@ -259,4 +259,5 @@ class EndpointOptions:
                 handle.pool = MultiPool(handle, size, count, self.multi_recv)
             else:
                 cut_off = Quirk.TRUNCATES_SILENTLY in handle.known and handle.info.ep_attr.type == EndpointType.RDM
-                handle.pool = (WholePool if cut_off else SpillPool if handle.spills else Pool)(handle, size, count)
+                kind = WholePool if cut_off else Pool if handle.overflow is None else SpillPool
+                handle.pool = kind(handle, size, count)

@@ -9,7 +9,7 @@ from ..._ffi import constants, ffi, lib
 from ...errors import MessageTooLongError, NotSupportedError, check
 from ...features import Quirk, quirks, require
 from ...flags import Access, AtomicForm, AtomicOp, Caps, Datatype, OpFlags
-from ...memory import RemoteRegion
+from ...remote_region import RemoteRegion
 from ...resource import Resource
 from ..buffers import descriptors, lend_parts
 from .operands import Operand, element_size, operand, result_like

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...flags import Access, OpFlags
-from ...memory import RemoteRegion, pin
+from ...memory import pin
+from ...remote_region import RemoteRegion
 from ...resource import Resource
 from ..buffers import Pieces, gather
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ...cq.counter import Counter
     from ...cq.submission import Transfer
     from ...info import Info
-    from ...memory import RemoteRegion
     from ...regions import Held
+    from ...remote_region import RemoteRegion
     from ..handle import EndpointHandle
 
 __all__ = ["Trigger", "Triggered", "XpuTrigger"]
@@ -107,10 +107,11 @@ class _TriggeredRoute(Route):
     """The lane of one triggered operation."""
 
     __slots__ = ("condition",)
+    handle: EndpointHandle
     flags = Route.flags | _TRIGGER
 
-    def __init__(self, route: Route, condition: Condition) -> None:
-        super().__init__(route.handle, route.peer, route.name)
+    def __init__(self, handle: EndpointHandle, route: Route, condition: Condition) -> None:
+        super().__init__(handle, route.peer, route.name)
         self.condition = condition
         self.handle.orphans.append(self)  # ended with the endpoint
 
@@ -204,4 +205,4 @@ class Triggered(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
             handle.check_usable("fi_trigger")
-        return _TriggeredRoute(route, condition)
+        return _TriggeredRoute(handle, route, condition)

@@ -16,7 +16,7 @@ import socket
 import struct
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio import ClosedResourceError
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from ...address_vector import Peer
     from ...cm.requests import RequestQueue
     from ...cq.drivers import Waiter
-    from .multiplexer import Trunk
+    from ...cq.source import Source
+    from ..connectionless.endpoint import RdmEndpoint
+    from ..connectionless.handle import ConnectionlessHandle
     from .receive_pools import TrunkParcel
 
 __all__ = ["AT_ONCE", "HAIL_SIZE", "Hails"]
@@ -48,10 +50,24 @@ _ANSWERS_MOST = 64
 _AGAIN = 1.0  # seconds until the question is asked once more
 
 
+class QuerySender(Protocol):
+    """What queries ask of the multiplexer."""
+
+    host: int
+    source: Source
+
+    @property
+    def endpoint(self) -> RdmEndpoint: ...
+    @property
+    def handle(self) -> ConnectionlessHandle: ...
+    def meet(self, raw: bytes, /) -> Peer: ...
+    def part(self, peer: Peer, /) -> None: ...
+
+
 class Hails:
     """The questions and answers of one trunk."""
 
-    def __init__(self, trunk: Trunk) -> None:
+    def __init__(self, trunk: QuerySender) -> None:
         self._trunk = trunk
         self._listener: RequestQueue | None = None
         self._waiters: dict[bytes, Waiter] = {}
@@ -177,7 +193,7 @@ class Hails:
                 waiter.set_result(ClosedResourceError("the endpoint was closed while it was connecting"))
 
 
-def _check_there(address: Address, trunk: Trunk) -> None:
+def _check_there(address: Address, trunk: QuerySender) -> None:
     """Raise for a name that no endpoint of this host has, where names are those of files."""
     ours = trunk.endpoint.local_address
     if trunk.host and path_of(ours).exists() and not path_of(address).exists():

@@ -222,7 +222,7 @@ class LinkHandle(EndpointHandle):
             "MessageEndpoint", trunk.fid, trunk.handle, trunk.info, trunk.source, cancel_grace=options.cancel_grace
         )
         self.trunk = trunk
-        self.spills = trunk.handle.spills
+        self.overflow = trunk.handle.overflow
         self.rx = LinkReceives(self.source, self, self.rx.limit, receives=True, grace=options.cancel_grace)
         self.line: Line | None = None
         self.bell = Bell(self)

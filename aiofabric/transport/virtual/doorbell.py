@@ -12,17 +12,39 @@ Only where the provider keeps what it was given in the memory of one host: one t
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .protocol import FrameKind
 
 if TYPE_CHECKING:
-    from .connection import LinkHandle
-    from .multiplexer import Trunk
+    from collections.abc import Sized
 
-__all__ = ["Bell", "fall_asleep"]
+    from ...cq.source import Source
+    from .oob_socket import Line
+
+__all__ = ["Bell"]
 
 _COUNT = struct.Struct("!Q")
+
+
+class _Sending(Protocol):
+    sent: int
+
+    @property
+    def posted(self) -> Sized: ...
+    @property
+    def waiting(self) -> Sized: ...
+
+
+class Sleeper(Protocol):
+    """What a doorbell asks of its connection."""
+
+    line: Line | None
+    received: int
+    source: Source
+
+    @property
+    def tx(self) -> _Sending | None: ...
 
 
 class Bell:
@@ -30,7 +52,7 @@ class Bell:
 
     __slots__ = ("link", "peer_sleeps", "told")
 
-    def __init__(self, link: LinkHandle) -> None:
+    def __init__(self, link: Sleeper) -> None:
         self.link = link
         self.peer_sleeps = False
         self.told = False
@@ -58,11 +80,3 @@ class Bell:
             self.peer_sleeps = True
             if tx.sent > _COUNT.unpack(body)[0] or tx.posted or tx.waiting:
                 self.ring()
-
-
-def fall_asleep(trunk: Trunk) -> bool:
-    """Tell all peers that nobody looks any more; False while something needs our looks all the same."""
-    links = trunk.links.values()
-    if trunk.busy or trunk.source.parked or any(lane.posted for each in (trunk.handle, *links) for lane in each.routes):
-        return False
-    return all(link.dormant and link.bell.tell() for link in links)

@@ -7,7 +7,7 @@ for a thousand connections as for one. Credits keep every sender within what its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants
 from ...address import Address
@@ -24,12 +24,11 @@ from ..workarounds.shm_names import path_of
 from ..workarounds.shm_orphaned_entries import Claims
 from ..workarounds.shm_unanswered_sends import Unanswered
 from .address_query import AT_ONCE, HAIL_SIZE, Hails
-from .doorbell import fall_asleep
 from .protocol import DIRECT, HAIL_POOL, ID, MASK, TAG_BITS, host_mark
-from .receive_pools import TrunkPool
+from .receive_pools import Taker, TrunkPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...address_vector import Peer
     from ...cq.polling import Waiting
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
     from ...cq.source import Source
     from ...domain import Domain
     from ...info import Info
-    from .connection import LinkHandle
+    from ..route import Route
+    from .doorbell import Bell
 
 __all__ = ["Trunk", "borrow_trunk", "one_host"]
 
@@ -48,6 +48,22 @@ _WINDOW_LEAST = 1
 _PARTED_MOST = 64  # of the 256 peers that shm knows at most
 _SHARE_AGAIN = 0.02  # seconds until a pool that got too little asks again
 _KEPT_FREE = 16  # one in so many of the provider's receives is no pool's: direct receives and strangers need some
+
+
+class Carried(Taker, Protocol):
+    """What the multiplexer asks of a connection that it carries."""
+
+    id: int
+    window: int
+
+    @property
+    def bell(self) -> Bell: ...
+    @property
+    def dormant(self) -> bool: ...
+    @property
+    def pooled(self) -> TrunkPool: ...
+    @property
+    def routes(self) -> Iterable[Route]: ...
 
 
 class Trunk:
@@ -77,7 +93,7 @@ class Trunk:
         self.handle.carries_connections = True
         self.fid = self.handle.fid
         self.source = self.handle.source
-        self.links: dict[int, LinkHandle] = {}
+        self.links: dict[int, Carried] = {}
         self.host = host_mark() if one_host(info) else 0
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
@@ -90,7 +106,7 @@ class Trunk:
         self._pools: dict[int, TrunkPool] = {}
         self._hails: tuple[Hails, TrunkPool] | None = None
         if self.host:
-            self.source.doze = lambda: fall_asleep(self)
+            self.source.doze = self._fall_asleep
         self._short = False  # a pool has less than its share
         self._users: dict[Peer, int] = {}
         self._parted: dict[Peer, None] = {}  # that no connection is with any more, the longest parted first
@@ -131,6 +147,14 @@ class Trunk:
         """Whether a question or an answer may come, of which nothing tells where the provider wakes nobody."""
         return self._hails is not None and self._hails[0].busy
 
+    def _fall_asleep(self) -> bool:
+        """Tell all peers that nobody looks any more; False while something needs our looks all the same."""
+        links = self.links.values()
+        routes = [*self.handle.routes, *(route for link in links for route in link.routes)]
+        if self.busy or self.source.parked or any(route.posted for route in routes):
+            return False
+        return all(link.dormant and link.bell.tell() for link in links)
+
     def pool(self, size: int) -> TrunkPool:
         """The receives of this size; when there are many sizes already, those of the next larger one."""
         pool = self._pools.get(size)
@@ -153,7 +177,7 @@ class Trunk:
         left = self.receives * 7 // 8 - sum(pool.promised for pool in self._pools.values())
         return min(wanted, max(_WINDOW_LEAST, left // _WINDOW_SHARE))
 
-    def enter(self, link: LinkHandle) -> int:
+    def enter(self, link: Carried) -> int:
         """Give a connection its id. Ids come round after 16 million connections, so late messages find nobody."""
         while self._next in self.links:
             self._next = (self._next + 1) & ID
@@ -161,7 +185,7 @@ class Trunk:
         self.links[number] = link
         return number
 
-    def leave(self, link: LinkHandle) -> None:
+    def leave(self, link: Carried) -> None:
         """The connection has ended: messages for it are dropped."""
         del self.links[link.id]
         link.pooled.promised -= link.window

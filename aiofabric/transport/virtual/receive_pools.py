@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...cq.queue import Entry, ErrorEntry
-    from .multiplexer import Trunk
+    from ...cq.source import Source
+    from ..handle import EndpointHandle
 
 __all__ = ["TrunkParcel", "TrunkPool"]
 
@@ -84,10 +85,25 @@ class Taker(Protocol):
     def arrived(self, parcel: TrunkParcel, tag: int, /) -> None: ...
 
 
+class PoolOwner(Protocol):
+    """What a pool asks of the multiplexer."""
+
+    fid: Any
+    receives: int
+    source: Source
+    strict: bool
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def handle(self) -> EndpointHandle: ...
+    def share_out(self, pool: TrunkPool, /) -> None: ...
+
+
 class TrunkPool:
     """Receives of one size, shared by the connections that asked for it. Grows with their number."""
 
-    def __init__(self, trunk: Trunk, number: int, size: int, links: Mapping[int, Taker]) -> None:
+    def __init__(self, trunk: PoolOwner, number: int, size: int, links: Mapping[int, Taker]) -> None:
         self.trunk = trunk
         self.number = number
         self.size = size

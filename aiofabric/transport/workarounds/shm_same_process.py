@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +28,27 @@ from ..._ffi import constants, ffi, lib
 from ...cq.submission import Transfer
 from ...errors import FabricError, UnreachableError
 from ...features import Quirk
-from ..messages.overflow import behind, dry
+from ..handle import EndpointHandle
+from ..messages.overflow import dry
 from ..route import Route
 from .shm_names import is_own, path_of
 
 if TYPE_CHECKING:
     from ...address import Address
+    from ...address_vector import AddressVector, Peer
     from ...cq.queue import CompletionQueue
-    from ..connectionless.endpoint import ConnectionlessHandle
 
-__all__ = ["INLINE", "NearRoute", "check_room", "closed", "enter", "is_closed", "leave", "reads_ours", "sweep"]
+__all__ = [
+    "INLINE",
+    "LingeringHandle",
+    "NearRoute",
+    "check_room",
+    "closed",
+    "enter",
+    "is_closed",
+    "reads_ours",
+    "sweep",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +59,54 @@ _INJECTED_MOST = 256  # longer ones that a neighbour has not received, and nobod
 _UNREAD_MOST = 4096  # messages thrown away by one close
 
 _lock = RLock()
-_here: dict[Address, ConnectionlessHandle] = {}  # open ones
-_gone: dict[ConnectionlessHandle, _Remains] = {}  # closed ones that linger, the longest first
+_here: dict[Address, LingeringHandle] = {}  # open ones
+_gone: dict[LingeringHandle, _Remains] = {}  # closed ones that linger, the longest first
+
+
+class LingeringHandle(EndpointHandle):
+    """A connectionless endpoint whose native half may have to stay after it is closed."""
+
+    __slots__ = ("address", "by_peer", "entered", "lingered", "met", "queue", "vector")
+    address: Address
+    queue: CompletionQueue
+
+    def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.vector = vector
+        self.entered = False  # other endpoints of this process may meet it
+        self.lingered = False
+        self.met: set[LingeringHandle] = set()  # endpoints that have its address, or whose address it has
+        self.by_peer: dict[Peer, Route] = {}
+
+    def _disappear(self) -> None:
+        """From now on nobody of this process may send here."""
+        error = partial(closed, self.address)
+        for other in tuple(self.met):
+            aliases = [each for each in other.children if isinstance(each, LingeringHandle)]
+            for peer, route in [pair for each in (other, *aliases) for pair in each.by_peer.items()]:
+                if peer.address == self.address:
+                    route.close_off(error)
+                    if other.thread == self.thread and not other.source.driver.closed():  # others' loops come to it
+                        route.turn_away(error)
+
+    def _leave(self) -> None:
+        if not self.entered:
+            super()._leave()
+            return
+        self.gate.thread = 0
+        self._disappear()
+        self.lingered = leave(self)
+        if self.lingered:
+            self.source.close()
+            self._finish()
+        super()._leave()
+        sweep()
 
 
 class _Remains:
     """What the provider may still touch of a closed endpoint."""
 
-    def __init__(self, handle: ConnectionlessHandle) -> None:
+    def __init__(self, handle: LingeringHandle) -> None:
         self.handle = handle
         self.pending: dict[int, Any] = dict(handle.source.operations)  # by slot address
         self.pins = [(op.pins, op.held) for op in self.pending.values() if isinstance(op, Transfer)]
@@ -67,10 +119,10 @@ class _Remains:
         for op in self.pending.values():
             self.handle.cancel(op.slot.pointer)
         self.read()
-        if not self.handle.spills:
+        if self.handle.overflow is None:
             return
         source = constants.FI_ADDR_UNSPEC
-        iov, fid = ffi.new("struct iovec[1]", [behind()]), self.handle.fid
+        iov, fid = ffi.new("struct iovec[1]", [self.handle.overflow]), self.handle.fid
         self._receive_all(lambda slot: lib.fi_recvv(fid, iov, ffi.NULL, 1, source, slot))
         self._receive_all(lambda slot: lib.fi_trecvv(fid, iov, ffi.NULL, 1, source, 0, 2**64 - 1, slot))
 
@@ -108,7 +160,7 @@ class _Remains:
         """Whether somebody may still come for what was sent."""
         return any(isinstance(op, Transfer) and not op.owner.receives for op in self.pending.values())
 
-    def knowing(self) -> list[ConnectionlessHandle]:
+    def knowing(self) -> list[LingeringHandle]:
         """The open endpoints that have met this one."""
         return [other for other in self.handle.met if other.address in _here]
 
@@ -157,7 +209,7 @@ def check_room() -> None:
             )
 
 
-def enter(handle: ConnectionlessHandle, address: Address, queue: CompletionQueue) -> None:
+def enter(handle: LingeringHandle, address: Address, queue: CompletionQueue) -> None:
     """An endpoint is enabled; before anybody can have its address."""
     with _lock:
         handle.address, handle.queue = address, queue
@@ -182,7 +234,7 @@ def closed(address: Address) -> UnreachableError:
 class _Watch:
     """Looks at the addresses that one endpoint gets to know."""
 
-    def __init__(self, handle: ConnectionlessHandle) -> None:
+    def __init__(self, handle: LingeringHandle) -> None:
         self.handle = handle
 
     def admit(self, address: Address) -> None:
@@ -203,7 +255,7 @@ class _Watch:
             return True
 
 
-def _introduce(one: ConnectionlessHandle, to: int, other: ConnectionlessHandle, back: int) -> None:
+def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int) -> None:
     """Have both tell their names, and hear the other's, before either sends. ``other`` is of this thread."""
     one.queue.progress()  # room for a name
     for each, peer in ((one, to), (other, back)):
@@ -213,7 +265,7 @@ def _introduce(one: ConnectionlessHandle, to: int, other: ConnectionlessHandle, 
     one.queue.progress()
 
 
-def reads_ours(handle: ConnectionlessHandle, address: Address) -> bool:
+def reads_ours(handle: LingeringHandle, address: Address) -> bool:
     """Whether this is a neighbour that reads what is injected in the sender's memory."""
     return Quirk.ANSWER_CRASHES in handle.known and _here.get(address, handle) is not handle
 
@@ -233,7 +285,7 @@ class NearRoute(Route):
         return True
 
 
-def leave(handle: ConnectionlessHandle) -> bool:
+def leave(handle: LingeringHandle) -> bool:
     """An endpoint closes, and nobody may send to it any more: whether it is to linger."""
     with _lock:
         del _here[handle.address]

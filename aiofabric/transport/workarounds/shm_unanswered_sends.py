@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...address_vector import Peer
-    from ..connectionless.endpoint import ConnectionlessHandle
     from ..route import Route
+    from .shm_same_process import LingeringHandle
 
 __all__ = ["Unanswered", "is_gone"]
 
@@ -56,7 +56,7 @@ _SUCCESS = 0
 class Unanswered:
     """The ring of one endpoint of ours."""
 
-    def __init__(self, handle: ConnectionlessHandle) -> None:
+    def __init__(self, handle: LingeringHandle) -> None:
         self._handle = handle
         self._routes: dict[Peer, Route] = {}
         self._looks = 0

@@ -21,6 +21,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
 from aiofabric._hot import Gate
+from aiofabric.transport.interfaces import InboxBase
 from aiofabric.transport.messages.inbox import Inbox
 from aiofabric.transport.messages.receive import Receives
 from tests.fixtures.children import Child, Parent
@@ -277,7 +278,7 @@ async def test_hazard_endpoint_that_nobody_else_keeps_lives_until_it_is_sent(pai
 class Meddler:
     """A receiver that ends the call which asks it, in the midst of a step."""
 
-    def __init__(self, pool: Inbox, how: str, where: str) -> None:
+    def __init__(self, pool: InboxBase, how: str, where: str) -> None:
         self.pool, self.how, self.where = pool, how, where
         self.errors: list[str] = []
         self.call: Any = pool.receiving(self, Gate())  # which admits nobody, so that it is asked

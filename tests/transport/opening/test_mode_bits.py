@@ -12,8 +12,8 @@ from aiofabric._ffi import constants, ffi, lib
 from aiofabric._hot import PoolBuffer, PoolCore
 from aiofabric.cq.operation import State
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
-from aiofabric.transport.connectionless import endpoint as rdm
-from aiofabric.transport.opening import selection as discover
+from aiofabric.transport.connectionless import open as opening
+from aiofabric.transport.opening import selection
 from tests.cq.manual import Endpoint
 from tests.fixtures.peers import peers
 from tests.fixtures.through_python import ask_queues_through_python, inject_through_python, post_receives_through
@@ -25,7 +25,7 @@ class Prefixed:
     """udp as a provider that puts 40 bytes of its own before each message, and checks that they are there."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        send, recv, read, find = lib.fi_send, lib.fi_recv, CompletionQueue.read, discover.find
+        send, recv, read, find = lib.fi_send, lib.fi_recv, CompletionQueue.read, selection.find
 
         def prefixed_send(ep: Any, buf: Any, length: int, desc: Any, *rest: Any) -> int:
             assert length >= PREFIX, "no room for the provider's header"
@@ -60,7 +60,7 @@ class Prefixed:
         monkeypatch.setattr(lib, "fi_inject", no_inject)
         ask_queues_through_python(monkeypatch)
         monkeypatch.setattr(CompletionQueue, "read", prefixed_read)
-        monkeypatch.setattr(rdm, "find", prefixed_find)
+        monkeypatch.setattr(opening, "find", prefixed_find)
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ class Naming:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.address = b""  # of the stranger
         self._strange: list[Any] = []
-        read, read_error, find = CompletionQueue.read, CompletionQueue.read_error, discover.find
+        read, read_error, find = CompletionQueue.read, CompletionQueue.read_error, selection.find
 
         def naming_read(queue: CompletionQueue, window: int = 0) -> Any:
             entries = list(read(queue, window) or ())
@@ -249,7 +249,7 @@ class Naming:
         ask_queues_through_python(monkeypatch)
         monkeypatch.setattr(CompletionQueue, "read", naming_read)
         monkeypatch.setattr(CompletionQueue, "read_error", naming_read_error)
-        monkeypatch.setattr(rdm, "find", naming_find)
+        monkeypatch.setattr(opening, "find", naming_find)
 
 
 @pytest.mark.exercises("FI_SOURCE_ERR", "FI_EADDRNOTAVAIL")

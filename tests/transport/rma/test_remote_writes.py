@@ -124,7 +124,7 @@ async def test_a_task_that_was_woken_and_cancelled_at_once_passes_it_on(pair: Pa
     """asyncio's own cancel reaches a task that has been woken and did not run yet; trio's and anyio's do not."""
     async with pair(remote_writes=10) as (_, other):
         queue = other._handle.remote_writes
-        assert queue is not None
+        assert isinstance(queue, RemoteWriteQueue)
         tasks = []
         for waiting in (1, 2):
             tasks.append(asyncio.create_task(other.remote_write()))
@@ -183,7 +183,7 @@ async def test_more_than_may_wait_are_lost_and_that_is_said_in_its_place(pair: P
             for n in range(10):
                 await one.write(b"x", region.remote[:1], remote_data=n)
             queue = other._handle.remote_writes
-            assert queue is not None
+            assert isinstance(queue, RemoteWriteQueue)
             while sum(each if isinstance(each, int) else 1 for each in queue.events) < 10:
                 await anyio.lowlevel.checkpoint()
             assert [(await other.remote_write()).data for _ in range(4)] == [0, 1, 2, 3]

@@ -70,7 +70,7 @@ COMMON = """
     import anyio
     from aiofabric import EndpointType, FabricError, open_endpoint
     from aiofabric.testing import live_resources
-    from aiofabric.transport import neighbours
+    from aiofabric.transport.workarounds import shm_same_process
 
     def opened(**options):
         return open_endpoint(EndpointType.RDM, provider="shm", **options)
@@ -79,7 +79,7 @@ COMMON = """
         return await one.add_peer(other.local_address), await other.add_peer(one.local_address)
 
     def ended():
-        assert not neighbours._gone, "somebody lingers though nobody is left"
+        assert not shm_same_process._gone, "somebody lingers though nobody is left"
         assert not live_resources(), live_resources()
         print("done")
 """
@@ -202,7 +202,7 @@ def test_a_neighbour_in_another_thread_may_close_before_its_messages_are_read() 
             addresses.append(one.local_address)
             met.set()
             await anyio.to_thread.run_sync(closed.wait, 10)
-            assert len(neighbours._gone) == 1
+            assert len(shm_same_process._gone) == 1
             thread.join()
             with anyio.fail_after(8):
                 for size in (100, 1000, 5000):
@@ -233,7 +233,7 @@ def test_endpoints_that_come_and_go_beside_one_that_stays_leave_nothing() -> Non
                                 await other.send(bytes(1000), to=back)
                 if turn % 2:
                     one.remove_peer(to)
-                assert len(neighbours._gone) <= 5
+                assert len(shm_same_process._gone) <= 5
                 if turn == 20:
                     before = held()
             assert held()[0] <= before[0] and held()[1] <= before[1] + 1, (before, held())
@@ -247,7 +247,7 @@ def test_too_many_closed_endpoints_with_unread_messages_are_told_of() -> None:
     _end("""
     async def main():
         async with opened(recv_size=None) as one:
-            count, neighbours._MOST = 0, 8
+            count, shm_same_process._MOST = 0, 8
             try:
                 for count in range(20):
                     async with opened(recv_size=None) as other:

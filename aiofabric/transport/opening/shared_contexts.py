@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...domain import Domain
-    from ..messages.inbox import PoolStatistics
+    from ..interfaces import PoolStatistics
     from ..opening.shared_objects import DomainQueues
 
 __all__ = ["Elsewhere", "SharedReceive", "SharedTransmit"]
