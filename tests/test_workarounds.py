@@ -9,7 +9,7 @@ import pytest
 
 import aiofabric
 from aiofabric import NotSupportedError, Version, workarounds
-from aiofabric.cm.listener import PassiveHandle
+from aiofabric.cm.passive import PassiveHandle
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, SupportsIndex
 from ..address import Address, split_uri
 from ..cm.gate import Gate
 from ..cm.handshake import check_param
-from ..cm.listener import Listener, PassiveHandle
+from ..cm.listener import Listener
+from ..cm.passive import PassiveHandle
 from ..cm.preface import MAX_PARAM
 from ..cm.reservation import Reservation
 from ..cq.reactor import Reactor

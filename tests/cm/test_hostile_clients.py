@@ -20,7 +20,7 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric.cm.listener import PassiveHandle
+from aiofabric.cm.passive import PassiveHandle
 from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.transport.virtual import oob_listener as rendezvous
 from aiofabric.transport.virtual.protocol import Hello
