@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from ...cq.operation import Operation
     from ...domain import Domain
     from ...info import Info
+    from ..opening.connect_options import ConnectOptions
     from ..opening.options import EndpointOptions
     from .multiplexer import Trunk
     from .oob_socket import Frame
 
-__all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connect_virtual"]
+__all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connect_virtual", "listen_virtual"]
 
 _LOOPBACK = "127.0.0.1"
 
@@ -202,20 +203,15 @@ def _refusal(frame: Frame, peer: object) -> Exception:
 
 
 async def connect_virtual(
-    info: Info,
-    node: str | Address | None,
-    service: str | int | None,
-    domain: Domain | None,
-    options: EndpointOptions,
-    param: bytes,
-    *,
-    raw: bool,
+    info: Info, node: str | Address | None, service: str | int | None, wanted: ConnectOptions
 ) -> VirtualEndpoint:
     """Connect over the provider of ``info``, to a host and port or to a raw address; see `connect`."""
+    domain, options = wanted.domain, wanted.endpoint
+    options.check_virtual(info.fabric_attr.prov_name)
     if domain is not None:
         domain._handle.check_open()
     with ExitStack() as borrowed:
-        if raw:
+        if wanted.raw:
             assert isinstance(node, Address)
             trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
             borrowed.callback(give_back)
@@ -226,18 +222,44 @@ async def connect_virtual(
         except BaseException:
             line.close()
             raise
-        await endpoint._connect_over(line, param)
+        await endpoint._connect_over(line, wanted.param)
     return endpoint
 
 
-def accept_virtual(
+async def accept_virtual(
     request: ConnectionRequest, domain: Domain | None, options: EndpointOptions, param: bytes
 ) -> VirtualEndpoint:
     """Accept; the connection is there at once."""
     assert isinstance(request, VirtualRequest)
-    endpoint = VirtualEndpoint(request.info, domain, options)
-    endpoint._accept_over(request.line, request.hello, param)
+    try:
+        options.check_virtual(request.info.fabric_attr.prov_name)
+        endpoint = VirtualEndpoint(request.info, domain, options)
+        endpoint._accept_over(request.line, request.hello, param)
+    except BaseException:
+        request.withdraw()
+        raise
     return endpoint
+
+
+async def listen_virtual(
+    info: Info,
+    node: str | Address | None,
+    service: str | int | None,
+    domain: Domain | None,
+    options: EndpointOptions,
+    backlog: int,
+) -> VirtualListenerHandle:
+    """Listen at a host and port for connections that the loop's multiplexer carries."""
+    options.check_virtual(info.fabric_attr.prov_name)
+    with ExitStack() as borrowed:
+        trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+        borrowed.callback(give_back)
+        handle = VirtualListenerHandle(trunk, backlog)
+        borrowed.callback(handle.close)
+        await handle.open(node, service)
+        borrowed.pop_all()
+    handle.on_release = give_back
+    return handle
 
 
 def _place(node: str | Address | None, service: str | int | None) -> tuple[str | None, str | int | None]:
