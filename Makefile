@@ -5,7 +5,8 @@ bin := .venv/bin
 native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_core/*.[ch])
 
 quick := tests/cq tests/test_*.py tests/state tests/coverage tests/_ffi tests/cm/test_preface.py \
-	tests/cm/test_requests.py $(addprefix tests/transport/test_,rdm.py connected_messages.py nothing_is_lost_at_the_end.py)
+	tests/cm/test_requests.py tests/transport/connectionless/test_rdm.py \
+	$(addprefix tests/transport/connected/test_,connected_messages.py nothing_is_lost_at_the_end.py)
 
 help:  ## show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile

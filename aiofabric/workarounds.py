@@ -100,7 +100,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "keepalive",
-            "cm/keepalive.py",
+            "cm/workarounds/keepalive.py",
             "tcp does not notice that the host of a peer is gone.",
             _ALL,
             _BOTH,
@@ -113,14 +113,14 @@ WORKAROUNDS = {
         ),
         Workaround(
             "traffic_class",
-            "cm/traffic_class.py",
+            "cm/workarounds/traffic_class.py",
             "tcp accepts a DSCP as traffic class and does not set it.",
             _ALL,
             _BOTH,
             "The socket of a connection (IP_TOS, IPV6_TCLASS).",
             _CONNECTED,
             "Packets have the system's default class.",
-            "transport/test_open.py",
+            "transport/opening/test_open.py",
             "tcp: set IP_TOS from fi_tc_dscp_get(tclass).",
         ),
         Workaround(
@@ -145,7 +145,7 @@ WORKAROUNDS = {
             _CONNECTED,
             "64 requests in flight take 4.5 us each instead of 1.8. The same socket tells when a peer has "
             "read the rest of a closed region; without it that memory stays exported until the connections close.",
-            "transport/test_volleys.py",
+            "transport/connected/test_coalescing.py",
             "tcp: coalesce messages that are posted with FI_MORE.",
         ),
         Workaround(
@@ -167,7 +167,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "orphaned_entries",
-            "transport/claims.py",
+            "transport/workarounds/shm_orphaned_entries.py",
             "A sender over shm claims an entry of its receiver's queue before it writes the message. If it is killed "
             "in between, no later entry is read.",
             ((_1_18, _EVER),),
@@ -177,12 +177,12 @@ WORKAROUNDS = {
             "inside a system call, where no entry is held (/proc). A sender that is stopped keeps its entry. If "
             "processes cannot be examined, such as those of another container, all entries stay.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
-            "transport/test_claims.py",
+            "transport/workarounds/test_shm_orphaned_entries.py",
             "shm: let the reader skip entries of processes that are gone.",
         ),
         Workaround(
             "unanswered_sends",
-            "transport/unanswered.py",
+            "transport/workarounds/shm_unanswered_sends.py",
             "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. A receiver that ends before it "
             "answers keeps all later sends from completing.",
             ((Version(1, 0), _1_17),),
@@ -190,7 +190,7 @@ WORKAROUNDS = {
             "The ring in the memory of our own endpoint, where the missing answer is written.",
             _OWN_MEMORY + " A receiver counts as gone if no process has its memory mapped.",
             "A client that is killed before it received a large message stops all large messages of its server.",
-            "transport/test_killed_before_it_received.py",
+            "transport/workarounds/test_killed_before_it_received.py",
             "None: 2.x has another protocol.",
         ),
         Workaround(

@@ -11,7 +11,7 @@ import pytest
 import aiofabric
 from aiofabric import NotSupportedError, Version, workarounds
 from aiofabric.cli.doctor.library import workarounds as findings
-from aiofabric.cm.listener import PassiveHandle
+from aiofabric.cm.passive import PassiveHandle
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child

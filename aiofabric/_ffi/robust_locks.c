@@ -71,7 +71,7 @@ static void know_own_mark(void)
 
 /*
  * Containers may share /dev/shm and count their processes each for itself: then a number says nothing. Every endpoint
- * that aiofabric opens is named after where its process is counted (transport/names.py).
+ * that aiofabric opens is named after where its process is counted (transport/workarounds/shm_names.py).
  */
 static int counts_alone(void)
 {

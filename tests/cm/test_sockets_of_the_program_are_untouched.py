@@ -18,9 +18,9 @@ from psutil import Process
 
 import aiofabric
 from aiofabric import EndpointType
-from aiofabric.cm import rendezvous
 from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.cm.workarounds.provider_sockets import open_descriptors
+from aiofabric.transport.virtual import oob_listener
 from tests.fixtures.providers import require
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,7 @@ async def accept_all(listener: aiofabric.Listener) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
-    monkeypatch.setattr(rendezvous, "PATIENCE", 0.1)
+    monkeypatch.setattr(oob_listener, "PATIENCE", 0.1)
 
 
 @pytest.mark.parametrize("host", [ELSEWHERE, "::1", "::"])
