@@ -169,13 +169,13 @@ def listening_sockets(before: Collection[int], address: Address | None) -> list[
 
 
 def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
-    """Whether it has this local address, and no peer."""
-    if _place(sock.getsockname()) != place:
-        return False
-    try:
-        sock.getpeername()
-    except OSError:
-        return True
+    """Whether it has this local address, and no peer. Another thread may close the descriptor at any time."""
+    with suppress(OSError):
+        if _place(sock.getsockname()) == place:
+            try:
+                sock.getpeername()
+            except OSError as error:
+                return error.errno == errno.ENOTCONN
     return False
 
 
