@@ -18,7 +18,7 @@ _PUBLIC = {
     "cq.counter": "Counter",
     "cq.queue": "CompletionQueue",
     "cq.reactor": "Reactor",
-    "cq.waiting": "Waiting",
+    "cq.polling": "Waiting",
     "debugging": "debug",
     "domain": "Domain",
     "errors": (
@@ -41,23 +41,25 @@ _PUBLIC = {
         "TxAttr Version api_version getinfo headers_version library_path library_version parameters tostr"
     ),
     "library": "LibraryObject",
-    "memory": "MemoryRegion RemoteRegion",
+    "memory": "MemoryRegion",
+    "remote_region": "RemoteRegion",
     "settings": "EndpointSettings",
-    "transport.batch": "Batch",
-    "transport.collective": "Group",
+    "transport.messages.batch": "Batch",
+    "transport.connectionless.collective": "Group",
     "transport.connect": "connect listen reserve",
-    "transport.connected": "MessageEndpoint",
+    "transport.connected.endpoint": "MessageEndpoint",
     "transport.endpoint": "EndpointStatistics",
-    "transport.multicast": "MulticastGroup",
-    "transport.options": "EndpointOptions",
-    "transport.peeks": "Claim",
-    "transport.rdm": "DatagramEndpoint RdmEndpoint open_endpoint",
-    "transport.receives": "Message",
-    "transport.remote_writes": "RemoteWrite",
-    "transport.scalable": "ReceiveContext ScalableEndpoint TransmitContext open_scalable_endpoint",
-    "transport.shared_contexts": "SharedReceive SharedTransmit",
-    "transport.tagged": "Envelope",
-    "transport.triggered": "Trigger XpuTrigger",
+    "transport.connectionless.multicast": "MulticastGroup",
+    "transport.opening.options": "EndpointOptions",
+    "transport.tagged.peek": "Claim",
+    "transport.connectionless.endpoint": "DatagramEndpoint RdmEndpoint",
+    "transport.connectionless.open": "open_endpoint",
+    "transport.messages.receive": "Message",
+    "transport.rma.remote_writes": "RemoteWrite",
+    "transport.connectionless.scalable": "ReceiveContext ScalableEndpoint TransmitContext open_scalable_endpoint",
+    "transport.opening.shared_contexts": "SharedReceive SharedTransmit",
+    "transport.tagged.tagged": "Envelope",
+    "transport.rma.triggered": "Trigger XpuTrigger",
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 _ROOMS = {"aio", "metrics", "streams", "testing", "workarounds"}  # modules whose names are public there
@@ -98,9 +100,9 @@ if _TYPE_CHECKING:  # what type checkers read; a test compares it with _PUBLIC
     from aiofabric.cm.requests import ListenerStatistics as ListenerStatistics
     from aiofabric.cm.reservation import Reservation as Reservation
     from aiofabric.cq.counter import Counter as Counter
+    from aiofabric.cq.polling import Waiting as Waiting
     from aiofabric.cq.queue import CompletionQueue as CompletionQueue
     from aiofabric.cq.reactor import Reactor as Reactor
-    from aiofabric.cq.waiting import Waiting as Waiting
     from aiofabric.debugging import debug as debug
     from aiofabric.domain import Domain as Domain
     from aiofabric.errors import FabricBrokenPipeError as FabricBrokenPipeError
@@ -190,29 +192,29 @@ if _TYPE_CHECKING:  # what type checkers read; a test compares it with _PUBLIC
     from aiofabric.info.tostr import tostr as tostr
     from aiofabric.library import LibraryObject as LibraryObject
     from aiofabric.memory import MemoryRegion as MemoryRegion
-    from aiofabric.memory import RemoteRegion as RemoteRegion
+    from aiofabric.remote_region import RemoteRegion as RemoteRegion
     from aiofabric.settings import EndpointSettings as EndpointSettings
-    from aiofabric.transport.batch import Batch as Batch
-    from aiofabric.transport.collective import Group as Group
     from aiofabric.transport.connect import connect as connect
     from aiofabric.transport.connect import listen as listen
     from aiofabric.transport.connect import reserve as reserve
-    from aiofabric.transport.connected import MessageEndpoint as MessageEndpoint
+    from aiofabric.transport.connected.endpoint import MessageEndpoint as MessageEndpoint
+    from aiofabric.transport.connectionless.collective import Group as Group
+    from aiofabric.transport.connectionless.endpoint import DatagramEndpoint as DatagramEndpoint
+    from aiofabric.transport.connectionless.endpoint import RdmEndpoint as RdmEndpoint
+    from aiofabric.transport.connectionless.multicast import MulticastGroup as MulticastGroup
+    from aiofabric.transport.connectionless.open import open_endpoint as open_endpoint
+    from aiofabric.transport.connectionless.scalable import ReceiveContext as ReceiveContext
+    from aiofabric.transport.connectionless.scalable import ScalableEndpoint as ScalableEndpoint
+    from aiofabric.transport.connectionless.scalable import TransmitContext as TransmitContext
+    from aiofabric.transport.connectionless.scalable import open_scalable_endpoint as open_scalable_endpoint
     from aiofabric.transport.endpoint import EndpointStatistics as EndpointStatistics
-    from aiofabric.transport.multicast import MulticastGroup as MulticastGroup
-    from aiofabric.transport.options import EndpointOptions as EndpointOptions
-    from aiofabric.transport.peeks import Claim as Claim
-    from aiofabric.transport.rdm import DatagramEndpoint as DatagramEndpoint
-    from aiofabric.transport.rdm import RdmEndpoint as RdmEndpoint
-    from aiofabric.transport.rdm import open_endpoint as open_endpoint
-    from aiofabric.transport.receives import Message as Message
-    from aiofabric.transport.remote_writes import RemoteWrite as RemoteWrite
-    from aiofabric.transport.scalable import ReceiveContext as ReceiveContext
-    from aiofabric.transport.scalable import ScalableEndpoint as ScalableEndpoint
-    from aiofabric.transport.scalable import TransmitContext as TransmitContext
-    from aiofabric.transport.scalable import open_scalable_endpoint as open_scalable_endpoint
-    from aiofabric.transport.shared_contexts import SharedReceive as SharedReceive
-    from aiofabric.transport.shared_contexts import SharedTransmit as SharedTransmit
-    from aiofabric.transport.tagged import Envelope as Envelope
-    from aiofabric.transport.triggered import Trigger as Trigger
-    from aiofabric.transport.triggered import XpuTrigger as XpuTrigger
+    from aiofabric.transport.messages.batch import Batch as Batch
+    from aiofabric.transport.messages.receive import Message as Message
+    from aiofabric.transport.opening.options import EndpointOptions as EndpointOptions
+    from aiofabric.transport.opening.shared_contexts import SharedReceive as SharedReceive
+    from aiofabric.transport.opening.shared_contexts import SharedTransmit as SharedTransmit
+    from aiofabric.transport.rma.remote_writes import RemoteWrite as RemoteWrite
+    from aiofabric.transport.rma.triggered import Trigger as Trigger
+    from aiofabric.transport.rma.triggered import XpuTrigger as XpuTrigger
+    from aiofabric.transport.tagged.peek import Claim as Claim
+    from aiofabric.transport.tagged.tagged import Envelope as Envelope

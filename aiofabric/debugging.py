@@ -15,8 +15,8 @@ from .transport.handle import EndpointHandle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .cq.lane import Lane
     from .cq.source import Source
+    from .cq.submission import Lane
     from .resource import Handle
 
 __all__ = ["debug"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .device_memory import DeviceMemory
     from .info import Info
-    from .memory import RemoteRegion
+    from .remote_region import RemoteRegion
 
 __all__ = ["LOCAL_USE", "Held", "MappedKey", "MemoryHome", "RegionHandle", "RegionTable"]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ._ffi import lib, load
 from ._ffi.switches import VARIABLE, asked_for
 from .info import Version, library_version
 
@@ -34,6 +35,8 @@ class State(StrEnum):
     """The library that runs does not have the defect."""
     NOT_EXAMINED = "not examined"
     """Nobody has tried it with the library that runs, so it is off."""
+    SHARED = "off beside other users of libfabric"
+    """It would change libfabric for an MPI, or for another module of this process that uses the same libfabric."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Workaround:
         without: what happens when it is off.
         test: a test of it.
         report: what to tell libfabric's developers.
+        alone: off while something else in this process uses the same libfabric.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Workaround:
     without: str
     test: str
     report: str
+    alone: bool = False
 
 
 _LISTENING = (
@@ -95,7 +100,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "keepalive",
-            "cm/keepalive.py",
+            "cm/workarounds/keepalive.py",
             "tcp does not notice that the host of a peer is gone.",
             _ALL,
             _BOTH,
@@ -108,14 +113,14 @@ WORKAROUNDS = {
         ),
         Workaround(
             "traffic_class",
-            "cm/traffic_class.py",
+            "cm/workarounds/traffic_class.py",
             "tcp accepts a DSCP as traffic class and does not set it.",
             _ALL,
             _BOTH,
             "The socket of a connection (IP_TOS, IPV6_TCLASS).",
             _CONNECTED,
             "Packets have the system's default class.",
-            "transport/test_open.py",
+            "transport/opening/test_open.py",
             "tcp: set IP_TOS from fi_tc_dscp_get(tclass).",
         ),
         Workaround(
@@ -140,7 +145,7 @@ WORKAROUNDS = {
             _CONNECTED,
             "64 requests in flight take 4.5 us each instead of 1.8. The same socket tells when a peer has "
             "read the rest of a closed region; without it that memory stays exported until the connections close.",
-            "transport/test_volleys.py",
+            "transport/connected/test_coalescing.py",
             "tcp: coalesce messages that are posted with FI_MORE.",
         ),
         Workaround(
@@ -152,30 +157,32 @@ WORKAROUNDS = {
             ((_1_17, _1_17), (_2_0, _2_4)),
             "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to a function of ours; locks in "
             "shared memory.",
-            "Only the libfabric that this process loaded is changed, and a lock is taken only from a process that does "
-            "not exist any more (pidfd_open).",
+            "Only a libfabric that aiofabric loaded is changed. It stays as it is if another module loaded it earlier, "
+            "or if another object of the process is linked to it (an MPI). A lock is taken only from a process that "
+            "has ended (pidfd_open).",
             "A peer that is killed in the middle of a send may hang all its peers.",
             "_ffi/test_robust_locks.py",
             "shm: use a robust mutex for the region's lock.",
+            alone=True,
         ),
         Workaround(
             "orphaned_entries",
-            "transport/claims.py",
+            "transport/workarounds/shm_orphaned_entries.py",
             "A sender over shm claims an entry of its receiver's queue before it writes the message. If it is killed "
             "in between, no later entry is read.",
             ((_1_18, _EVER),),
             ((_2_0, _2_5),),
             "The queue in the memory of our own endpoint, where such an entry is published as empty.",
-            _OWN_MEMORY + " An entry counts as orphaned if it is the same half a second after a peer's connection "
-            "ended without a word. If a sender is paused (SIGSTOP) at exactly that point for longer, its late write "
-            "can corrupt the queue.",
+            _OWN_MEMORY + " An entry counts as orphaned once each live thread that could have claimed it was seen "
+            "inside a system call, where no entry is held (/proc). A sender that is stopped keeps its entry. If "
+            "processes cannot be examined, such as those of another container, all entries stay.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
-            "transport/test_claims.py",
+            "transport/workarounds/test_shm_orphaned_entries.py",
             "shm: let the reader skip entries of processes that are gone.",
         ),
         Workaround(
             "unanswered_sends",
-            "transport/unanswered.py",
+            "transport/workarounds/shm_unanswered_sends.py",
             "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. A receiver that ends before it "
             "answers keeps all later sends from completing.",
             ((Version(1, 0), _1_17),),
@@ -183,7 +190,7 @@ WORKAROUNDS = {
             "The ring in the memory of our own endpoint, where the missing answer is written.",
             _OWN_MEMORY + " A receiver counts as gone if no process has its memory mapped.",
             "A client that is killed before it received a large message stops all large messages of its server.",
-            "transport/test_killed_before_it_received.py",
+            "transport/workarounds/test_killed_before_it_received.py",
             "None: 2.x has another protocol.",
         ),
         Workaround(
@@ -223,7 +230,14 @@ def _find(workaround: Workaround) -> State:
         return State.NOT_NEEDED
     if not any(first <= running <= last for first, last in workaround.examined):
         return State.NOT_EXAMINED
+    if workaround.alone and has_other_users():
+        return State.SHARED
     return State.ON
+
+
+def has_other_users() -> bool:
+    """Whether something else in this process uses the same libfabric, as far as can be known."""
+    return load.was_loaded or bool(lib.aiofabric_has_other_users())
 
 
 def is_on(name: str) -> bool:

@@ -1,7 +1,6 @@
-"""Imports and includes never point up, and only the floors that know a loop import one (docs/design.md)."""
+"""An import never points up a floor or a room, no files import each other in a circle, and few know a loop."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +32,7 @@ NOUN_MODULES = {
         "library",
         "domain",
         "memory",
+        "remote_region",
         "address",
         "address_vector",
         "bufferlike",
@@ -44,8 +44,30 @@ FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # anyio is everyone's: its words for closed, busy, broken
 MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations"}
 
+# The rooms of `transport`, and its files outside of them, from the ground up. An import points down, or stays inside.
+ROOMS = (
+    ("interfaces", "tags", "buffers", "readers"),
+    ("route",),
+    ("orderly_end",),
+    ("handle",),
+    ("messages",),
+    ("endpoint", "exclusions"),
+    ("rma", "workarounds"),
+    ("tagged",),
+    ("opening",),
+    ("connectionless",),
+    ("connected",),
+    ("virtual",),
+    ("connect",),
+)
+STOREYS = {name: storey for storey, names in enumerate(ROOMS) for name in names}
+FILES_MOST = 12  # of a room
+
 # What accepting a request gives is of the floor above: these names are imported for type checkers alone.
-FOR_TYPES = {"aiofabric.transport.connected.MessageEndpoint", "aiofabric.transport.keywords.EndpointKeywords"}
+FOR_TYPES = {
+    "aiofabric.transport.connected.endpoint.MessageEndpoint",
+    "aiofabric.transport.opening.keywords.EndpointKeywords",
+}
 
 MODULES = sorted(path for path in (ROOT / PACKAGE).rglob("*.py") if path != ROOT / PACKAGE / "__init__.py")
 
@@ -77,9 +99,20 @@ def room(dotted: str) -> str:
     return dotted.split(".")[1] if "." in dotted else ""
 
 
+def room_of(dotted: str) -> str:
+    """The room inside a package, or the file that stands outside of its rooms."""
+    return ".".join(dotted.split(".")[1:3])
+
+
 def floor(dotted: str) -> int:
     """The package's own names are public: they count as a familiar face, above all machinery."""
     return FLOORS.get(room(dotted), FACES)
+
+
+def storey(dotted: str) -> int:
+    """Where a module of `transport` is; -1 for all others."""
+    parts = dotted.split(".")
+    return STOREYS.get(parts[2], len(ROOMS)) if parts[1:2] == ["transport"] and len(parts) > 2 else -1
 
 
 def objections(source: str, module: str, *, is_package: bool = False) -> list[str]:
@@ -91,9 +124,40 @@ def objections(source: str, module: str, *, is_package: bool = False) -> list[st
             continue
         if top == PACKAGE and floor(name) > floor(module):
             found.append(f"line {line}: floor {floor(module)} imports {name} of floor {floor(name)}")
+        if room_of(name) != room_of(module) and storey(name) >= storey(module) >= 0:
+            found.append(f"line {line}: {room_of(module)} imports {name} of a room that is not below")
         if top in LOOPS and room(module) not in MAY_KNOW_THE_LOOP:
             found.append(f"line {line}: {top} is known to {', '.join(sorted(MAY_KNOW_THE_LOOP))} only")
     return found
+
+
+Graph = dict[str, set[str]]
+
+
+def graph(sources: dict[str, tuple[str, bool]]) -> Graph:
+    """Which modules each module imports, wherever the import stands, also under ``if TYPE_CHECKING:``."""
+
+    def module_of(name: str) -> str:
+        while name and name not in sources:
+            name = name.rpartition(".")[0]
+        return name
+
+    found: Graph = {}
+    for module, (source, is_package) in sources.items():
+        names = {module_of(name) for _, name in imports(source, module, is_package=is_package)}
+        found[module] = names - {module, ""}
+    return found
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Modules that reach each other: what is left when modules that nothing left imports are taken away, repeatedly."""
+    left = {module: set(names) for module, names in graph.items()}
+    while True:
+        imported = set().union(*left.values()) if left else set()
+        gone = {module for module, names in left.items() if module not in imported or not names & left.keys()}
+        if not gone:
+            return [sorted(left)] if left else []
+        left = {module: names - gone for module, names in left.items() if module not in gone}
 
 
 def dotted(path: Path) -> str:
@@ -104,6 +168,38 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_imports_never_point_up(path: Path) -> None:
     assert objections(path.read_text(), dotted(path), is_package=path.name == "__init__.py") == []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    sources = {dotted(path): (path.read_text(), path.name == "__init__.py") for path in MODULES}
+    assert circles(graph(sources)) == []
+
+
+def test_every_module_stands_in_a_room() -> None:
+    transport = ROOT / PACKAGE / "transport"
+    names = {path.stem for path in transport.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert names - {"__init__"} == STOREYS.keys()
+
+
+@pytest.mark.parametrize(
+    "room", sorted(path for path in (ROOT / PACKAGE / "transport").rglob("__init__.py")), ids=dotted
+)
+def test_a_room_is_small_and_says_what_is_in_it(room: Path) -> None:
+    assert len(list(room.parent.glob("*.py"))) <= FILES_MOST
+    assert "May import" in (ast.get_docstring(ast.parse(room.read_text())) or "")
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ({"a": "import b", "b": "import c", "c": ""}, []),
+        ({"a": "import b", "b": "import a"}, [["a", "b"]]),
+        ({"a": "import b", "b": "if TYPE_CHECKING:\n    from a import A", "c": "import a"}, [["a", "b"]]),
+        ({"a": "from b import B", "b": "def late():\n    import c", "c": "import a", "d": ""}, [["a", "b", "c"]]),
+    ],
+)
+def test_circles_are_found(sources: dict[str, str], found: list[list[str]]) -> None:
+    assert circles(graph({module: (source, False) for module, source in sources.items()})) == found
 
 
 def test_every_module_stands_on_a_floor() -> None:
@@ -117,10 +213,13 @@ def test_every_module_stands_on_a_floor() -> None:
         ("aiofabric.cq.queue", "from ..transport.endpoint import MessageEndpoint"),
         ("aiofabric.cm.events", "def late():\n    import aiofabric.transport"),
         ("aiofabric.domain", "from . import cq"),
-        ("aiofabric.cm.requests", "from ..transport.connected import MessageEndpoint"),
-        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected import VirtualEndpoint"),
+        ("aiofabric.cm.requests", "from ..transport.connected.endpoint import MessageEndpoint"),
+        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected.endpoint import VirtualEndpoint"),
         ("aiofabric.transport.endpoint", "from aiofabric import connect"),
         ("aiofabric.transport.endpoint", "import asyncio"),
+        ("aiofabric.transport.handle", "from .messages.inbox import Inbox"),
+        ("aiofabric.transport.rma.rma", "from ..opening.options import EndpointOptions"),
+        ("aiofabric.transport.rma.rma", "if TYPE_CHECKING:\n    from ..workarounds.shm_names import path_of"),
         ("aiofabric.memory", "from trio.lowlevel import checkpoint"),
     ],
 )
@@ -132,8 +231,9 @@ def test_the_check_sees_what_it_is_for(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("aiofabric.transport.endpoint", "from aiofabric.cq.reactor import Reactor\nfrom .. import errors"),
+        ("aiofabric.transport.rma.rma", "from ..messages.send import Message\nfrom .operands import Operand"),
         ("aiofabric.memory", "from anyio import ClosedResourceError"),
-        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected import MessageEndpoint"),
+        ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected.endpoint import MessageEndpoint"),
         ("aiofabric.cq.drivers", "import asyncio, trio"),
         ("aiofabric.cli.info", "from aiofabric import getinfo"),
         ("aiofabric.streams", "from aiofabric.channel import Channel"),
@@ -141,106 +241,3 @@ def test_the_check_sees_what_it_is_for(module: str, source: str) -> None:
 )
 def test_the_check_lets_pass_what_points_down(module: str, source: str) -> None:
     assert objections(source, module) == []
-
-
-# -- the native core: layers as in docs/native-core.md
-
-CORE = ROOT / PACKAGE / "_core"
-LAYERS = (
-    {"references", "names", "clock", "upcalls", "freelist", "fifo", "awaitable", "call", "thread_check"},
-    {"slots", "registry", "operation"},
-    {"completion_queue", "polling", "coalescing", "wakeups", "waiter"},
-    {"source", "completions", "arming", "progress"},
-    {"submission", "transfer", "posting", "injection", "pending_result"},
-    {
-        *("message", "inbox", "receive_pool", "pool_buffer", "unpack", "receive_waiter", "next_message"),
-        *("send", "receive", "length_prefix"),
-    },
-    {"fast_path", "module"},
-)
-LAYER = {stem: number for number, stems in enumerate(LAYERS) for stem in stems}
-C_FILES = {path.name: path.read_text() for path in sorted(CORE.glob("*.[ch]"))}
-
-
-def included(text: str) -> set[str]:
-    return set(re.findall(r'^#include "(\w+)\.h"', text, re.MULTILINE))
-
-
-def graph(files: dict[str, str]) -> dict[str, set[str]]:
-    """What each file of C, header and body as one, includes of the others."""
-    edges: dict[str, set[str]] = {}
-    for name, text in files.items():
-        stem = name.partition(".")[0]
-        edges.setdefault(stem, set()).update(included(text) - {stem})
-    return edges
-
-
-def code_of(text: str) -> str:
-    """Without comments and strings."""
-    return re.sub(r'/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', "", text, flags=re.DOTALL)
-
-
-def declared(header: str) -> set[str]:
-    """What a header offers: macros, types, functions, enumerators and variables."""
-    text = code_of(header)
-    names = set(re.findall(r"^#define (\w+)", text, re.MULTILINE)) | set(re.findall(r"^\} (\w+);", text, re.MULTILINE))
-    names |= set(re.findall(r"^(?:typedef )?(?:struct|enum) (\w+) \{", text, re.MULTILINE))
-    names |= {word for body in re.findall(r"^enum \w+ \{([^}]*)\}", text, re.MULTILINE) for word in body.split(", ")}
-    for line in re.findall(r"^extern (.*);", text, re.MULTILINE):
-        names |= set(re.findall(r"\*?(\w+)(?=,|$)", line))
-    names |= set(re.findall(r"^[A-Za-z][\w *]*?\b(\w+)\(", text, re.MULTILINE))
-    return {name.strip() for name in names if not name.endswith("_H")}
-
-
-def complaints(files: dict[str, str], layer: dict[str, int]) -> list[str]:
-    found = []
-    edges = graph(files)
-    for stem, below in edges.items():
-        found += [f"{stem} (layer {layer[stem]}) includes {each}" for each in below if layer[each] > layer[stem]]
-    while free := [stem for stem, below in edges.items() if not below & edges.keys()]:
-        for stem in free:
-            del edges[stem]
-    if edges:
-        found.append(f"a circle, or what leads into one: {', '.join(sorted(edges))}")
-    offers = {name.partition(".")[0]: declared(text) for name, text in files.items() if name.endswith(".h")}
-    for name, text in files.items():
-        words = set(re.findall(r"\w+", code_of(text)))
-        own = name.partition(".")[0]
-        for header, offered in offers.items():
-            used = offered & words - (offers.get(own, set()) if header != own else set())
-            if header == "references" and not used:  # brings Python.h, which everybody uses
-                continue
-            if name.endswith(".c") and header != own and bool(used) != (header in included(text)):
-                found.append(f"{name}: {'lacks' if used else 'does not use'} {header}.h {sorted(used)}")
-    return found
-
-
-def test_the_native_core_has_layers_without_a_circle() -> None:
-    assert complaints(C_FILES, LAYER) == []
-
-
-def test_every_file_of_the_native_core_is_in_a_layer() -> None:
-    assert {name.partition(".")[0] for name in C_FILES} == LAYER.keys()
-
-
-@pytest.mark.parametrize(
-    ("files", "complaint"),
-    [
-        ({"low.h": "", "low.c": '#include "low.h"\n#include "high.h"\nhigh()', "high.h": "int high(void);"}, "layer 0"),
-        (
-            {
-                "low.h": '#include "other.h"\nint low(void);',
-                "other.h": "int other(void);",
-                "other.c": '#include "other.h"\n#include "low.h"\nlow()',
-            },
-            "a circle",
-        ),
-        ({"low.h": "int low(void);", "other.h": "", "other.c": '#include "other.h"\nlow()'}, "lacks low.h"),
-        (
-            {"low.h": "#define LOW 1\n", "other.h": "", "other.c": '#include "other.h"\n#include "low.h"\n/* LOW */'},
-            "does not use low.h",
-        ),
-    ],
-)
-def test_the_check_of_the_native_core_sees_what_it_is_for(files: dict[str, str], complaint: str) -> None:
-    assert any(complaint in each for each in complaints(files, {"low": 0, "other": 0, "high": 1}))

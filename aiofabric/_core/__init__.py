@@ -43,11 +43,11 @@ layer file             what                                                    b
 6     module           makes all types
 ===== ================ ======================================================= ===============================
 
-A file includes its own layer and lower ones, without a circle (``tests/test_floors.py``); docs/native-core.md is the
-page for maintainers. A class in Python inherits from each ``Core`` and does what happens now and then: opening,
-closing, errors, growing, queueing. C does what happens for each message, and nothing else: of a 64 B round trip that
-takes 11 us in C, the interpreter had 10, and has 5 now. A call that asks for anything special returns None from C,
-and Python does it.
+A file includes its own layer and lower ones, without a circle (``tests/test_native_core_layers.py``). The page for
+maintainers is docs/native-core.md. A class in Python inherits from each ``Core`` and does what happens now and then:
+opening, closing, errors, growing, queueing. C does what happens for each message, and nothing else: of a 64 B round
+trip that takes 11 us in C, the interpreter had 10, and has 5 now. A call that asks for anything special returns None
+from C, and Python does it.
 
 The core is C for CPython's stable interface, and knows libfabric by its headers only: their inline functions call
 through the objects, so this module loads no library.

@@ -6,11 +6,11 @@ from typing_extensions import Buffer
 
 from ..cq import drivers
 from ..cq.interfaces import Companion, Queue, Settled, Watched
-from ..cq.lane import Lane
 from ..cq.operation import State
 from ..cq.queue import Entry, ErrorEntry
 from ..cq.readers import Readers
 from ..cq.slots import Slots
+from ..cq.submission import Lane
 from ..regions import Held
 
 Function = TypeVar("Function", bound=Callable[..., Any])

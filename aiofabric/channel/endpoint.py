@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiofabric.address import Address
     from aiofabric.cq.source import Source
     from aiofabric.info import Info
-    from aiofabric.transport.connected import MessageEndpoint
+    from aiofabric.transport.connected.endpoint import MessageEndpoint
 
 __all__ = ["EndpointChannel"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiofabric.cq.operation import Operation
-    from aiofabric.transport.connected import MessageEndpoint
+    from aiofabric.transport.connected.endpoint import MessageEndpoint
 
 __all__ = ["COPY_LIMIT", "Sending"]
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..cq.drivers import Waiter
     from ..cq.source import Source
     from ..info import Info
-    from ..transport.connected import MessageEndpoint
-    from ..transport.keywords import EndpointKeywords
+    from ..transport.connected.endpoint import MessageEndpoint
+    from ..transport.opening.keywords import EndpointKeywords
 
 __all__ = ["ConnectionRequest", "ListenerStatistics", "RequestQueue"]
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .._core import NativeQueue
+    from .polling import Waiting
     from .queue import Entry, ErrorEntry
-    from .waiting import Waiting
 
 __all__ = ["Companion", "Queue", "Settled", "SourceStatistics", "Watched"]
 

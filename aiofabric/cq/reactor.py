@@ -10,8 +10,8 @@ from anyio.lowlevel import RunVar
 
 from ..resource import loop_ended
 from .drivers import Driver, current_driver
+from .polling import Waiting
 from .source import Source
-from .waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable

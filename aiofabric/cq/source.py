@@ -1,8 +1,8 @@
 """Source: a completion queue under a reactor, as those see it who wait for an operation on it.
 
-An awaiting call first looks at the queue, for a bounded time and while that pays (see waiting.py); what comes meanwhile
+An awaiting call first looks at the queue, for a bounded time and while that pays (see polling.py); what comes meanwhile
 costs no iteration of the loop. When it suspends, `prepare` sees to it that somebody drains the queue: the descriptor,
-or a turn (turning.py). So that neither other callbacks nor a cancellation wait for ever, an await takes a breath or a
+or a turn (progress.py). So that neither other callbacks nor a cancellation wait for ever, an await takes a breath or a
 checkpoint after so many that were answered at once.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from time import monotonic_ns
 
 from .interfaces import SourceStatistics
-from .turning import Turning
+from .progress import Turning
 
 __all__ = ["Source"]
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..flags import AddressFormat, Flags
 from .attributes import DomainAttr, EpAttr, RxAttr, TxAttr
 from .hints import Hints, differences, words
 
 if TYPE_CHECKING:
-    from .discovery import Info
+    from .attributes import FabricAttr
 
 __all__ = ["contradictions", "of_provider", "same_provider", "suitable"]
 
+
+class Offer(Protocol):
+    """What is compared with hints: an `Info`."""
+
+    @property
+    def fabric_attr(self) -> FabricAttr: ...
+    @property
+    def domain_attr(self) -> DomainAttr: ...
+
+
+_Offer = TypeVar("_Offer", bound=Offer)
 _PARTS = {"tx_attr": TxAttr, "rx_attr": RxAttr, "ep_attr": EpAttr, "domain_attr": DomainAttr}
 _SIZES = [
     f"{part}.{field.name}"
@@ -28,13 +39,13 @@ _ABILITIES = ("mode", "domain_attr.mr_mode")
 _OPEN = ("handle", "fabric_attr.fabric", "domain_attr.domain")
 
 
-def of_provider(offers: list[Info], hints: Hints) -> list[Info]:
+def of_provider(offers: list[_Offer], hints: Hints) -> list[_Offer]:
     """Return those of the provider that the hints name: with FI_PROV_ATTR_ONLY libfabric looks at no hint."""
     names = hints.fabric_attr.prov_name.split(";")
     return [info for info in offers if names == [""] or info.fabric_attr.prov_name in names]
 
 
-def suitable(offers: list[Info], hints: Hints) -> list[Info]:
+def suitable(offers: list[_Offer], hints: Hints) -> list[_Offer]:
     """Return the offers that have the names that the hints have, and at least the sizes.
 
     Seen on loopback, with 1.17 and 2.5: no provider compares mr_key_size, cq_cnt, ep_cnt and most of the numbers of
@@ -48,7 +59,7 @@ def suitable(offers: list[Info], hints: Hints) -> list[Info]:
     ]
 
 
-def contradictions(info: Info, hints: Hints) -> list[str]:
+def contradictions(info: Offer, hints: Hints) -> list[str]:
     """Name the hints that an info does not meet."""
     nothing = Hints()
     found = [
@@ -84,7 +95,7 @@ def _is_enough(path: str, wanted: Any, offered: Any) -> bool:
     return bool(offered >= wanted)
 
 
-def _is_named(info: Info, hints: Hints) -> bool:
+def _is_named(info: Offer, hints: Hints) -> bool:
     """Tell whether fabric and domain are those that the hints name, or have open.
 
     Seen on loopback: 1.17's ip providers do not compare the names, and none looks at open objects.

@@ -23,9 +23,9 @@ from aiofabric.flags import AvType, Caps, EndpointType
 from aiofabric.info import Hints
 from aiofabric.info.place import check_remote
 from aiofabric.streams.attributes import address_attributes
-from aiofabric.transport.discover import find
-from aiofabric.transport.options import EndpointOptions
-from aiofabric.transport.rdm import DatagramEndpoint
+from aiofabric.transport.connectionless.endpoint import DatagramEndpoint
+from aiofabric.transport.opening.options import EndpointOptions
+from aiofabric.transport.opening.selection import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,1 +1,16 @@
-"""Floor 4: endpoints and data transfer."""
+"""Floor 4: endpoints and data transfer, in rooms.
+
+From the ground up:
+
+1. ``interfaces``, ``tags``, ``buffers``, ``readers``;
+2. ``route``, the way to one peer;
+3. ``handle``, what the reactor and the parents hold of an endpoint, and ``orderly_end``;
+4. ``messages``;
+5. ``endpoint``, ``exclusions``, ``rma``, ``workarounds``;
+6. ``tagged``, ``opening``;
+7. ``connectionless``, ``connected``;
+8. ``virtual``;
+9. ``connect``.
+
+May import: the floors below. A room may import the rooms before it; ``tests/test_floors.py`` has the exact order.
+"""

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..flags import Access
-    from ..memory import RemoteRegion
-    from ..regions import Held, RegionHandle
-    from .handle import EndpointHandle
+    from ..regions import Held, MemoryHome, RegionHandle
+    from ..remote_region import RemoteRegion
 
 __all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_all", "lend_parts", "lend_rma"]
 
@@ -76,7 +75,7 @@ def contents(room: Any, length: int) -> Any:
     return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
-def lend(handle: EndpointHandle, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
+def lend(handle: MemoryHome, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
     """The descriptor of local memory, NULL where it needs and has none, and what the operation holds for it.
 
     Asked only if ``handle.regions.busy``: otherwise there is neither.
@@ -85,7 +84,7 @@ def lend(handle: EndpointHandle, pins: Any, access: Access) -> tuple[Any, tuple[
     return (ffi.NULL, ()) if region is None else (region.descriptor, (region,))
 
 
-def lend_all(handle: EndpointHandle, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
+def lend_all(handle: MemoryHome, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
     """As `lend`, for the pieces of a scatter-gather list: an array of descriptors, NULL if there is none."""
     held: list[RegionHandle] = []
     found: list[Any] = []
@@ -102,9 +101,7 @@ def lend_all(handle: EndpointHandle, pins: Sequence[Any], access: Access) -> tup
     return (descriptors(found) if held else ffi.NULL), held
 
 
-def lend_rma(
-    handle: EndpointHandle, pins: Any, access: Access, remote: RemoteRegion
-) -> tuple[Any, int, Sequence[Held]]:
+def lend_rma(handle: MemoryHome, pins: Any, access: Access, remote: RemoteRegion) -> tuple[Any, int, Sequence[Held]]:
     """As `lend`, for an operation on a peer's memory: the descriptor, the key, and what is held for both."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
@@ -120,7 +117,7 @@ def lend_rma(
 
 
 def lend_parts(
-    handle: EndpointHandle, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
+    handle: MemoryHome, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
 ) -> tuple[int, list[Any], list[Held]]:
     """As `lend_rma`, for several pieces of local memory: the peer's key, a descriptor for each, and what is held."""
     (pins, access), *others = parts

@@ -6,14 +6,14 @@ ones; that is chosen here, and nowhere else does it show.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, SupportsIndex
 
 from ..address import Address, split_uri
 from ..cm.gate import Gate
 from ..cm.handshake import check_param
-from ..cm.listener import Listener, PassiveHandle
+from ..cm.listener import Listener
 from ..cm.preface import MAX_PARAM
 from ..cm.reservation import Reservation
 from ..cq.reactor import Reactor
@@ -29,13 +29,13 @@ from ..flags import EndpointType
 from ..info import Hints
 from ..info.place import check_remote
 from ..observe import span
-from .chosen import check_wishes
-from .connected import MessageEndpoint
-from .discover import find, find_connectable, must_resolve, places
-from .keywords import endpoint_options
-from .shared import borrow_fabric
-from .trunk import borrow_trunk
-from .virtual import VirtualListenerHandle, accept_virtual, connect_virtual
+from .connected.connect import accept_native, connect_native, listen_native
+from .opening.chosen import check_wishes
+from .opening.connect_options import ConnectOptions
+from .opening.keywords import endpoint_options
+from .opening.selection import find, find_connectable, must_resolve, places
+from .opening.shared_objects import borrow_fabric
+from .virtual.endpoint import accept_virtual, connect_virtual, listen_virtual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ..cm.requests import ConnectionRequest
+    from ..cm.requests import ConnectionRequest, RequestQueue
     from ..domain import Domain
     from ..info import Info
-    from .keywords import EndpointKeywords
-    from .options import EndpointOptions
+    from .connected.endpoint import MessageEndpoint
+    from .opening.keywords import EndpointKeywords
 
 __all__ = ["connect", "listen", "reserve"]
 
@@ -105,46 +105,36 @@ async def connect(
         node = Address.from_str(node)
     if raw and not isinstance(node, Address):
         raise TypeError(f"a raw address is an Address, or its text, not {node!r}")
-    raw = raw or (isinstance(node, Address) and not node.family)
-    domain, hints = chosen.home(domain), _at(reservation, chosen.complete(hints))
+    wanted = ConnectOptions(
+        provider=provider,
+        domain=chosen.home(domain),
+        hints=_at(reservation, chosen.complete(hints)),
+        info=info,
+        endpoint=chosen,
+        param=data,
+        reservation=reservation,
+        raw=raw or (isinstance(node, Address) and not node.family),
+    )
     failure: FabricError | None = None
     for place in [(node, service)] if reservation is not None else await places(node, service):
         try:
-            return await _connect(*place, provider, domain, hints, info, chosen, data, reservation, raw)
+            return await _connect_to(*place, wanted)
         except (FabricConnectionRefusedError, UnreachableError, FabricTimeoutError, NoProviderError) as error:
-            if isinstance(error, FabricConnectionRejectedError):  # somebody's answer
+            if isinstance(error, FabricConnectionRejectedError):  # a listener's answer
                 raise
             failure = failure or error
     assert failure is not None
     raise failure
 
 
-async def _connect(
-    node: str | Address | None,
-    service: str | int | None,
-    provider: str | None,
-    domain: Domain | None,
-    hints: Hints | None,
-    info: Info | None,
-    chosen: EndpointOptions,
-    data: bytes,
-    reservation: Reservation | None,
-    raw: bool,
-) -> MessageEndpoint:
-    info = await find_connectable(node, service, provider=provider, domain=domain, hints=hints, info=info)
+async def _connect_to(node: str | Address | None, service: str | int | None, wanted: ConnectOptions) -> MessageEndpoint:
+    """Choose the path to one place, and go."""
+    info = await find_connectable(
+        node, service, provider=wanted.provider, domain=wanted.domain, hints=wanted.hints, info=wanted.info
+    )
+    connect_over = connect_native if info.ep_attr.type == EndpointType.MSG else connect_virtual
     with span("connect", peer=info.dest_addr or node, provider=info.fabric_attr.prov_name):
-        if info.ep_attr.type != EndpointType.MSG:
-            chosen.check_virtual(info.fabric_attr.prov_name)
-            return await connect_virtual(info, node, service, domain, chosen, data, raw=raw)
-        if reservation is not None:
-            info = info.replace(handle=reservation)
-        sockets = () if reservation is None else reservation.sockets
-        descriptor = sockets[0].descriptor if sockets else None
-        endpoint = MessageEndpoint(info, domain, chosen, info.dest_addr, descriptor)
-        if reservation is not None:  # an empty shell: the endpoint has its address now
-            reservation.close()
-        await endpoint._connect(data)
-        return endpoint
+        return await connect_over(info, node, service, wanted)
 
 
 @asynccontextmanager
@@ -198,17 +188,12 @@ async def listen(
     async def open_accepted(request: ConnectionRequest, param: bytes, overrides: EndpointKeywords) -> MessageEndpoint:
         try:
             chosen = endpoint_options("accept", {**options, **overrides}) if overrides else defaults
-            if found.ep_attr.type != EndpointType.MSG:
-                chosen.check_virtual(found.fabric_attr.prov_name)
-                return accept_virtual(request, domain, chosen, param)
-            endpoint = MessageEndpoint(request.info, domain, chosen, request.address, request._descriptor)
         except BaseException:
             request.withdraw()
             raise
-        await endpoint._accept(param, request.preface)
-        return endpoint
+        accept_over = accept_native if found.ep_attr.type == EndpointType.MSG else accept_virtual
+        return await accept_over(request, domain, chosen, param)
 
-    reactor = Reactor.current()
     domain, hints = defaults.home(domain), _at(reservation, defaults.complete(hints))
     if reservation is not None:
         node, service = reservation.address, None
@@ -216,22 +201,11 @@ async def listen(
     found = await find_connectable(
         node, service, provider=provider, domain=domain, hints=hints, info=info, passive=True
     )
-    if found.ep_attr.type != EndpointType.MSG:
-        defaults.check_virtual(found.fabric_attr.prov_name)
-    with ExitStack() as borrowed:
-        handle: PassiveHandle | VirtualListenerHandle
-        if found.ep_attr.type == EndpointType.MSG:
-            fabric, give_back = borrow_fabric(reactor, found)
-            borrowed.callback(give_back)
-            handle = PassiveHandle(found, fabric, backlog, reservation)
-        else:
-            trunk, give_back = borrow_trunk(reactor, found, domain, defaults.waiting, defaults.busy_poll)
-            borrowed.callback(give_back)
-            handle = VirtualListenerHandle(trunk, backlog)
-            borrowed.callback(handle.close)
-            await handle.open(node, service)
-        borrowed.pop_all()
-    handle.on_release = give_back
+    handle: RequestQueue
+    if found.ep_attr.type == EndpointType.MSG:
+        handle = listen_native(found, backlog, reservation)
+    else:
+        handle = await listen_virtual(found, node, service, domain, defaults, backlog)
     handle.screen = gate
     async with Listener(handle, found, open_accepted) as listener:
         yield listener

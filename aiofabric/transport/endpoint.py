@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ..cq.operation import ABANDONED
 from ..resource import Resource
 from ..settings import EndpointSettings
 
 if TYPE_CHECKING:
-    from ..flags import OpFlags
     from ..info import Info
     from .handle import EndpointHandle
-    from .inbox import PoolStatistics
+    from .interfaces import PoolStatistics
 
 __all__ = ["Endpoint", "EndpointStatistics"]
 
@@ -76,26 +75,6 @@ class Endpoint(Resource):
     def settings(self) -> EndpointSettings:
         """Options and default flags of the endpoint (fi_getopt, fi_setopt, fi_control)."""
         return EndpointSettings(self._handle, self.info)
-
-    def alias(self, flags: OpFlags, *, receiving: bool = False) -> Self:
-        """The same endpoint once more, whose operations have other default flags.
-
-        Receives are the endpoint's own either way: a pool is shared, and so is what arrives. Closing an alias
-        leaves the endpoint open, closing the endpoint closes its aliases first.
-
-        Args:
-            flags: of what starts through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
-            receiving: they are for receives instead.
-
-        Raises:
-            NotSupportedError: the provider has no aliases.
-            ValueError: ``flags`` have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
-
-        Man page: fi_endpoint (fi_ep_alias).
-        """
-        from .alias import open_alias
-
-        return open_alias(self, flags, receiving=receiving)
 
     def statistics(self) -> EndpointStatistics:
         """What is under way; see `EndpointStatistics`."""

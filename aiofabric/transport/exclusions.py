@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from .._ffi import constants
 from ..errors import NotSupportedError
 from ..flags import Caps
-from .batch import Batch
+from .messages.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

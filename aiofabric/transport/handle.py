@@ -10,8 +10,8 @@ from anyio import ClosedResourceError
 
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
-from ..cq.lane import Lane, Transfer
 from ..cq.operation import State
+from ..cq.submission import Lane, Transfer
 from ..errors import (
     FabricBrokenPipeError,
     FabricConnectionEndedError,
@@ -23,13 +23,10 @@ from ..errors import (
 from ..features import Quirk, quirks
 from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
-from ..regions import MemoryHome
 from .buffers import lend
-from .closing import OrderlyEnd
-from .inbox import ClosedInbox
-from .leftovers import where_of
+from .interfaces import RouteOwner
+from .orderly_end import OrderlyEnd
 from .readers import look_again
-from .spill import behind
 from .tags import TagFormat
 
 if TYPE_CHECKING:
@@ -40,10 +37,8 @@ if TYPE_CHECKING:
     from ..cq.queue import ErrorEntry
     from ..cq.source import Source
     from ..info import Info
-    from ..regions import RegionHandle
-    from .inbox import Inbox
-    from .leftovers import Leftover
-    from .remote_writes import RemoteWriteQueue
+    from ..regions import MemoryHome, RegionHandle
+    from .interfaces import InboxBase, RemoteWriteEvents, Undelivered
     from .route import Route
 
 _log = logging.getLogger(__name__)
@@ -71,7 +66,7 @@ _ENDED = frozenset(
 )
 
 
-class EndpointHandle(OrderlyEnd, MemoryHome):
+class EndpointHandle(OrderlyEnd, RouteOwner):
     """Lanes, pool and end of one endpoint.
 
     ``gate`` admits the thread that may post now, and nobody while nothing may be posted. ``tx`` is the route of a
@@ -80,10 +75,8 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
 
     __slots__ = (
         "checkpoint", "close_timeout", "closes_in_order", "cuts_off", "end_heard", "end_mark", "ending", "exhausted",
-        "gate", "gone", "gone_waiters", "info", "inject_size", "injects", "kept", "known", "landing", "last_access",
-        "lent_at", "max_message", "max_size", "native_open", "on_end", "on_release", "orphans", "own", "pool",
-        "private", "quick", "reaches_memory", "refills", "remote_writes", "returned", "rx", "source", "spills",
-        "tag_bits", "tags", "tx", "tx_flags",
+        "gone", "gone_waiters", "kept", "landing", "lent_at", "on_end", "on_release", "orphans", "overflow", "own",
+        "pool", "private", "quick", "refills", "remote_writes", "returned", "rx", "tag_bits", "tags", "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -118,8 +111,8 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
         self.max_message = self.max_size  # and of a message, which the peer's receives limit as well
         self.tx: Route | None = None
         self.rx = Lane(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
-        self.pool: Inbox | None = None
-        self.remote_writes: RemoteWriteQueue | None = None
+        self.pool: InboxBase | None = None
+        self.remote_writes: RemoteWriteEvents | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
         # Dictionaries as sets: empty ones take 150 bytes less.
         self.refills: dict[Transfer, None] = {}
@@ -131,10 +124,10 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
         self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
-        self.spills = False  # receives have room behind them for what is too long
+        self.overflow: tuple[Any, int] | None = None  # where the rest of a message goes that is too long: start, length
         self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
         self.on_release: Callable[[], None] | None = None
-        # How a connection ends in order; see closing.py.
+        # How a connection ends in order; see connected/closing.py.
         self.last_access: tuple[str, int] | None = None  # to the peer's memory, and its bytes
         self.landing: list[list[tuple[int, int]]] = []  # memory that waiting pooled receives will fill: start, end
         self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py
@@ -193,7 +186,7 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
         any_tag = self.tag_bits == 64  # the lane looks at none
         special = elsewhere or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
         if self.plain_receives and not special:
-            spill, length = behind() if self.spills else (ffi.NULL, 0)
+            spill, length = self.overflow or (ffi.NULL, 0)
             self.rx._receive_here(address_of(self.fid), self.gate, (address_of(spill), length))
         if self.pool is not None and self.tx is not None:
             self.pool.peer = self.tx.name  # not asked for with every message
@@ -264,10 +257,10 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
             return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 
-    def refill(self, leftover: Leftover) -> None:
+    def refill(self, leftover: Undelivered) -> None:
         """A message was left behind by a cancelled receive: the oldest posted one that it fits would wait past it."""
         for transfer in self.rx.posted:
-            if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits(where_of(transfer)):
+            if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits_receive(transfer):
                 if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
                     self.refills[transfer] = None
                     self.source.touch()
@@ -367,7 +360,7 @@ class EndpointHandle(OrderlyEnd, MemoryHome):
         self._end(self.closed_error)
         self.quick.open(None, None)
         if self.pool is not None and not self.pool.elsewhere:
-            self.pool = ClosedInbox(self.pool)
+            self.pool = self.pool.without_memory()
         if self.on_release is not None:
             release, self.on_release = self.on_release, None
             release()

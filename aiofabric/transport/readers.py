@@ -14,7 +14,7 @@ So the buffer stays exported for each endpoint of the domain until that endpoint
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cm.workarounds.provider_sockets import bytes_written
 from ..regions import MemoryHome
@@ -22,12 +22,23 @@ from ..regions import MemoryHome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..cq.source import Source
     from ..resource import Handle
-    from .handle import EndpointHandle
 
 __all__ = ["keep_for_readers", "look_again"]
 
 _DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two looks at a socket without room
+
+
+class ServesMemory(Protocol):
+    """An endpoint whose peers read memory of this process."""
+
+    kept: list[Any]
+    native_open: bool
+    source: Source
+
+    @property
+    def socket(self) -> int: ...
 
 
 def keep_for_readers(domain: MemoryHome, memory: Any) -> None:
@@ -50,14 +61,14 @@ def _endpoints_of(home: Handle) -> Iterable[Any]:
             yield from _endpoints_of(child)
 
 
-def _progress(endpoints: Iterable[EndpointHandle]) -> None:
+def _progress(endpoints: Iterable[ServesMemory]) -> None:
     """Let the provider write what the sockets have room for."""
     for source in {endpoint.source: None for endpoint in endpoints}:
         if not (source.draining or source.closed or source.driver.closed()):
             source.drain()
 
 
-def look_again(endpoint: EndpointHandle, step: int = 0) -> None:
+def look_again(endpoint: ServesMemory, step: int = 0) -> None:
     """Let the memory go that is held for an endpoint with a socket, now or as soon as nothing is left to send."""
     if not endpoint.kept or not endpoint.native_open or endpoint.source.driver.closed():
         return

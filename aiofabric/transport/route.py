@@ -10,22 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import address_of, constants, ffi, lib
-from ..cq.lane import Lane
+from ..cq.submission import Lane
+from ..cq.workarounds.unnamed_failures import watch
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
 from ..flags import Access, Caps, Mode, OpFlags
 from ..memory import pin
 from .buffers import Pieces, descriptors, gather, lend, lend_all, lend_parts, lend_rma
-from .unnamed_failures import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..cq.lane import Transfer
     from ..cq.operation import Operation
-    from ..memory import RemoteRegion
+    from ..cq.submission import Transfer
     from ..regions import Held
-    from .handle import EndpointHandle
+    from ..remote_region import RemoteRegion
+    from .interfaces import RouteOwner
 
 __all__ = ["NO_FLAGS", "Route"]
 
@@ -53,7 +53,7 @@ class Route(Lane):
     __slots__ = ("covered", "fid", "handle")
     direct = True  # whether small messages go to the provider without `_inject`
 
-    def __init__(self, handle: EndpointHandle, peer: int, name: object = None) -> None:
+    def __init__(self, handle: RouteOwner, peer: int, name: object = None) -> None:
         super().__init__(handle.source, handle, max(1, handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
         self.handle = handle
         self.covered = 0  # injected before a fence whose completion is still to come

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiofabric import aio
-from tests.transport.test_addresses_of_wrong_forms import FORMS, WRONG
+from tests.transport.opening.test_addresses_of_wrong_forms import FORMS, WRONG
 
 pytestmark = pytest.mark.asyncio
 

@@ -20,10 +20,10 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric.cm import rendezvous
-from aiofabric.cm.listener import PassiveHandle
+from aiofabric.cm.passive import PassiveHandle
 from aiofabric.cm.workarounds import half_open_clients
-from aiofabric.transport.wire import Hello
+from aiofabric.transport.virtual import oob_listener as rendezvous
+from aiofabric.transport.virtual.protocol import Hello
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import FACES, require
 from tests.fixtures.strangers import (
@@ -85,6 +85,7 @@ async def honest(provider: str, port: int) -> None:
             assert await endpoint.recv() == b"still here?"
 
 
+@pytest.mark.long
 @ONE_LOOP
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("kind", kinds(b"", 0))

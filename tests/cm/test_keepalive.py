@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 import aiofabric
-from aiofabric.cm.keepalive import LEAST, MOST, agree, notice_silence
+from aiofabric.cm.workarounds.keepalive import LEAST, MOST, agree, notice_silence
 from aiofabric.cm.workarounds.provider_sockets import connected_socket
 from tests.fixtures.providers import VIRTUAL, Pair, over
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric.cm.listener import PassiveHandle
+from aiofabric.cm.passive import PassiveHandle
 
 
 @pytest.mark.anyio

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from aiofabric._ffi import ffi
-from aiofabric.cq.lane import Lane, Transfer
+from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import ErrorEntry
 from aiofabric.cq.source import Source
-from aiofabric.cq.waiting import Waiting
+from aiofabric.cq.submission import Lane, Transfer
 from aiofabric.testing import ScriptedQueue
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from aiofabric._ffi import constants
-from aiofabric.cq.lane import Transfer
 from aiofabric.cq.operation import Operation, State
+from aiofabric.cq.submission import Transfer
 from tests.cq.manual import Caller, Endpoint
 
 pytestmark = pytest.mark.once

@@ -11,10 +11,10 @@ import pytest
 
 from aiofabric._ffi import ffi
 from aiofabric.cq.drivers import current_driver
-from aiofabric.cq.lane import Lane, Transfer
+from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import ErrorEntry
 from aiofabric.cq.source import Source
-from aiofabric.cq.waiting import Waiting
+from aiofabric.cq.submission import Lane, Transfer
 from aiofabric.testing import ScriptedQueue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from aiofabric.cq.drivers import current_driver
-from aiofabric.cq.lane import Lane
 from aiofabric.cq.operation import State
+from aiofabric.cq.polling import Waiting
 from aiofabric.cq.source import Source
-from aiofabric.cq.waiting import Waiting
+from aiofabric.cq.submission import Lane
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint
 from tests.cq.test_cancel_of_a_task_that_is_always_answered import Owner

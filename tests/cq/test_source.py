@@ -8,8 +8,8 @@ import pytest
 
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
+from aiofabric.cq.polling import Waiting
 from aiofabric.cq.source import Source
-from aiofabric.cq.waiting import Waiting
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint, ManualDriver
 

@@ -14,9 +14,9 @@ import uvloop
 
 from aiofabric._core import Waiter, Waker
 from aiofabric.cq.drivers import AsyncioDriver
+from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import Entry, ErrorEntry
 from aiofabric.cq.source import Source
-from aiofabric.cq.waiting import Waiting
 from aiofabric.testing import ScriptedQueue
 
 pytestmark = pytest.mark.once

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiofabric.cq.waiting import Window
+from aiofabric.cq.polling import Window
 
 pytestmark = pytest.mark.once
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.test_floors import CORE, LAYERS, code_of
+from tests.test_native_core_layers import CORE, LAYERS, code_of
 
 pytestmark = pytest.mark.once
 

@@ -13,7 +13,7 @@ from anyio.to_thread import current_default_thread_limiter
 
 import aiofabric
 from aiofabric import Address, FabricConnectionResetError, Hints
-from aiofabric.transport.discover import resolve
+from aiofabric.transport.opening.selection import resolve
 from tests.fixtures.providers import FACES, Pair, over
 
 provider = over(FACES)

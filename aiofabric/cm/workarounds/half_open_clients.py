@@ -26,7 +26,7 @@ import socket
 import struct
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ..._ffi import clear_errno
 from ...features import Quirk, quirks
@@ -44,12 +44,13 @@ from .provider_sockets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ...address import Address
     from ...cq.source import Source
     from ...fabric import Fabric
-    from ..listener import PassiveHandle
+    from ...info import Info
+    from ..requests import ConnectionRequest
 
 __all__ = ["PATIENCE", "SILENT_MOST", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
 
@@ -93,6 +94,18 @@ def out_of_descriptors() -> bool:
 _T = TypeVar("_T")
 
 
+class WatchedListener(Protocol):
+    """A passive endpoint whose clients are examined."""
+
+    info: Info
+    source: Source
+
+    @property
+    def unanswered(self) -> Iterable[ConnectionRequest]: ...
+    def cut_off(self) -> None: ...
+    def settle(self) -> None: ...
+
+
 class _Client(NamedTuple):
     """A connection that the provider has accepted, and that is no request yet."""
 
@@ -114,7 +127,7 @@ class HalfOpenClients:
         listening: its sockets, before it listens.
     """
 
-    def __init__(self, listener: PassiveHandle, listening: list[OwnSocket]) -> None:
+    def __init__(self, listener: WatchedListener, listening: list[OwnSocket]) -> None:
         self._listener = listener
         self._driver = listener.source.driver
         self._forgets = Quirk.FORGETS_HALF_REQUESTS in quirks(listener.info)

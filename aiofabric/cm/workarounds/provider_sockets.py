@@ -136,7 +136,7 @@ def _is_open(descriptor: int) -> bool:
 
 @contextmanager
 def tcp_socket(descriptor: int) -> Iterator[socket.socket | None]:
-    """The TCP socket that a descriptor is, whoever opened it; None if it is none."""
+    """Yield the TCP socket behind a descriptor, also one of the program; None if the descriptor is no TCP socket."""
     try:
         # SOCK_NONBLOCK changes nothing here. Without it, socket.setdefaulttimeout would make the file non-blocking.
         sock = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
@@ -169,13 +169,13 @@ def listening_sockets(before: Collection[int], address: Address | None) -> list[
 
 
 def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
-    """Whether it has this local address, and no peer."""
-    if _place(sock.getsockname()) != place:
-        return False
-    try:
-        sock.getpeername()
-    except OSError:
-        return True
+    """Whether it has this local address, and no peer. Another thread may close the descriptor at any time."""
+    with suppress(OSError):
+        if _place(sock.getsockname()) == place:
+            try:
+                sock.getpeername()
+            except OSError as error:
+                return error.errno == errno.ENOTCONN
     return False
 
 
@@ -183,7 +183,7 @@ def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
 def connected_socket(
     descriptor: int | None, ours: Address | None, theirs: Address | None
 ) -> Iterator[socket.socket | None]:
-    """The TCP socket that a descriptor is, if it is connected from here to there."""
+    """Yield the TCP socket behind a descriptor, if it is connected from this address to that one; else None."""
     if descriptor is None or ours is None or theirs is None:
         yield None
         return

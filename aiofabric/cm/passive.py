@@ -1,0 +1,119 @@
+"""PassiveHandle: a passive endpoint that listens, with its own event queue (FI_EP_MSG; man page: fi_passive_ep)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .._ffi import ffi, lib
+from ..cq.reactor import Reactor
+from ..errors import check
+from ..features import Quirk, quirks
+from ..info import Info
+from ..resource import Handle
+from ..workarounds import is_on
+from .events import CONNREQ, Event, EventError
+from .handshake import name_of
+from .preface import Preface
+from .requests import ConnectionRequest, RequestQueue
+from .reservation import Reservation
+from .workarounds.half_open_clients import GuardedQueue, HalfOpenClients, out_of_descriptors
+
+if TYPE_CHECKING:
+    from ..address import Address
+    from ..fabric import Fabric
+
+__all__ = ["PassiveHandle"]
+
+_log = logging.getLogger(__name__)
+
+
+class PassiveHandle(RequestQueue):
+    """A passive endpoint (FI_EP_MSG) that listens, and its queue."""
+
+    __slots__ = ("_warned", "events", "info")
+
+    def __init__(self, info: Info, fabric: Fabric, backlog: int, reservation: Reservation | None = None) -> None:
+        reservation = Reservation(info, fabric) if reservation is None else reservation
+        self.info = info
+        self._warned = False
+        self.events = GuardedQueue(fabric)
+        listening = reservation.sockets
+        super().__init__(reservation.surrender(), fabric._handle, Reactor.current().attach(None), backlog)
+        try:
+            check(lib.fi_pep_bind(self.fid, self.events.native, 0), "fi_pep_bind")
+            if Quirk.BLOCKING_HANDSHAKE in quirks(info) and is_on("half_open_clients"):
+                self.events.half_open = HalfOpenClients(self, listening)
+            check(lib.fi_listen(self.fid), "fi_listen", local=info.src_addr)
+        except BaseException:
+            self.close()
+            raise
+        self.events.handle_events_of(self.fid, self)
+        self.source.accompany(self.events)
+        self.source.starved = self._out_of_descriptors
+        self.source.touch_events()
+
+    def address(self) -> Address:
+        return name_of(self.fid, self.info, lib.fi_getname)
+
+    def refuse(self, request: ConnectionRequest, data: bytes) -> None:
+        if not request.info.native.handle:  # it went with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
+            return
+        if request.preface is not None:  # its sender tells by ours that somebody is here, also without data
+            data = Preface().follow(data)
+        buffer = ffi.from_buffer(data) if data else ffi.NULL
+        check(lib.fi_reject(self.fid, request.info.native.handle, buffer, len(data)), "fi_reject")
+
+    def event(self, event: Event) -> None:
+        if event.kind != CONNREQ:
+            return
+        if not event.info.fabric_attr.prov_name:  # 1.17's sockets leaves out what fi_getinfo adds; fi_freeinfo frees it
+            event.info.fabric_attr.prov_name = lib.strdup(self.info.fabric_attr.prov_name.encode())
+        info = Info.from_native(event.info)
+        watch = self.events.half_open
+        descriptor = None if watch is None else watch.became_request(info.dest_addr)
+        self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr, descriptor))
+
+    def event_error(self, error: EventError) -> None:
+        pass  # a handshake that failed before it became a request; the listener goes on
+
+    def _out_of_descriptors(self) -> bool:
+        """Whether no connection can be accepted because the process has no descriptor left; clients wait meanwhile."""
+        out = out_of_descriptors()
+        if out and not self._warned:
+            self._warned = True
+            _log.warning(
+                "the listener opened at %s accepts nobody, and clients wait: no file descriptor is left. Raise the "
+                "limit on open files (ulimit -n), or close connections",
+                self.opened_at,
+            )
+        return out
+
+    def settle(self) -> None:
+        """Take in what has happened, outside a turn."""
+        while not self.closed and self.events.drain():
+            pass
+        if not self.closed:
+            self.source.touch_events()
+
+    def release(self) -> None:
+        self._gather()
+        self.source.close()
+        watch, self.events.half_open = self.events.half_open, None
+        super().release()
+        if watch is not None:
+            watch.close()
+
+    def _gather(self) -> None:
+        """Take in the requests that have come and were not read: only a rejection ends them, a close forgets them."""
+        waiters, self.waiters, self.screen = self.waiters, deque(), None
+        while self.events.drain():
+            pass
+        self.waiters = waiters
+
+    def release_native(self) -> None:
+        # The queue right after its passive endpoint, and no read in between: a half-open client is freed with the
+        # endpoint but stays in the queue's epoll set (xnet_pep.c, tcpx_conn_mgr.c).
+        Handle.release(self)
+        self.events.close()

@@ -1,0 +1,1 @@
+"""Workarounds of defects in providers that completions show."""

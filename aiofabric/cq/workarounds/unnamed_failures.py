@@ -1,0 +1,66 @@
+"""Unnamed failures: reads and writes of a peer's memory whose error entry does not say which operation failed.
+
+shm copies a peer's memory within the posting call. Where that fails, because the peer has freed the memory, the
+provider reports an error without a context (smr_rma_fast). 1.17 then says that the operation was posted; 2.x answers
+-FI_EAGAIN, so that it is posted again. Either way the operation would never end. The copies are made one after the
+other, so the error belongs to the oldest operation that has not ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..._ffi import constants
+from ...errors import from_errno
+from ..operation import PARKED, SETTLED
+
+if TYPE_CHECKING:
+    from ..source import Source
+    from ..submission import Lane, Transfer
+
+__all__ = ["watch"]
+
+
+class _Copies:
+    """The reads and writes of one queue that have not ended, in the order in which they were posted."""
+
+    def __init__(self) -> None:
+        self._open: deque[Transfer] = deque()
+
+    def enter(self, transfer: Transfer) -> None:
+        open_ = self._open
+        while open_ and open_[0].state is SETTLED:
+            open_.popleft()
+        open_.append(transfer)
+
+    def failed(self) -> bool:
+        """An error without a context was read: end the oldest operation. False: there is none."""
+        open_ = self._open
+        while open_:
+            transfer = open_.popleft()
+            if transfer.state is not SETTLED:
+                _fail(transfer)
+                return True
+        return False
+
+
+def watch(source: Source, transfer: Transfer) -> None:
+    """``transfer`` was just posted or parked; find it when ``source`` reports an error that names no operation."""
+    if transfer.state is SETTLED:
+        return
+    copies = source.unnamed_failure
+    if copies is None:
+        copies = source.unnamed_failure = _Copies()
+    copies.enter(transfer)
+
+
+def _fail(transfer: Transfer) -> None:
+    lane: Lane = transfer.owner
+    error = from_errno(constants.FI_EACCES, transfer.what, peer=lane.name)
+    if transfer.state is PARKED:
+        lane.waiting.remove(transfer)
+        lane.source.slots.take_back(transfer.slot)
+    else:
+        lane.home(transfer)
+    transfer.settle(error)

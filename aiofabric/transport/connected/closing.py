@@ -1,0 +1,53 @@
+"""Closing a connection in order: everything that was sent reaches the peer before the endpoint is gone.
+
+A socket that is closed with unread data in it is reset by the kernel, and the reset destroys what the same side had
+sent. So the closing side sends its end mark behind its last message, receives and discards until the peer ends as well,
+and closes then. The peer closes its native endpoint when it has read the end mark; what it had received stays there for
+its program. A peer with direct receives (``recv_size=None``) gets no end mark: without a posted receive it would not
+read the mark, and 1.17's tcp would not report the end of the connection behind it either.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from anyio import move_on_after
+
+if TYPE_CHECKING:
+    from ..handle import EndpointHandle
+
+__all__ = ["close_in_order"]
+
+_log = logging.getLogger(__name__)
+
+
+async def close_in_order(handle: EndpointHandle) -> None:
+    """End a connection and wait for the peer's end, at most ``close_timeout`` seconds. The caller closes the endpoint.
+
+    Cancelling ends the wait.
+    """
+    first = not handle.ending
+    if first:
+        handle.ending = True
+        handle.gate.thread = 0
+        if handle.pool is not None:
+            handle.pool.discard(handle.closed_error)
+    with move_on_after(handle.close_timeout) as limit:
+        if not first or await handle.tell_end():
+            await _until_gone(handle)
+    if limit.cancelled_caught:
+        _log.debug("%s with %s: closed before the peer had ended too", handle.what, handle.peer_name)
+
+
+async def _until_gone(handle: EndpointHandle) -> None:
+    source = handle.source
+    source.interest += 1  # a provider without a descriptor is polled meanwhile
+    try:
+        while handle.gone is None and not handle.closed:
+            waiter = source.driver.create_waiter()
+            handle.gone_waiters += (waiter,)
+            source.touch_events()
+            await waiter
+    finally:
+        source.interest -= 1

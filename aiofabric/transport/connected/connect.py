@@ -1,0 +1,62 @@
+"""Connecting, accepting and listening over a provider that has connected endpoints (FI_EP_MSG)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...cm.passive import PassiveHandle
+from ...cq.reactor import Reactor
+from ..opening.shared_objects import borrow_fabric
+from .endpoint import MessageEndpoint
+
+if TYPE_CHECKING:
+    from ...address import Address
+    from ...cm.requests import ConnectionRequest
+    from ...cm.reservation import Reservation
+    from ...domain import Domain
+    from ...info import Info
+    from ..opening.connect_options import ConnectOptions
+    from ..opening.options import EndpointOptions
+
+__all__ = ["accept_native", "connect_native", "listen_native"]
+
+
+async def connect_native(
+    info: Info, node: str | Address | None, service: str | int | None, wanted: ConnectOptions
+) -> MessageEndpoint:
+    """Connect over a provider that has connected endpoints, to the address in ``info``; see `connect`."""
+    reservation = wanted.reservation
+    descriptor = None
+    if reservation is not None:
+        info = info.replace(handle=reservation)
+        descriptor = next((each.descriptor for each in reservation.sockets), None)
+    endpoint = MessageEndpoint(info, wanted.domain, wanted.endpoint, info.dest_addr, descriptor)
+    if reservation is not None:  # an empty shell: the endpoint has its address now
+        reservation.close()
+    await endpoint._connect(wanted.param)
+    return endpoint
+
+
+async def accept_native(
+    request: ConnectionRequest, domain: Domain | None, options: EndpointOptions, param: bytes
+) -> MessageEndpoint:
+    """Accept a request that came to a passive endpoint."""
+    try:
+        endpoint = MessageEndpoint(request.info, domain, options, request.address, request._descriptor)
+    except BaseException:
+        request.withdraw()
+        raise
+    await endpoint._accept(param, request.preface)
+    return endpoint
+
+
+def listen_native(info: Info, backlog: int, reservation: Reservation | None) -> PassiveHandle:
+    """Open a passive endpoint on the loop's fabric, and listen."""
+    fabric, give_back = borrow_fabric(Reactor.current(), info)
+    try:
+        handle = PassiveHandle(info, fabric, backlog, reservation)
+    except BaseException:
+        give_back()
+        raise
+    handle.on_release = give_back
+    return handle

@@ -1,0 +1,276 @@
+"""MessageEndpoint: a connected endpoint (FI_EP_MSG; man pages: fi_endpoint, fi_cm)."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..._core import fast_send
+from ..._ffi import constants, ffi, lib
+from ...cm.handshake import Handshake, Stage, name_of
+from ...cm.preface import Preface, new_end_mark
+from ...cm.workarounds.keepalive import agree, notice_silence
+from ...cm.workarounds.pacing import never_paced
+from ...cm.workarounds.provider_sockets import connected_socket, next_descriptor
+from ...cm.workarounds.traffic_class import mark
+from ...cq.reactor import Reactor
+from ...errors import FabricConnectionError, NotSupportedError, check
+from ...features import Quirk
+from ...flags import Caps, Mode
+from ...workarounds import is_on
+from ..connectionless.alias import Aliases
+from ..exclusions import exclude, lacking
+from ..handle import EndpointHandle
+from ..messages.batch import SelectiveRoute
+from ..messages.send import Messages
+from ..opening.bindings import without_unsafe_flags
+from ..opening.shared_objects import borrow_queues
+from ..rma.atomic import Atomic
+from ..rma.remote_writes import RemoteWrites
+from ..rma.rma import Rma
+from ..rma.triggered import Triggered
+from ..route import Route
+from .closing import close_in_order
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from ...address import Address
+    from ...domain import Domain
+    from ...info import Info
+    from ..opening.options import EndpointOptions
+
+_log = logging.getLogger(__name__)
+
+__all__ = ["MessageEndpoint"]
+
+
+class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
+    """A connected endpoint: reliable, ordered messages and RMA. Made by `connect` and by accepting a request.
+
+    One loop, one thread. Use it as ``async with``; closing settles everything that is in flight.
+    """
+
+    _stage: Stage
+    __slots__ = (
+        "_descriptor",
+        "_handshake",
+        "_heartbeat",
+        "_preface",
+        "_stage",
+        "domain",
+        "info",
+        "local_address",
+        "param",
+        "peer_address",
+    )
+
+    def __init__(
+        self,
+        info: Info,
+        domain: Domain | None,
+        options: EndpointOptions,
+        peer: Address | None,
+        descriptor: int | None = None,
+    ) -> None:
+        offered, info = info, without_unsafe_flags(info)
+        reactor = Reactor.current()
+        if options.shared_receive is not None:
+            queues, give_back = options.shared_receive.queues, _keep
+        else:
+            queues, give_back = borrow_queues(
+                reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
+            )
+        try:
+            if descriptor is None:  # or it belongs to a request, or to a reservation
+                descriptor = next_descriptor()
+            ep = options.open_native(queues.domain, info)
+        except BaseException:
+            give_back()
+            raise
+        self._descriptor = descriptor  # under which the kernel's socket beneath may be found
+        self.info = info
+        self.domain: Domain = queues.domain
+        handle = EndpointHandle(
+            "MessageEndpoint",
+            ep,
+            queues.domain._handle,
+            info,
+            queues.source,
+            cancel_grace=options.cancel_grace,
+        )
+        self._receive_by(handle)
+        handle.close_timeout = options.close_timeout
+        self._heartbeat = options.heartbeat
+        handle.tx = (SelectiveRoute if options.selective else Route)(handle, constants.FI_ADDR_UNSPEC, peer)
+        self._stage = self._handshake = handshake = Handshake(queues.source, queues.events, ep, peer)
+
+        def released() -> None:
+            handshake.end()
+            give_back()
+
+        handshake.gone = handle.peer_gone
+        handle.on_end = self._handshake.peer_ended
+        handle.on_release = released
+        try:
+            options.bind_queue(handle, queues.queue.native)
+            check(lib.fi_ep_bind(ep, queues.events.native, 0), "fi_ep_bind")
+            options.apply(handle)
+            check(lib.fi_enable(ep), "fi_enable")
+            options.hear_of_writes(handle)
+            options.open_inbox(handle)  # before the connection exists: no message can come before its receive
+            self._preface = self._introduce(options)
+            exclude(self)
+        except BaseException:
+            self.close()
+            if Quirk.CLOSE_ENDS_REQUEST in handle.known:
+                offered.native.handle = ffi.NULL
+            raise
+
+    send = fast_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
+
+    def _introduce(self, options: EndpointOptions) -> Preface | None:
+        """What the peer shall know of this side."""
+        if not options.preface:
+            return None
+        pool, heartbeat = self._handle.pool, round(1000 * (options.heartbeat or 0))
+        if pool is None:  # the program posts each receive
+            return Preface(heartbeat)
+        if pool.elsewhere or Mode.MSG_PREFIX in self.info.mode:
+            return Preface(heartbeat, pool.size)
+        pool.end_mark = new_end_mark(self.info.domain_attr.cq_data_size)
+        return Preface(heartbeat, pool.size, pool.end_mark)
+
+    def _meet(self, theirs: Preface | None) -> None:
+        """Take in what the peer has said of itself; None: it does not use aiofabric."""
+        handle = self._handle
+        handle.closes_in_order = True
+        if theirs is None:
+            return
+        if not lacking(self.info, Caps.MSG, Caps.SEND):
+            handle.end_mark = theirs.end_mark
+        self._heartbeat = agree((self._heartbeat, theirs.heartbeat / 1000))
+        if theirs.max_message:
+            handle.limit_messages(theirs.max_message)
+
+    async def _connect(self, param: bytes) -> None:
+        try:
+            data = param if self._preface is None else self._preface.follow(param)
+            await self._handshake.connect(self.info.native.dest_addr, data)
+            self.param, theirs = Preface.split(self._handshake.param)
+            self._meet(theirs)
+            self._established()
+        except BaseException:
+            self.close()
+            raise
+
+    async def _accept(self, param: bytes, theirs: Preface | None) -> None:
+        try:
+            self.param = b""
+            self._meet(theirs)
+            if theirs is not None and self._preface is not None:  # other peers get the program's data only
+                param = self._preface.follow(param)
+            await self._handshake.accept(param)
+            inbox = self._handle.pool
+            heard = self._handle.end_heard or (inbox and inbox.messages)  # a message, or an orderly end, came before
+            if self._handle.gone is not None and not heard:
+                raise self._handshake.aborted("fi_accept")
+            self._established()
+        except BaseException:
+            self.close()
+            raise
+
+    def _established(self) -> None:
+        handle = self._handle
+        self.local_address, self.peer_address = self.info.src_addr, self._handshake.peer
+        if handle.gone is None:
+            self.local_address = name_of(handle.fid, self.info, lib.fi_getname)
+            with suppress(FabricConnectionError):  # the peer may leave between any two calls
+                self.peer_address = name_of(handle.fid, self.info, lib.fi_getpeer)
+            assert handle.tx is not None
+            handle.tx.name = self._handshake.peer = self.peer_address
+            handle.open_for_use()
+            if handle.end_heard:  # before FI_CONNECTED: 2.x's tcp may report the messages first
+                handle.end_came()
+            with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
+                wish = self._heartbeat if self._preface is None else self._preface.heartbeat
+                if wish and (sock is None or not is_on("keepalive")):
+                    detail = "The socket below the connection was not found, so the kernel cannot watch the peer"
+                    raise NotSupportedError(constants.FI_ENOSYS, "heartbeat", peer=self.peer_address, detail=detail)
+                if sock is not None:
+                    self._adjust(sock, handle.tx)
+        _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)
+        self.info.trim()  # thousands of connections, each with an info of its own
+
+    def _adjust(self, sock: socket, route: Route) -> None:
+        """What the kernel's socket beneath is asked for; see the workarounds."""
+        if is_on("pacing"):
+            never_paced(sock)
+        if self._heartbeat is not None and is_on("keepalive"):
+            notice_silence(sock, self._heartbeat)
+        if (dscp := self.info.tx_attr.tclass.dscp) is not None and is_on("traffic_class"):
+            mark(sock, dscp)
+        if is_on("coalescing"):
+            route.keep_socket(sock.fileno())
+
+    @property
+    def state(self) -> str:
+        """``open``, ``connecting``, ``connected``, ``peer gone`` or ``closed``."""
+        return self._stage.state.value
+
+    async def shutdown(self) -> None:
+        """End the connection in order: wait until everything posted is with the provider, then tell the peer.
+
+        What is pending afterwards, on both sides, ends with a FabricConnectionResetError. Close it all the same;
+        `aclose` includes what this does.
+
+        Man page: fi_cm (fi_shutdown).
+        """
+        handle = self._handle
+        handle.check_usable("fi_shutdown")
+        await handle.route_to(None).drained()
+        handle.check_open()  # closed by another task meanwhile
+        if handle.gone is None and not handle.ending:
+            handle.shutdown()
+            handle.source.touch_events()
+
+    async def aclose(self) -> None:
+        """Close in order: everything that was sent reaches the peer, and the peer's ``async for`` ends normally.
+
+        Sends and receives are refused from now on, and pending receives end with ClosedResourceError. What the peer
+        still sends is thrown away. The call returns when the peer has received everything and has ended too, or after
+        ``close_timeout`` seconds (`EndpointOptions`). Cancelling closes at once.
+
+        A peer that does not use aiofabric cannot be waited for: what was sent is then with the provider, and is lost
+        if messages of that peer are still unread on this side.
+        """
+        handle = self._handle
+        if handle.closes_in_order and handle.live and (handle.gate.admits() or handle.ending):
+            try:
+                await close_in_order(handle)
+            finally:
+                super().close()
+        else:
+            super().close()
+
+    def close(self) -> None:
+        """Close now, without waiting: what was sent may be lost. The peer is told of an orderly end all the same.
+
+        Prefer `aclose`, or leaving ``async with``.
+        """
+        handle = self._handle
+        if handle.closes_in_order and handle.live and handle.gate.admits():
+            handle.end_at_once()
+        super().close()
+
+    def abort(self) -> None:
+        """Close at once, and let the peer see a broken connection (FabricConnectionResetError)."""
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<MessageEndpoint {self.state} with {self._handle.peer_name}>"
+
+
+def _keep() -> None:
+    """A shared receive context's queues are closed with it."""

@@ -1,0 +1,111 @@
+"""Aliases: a second way to an endpoint, with default flags of its own (man page: fi_endpoint, fi_ep_alias)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from ..._ffi import constants, ffi, lib
+from ...errors import NotSupportedError, check
+from ...resource import Handle
+from ...settings import check_receive_flags
+from ..endpoint import Endpoint
+from ..handle import EndpointHandle
+from ..route import Route
+from .handle import ConnectionlessHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...flags import OpFlags
+
+__all__ = ["Aliases"]
+
+E = TypeVar("E", bound=Endpoint)
+
+
+class _AliasHandle(EndpointHandle):
+    """An alias as the provider has it. What was posted through it is the endpoint's: it goes on after a close."""
+
+    __slots__ = ()
+    parent: EndpointHandle
+    serves_memory = False  # the endpoint itself does
+
+    def refuse(self, call: str) -> BaseException:
+        return self.parent.gone() if self.parent.gone is not None else super().refuse(call)
+
+    def release(self) -> None:
+        self.gate.thread = 0
+        Handle.release(self)
+        for lane in (*self.routes, self.rx):
+            lane.turn_away(self.closed_error)
+            if lane.posted:
+                self.parent.orphans.append(lane)
+
+
+class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):
+    __slots__ = ()
+
+
+def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
+    """The endpoint once more, with ``flags`` as default of what starts, or is received, through this one."""
+    handle = endpoint._handle
+    check_receive_flags(flags)
+    handle.check_usable("fi_ep_alias")
+    if type(handle) not in (EndpointHandle, ConnectionlessHandle):
+        detail = f"The provider {endpoint.info.fabric_attr.prov_name} has no connected endpoints of its own"
+        raise NotSupportedError(constants.FI_ENOSYS, "fi_ep_alias", detail=detail)
+    out = ffi.new("struct fid_ep **")
+    direction = constants.FI_RECV if receiving else constants.FI_TRANSMIT
+    check(lib.fi_ep_alias(handle.fid, out, direction | flags), "fi_ep_alias")
+    what = f"alias of a {handle.what}"
+    options = {"cancel_grace": handle.rx.grace}
+    mine: _AliasHandle
+    if isinstance(handle, ConnectionlessHandle):
+        vector = handle.vector
+        mine = _ConnectionlessAliasHandle(vector, what, out[0], handle, endpoint.info, handle.source, **options)
+    else:
+        mine = _AliasHandle(what, out[0], handle, endpoint.info, handle.source, **options)
+        assert handle.tx is not None
+        mine.tx = Route(mine, handle.tx.peer, handle.tx.name)
+    if not receiving:
+        mine.tx_flags_set(int(flags))
+    mine.pool, mine.remote_writes = handle.pool, handle.remote_writes
+    mine.open_for_use()
+    alias: E = object.__new__(type(endpoint))
+    for name in _attributes(endpoint):
+        if hasattr(endpoint, name):
+            setattr(alias, name, getattr(endpoint, name))
+    alias._handle = mine
+    alias._calls_go_by(mine.quick)
+    return alias
+
+
+def _attributes(endpoint: Endpoint) -> Iterator[str]:
+    for base in type(endpoint).__mro__:
+        yield from (name for name in base.__dict__.get("__slots__", ()) if not name.startswith("__"))
+    yield from getattr(endpoint, "__dict__", ())  # of a class that inherits from ours
+
+
+class Aliases(Endpoint):
+    """Endpoints that can have aliases."""
+
+    __slots__ = ()
+
+    def alias(self, flags: OpFlags, *, receiving: bool = False) -> Self:
+        """The same endpoint once more, whose operations have other default flags.
+
+        Receives are the endpoint's own either way: a pool is shared, and so is what arrives. Closing an alias
+        leaves the endpoint open, closing the endpoint closes its aliases first.
+
+        Args:
+            flags: of what starts through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
+            receiving: they are for receives instead.
+
+        Raises:
+            NotSupportedError: the provider has no aliases.
+            ValueError: ``flags`` have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
+
+        Man page: fi_endpoint (fi_ep_alias).
+        """
+
+        return _open_alias(self, flags, receiving=receiving)

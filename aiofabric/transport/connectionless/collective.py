@@ -1,0 +1,378 @@
+"""Collectives: operations in which every member of a group takes part (man page: fi_collective).
+
+libfabric's own implementation, beneath the ofi_rxm provider of both generations, builds them from tagged messages
+of the endpoint's, and trusts its caller: a reduction without a handler for its elements, a broadcast whose length
+is no multiple of the group's size, a group that is closed while an operation is under way, or the 257th group of
+an endpoint end the process or write where they should not (util_coll.c, coll_coll.c). So all that is checked here.
+Ranks are positions in the list of members, which has to be the same list for everyone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anyio import ClosedResourceError
+
+from ..._ffi import constants, ffi, lib
+from ...cm.events import JOIN_COMPLETE, Event, EventError
+from ...cq.submission import Lane
+from ...errors import FabricError, NotSupportedError, check, from_errno
+from ...features import require
+from ...flags import AtomicOp, Caps, CollectiveOp, Datatype
+from ...memory import pin
+from ...resource import Handle, Resource
+from ..rma.operands import Operand, element_size, operand, result_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...address import Address
+    from ...address_vector import Peer
+    from ...cq.drivers import Waiter
+    from ...cq.submission import Transfer
+    from ...info import Info
+    from ..rma.operands import Result
+    from .handle import ConnectionlessHandle
+
+__all__ = ["Collective", "Group"]
+
+_MOST_GROUPS = 256  # of one endpoint, ever: the number of a group is not used again (OFI_MAX_GROUP_ID)
+# rxm takes the completions of its collective messages for a caller's once they are larger than its eager size
+# (rxm_cq.c), 16 KiB, and then waits for ever; the largest message of a tree is half of the data.
+_MOST_BYTES = 8192
+_MOST_AT_ONCE = 1  # members would not agree which of two comes first
+_BYTE = Datatype.UINT8
+
+
+class _GroupLane(Lane):
+    """The operations of one group."""
+
+    __slots__ = ("group",)
+    group: _GroupHandle
+
+    def home(self, transfer: Transfer) -> None:
+        super().home(transfer)
+        self.group.settled()
+
+
+class _GroupHandle(Handle):
+    """The group as the provider has it. It outlives its owner while an operation is under way."""
+
+    __slots__ = ("endpoint", "error", "events", "joining", "keys", "lane", "left", "set", "waiter")
+
+    def __init__(self, endpoint: ConnectionlessHandle, members: Sequence[Peer]) -> None:
+        assert endpoint.events is not None
+        self.endpoint, self.events = endpoint, endpoint.events
+        self.left = False  # closed by its owner, but something was under way
+        self.joining = False
+        self.error: FabricError | None = None
+        self.waiter: Waiter | None = None
+        self.keys: list[int] = []
+        self.lane = _GroupLane(endpoint.source, endpoint, _MOST_AT_ONCE, receives=False, grace=0.0, name="a group")
+        self.lane.group = self
+        attr = ffi.new("struct fi_av_set_attr[2]")
+        # An empty range: sets start with what the vector held when its first set was made (ofi_av_set_create).
+        attr[0].count, attr[0].start_addr, attr[0].end_addr, attr[0].stride = len(members), 1, 0, 1
+        out = ffi.new("struct fid_av_set **")
+        check(lib.fi_av_set(endpoint.vector._handle.fid, attr, out, ffi.NULL), "fi_av_set")
+        self.set = out[0]
+        super().__init__("Group", ffi.NULL, endpoint.vector._handle)
+        for member in members:
+            check(lib.fi_av_set_insert(self.set, member.native), "fi_av_set_insert")
+
+    def look(self) -> int:
+        """Nothing to count: a turn is all that the provider needs, and no descriptor asks for one."""
+        return 0
+
+    async def join(self) -> None:
+        """fi_join_collective, until FI_JOIN_COMPLETE."""
+        endpoint, address, out = self.endpoint, ffi.new("fi_addr_t *"), ffi.new("struct fid_mc **")
+        check(lib.fi_av_set_addr(self.set, address), "fi_av_set_addr")
+        rc = lib.fi_join_collective(endpoint.fid, address[0], self.set, 0, out, ffi.NULL)
+        check(rc, "fi_join_collective")
+        self.fid, self.joining = out[0], True
+        endpoint.source.watched[self] = None
+        # The manual says that the event is about the group; libfabric's own implementation names the set's.
+        for fid in (out[0], ffi.cast("void *", address[0])):
+            self.keys.append(self.events.handle_events_of(fid, self))
+        self.waiter = endpoint.source.driver.create_waiter()
+        endpoint.source.touch_events()
+        await self.waiter
+        if self.error is not None:
+            raise self.error
+
+    def event(self, event: Event) -> None:
+        if event.kind == JOIN_COMPLETE:
+            self._joined()
+
+    def event_error(self, error: EventError) -> None:
+        self.error = from_errno(error.errno, "fi_join_collective", provider_text=error.text)
+        self._joined()
+
+    def _joined(self) -> None:
+        self.joining = False
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+        self.settled()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the provider has something to do for this group."""
+        return self.joining or bool(self.lane.posted or self.lane.waiting)
+
+    def settled(self) -> None:
+        if not self.busy:
+            self.endpoint.source.watched.pop(self, None)
+            if self.left:
+                self.close()
+
+    def leave(self) -> None:
+        """Close, as soon as the provider lets go."""
+        self.left = True
+        if not self.busy:
+            self.close()
+
+    def release(self) -> None:
+        self.endpoint.source.watched.pop(self, None)
+        self.lane.end(self.endpoint.closed_error)  # with the endpoint gone, nothing is answered any more
+        for key in self.keys:
+            self.events.forget(key)
+        if self.fid != ffi.NULL:
+            super().release()
+        check(lib.fi_close(ffi.cast("struct fid *", self.set)), "fi_close")
+
+
+class Group(Resource):
+    """A collective group that this endpoint has joined; made by `RdmEndpoint.join_collective`.
+
+    Every member calls the same operations in the same order. A member that is gone, or does not call, keeps the
+    others waiting: use a deadline. Cancelling leaves the operation with the provider, which cannot end it; its
+    buffers stay pinned until it is done or the endpoint is closed, and the group is of no further use.
+    """
+
+    __slots__ = ("members", "rank")
+    _handle: _GroupHandle
+
+    def __init__(self, handle: _GroupHandle, members: Sequence[Peer], rank: int) -> None:
+        self._handle = handle
+        self.members = tuple(members)
+        self.rank = rank
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def close(self) -> None:
+        """Leave the group; the provider hears of it when nothing is under way any more."""
+        self._handle.leave()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the group was left, or its endpoint closed."""
+        return self._handle.left or self._handle.closed
+
+    # -- what goes to everyone
+
+    async def barrier(self) -> None:
+        """Wait until every member waits here (fi_barrier)."""
+        self._ask(CollectiveOp.BARRIER)
+        await self._run("fi_barrier", (), (), None)
+
+    async def broadcast(self, buffer: Any, *, root: int) -> None:
+        """Copy the root's ``buffer`` into everyone's; all have the same length (fi_broadcast)."""
+        self._ask(CollectiveOp.BROADCAST)
+        self._check_root(root)
+        pins = pin(buffer, writable=self.rank != root)
+        for start, stop in _pieces(len(pins), _MOST_BYTES):
+            share = -(-(stop - start) // len(self))
+            whole = ffi.new("char[]", share * len(self))  # it moves whole shares, beyond the end of the data
+            if self.rank == root:
+                ffi.memmove(whole, pins + start, stop - start)
+            await self._run("fi_broadcast", (whole, len(whole), ffi.NULL), (root, _BYTE, 0), whole)
+            if self.rank != root:
+                ffi.memmove(pins + start, whole, stop - start)
+
+    async def allreduce(self, op: AtomicOp, value: Any, *, datatype: Datatype | None = None, result: Any = None) -> Any:
+        """Combine everyone's ``value``, element by element; return the outcome to everyone (fi_allreduce)."""
+        given = operand(value, datatype)
+        self._ask(CollectiveOp.ALLREDUCE, op, given.datatype)
+        outcome = result_like(given, result)
+        size = element_size(given.datatype)
+        for start, stop in _pieces(given.count, _MOST_BYTES // size):
+            parts = (given.pins + start * size, stop - start, ffi.NULL, outcome.pins + start * size, ffi.NULL)
+            await self._run("fi_allreduce", parts, (given.datatype, op, 0), (given.pins, outcome.pins))
+        return outcome.finish()
+
+    async def allgather(self, value: Any, *, result: Any = None) -> Any:
+        """Put everyone's ``value`` side by side, by rank, for everyone (fi_allgather)."""
+        self._ask(CollectiveOp.ALLGATHER)
+        given = operand(value, None)
+        outcome = result_like(given, result, times=len(self))
+        size = len(given.pins)
+        for start, stop in _pieces(size, _MOST_BYTES):
+            width = stop - start
+            row = ffi.new("char[]", width * len(self))
+            parts = (given.pins + start, width, ffi.NULL, row, ffi.NULL)
+            await self._run("fi_allgather", parts, (_BYTE, 0), (given.pins, row))
+            for rank in range(len(self)):
+                ffi.memmove(outcome.pins + rank * size + start, row + rank * width, width)
+        return outcome.finish()
+
+    async def alltoall(self, value: Any, *, result: Any = None) -> Any:
+        """Give each member its share of ``value``, by rank; return the shares that the others gave (fi_alltoall)."""
+        self._ask(CollectiveOp.ALLTOALL)
+        given = self._shares(operand(value, None))
+        return await self._exchange("fi_alltoall", given, result_like(operand(value, None), result), (_BYTE, 0))
+
+    async def reduce_scatter(self, op: AtomicOp, value: Any, *, result: Any, datatype: Datatype | None = None) -> Any:
+        """Combine everyone's ``value``; fill ``result`` with this member's share of it (fi_reduce_scatter)."""
+        given = operand(value, datatype)
+        self._ask(CollectiveOp.REDUCE_SCATTER, op, given.datatype)
+        outcome = result_like(self._shares(given), result)
+        return await self._exchange("fi_reduce_scatter", given, outcome, (given.datatype, op, 0))
+
+    # -- what has a root
+
+    async def scatter(self, value: Any, *, root: int, result: Any) -> Any:
+        """Fill ``result`` with this member's share of the root's ``value``, by rank (fi_scatter).
+
+        Args:
+            value: at the root as many shares as there are members; ignored elsewhere.
+            result: a writable buffer, of the same length for everyone.
+        """
+        self._ask(CollectiveOp.SCATTER)
+        self._check_root(root)
+        room = pin(result, writable=True)
+        size = len(room)
+        source = pin(value) if self.rank == root else None
+        if source is not None and len(source) != size * len(self):
+            raise ValueError(f"{len(self)} shares of {size} bytes are not {len(source)} bytes")
+        for start, stop in _pieces(size, max(1, _MOST_BYTES // len(self))):
+            width = stop - start
+            shares = ffi.NULL
+            if source is not None:
+                shares = ffi.new("char[]", width * len(self))
+                for rank in range(len(self)):
+                    ffi.memmove(shares + rank * width, source + rank * size + start, width)
+            parts = (shares, width, ffi.NULL, room + start, ffi.NULL)
+            await self._run("fi_scatter", parts, (root, _BYTE, 0), (shares, room))
+        return result
+
+    async def gather(self, value: Any, *, root: int, result: Any = None) -> Any:
+        """Put everyone's ``value`` side by side, by rank, for the root; None for the others (fi_gather)."""
+        self._ask(CollectiveOp.GATHER)
+        self._check_root(root)
+        given = operand(value, None)
+        outcome = result_like(given, result, times=len(self)) if self.rank == root else None
+        return await self._exchange("fi_gather", given, outcome, (root, given.datatype, 0))
+
+    async def reduce(
+        self, op: AtomicOp, value: Any, *, root: int, datatype: Datatype | None = None, result: Any = None
+    ) -> Any:
+        """Combine everyone's ``value``; return the outcome to the root, None to the others (fi_reduce)."""
+        given = operand(value, datatype)
+        self._ask(CollectiveOp.REDUCE, op, given.datatype)
+        self._check_root(root)
+        outcome = result_like(given, result) if self.rank == root else None
+        return await self._exchange("fi_reduce", given, outcome, (root, given.datatype, op, 0))
+
+    # -- how the calls are made
+
+    def _ask(self, kind: CollectiveOp, op: AtomicOp = AtomicOp.NOOP, datatype: Datatype = Datatype.VOID) -> None:
+        """Raise unless the provider does it, with these elements; it would not look itself."""
+        self._check_member()
+        attr = ffi.new("struct fi_collective_attr *")
+        attr.op, attr.datatype = op, datatype
+        endpoint = self._handle.endpoint
+        assert endpoint.parent is not None
+        rc = lib.fi_query_collective(endpoint.parent.fid, kind, attr, 0)
+        if not rc:
+            return
+        what = f"{kind} with {op} and {datatype}" if op is not AtomicOp.NOOP else str(kind)
+        detail = f"The provider {endpoint.info.fabric_attr.prov_name} does no {what}"
+        raise NotSupportedError(-rc, "fi_query_collective", detail=detail)
+
+    def _check_member(self) -> None:
+        handle = self._handle
+        handle.endpoint.check_usable("fi_collective")
+        handle.check_open()
+        if handle.left:
+            raise ClosedResourceError("this Group was left")
+
+    def _check_root(self, root: int) -> None:
+        if not 0 <= root < len(self):
+            raise ValueError(f"the root is a rank, 0 to {len(self) - 1}, not {root}")
+
+    def _shares(self, given: Operand) -> Operand:
+        count, rest = divmod(given.count, len(self))
+        if rest or not count:
+            raise ValueError(f"{given.count} elements are no {len(self)} equal shares")
+        return Operand(given.datatype, count, given.pins, given.value)
+
+    async def _exchange(self, call: str, given: Operand, outcome: Result | None, tail: tuple[Any, ...]) -> Any:
+        room = ffi.NULL if outcome is None else outcome.pins
+        arguments = (given.pins, given.count, ffi.NULL, room, ffi.NULL)
+        await self._run(call, arguments, tail, (given.pins, room))
+        return None if outcome is None else outcome.finish()
+
+    async def _run(self, call: str, arguments: tuple[Any, ...], tail: tuple[Any, ...], pins: Any) -> None:
+        handle = self._handle
+        endpoint = handle.endpoint
+        if endpoint.checkpoint is not None:
+            await endpoint.checkpoint()
+        self._check_member()  # closed meanwhile, perhaps: also between two pieces
+        args = (endpoint.fid, *arguments, lib.fi_mc_addr(handle.fid), *tail)
+        endpoint.source.watched[handle] = None
+        await handle.lane.outcome(handle.lane.submit(call, getattr(lib, call), args, pins, 0))
+
+
+def _pieces(count: int, most: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, count, most):
+        yield start, min(start + most, count)
+
+
+class Collective(Resource):
+    """Joining groups. Mixed into endpoints; opened with `Caps.COLLECTIVE`."""
+
+    __slots__ = ()
+    _handle: ConnectionlessHandle
+    info: Info
+    local_address: Address
+
+    async def join_collective(self, members: Sequence[Peer]) -> Group:
+        """Join a group; return when all its members have.
+
+        Args:
+            members: the same endpoints in the same order for everyone, this one among them: add it as a peer of
+                its own, ``add_peer(ep.local_address)``.
+
+        Cancelling leaves the group as soon as the provider lets go of it.
+
+        Raises:
+            NotSupportedError: the endpoint was opened without `Caps.COLLECTIVE`, or nobody has it.
+            ValueError: this endpoint is not among the members, or some member is twice.
+
+        Man page: fi_collective (fi_av_set, fi_join_collective).
+        """
+        handle = self._handle
+        handle.check_usable("fi_join_collective")
+        require(Caps.COLLECTIVE, self.info)
+        ranks = {peer: rank for rank, peer in enumerate(members)}
+        if len(ranks) != len(members):
+            raise ValueError("each member of a group is in it once")
+        for peer in members:
+            handle.vector.check(peer)
+        rank = next((rank for peer, rank in ranks.items() if peer.address == self.local_address), None)
+        if rank is None:
+            raise ValueError("this endpoint is no member of the group: add_peer(ep.local_address) makes it a peer")
+        if handle.groups == _MOST_GROUPS:
+            raise FabricError(
+                constants.FI_ENOSPC, "fi_join_collective", detail=f"An endpoint joins {_MOST_GROUPS} groups in its life"
+            )
+        handle.groups += 1
+        group = _GroupHandle(handle, members)
+        try:
+            await group.join()
+        except BaseException:
+            group.leave()
+            raise
+        return Group(group, members, rank)

@@ -1,0 +1,93 @@
+"""ConnectionlessHandle: what the reactor and the parents hold of a connectionless endpoint."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...address_vector import Peer
+from ...features import Quirk, require
+from ...flags import Caps
+from ..messages.overflow import behind, has_overflow
+from ..messages.prefix import PrefixRoute, prefix_of
+from ..route import Route
+from ..workarounds import shm_same_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ...address_vector import AddressVector
+    from ...cm.queue import EventQueue
+
+__all__ = ["ConnectionlessHandle"]
+
+
+class ConnectionlessHandle(shm_same_process.LingeringHandle):
+    """An endpoint with its address vector, and a route for each peer that was sent to."""
+
+    __slots__ = ("carries_connections", "events", "groups", "leaving")
+
+    def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
+        super().__init__(vector, *args, **options)
+        vector.users.add(self)
+        self.overflow = behind() if has_overflow(self) else None
+        self.carries_connections = False  # each of which keeps memory for its own peer
+        self.events: EventQueue | None = None
+        self.groups = 0  # joined so far
+        self.leaving: list[Route] = []  # of forgotten peers, while the provider holds operations for them
+
+    def wait_until_quiet(self) -> None:
+        if self.carries_connections:
+            self.kept.clear()
+
+    @property
+    def routes(self) -> Iterable[Route]:
+        return self.by_peer.values()
+
+    def route_to(self, peer: Peer | None) -> Route:
+        route = self.by_peer.get(peer)  # type: ignore[arg-type]
+        if route is None:
+            if not isinstance(peer, Peer):
+                raise TypeError(f"say which peer, to=peer, as add_peer() and Message.source give it, not {peer!r}")
+            self.vector.check(peer)
+            kind = PrefixRoute if prefix_of(self.info) else Route
+            if shm_same_process.reads_ours(self, peer.address):
+                kind = shm_same_process.NearRoute
+            route = self.by_peer[peer] = kind(self, peer.native, peer.address)
+            if Quirk.CLOSED_NEIGHBOUR_CRASHES in self.known and shm_same_process.is_closed(peer.address):
+                route.close_off(partial(shm_same_process.closed, peer.address))
+        return route
+
+    def forget(self, peer: Peer) -> None:
+        """No more transfers with ``peer``; its number goes back to the provider after the last one."""
+        self.vector.remove(peer)
+        if Quirk.CLOSED_NEIGHBOUR_CRASHES in self.known:
+            shm_same_process.sweep()
+
+    def part(self, peer: Peer) -> None:
+        route = self.by_peer.pop(peer, None)
+        if route is not None:
+            route.close_off(self.closed_error)  # who has it already, a batch, posts no more
+            route.turn_away(self.closed_error)
+            self.leaving.append(route)
+
+    def numbers_in_use(self) -> set[int]:
+        self.leaving = [lane for lane in self.leaving if lane.posted]
+        return {lane.peer for lane in self.leaving}
+
+    def receive_from(self, peer: Peer) -> int:
+        require(Caps.DIRECTED_RECV, self.info)
+        self.vector.check(peer)
+        return peer.native
+
+    def _end(self, error: Callable[[], BaseException]) -> None:
+        super()._end(error)
+        for lane in self.leaving:
+            lane.end(error)
+
+    def release(self) -> None:
+        self.source.close()
+        if self.lingered:
+            self._close_native()
+        else:
+            super().release()

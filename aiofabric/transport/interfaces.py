@@ -1,0 +1,128 @@
+"""What a route asks of its handle, and a handle of its inbox and its remote writes, without knowing their files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from .._core import InboxCore
+from ..regions import MemoryHome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._core import ThreadCheck
+    from ..cq.operation import Operation
+    from ..cq.queue import Entry, ErrorEntry
+    from ..cq.source import Source
+    from ..cq.submission import Transfer
+    from ..features import Quirk
+    from ..info import Info
+
+__all__ = ["InboxBase", "Parcel", "PoolStatistics", "RemoteWriteEvents", "RouteOwner", "Undelivered"]
+
+
+class RouteOwner(MemoryHome):
+    """What a route asks of the handle that it belongs to."""
+
+    __slots__ = (
+        "gate", "info", "inject_size", "injects", "known", "last_access", "max_message", "max_size", "native_open",
+        "reaches_memory", "source", "tx_flags",
+    )  # fmt: skip
+    gate: ThreadCheck
+    info: Info
+    inject_size: int
+    injects: bool
+    known: Quirk
+    last_access: tuple[str, int] | None
+    max_message: int
+    max_size: int
+    native_open: bool
+    reaches_memory: bool
+    source: Source
+    tx_flags: int
+
+    @property
+    def longest(self) -> int:
+        raise NotImplementedError
+
+    def cancel(self, context: Any) -> int:
+        raise NotImplementedError
+
+    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """Where the buffers are (counts) and what went through them (since the endpoint opened).
+
+    ``exhausted`` counts receives that had to wait while every buffer was lent.
+    """
+
+    size: int
+    count: int
+    posted: int
+    filled: int
+    lent: int
+    messages: int
+    bytes: int
+    exhausted: int = 0
+
+
+class Parcel(Protocol):
+    """A message in the receiver's memory, to be given back with `Inbox.recycle`."""
+
+    length: int
+    flags: int
+    data: int
+    tag: int
+    source: int | None
+
+    @property
+    def view(self) -> memoryview: ...
+    @property
+    def contents(self) -> bytes: ...  # a copy
+
+
+class InboxBase(InboxCore, ABC):
+    """What a handle asks of its inbox."""
+
+    __slots__ = ()
+    elsewhere: ClassVar[bool] = False
+    """Whether it only stands for one that the endpoint cannot receive from."""
+    end_mark: int
+
+    @abstractmethod
+    def recycle(self, buffer: Any) -> None:
+        """The message was taken: its memory may be filled anew."""
+
+    @abstractmethod
+    def discard(self, error: Callable[[], BaseException]) -> None:
+        """Throw away what has arrived and what still comes; end every wait with ``error``."""
+
+    @abstractmethod
+    def end(self, error: Callable[[], BaseException]) -> None:
+        """Nothing will arrive any more, and no task may wait for it."""
+
+    @abstractmethod
+    def without_memory(self) -> InboxBase:
+        """What takes the inbox's place once the endpoint is closed."""
+
+    @abstractmethod
+    def statistics(self) -> PoolStatistics:
+        """See `PoolStatistics`."""
+
+
+class RemoteWriteEvents(Protocol):
+    """Writes of peers that carried data."""
+
+    async def next(self) -> Entry: ...
+    def end(self, error: Callable[[], BaseException]) -> None: ...
+
+
+class Undelivered(Protocol):
+    """A message that a cancelled receive got all the same."""
+
+    def fits_receive(self, receive: Operation) -> bool: ...

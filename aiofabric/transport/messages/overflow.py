@@ -1,0 +1,93 @@
+"""Spill: room behind the caller's buffer, where the provider puts what does not fit.
+
+shm cannot cut a message off: what is above its inject size is copied with process_vm_readv until all of it is there
+(1.17 smr_cma_loop, 2.x cma_copy), and where the receive has no room left that copies nothing, for ever, inside
+fi_cq_read. With such a place behind it no message is too long, and how long it was is known. The pages are the
+kernel's until something lands there, and afterwards.
+"""
+
+from __future__ import annotations
+
+import mmap
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import address_of, constants, ffi
+from ...errors import TruncatedMessageError
+from ...features import Quirk
+from ...flags import Access
+from ..buffers import Pieces, lend_all
+from .pool import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..._core import PoolBuffer
+    from ...cq.queue import Entry
+    from ...regions import Held
+    from ..handle import EndpointHandle
+
+__all__ = ["BEFORE", "SpillPool", "behind", "dry", "has_overflow", "roomy", "spilt"]
+
+_SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
+BEFORE = 3  # pieces of a receive with the spill behind: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, whatever hints ask for
+_MAP_NORESERVE = 0x4000  # Linux; the module mmap has it since Python 3.12 only
+
+
+@cache
+def _area() -> Any:
+    for size in _SIZES:
+        try:
+            area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        except (OSError, OverflowError):
+            continue
+        return area, ffi.from_buffer("char[]", area, require_writable=True)
+    raise MemoryError("no address space for messages that are longer than their receive")
+
+
+def has_overflow(handle: EndpointHandle) -> bool:
+    """Whether receives need room behind them, and can have it: not where the provider wants memory registered."""
+    return Quirk.LONG_MESSAGE_HANGS in handle.known and not handle.regions.local_required
+
+
+@cache
+def behind() -> tuple[Any, int]:
+    """The spill as the last piece of a receive: its start and its length."""
+    spill = _area()[1]
+    return spill, len(spill)
+
+
+def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Held]]:
+    """A receive into ``pins`` with the spill behind: the iovec, its descriptors, its length, and what is held."""
+    if not (handle.regions.busy or isinstance(pins, Pieces)):
+        return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()
+    pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()[0]]
+    descriptors, held = lend_all(handle, pieces, Access.RECV)
+    return ffi.new("struct iovec[]", [(piece, len(piece)) for piece in pieces]), descriptors, len(pieces), held
+
+
+def dry(length: int) -> None:
+    """Give back the pages that ``length`` bytes have touched."""
+    area, _ = _area()
+    area.madvise(mmap.MADV_DONTNEED, 0, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def spilt(what: str, length: int, limit: int, peer: object) -> TruncatedMessageError:
+    """The error of a message that went on into the spill, which is dry afterwards."""
+    error = TruncatedMessageError(constants.FI_ETRUNC, what, peer=peer)
+    error.size, error.limit = length, limit
+    dry(length - limit)
+    return error
+
+
+class SpillPool(Pool):
+    """A pool whose receives are never too short; what goes on behind them is told of and thrown away."""
+
+    def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
+        spill, length = behind()
+        super().__init__(handle, size, count, behind=(address_of(spill), length), limits=True)
+
+    def overlong(self, buffer: PoolBuffer, entry: Entry, over: int = 0) -> None:
+        over = entry[2] - self.size
+        super().overlong(buffer, entry, over)
+        dry(over)

@@ -1,0 +1,72 @@
+"""Message prefixes: providers whose messages begin with bytes of their own (FI_MSG_PREFIX; man page: fi_getinfo).
+
+The datagram endpoints of efa and verbs put their headers there. Sends copy the message behind a prefix, receives
+have room for one and do not show it; neither counts it. Datagrams are short, so the copy is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import ffi
+from ...flags import Mode
+from ...memory import pin
+from ..route import Route
+from .pool import Pool, PoolBuffer
+
+if TYPE_CHECKING:
+    from ...cq.queue import Entry
+    from ...cq.submission import Transfer
+    from ...info import Info
+    from ..handle import EndpointHandle
+
+__all__ = ["PrefixPool", "PrefixRoute", "prefix_of"]
+
+
+def prefix_of(info: Info) -> int:
+    """Bytes before each message that are the provider's; 0 for none."""
+    return info.ep_attr.msg_prefix_size if Mode.MSG_PREFIX in info.mode else 0
+
+
+class PrefixRoute(Route):
+    """A route whose messages are sent behind a prefix."""
+
+    __slots__ = ()
+    direct = False
+
+    def _inject(self, data: bytes, tag: int | None) -> bool:
+        return False  # `post` copies
+
+    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+        pieces = data if type(data) in (list, tuple) else [data]
+        message = bytearray(prefix_of(self.handle.info)) + b"".join(ffi.buffer(pin(piece)) for piece in pieces)
+        return super().post(message, tag, remote_data, flags)
+
+    def check_size(self, size: int, call: str) -> None:
+        super().check_size(size - prefix_of(self.handle.info), call)
+
+
+class _PrefixBuffer(PoolBuffer):
+    __slots__ = ()
+
+    def complete(self, entry: Entry) -> None:
+        super().complete((*entry[:2], max(0, entry[2] - self.pool.extra), *entry[3:]))
+
+    @property
+    def view(self) -> memoryview:
+        start = self.offset + self.pool.extra
+        view: memoryview = self.pool.view[start : start + self.length]
+        return view
+
+    @property
+    def contents(self) -> bytes:
+        return bytes(self.view)
+
+
+class PrefixPool(Pool):
+    """A pool whose buffers have room for a prefix."""
+
+    buffer_type = _PrefixBuffer
+
+    def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
+        super().__init__(handle, size, count, extra=prefix_of(handle.info))

@@ -1,0 +1,137 @@
+"""Messages: send, for every kind of endpoint (man page: fi_msg); receiving is in `receives`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...cq.coroutines import coroutine_function
+from ...resource import Resource
+from ..route import NO_FLAGS
+from .batch import Batch
+from .receive import Message, Receives
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from ...address_vector import Peer
+    from ...bufferlike import Buffers
+    from ...cq.operation import Operation
+    from ...flags import OpFlags
+    from ..handle import EndpointHandle
+
+__all__ = ["Message", "Messages", "Sends"]
+
+
+class Sends(Resource):
+    """Send. Mixed into endpoints; the buffer's owner and the moment of completion are said per call."""
+
+    __slots__ = ()
+    _handle: EndpointHandle
+
+    @coroutine_function
+    def send(
+        self,
+        data: Buffers,
+        *,
+        to: Peer | None = None,
+        remote_data: int | None = None,
+        flags: OpFlags = NO_FLAGS,
+    ) -> Coroutine[Any, Any, None]:
+        """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
+
+        Returns when the buffer is the caller's again: at once for small messages, which the provider copies;
+        otherwise when the provider has taken the bytes over (for tcp: they are in the socket). That says
+        nothing of the peer. Above the transmit limit of the endpoint sends to a peer wait, in order.
+        Over tcp, what follows a first message at once leaves together when the task waits, or the loop goes round.
+
+        Cancelling: a message that waits is not sent; one that was posted is sent all the same, and its buffer
+        stays pinned until the provider is done with it (do not change it before the endpoint says so in
+        `statistics`).
+
+        Args:
+            data: at most ``max_message_size`` bytes.
+            to: the receiver; for connectionless endpoints, and required there.
+            remote_data: up to 64 bits, delivered to the receiver as `Message.remote_data`.
+            flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
+
+        Raises:
+            FabricConnectionError: the connection ended.
+            MessageTooLongError: more bytes than the provider carries.
+            ClosedResourceError: the endpoint is closed.
+
+        Man page: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg, fi_inject).
+        """
+        return self._send("fi_send", data, None, to, remote_data, flags)
+
+    async def _send(
+        self, call: str, data: Any, tag: Any, to: Peer | None, remote_data: int | None, flags: OpFlags
+    ) -> None:
+        """`send` with whatever it can be asked for, or `send_tagged` ("fi_tsend"), which needs a tag."""
+        handle = self._handle
+        route = handle.tx
+        if to is not None or route is None:
+            route = handle.route_to(to)
+        if call == "fi_tsend" and tag >> handle.tag_bits:
+            handle.tags.check(tag)
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+        if remote_data is None and flags is NO_FLAGS:
+            breathless = route.send(data, tag)
+            if breathless is not None:
+                if breathless:
+                    await handle.source.breathe()
+                return
+        else:
+            handle.check_usable(call)
+        transfer = route.post(data, tag, remote_data, int(flags))
+        if route.settled(transfer) is None:
+            await route.outcome(transfer)
+
+    def batch(self, *, to: Peer | None = None) -> Batch:
+        """Many sends, one wait: ``async with ep.batch() as batch``; see `Batch`.
+
+        The provider is asked to report few of them if the endpoint was opened with ``selective=True``.
+        """
+        self._handle.check_usable("fi_send")
+        return Batch(self._handle, self._handle.route_to(to))
+
+    def try_send(self, data: Buffers, *, to: Peer | None = None) -> bool:
+        """Send a small message at once; False when it would have to wait or is larger than ``max_inject``."""
+        handle = self._handle
+        if not handle.gate.admits():
+            raise handle.refuse("fi_send")
+        return handle.route_to(to).inject(data)
+
+    def send_nowait(
+        self,
+        data: Buffers,
+        done: Callable[[BaseException | None], object] | None = None,
+        *,
+        to: Peer | None = None,
+    ) -> None:
+        """Post now, or wait in order; ``done(error)`` is called when the buffers are the caller's again.
+
+        For faces that live on callbacks. The buffers stay pinned until then.
+        """
+        handle = self._handle
+        if not handle.gate.admits():
+            raise handle.refuse("fi_send")
+        route = handle.route_to(to)
+        if route.inject(data):
+            if done is not None:
+                done(None)
+            return
+        transfer = route.post(data)
+        if done is not None:
+            transfer.notify = partial(_report, done)
+
+
+class Messages(Sends, Receives):
+    """Send and receive."""
+
+    __slots__ = ()
+
+
+def _report(done: Callable[[BaseException | None], object], transfer: Operation) -> None:
+    done(transfer.error)

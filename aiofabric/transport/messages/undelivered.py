@@ -1,0 +1,37 @@
+"""Leftovers: messages that cancelled receives got all the same, kept for the next receive that they fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..._ffi import constants
+
+if TYPE_CHECKING:
+    from ..._core import Message
+    from ...cq.operation import Operation
+
+__all__ = ["Leftover"]
+
+_ANYBODY = constants.FI_ADDR_UNSPEC
+
+
+class Leftover(NamedTuple):
+    """A message, and what it was received by: the number of its source, and its tag if it had one."""
+
+    message: Message
+    source: int | None
+    tag: int | None
+
+    def fits(self, where: tuple[Any, ...]) -> bool:
+        """Whether a receive would take it: ``where`` is the source, and for tagged ones the tag and what to ignore."""
+        if where[0] != _ANYBODY and where[0] != self.source:
+            return False
+        if self.tag is None or len(where) == 1:
+            return self.tag is None and len(where) == 1
+        return not (self.tag ^ where[1]) & ~where[2]
+
+    def fits_receive(self, receive: Operation) -> bool:
+        """Whether a posted receive would take it."""
+        if receive.post is not None:
+            return self.fits(receive.post[1][4:-1])  # behind endpoint, buffer, length and descriptor
+        return self.fits((_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,))

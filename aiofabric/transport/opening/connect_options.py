@@ -1,0 +1,28 @@
+"""ConnectOptions: what `connect` was asked for, in one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...cm.reservation import Reservation
+    from ...domain import Domain
+    from ...info import Hints, Info
+    from .options import EndpointOptions
+
+__all__ = ["ConnectOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """All that `connect` was asked for, checked, but for the place to connect to."""
+
+    provider: str | None
+    domain: Domain | None
+    hints: Hints | None
+    info: Info | None
+    endpoint: EndpointOptions
+    param: bytes
+    reservation: Reservation | None
+    raw: bool

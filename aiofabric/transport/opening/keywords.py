@@ -1,0 +1,66 @@
+"""Keywords: the options that connect, listen, accept and open_endpoint take, typed, and refused in their own name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from .options import EndpointOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...cq.counter import Counter
+    from ...cq.polling import Waiting
+    from ...flags import Bind, OpFlags
+    from ...settings import EndpointSettings
+    from ..opening.shared_contexts import SharedReceive, SharedTransmit
+
+__all__ = ["EndpointKeywords", "endpoint_options"]
+
+_NAMES = tuple(each.name for each in fields(EndpointOptions))
+
+
+class EndpointKeywords(TypedDict, total=False):
+    """The fields of `EndpointOptions` as keywords: ``**options: Unpack[EndpointKeywords]``."""
+
+    recv_size: int | None
+    recv_count: int
+    multi_recv: int | None
+    cancel_grace: float
+    close_timeout: float
+    waiting: Waiting
+    busy_poll: float
+    heartbeat: float | None
+    selective: bool
+    remote_writes: int
+    counters: Mapping[Counter, Bind]
+    shared_receive: SharedReceive | None
+    shared_transmit: SharedTransmit | None
+    open_flags: OpFlags
+    preface: bool
+    prepare: Callable[[EndpointSettings], object] | None
+
+
+def endpoint_options(function: str, options: Mapping[str, Any]) -> EndpointOptions:
+    """The options of a call of ``function``.
+
+    Raises:
+        TypeError, ValueError: there is no such option, or it has no such value; the text names ``function``.
+    """
+    unknown = next((name for name in options if name not in _NAMES), None)
+    if unknown is not None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown, _NAMES, 1)
+        if unknown == "timeout":
+            meant = "Time limits are the caller's: asyncio.timeout(), anyio.fail_after()"
+        elif near:
+            meant = f"Did you mean {near[0]}?"
+        else:
+            meant = f"Its options are {', '.join(_NAMES)}"
+        raise TypeError(f"{function}() got an unexpected option {unknown!r}. {meant}")
+    try:
+        return EndpointOptions(**options)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{function}(): {error}") from None

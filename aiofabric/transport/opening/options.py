@@ -1,0 +1,263 @@
+"""EndpointOptions: how an endpoint is opened, and what it is bound to before it is enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
+from types import NoneType
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
+
+from ..._ffi import constants, ffi, lib
+from ...cm.workarounds.keepalive import LEAST, MOST
+from ...cq.counter import Counter
+from ...cq.polling import Waiting
+from ...errors import NotSupportedError, check
+from ...features import Quirk
+from ...flags import EndpointType, OpFlags
+from ...info import SHARED_CONTEXT, Hints
+from ...settings import EndpointSettings
+from ..exclusions import receives_messages
+from ..messages.multi_pool import MultiPool
+from ..messages.overflow import SpillPool
+from ..messages.pool import Pool
+from ..messages.prefix import PrefixPool, prefix_of
+from ..messages.truncation import WholePool
+from ..opening.shared_contexts import Elsewhere, SharedReceive, SharedTransmit
+from ..rma.remote_writes import RemoteWriteQueue
+from .bindings import as_opened, check_bindings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...domain import Domain
+    from ...flags import Bind
+    from ...info import Info
+    from ..handle import EndpointHandle
+
+__all__ = ["EndpointOptions"]
+
+_NATIVE = ("multi_recv", "selective", "counters", "shared_receive", "shared_transmit", "open_flags", "prepare")
+
+_TYPES: tuple[tuple[str, str, tuple[type, ...]], ...] = (
+    ("recv_size", "a number of bytes, or None for direct receives", (SupportsIndex, NoneType)),
+    ("recv_count", "a number of receives", (SupportsIndex,)),
+    ("multi_recv", "a number of bytes, or None", (SupportsIndex, NoneType)),
+    ("remote_writes", "a number of writes", (SupportsIndex,)),
+    ("cancel_grace", "a number of seconds", (SupportsFloat,)),
+    ("close_timeout", "a number of seconds", (SupportsFloat,)),
+    ("busy_poll", "a number of microseconds", (SupportsFloat,)),
+    ("heartbeat", "a number of seconds, or None", (SupportsFloat, NoneType)),
+    ("waiting", f"one of {', '.join(map(str, Waiting))}", (Waiting,)),
+    ("selective", "True or False", (bool,)),
+    ("preface", "True or False", (bool,)),
+    ("counters", "a mapping of counters to what each counts", (Mapping,)),
+    ("shared_receive", "a SharedReceive, or None", (SharedReceive, NoneType)),
+    ("shared_transmit", "a SharedTransmit, or None", (SharedTransmit, NoneType)),
+    ("open_flags", "an OpFlags", (int,)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointOptions:
+    """How an endpoint receives, waits and cancels, and what it is bound to.
+
+    Args:
+        recv_size: bytes of each pooled receive; None for direct receives (the caller's memory is posted).
+        recv_count: how many receives the pool keeps posted; up to 8 at first, all of them once a burst needed them.
+        multi_recv: bytes of each buffer, where one buffer is to take many messages (FI_MULTI_RECV); then there are
+            ``recv_count`` such buffers, and ``recv_size`` is the longest message. Refused where the provider would
+            write past a buffer (shm, sm2, rxd, and rxm of 2.x).
+        cancel_grace: seconds that a cancelled direct receive waits for the provider's answer.
+        waiting: how the completion queue is waited for.
+        busy_poll: the longest time, in microseconds, that adaptive waiting looks before it sleeps.
+        close_timeout: seconds for which ``aclose()``, and leaving ``async with``, wait until the peer has received
+            everything and has ended the connection as well; 0 does not wait. The call waits only for peers that use
+            aiofabric and have pooled receives.
+        heartbeat: seconds, at least 3, of which 1.5 times as many may pass until a vanished host is noticed, on both
+            sides. One small packet is sent in each period of an idle connection. A process that ends is noticed at once
+            anyway. Not over sockets.
+        counters: counters of the same domain, each with the operations that it counts.
+        selective: of a connected endpoint: have the provider report only what asks for it; for `MessageEndpoint.batch`.
+            Refused without a connection, where operations complete in any order.
+        remote_writes: how many writes of a peer that carry ``remote_data`` may wait to be taken by
+            `MessageEndpoint.remote_write`; 0: they are not heard of. With it a connection has a completion queue to
+            itself.
+        shared_receive: where messages of the peer's go; then this endpoint itself cannot receive.
+        shared_transmit: the transmit queue to send through.
+        open_flags: of fi_endpoint2, such as `OpFlags.PEER_TRANSFER`; only some providers have it.
+        preface: whether to add `Preface` bytes to the private data of a connection. False for a peer that does not use
+            aiofabric and checks the length of its private data.
+        prepare: called with the endpoint's `EndpointSettings` before it is enabled, when every option can still be set.
+    """
+
+    recv_size: int | None = 65536
+    recv_count: int = 64
+    multi_recv: int | None = None
+    cancel_grace: float = 0.1
+    close_timeout: float = 10.0
+    waiting: Waiting = Waiting.ADAPTIVE
+    busy_poll: float = 200.0
+    heartbeat: float | None = None
+    selective: bool = False
+    remote_writes: int = 0
+    counters: Mapping[Counter, Bind] = field(default_factory=dict)
+    shared_receive: SharedReceive | None = None
+    shared_transmit: SharedTransmit | None = None
+    open_flags: OpFlags = OpFlags(0)
+    preface: bool = True
+    prepare: Callable[[EndpointSettings], object] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        if self.recv_size is not None and self.recv_size < 1:
+            raise ValueError("recv_size is at least 1 byte, or None for direct receives")
+        if self.multi_recv is not None and self.recv_size is None:
+            raise ValueError("multi_recv needs recv_size, the length of the longest message")
+        if self.remote_writes < 0:
+            raise ValueError("remote_writes is how many may wait to be taken, and 0 for none")
+        if self.remote_writes and self.shared_receive is not None:
+            raise ValueError("remote_writes needs a queue of the endpoint's own; shared_receive has one for all")
+        if self.recv_count < 1:
+            raise ValueError("recv_count is at least 1")
+        for each in self.counters:
+            if not isinstance(each, Counter):
+                raise TypeError(f"counters is a dictionary with Counter objects as its keys, not {each!r}")
+        if self.heartbeat is not None and not LEAST <= self.heartbeat <= MOST:
+            raise ValueError(f"heartbeat is {LEAST:g} to {MOST:g} seconds, or None")
+        if not (self.cancel_grace >= 0 and self.close_timeout >= 0 and self.busy_poll >= 0):
+            raise ValueError("cancel_grace, close_timeout (seconds) and busy_poll (microseconds) are not negative")
+
+    def _check_types(self) -> None:
+        """Raise TypeError for what is not of a field's type."""
+        for name, what, kinds in _TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise TypeError(f"{name} is {what}, not {value!r}")
+        if self.prepare is not None and not callable(self.prepare):
+            raise TypeError(f"prepare is a function of the endpoint's settings, or None, not {self.prepare!r}")
+        if iscoroutinefunction(self.prepare):
+            raise TypeError(f"prepare is a plain function; nobody would await what {self.prepare!r} returns")
+
+    def complete(self, hints: Hints | None) -> Hints | None:
+        """The caller's hints with what these options need of the provider."""
+        if self.shared_receive is None and self.shared_transmit is None:
+            return hints
+        hints = Hints() if hints is None else hints
+        attr = replace(hints.ep_attr)
+        if self.shared_receive is not None:
+            attr.rx_ctx_cnt = SHARED_CONTEXT
+        if self.shared_transmit is not None:
+            attr.tx_ctx_cnt = SHARED_CONTEXT
+        return replace(hints, ep_attr=attr)
+
+    def home(self, domain: Domain | None) -> Domain | None:
+        """The domain of the shared contexts and counters, or the caller's.
+
+        Raises:
+            ValueError: they are not all of one domain.
+        """
+        bound = self._bound()
+        domain = bound[0].domain if domain is None and bound else domain
+        self._check_home(domain)
+        return domain
+
+    def _check_home(self, domain: Domain | None) -> None:
+        for each in self._bound():
+            if each.domain is not domain:  # 1.17's tcp would crash
+                raise ValueError(
+                    f"{each!r} is of {each.domain!r}, the endpoint of {domain!r}: pass domain= with the one "
+                    "on which counters and shared contexts were opened"
+                )
+
+    def _bound(self) -> list[SharedReceive | SharedTransmit | Counter]:
+        """What the endpoint is bound to, which has to be of the same domain."""
+        contexts = (self.shared_receive, self.shared_transmit)
+        return [*(each for each in contexts if each is not None), *self.counters]
+
+    @property
+    def native(self) -> set[str]:
+        """The names of options that were given and are of a native endpoint."""
+        return {name for name in _NATIVE if getattr(self, name)}
+
+    def check_virtual(self, provider: str) -> None:
+        """Raise unless a connection without a native endpoint of its own can have these options."""
+        if self.native:
+            detail = f"The provider {provider} has no connected endpoints of its own to which that could be bound"
+            raise NotSupportedError(constants.FI_ENOSYS, ", ".join(sorted(self.native)), detail=detail)
+
+    def open_native(self, domain: Domain, info: Info) -> Any:
+        """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2)."""
+        self._check_home(domain)
+        check_bindings(self, info)
+        out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info)
+        if not self.open_flags:
+            check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
+            return out[0]
+        try:
+            check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
+        except NotSupportedError as error:
+            error.detail = f"The provider {info.fabric_attr.prov_name} opens no endpoints with {self.open_flags}"
+            raise
+        return out[0]
+
+    def bind_queue(self, handle: EndpointHandle, queue: Any) -> None:
+        """Have ``queue`` report what the endpoint does (fi_ep_bind), but for messages that arrive elsewhere."""
+        receives = queue if self.shared_receive is None else self.shared_receive.queues.queue.native
+        if receives == queue and not self.selective:
+            check(lib.fi_ep_bind(handle.fid, queue, constants.FI_TRANSMIT | constants.FI_RECV), "fi_ep_bind")
+            return
+        selective = constants.FI_SELECTIVE_COMPLETION if self.selective else 0
+        check(lib.fi_ep_bind(handle.fid, queue, constants.FI_TRANSMIT | selective), "fi_ep_bind")
+        check(lib.fi_ep_bind(handle.fid, receives, constants.FI_RECV), "fi_ep_bind")
+
+    def apply(self, handle: EndpointHandle) -> None:
+        """Bind and set what must be bound and set before fi_enable."""
+        for context in (self.shared_receive, self.shared_transmit):
+            if context is not None:
+                native = ffi.cast("struct fid *", context._handle.fid)
+                handle.need(context._handle)
+                check(lib.fi_ep_bind(handle.fid, native, 0), "fi_ep_bind")
+        for counter, flags in self.counters.items():
+            counter.bind(handle, handle.source, flags)
+        self.prepare_inbox(handle)
+        if self.prepare is not None:
+            self.prepare(EndpointSettings(handle, handle.info, enabled=False))
+
+    def prepare_inbox(self, handle: EndpointHandle) -> None:
+        """Set before fi_enable what the receives need."""
+        if self.multi_recv is not None and self.shared_receive is None and receives_messages(handle.info):
+            MultiPool.prepare(handle, self._message_size(handle))
+
+    def _message_size(self, handle: EndpointHandle) -> int:
+        assert self.recv_size is not None
+        return min(self.recv_size, handle.max_size)
+
+    def hear_of_writes(self, handle: EndpointHandle) -> None:
+        """Have peers' writes with data reported, if that was asked for; the endpoint's queue is nobody else's then."""
+        if self.remote_writes:
+            handle.remote_writes = RemoteWriteQueue(handle, self.remote_writes)
+
+    def open_inbox(self, handle: EndpointHandle) -> None:
+        """Post the first receives of an enabled endpoint, if its capabilities let messages come."""
+        if not receives_messages(handle.info):
+            return
+        prefixed = prefix_of(handle.info)
+        if prefixed and (self.recv_size is None or self.multi_recv is not None):
+            detail = "The provider puts its own bytes before each message: leave the receiving to a plain pool"
+            raise NotSupportedError(constants.FI_ENOSYS, "fi_recv", detail=detail)
+        if self.shared_receive is not None:
+            handle.pool = Elsewhere(handle, self.shared_receive)
+        elif self.recv_size is not None:
+            most = handle.info.rx_attr.size
+            if Quirk.RECEIVES_SHARE_ROOM in handle.known:
+                most = max(1, most // 2)
+            size, count = self._message_size(handle), min(self.recv_count, most)
+            if prefixed:
+                handle.pool = PrefixPool(handle, size, count)
+            elif self.multi_recv is not None:
+                handle.pool = MultiPool(handle, size, count, self.multi_recv)
+            else:
+                cut_off = Quirk.TRUNCATES_SILENTLY in handle.known and handle.info.ep_attr.type == EndpointType.RDM
+                kind = WholePool if cut_off else Pool if handle.overflow is None else SpillPool
+                handle.pool = kind(handle, size, count)

@@ -1,0 +1,306 @@
+"""Discover: the one Info that an endpoint is opened with, chosen from what getinfo found."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import constants, is_loaded
+from ...address import Address, is_ip, split_uri
+from ...cq.reactor import Reactor
+from ...errors import NoProviderError, unresolved
+from ...flags import AddressFormat, Caps, EndpointType, GetInfoFlags
+from ...info import DomainAttr, EpAttr, FabricAttr, Hints, Info, getinfo
+from ...info.discovery import offers
+from ...info.place import check_place, check_remote
+from .chosen import check_agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...domain import Domain
+
+__all__ = ["find", "find_connectable", "must_resolve", "places", "resolve"]
+
+# Only for those who ask for them by name: libfabric 1.17's net never lets its descriptor go quiet (59,000 empty
+# wake-ups in 100 ms were seen), and sockets blocks inside fi_connect. Both are gone or deprecated in 2.x.
+_BY_NAME_ONLY = frozenset({"net", "sockets"})
+
+
+async def find(
+    node: str | Address | None,
+    service: str | int | None,
+    *,
+    kind: EndpointType = EndpointType.MSG,
+    caps: Caps = Caps.MSG | Caps.RMA,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    hints: Hints | None = None,
+    info: Info | None = None,
+    passive: bool = False,
+) -> Info:
+    """The first suitable provider's Info for ``kind``.
+
+    Args:
+        caps: asked for where neither hints nor domain say which; dropped to FI_MSG where nobody has the rest.
+        info: the caller's own choice, which is only given its address.
+        passive: ``node`` and ``service`` are the local address.
+
+    Raises:
+        NoProviderError: nothing matches; the text says what was asked for.
+        NameResolutionError: because the name does not resolve.
+        TypeError, ValueError: what was given is no address, or does not fit together.
+    """
+    check_place(node, service)
+    check_agreement(provider, domain, hints, info)
+    if info is not None:
+        if info.ep_attr.type != kind:
+            raise ValueError(f"the info is of {info.ep_attr.type}, and {kind} is to be opened")
+        return await _placed(info, node, service, passive=passive)
+    wanted = _complete(hints, kind, provider, domain)
+    preferred = (caps, Caps(0)) if domain is None else (domain.info.caps, caps & domain.info.caps)
+    return await _best(node, service, wanted, preferred, passive)
+
+
+async def _best(
+    node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
+) -> Info:
+    """What `_first` finds, or the reasons why there is nothing."""
+    info = await _first(node, service, wanted, preferred, passive)
+    return info or (await resolve(node, service, wanted, passive=passive))[0]
+
+
+async def _first(
+    node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
+) -> Info | None:
+    async def ask(wanted: Hints) -> list[Info]:
+        found = await resolve(node, service, wanted, passive=passive, call=offers)
+        return [info for info in found if _understands(info, node)]
+
+    found: list[Info] = []
+    for caps in (wanted.caps,) if wanted.caps else preferred:
+        found = found or await ask(replace(wanted, caps=caps))
+    if not wanted.fabric_attr.prov_name:
+        found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY] or found
+    if not found:
+        return None
+    _classify(found[0], wanted)
+    return found[0]
+
+
+def _understands(info: Info, node: str | Address | None) -> bool:
+    """Whether a text address is of the provider's own kind: sm2 would take shm's."""
+    if not isinstance(node, Address) or node.format != AddressFormat.ADDR_STR or info.src_addr is None:
+        return True
+    return str(info.src_addr).partition("://")[0] == str(node).partition("://")[0]
+
+
+def _classify(info: Info, wanted: Hints) -> None:
+    """Give an offer the traffic class that was asked for: tcp obeys it, but leaves it out of what getinfo answers."""
+    domain = wanted.domain_attr.tclass
+    transmit = wanted.tx_attr.tclass or domain
+    if transmit:
+        native = info.native
+        native.domain_attr.tclass = native.domain_attr.tclass or domain
+        native.tx_attr.tclass = native.tx_attr.tclass or transmit
+        info.trim()
+
+
+async def find_connectable(
+    node: str | Address | None,
+    service: str | int | None,
+    *,
+    provider: str | None,
+    domain: Domain | None,
+    hints: Hints | None,
+    info: Info | None = None,
+    passive: bool = False,
+) -> Info:
+    """An Info that connections can be made with: FI_EP_MSG, else FI_EP_RDM with tags.
+
+    Connectionless endpoints are also taken where the hints or the domain are for them. The node then is where the
+    kernel's TCP finds the peer; it chooses the interface where the provider has IP addresses, and nothing elsewhere.
+    """
+    check_agreement(provider, domain, hints, info)
+    if info is not None:
+        if info.ep_attr.type == EndpointType.DGRAM:
+            raise ValueError(f"connections are made with FI_EP_MSG or FI_EP_RDM; the info is of {info.ep_attr.type}")
+        connectionless = info.ep_attr.type == EndpointType.RDM
+        return info if connectionless else await _placed(info, node, service, passive=passive)
+    wanted = _complete(hints, EndpointType.MSG, provider, domain)
+    for_sure = (hints.ep_attr.type if hints is not None else 0) or (
+        domain.info.ep_attr.type if domain is not None else 0
+    )
+    # A peer of sockets is refused that has capabilities which the listener lacks: few, though the domain has more.
+    offered = None if domain is None else domain.info.caps
+
+    def preferred(caps: Caps) -> tuple[Caps, ...]:
+        return (caps, Caps(0)) if offered is None else (caps & offered, offered)
+
+    connected, tagged = preferred(Caps.MSG | Caps.RMA), preferred(Caps.TAGGED | Caps.RMA)
+    if for_sure != EndpointType.RDM and (info := await _first(node, service, wanted, connected, passive)) is not None:
+        return info
+    if hints is not None and hints.caps:
+        hints = replace(hints, caps=hints.caps | Caps.TAGGED)
+    unconnected = _complete(hints, EndpointType.RDM, provider, domain)
+    raw = node if isinstance(node, Address) and not node.family else None  # of one provider's format
+    info = await _first(raw, None, unconnected, tagged, False)
+    if info is None:  # ask once more, for the reasons
+        for_both = unconnected if for_sure == EndpointType.RDM else wanted
+        return (await resolve(node, service, for_both, passive=passive))[0]
+    host = _host(node)
+    if host is not None and info.src_addr is not None and info.src_addr.family:
+        info = await _best(host, None, unconnected, tagged, passive)
+    return info
+
+
+def _host(node: str | Address | None) -> str | None:
+    if isinstance(node, Address):
+        return node.host
+    if node is not None and (parts := split_uri(node)) is not None:
+        return parts[0]
+    return node
+
+
+def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, domain: Domain | None) -> Hints:
+    """The caller's hints with what the call itself says."""
+    hints = Hints() if hints is None else hints
+    hints = replace(hints, ep_attr=replace(hints.ep_attr, type=kind))
+    if provider is not None:
+        hints = replace(hints, fabric_attr=replace(hints.fabric_attr, prov_name=provider))
+    if domain is not None:
+        info = domain.info
+        fabric = replace(hints.fabric_attr, prov_name=info.fabric_attr.prov_name, name=info.fabric_attr.name)
+        hints = replace(hints, fabric_attr=fabric, domain_attr=replace(hints.domain_attr, name=info.domain_attr.name))
+    return hints
+
+
+async def _placed(info: Info, node: str | Address | None, service: str | int | None, *, passive: bool) -> Info:
+    """The caller's info at (``passive``), or towards, a node and service; as it is where none is named.
+
+    Raises:
+        NoProviderError: the info has addresses of another format.
+    """
+    if node is None and service is None:
+        return info
+    side = "src_addr" if passive else "dest_addr"
+    if not isinstance(node, Address):
+        fabric, name = info.fabric_attr, info.domain_attr.name
+        hints = Hints(
+            addr_format=info.addr_format,
+            ep_attr=EpAttr(type=info.ep_attr.type),
+            fabric_attr=FabricAttr(prov_name=fabric.prov_name, name=fabric.name),
+            domain_attr=DomainAttr(name=name),
+        )
+        node = getattr((await resolve(node, service, hints, passive=passive))[0], side)
+    try:
+        return info.replace(**{side: node})
+    except ValueError as error:
+        raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=str(error)) from None
+
+
+async def resolve(
+    node: str | Address | None,
+    service: str | int | None,
+    hints: Hints,
+    *,
+    passive: bool = False,
+    call: Callable[..., list[Info]] = getinfo,
+) -> list[Info]:
+    """getinfo without blocking the loop: names are looked up, and providers first loaded, in a worker thread."""
+    flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
+    if isinstance(node, Address):
+        if service is not None:
+            raise ValueError(f"{node} is a whole address: there is no room for the service {service!r}")
+        hints = replace(hints, src_addr=node) if passive else replace(hints, dest_addr=node)
+        node = None
+        flags = GetInfoFlags(0)
+    elif passive and service is None and "://" not in (node or ""):
+        service = 0
+    question = partial(call, node, service, flags=flags, hints=hints)
+    if is_loaded() and _is_numeric(node):
+        return question()
+    return await _in_a_thread(question)
+
+
+async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
+    """Its answer, or its error. The thread is gone then: one of anyio's pool would stay as long as the loop."""
+    from anyio import CancelScope, Event
+    from anyio.to_thread import current_default_thread_limiter
+
+    answer: Future[list[Info]] = Future()
+    answered, driver = Event(), Reactor.current().driver
+    limiter = current_default_thread_limiter()
+
+    def hear() -> None:
+        limiter.release_on_behalf_of(answer)
+        answered.set()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:
+            answer.set_exception(error)
+        with suppress(RuntimeError):  # the loop has ended
+            driver.call_soon_threadsafe(hear)
+
+    thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
+    await limiter.acquire_on_behalf_of(answer)  # until it has answered: asyncio's own cancel may come before
+    try:
+        thread.start()
+    except RuntimeError:
+        limiter.release_on_behalf_of(answer)
+        raise
+    with CancelScope(shield=True):
+        await answered.wait()
+    thread.join()
+    return answer.result()
+
+
+async def must_resolve(node: str | Address | None, service: str | int | None) -> None:
+    """Raise NameResolutionError if a host or service of this name is not known; libfabric takes long to say so."""
+    check_place(node, service)
+    named = isinstance(service, str) and not service.isdecimal()
+    if not isinstance(node, Address) and (named or not _is_numeric(node)):
+        await _look_up(node, service)
+
+
+async def _look_up(node: str | None, service: str | int | None) -> list[Any]:
+    """What getaddrinfo finds, in a thread of anyio's.
+
+    Raises:
+        NameResolutionError: nothing.
+    """
+    from anyio import getaddrinfo  # brings anyio's sockets and TLS along, 8 ms
+
+    try:
+        return await getaddrinfo(node, service, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise unresolved(error, node, service) from None
+
+
+async def places(
+    node: str | Address | None, service: str | int | None
+) -> list[tuple[str | Address | None, str | int | None]]:
+    """Where a host's name leads, in the resolver's order; a node that is no name leads to itself.
+
+    libfabric takes the first address alone, and Debian's localhost is ::1 first.
+
+    Raises:
+        NameResolutionError: the name does not resolve.
+        TypeError, ValueError: what was given is no address of a peer.
+    """
+    check_remote(node, service)
+    if not isinstance(node, str) or _is_numeric(node):
+        return [(node, service)]
+    found = await _look_up(node, service)
+    return [(Address.from_ip(str(name[0]), int(name[1])), None) for *_, name in found]
+
+
+def _is_numeric(node: str | None) -> bool:
+    return node is None or "://" in node or is_ip(node)

@@ -1,0 +1,175 @@
+"""Shared contexts: one pool of receives, or one transmit queue, for many connections (man page: fi_endpoint)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..._ffi import constants, ffi, lib
+from ...cq.polling import Waiting
+from ...cq.reactor import Reactor
+from ...errors import check
+from ...flags import Caps
+from ...resource import Handle, Resource
+from ..exclusions import lacking, refusal
+from ..handle import EndpointHandle
+from ..messages.inbox import ELSEWHERE, Inbox
+from ..messages.multi_pool import MultiPool
+from ..messages.pool import Pool
+from ..messages.receive import Receives
+from ..opening.bindings import check_receives, without_unsafe_flags
+from ..opening.shared_objects import borrow_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...domain import Domain
+    from ..interfaces import PoolStatistics
+    from ..opening.shared_objects import DomainQueues
+
+__all__ = ["Elsewhere", "SharedReceive", "SharedTransmit"]
+
+
+class SharedReceive(Receives):
+    """Receives for thousands of connections: a message of any of them fills the next buffer of one pool.
+
+    Pass it to `connect` and `listen` (``shared_receive=``); their endpoints send as usual, and what their peers
+    send is received here. libfabric does not tell which connection a message came by, so `Message.source` is None:
+    let the messages, or their ``remote_data``, say whom they are from. Closing it closes the endpoints first.
+
+    Args:
+        domain: where to open it; the endpoints are opened on the same one.
+        recv_size: bytes of each receive, and so of the longest message.
+        recv_count: how many are kept posted. With none left the peers wait.
+        multi_recv: as for endpoints.
+        waiting, busy_poll: as for endpoints; all of them are moved by the same queue.
+
+    Raises:
+        NotSupportedError: the provider has no shared receive contexts.
+
+    Man page: fi_endpoint (fi_srx_context).
+    """
+
+    __slots__ = ("domain",)
+    _handle: SharedReceiveHandle
+
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        recv_size: int = 65536,
+        recv_count: int = 256,
+        multi_recv: int | None = None,
+        waiting: Waiting = Waiting.ADAPTIVE,
+        busy_poll: float = 100.0,
+    ) -> None:
+        domain._handle.check_open()
+        if recv_size < 1 or recv_count < 1:
+            raise ValueError("recv_size (bytes) and recv_count are at least 1")
+        info = without_unsafe_flags(domain.info)
+        if missing := lacking(info, Caps.MSG, Caps.RECV):
+            raise refusal("fi_srx_context", missing)
+        check_receives(info, multi=multi_recv is not None)
+        attr = ffi.new("struct fi_rx_attr[2]")
+        ffi.memmove(attr, info.native.rx_attr, ffi.sizeof("struct fi_rx_attr"))
+        attr[0].size = max(attr[0].size, recv_count)
+        # Queues of its own, shared with its endpoints: a completion has to come where its receive is known.
+        queues, give_back = borrow_queues(Reactor.current(), info, domain, waiting, busy_poll, alone=True)
+        out = ffi.new("struct fid_ep **")
+        try:
+            check(lib.fi_srx_context(domain._handle.fid, attr, out, ffi.NULL), "fi_srx_context")
+        except BaseException:
+            give_back()
+            raise
+        self.domain = domain
+        handle = SharedReceiveHandle("SharedReceive", out[0], domain._handle, info, queues.source, cancel_grace=0.1)
+        self._receive_by(handle)
+        handle.queues = queues
+        handle.on_release = give_back
+        try:
+            # Without a queue of its own tcp reports what is cancelled through a null pointer (tcpx_shared_ctx.c);
+            # sockets takes none, and reports to the queues of the endpoints.
+            rc = lib.fi_ep_bind(out[0], queues.queue.native, constants.FI_RECV)
+            if rc != -constants.FI_EINVAL:
+                check(rc, "fi_ep_bind")
+            if multi_recv is not None:
+                MultiPool.prepare(handle, recv_size)
+                handle.pool = MultiPool(handle, recv_size, recv_count, multi_recv)
+            else:
+                handle.pool = Pool(handle, recv_size, recv_count)
+            handle.open_for_use()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def queues(self) -> DomainQueues:
+        """The queues of its endpoints."""
+        self._handle.check_open()
+        return self._handle.queues
+
+    def statistics(self) -> PoolStatistics:
+        """Where the buffers are, and what went through them."""
+        assert self._handle.pool is not None
+        return self._handle.pool.statistics()
+
+    def __repr__(self) -> str:
+        return f"<SharedReceive {len(self._handle.children)} endpoints{' closed' if self.closed else ''}>"
+
+
+class SharedReceiveHandle(EndpointHandle):
+    """The context as the provider has it; its children are the endpoints that receive through it."""
+
+    __slots__ = ("queues",)
+    serves_memory = False
+    queues: DomainQueues
+
+
+class Elsewhere(Inbox):
+    """In the place of a pool, for endpoints whose messages arrive at a `SharedReceive`."""
+
+    elsewhere = True
+
+    def __init__(self, handle: EndpointHandle, shared: SharedReceive) -> None:
+        pool = shared._handle.pool
+        assert pool is not None
+        super().__init__(handle, pool.size, pool.count)
+        self._shared = pool
+        self.ended = lambda: TypeError(ELSEWHERE)
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(ELSEWHERE)
+
+    take = next = recycle = set_sink = _refuse  # type: ignore[assignment]
+
+    async def receiving(self, *_: Any) -> NoReturn:
+        self._refuse()
+
+    def discard(self, error: Callable[[], BaseException]) -> None:
+        """What the peer still sends is the `SharedReceive`'s."""
+
+    def statistics(self) -> PoolStatistics:
+        return self._shared.statistics()
+
+
+class SharedTransmit(Resource):
+    """A transmit queue that several endpoints send through; pass it to what opens them (``shared_transmit=``).
+
+    Closing it closes the endpoints first.
+
+    Raises:
+        NotSupportedError: the provider has no shared transmit contexts.
+
+    Man page: fi_endpoint (fi_stx_context).
+    """
+
+    __slots__ = ("domain",)
+
+    def __init__(self, domain: Domain) -> None:
+        domain._handle.check_open()
+        out = ffi.new("struct fid_stx **")
+        check(lib.fi_stx_context(domain._handle.fid, domain.info.native.tx_attr, out, ffi.NULL), "fi_stx_context")
+        self.domain = domain
+        self._handle = Handle("SharedTransmit", out[0], domain._handle)
+
+    def __repr__(self) -> str:
+        return f"<SharedTransmit {len(self._handle.children)} endpoints{' closed' if self.closed else ''}>"

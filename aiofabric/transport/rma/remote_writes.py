@@ -1,0 +1,184 @@
+"""Remote writes: what peers wrote into our memory and said so (``write(..., remote_data=)``; man pages: fi_rma, fi_cq).
+
+The completion at the target names no operation of ours, only a number: tcp even leaves an earlier transfer's context in
+it. So it is the queue that tells whose it is, and an endpoint that wants such events has a queue for itself alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ..._ffi import constants
+from ...errors import FabricConnectionEndedError, QueueOverrunError
+from ...features import require
+from ...flags import Caps
+from ..exclusions import lacking, refusal
+from ..messages.receive import Receives
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ...cq.drivers import Waiter
+    from ...cq.queue import Entry
+    from ..handle import EndpointHandle
+
+__all__ = ["RemoteWrite", "RemoteWriteQueue", "RemoteWrites"]
+
+_EVENT = constants.FI_REMOTE_WRITE | constants.FI_REMOTE_CQ_DATA
+
+
+class RemoteWrite(NamedTuple):
+    """A peer's write that carried data, and is in our memory.
+
+    Attributes:
+        data: the peer's ``remote_data``.
+        length: how many bytes were written; None where the provider does not say.
+        source: whose write it was: the address that a connected endpoint is connected with, the `Peer` where an RDM
+            endpoint learns it; else None.
+    """
+
+    data: int
+    length: int | None
+    source: Any
+
+
+class RemoteWriteQueue:
+    """Remote writes of one endpoint that nobody has taken yet, at most ``limit`` of them."""
+
+    def __init__(self, handle: EndpointHandle, limit: int) -> None:
+        require(Caps.RMA, handle.info)
+        if missing := lacking(handle.info, Caps.RMA, Caps.REMOTE_WRITE):
+            raise refusal("remote_writes", missing)
+        self.handle = handle
+        self.source = handle.source
+        self.limit = limit
+        self.events: deque[Entry | int] = deque()  # a number: so many were lost here
+        self.count = 0  # of those that are events
+        self.waiters: deque[Waiter] = deque()
+        self.ended: Callable[[], BaseException] | None = None
+        handle.source.peer_wrote = self.arrived
+
+    def arrived(self, entry: Entry) -> None:
+        """A peer did something to our memory and had it reported."""
+        if entry[1] & _EVENT != _EVENT:
+            return
+        if self.count < self.limit:
+            self.events.append(entry)
+            self.count += 1
+        elif isinstance(last := self.events[-1], int):
+            self.events[-1] = last + 1
+        else:
+            self.events.append(1)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                self.source.woke()
+                waiter.set_result(None)
+                return
+
+    async def next(self) -> Entry:
+        """The next event; see `RemoteWrites.remote_write`."""
+        source = self.source
+        if source.driver.checkpoint_if_cancelled is not None:
+            await source.driver.checkpoint_if_cancelled()
+            await source.breathe()
+        elif self.events and source.breathless:
+            await source.breathe()
+        if not self.events and self.ended is None:
+            source.look()
+        while not self.events:
+            if self.ended is not None:
+                raise self.ended()
+            await self._wait()
+        event = self.events.popleft()
+        if isinstance(event, int):
+            detail = f"{event} remote writes came while {self.limit} waited to be taken; their data is lost"
+            raise QueueOverrunError(constants.FI_EOVERRUN, "remote_write", detail=detail)
+        self.count -= 1
+        return event
+
+    async def _wait(self) -> None:
+        source = self.source
+        waiter = source.driver.create_waiter()
+        self.waiters.append(waiter)
+        source.interest += 1
+        try:
+            source.prepare()
+            await waiter
+        except BaseException:
+            if waiter in self.waiters:
+                self.waiters.remove(waiter)
+            elif self.events and not source.driver.closed():
+                self._wake()  # woken and cancelled at once: the event is the next one's
+            raise
+        finally:
+            source.interest -= 1
+
+    def end(self, error: Callable[[], BaseException]) -> None:
+        """Nothing will come any more. What came before may still be taken, unless the endpoint was closed here."""
+        self.ended = error
+        if self.handle.closed:
+            self.events.clear()
+        while self.waiters and not self.source.driver.closed():
+            self._wake()
+
+
+class RemoteWrites(Receives):
+    """Hear of peers' writes. Mixed into endpoints; opened with ``remote_writes=``."""
+
+    __slots__ = ()
+
+    async def remote_write(self) -> RemoteWrite:
+        """Wait for the next write of a peer that carried ``remote_data``; what it wrote is in our memory then.
+
+        They come in the order in which the provider reports them. Cancelling loses none.
+
+        Raises:
+            TypeError: the endpoint was opened without ``remote_writes=``.
+            QueueOverrunError: more came than were let wait; how many were lost at this place. The next call goes on.
+            FabricConnectionEndedError: the peer closed in order, and everything that came before was handed out.
+            FabricConnectionResetError: the connection broke, and everything that came before was handed out.
+            ClosedResourceError: the endpoint is closed.
+
+        Man pages: fi_rma (fi_writedata), fi_cq (FI_REMOTE_WRITE).
+        """
+        handle = self._handle
+        queue = handle.remote_writes
+        if queue is None:
+            raise TypeError(
+                f"this {handle.what} does not hear of its peers' writes: open it with remote_writes=, how many may "
+                "wait to be taken"
+            )
+        if not handle.gate.admits():
+            handle.check_open()
+            if handle.gone is None:
+                raise handle.refuse("remote_write")
+        entry = await queue.next()
+        return RemoteWrite(entry[4], entry[2] or None, self._source_of(entry[6] if len(entry) > 6 else None))
+
+    def remote_writes(self) -> AsyncIterator[RemoteWrite]:
+        """Each of them, until the peer closes in order: ``async for event in ep.remote_writes()``.
+
+        See `remote_write`.
+        """
+        return _Each(self)
+
+
+class _Each:
+    """No async generator: those need closing, and then somebody's loop."""
+
+    def __init__(self, endpoint: RemoteWrites) -> None:
+        self._endpoint = endpoint
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RemoteWrite:
+        try:
+            return await self._endpoint.remote_write()
+        except FabricConnectionEndedError:
+            raise StopAsyncIteration from None

@@ -1,0 +1,144 @@
+"""RMA: read and write a peer's registered memory (man page: fi_rma)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...flags import Access, OpFlags
+from ...memory import pin
+from ...remote_region import RemoteRegion
+from ...resource import Resource
+from ..buffers import Pieces, gather
+
+if TYPE_CHECKING:
+    from ...address_vector import Peer
+    from ...bufferlike import Buffers
+    from ..handle import EndpointHandle
+
+__all__ = ["Rma", "room_for", "source_of"]
+
+
+def room_for(handle: EndpointHandle, local: Any) -> Any:
+    """Where a read goes, pinned: one buffer, or several that are filled in turn."""
+    if type(local) is list or type(local) is tuple:
+        return Pieces.room(local, handle.info.tx_attr.iov_limit)
+    return pin(local, writable=True)
+
+
+def source_of(handle: EndpointHandle, local: Any) -> Any:
+    """What a write takes, pinned: one buffer, or several; of more than the provider carries the tail is joined."""
+    if type(local) is list or type(local) is tuple:
+        local, iov, count = gather(local, handle.info.tx_attr.iov_limit)
+        if count > 1:
+            return Pieces(local, iov)
+    return pin(local)
+
+
+class Rma(Resource):
+    """Read and write of remote memory. Mixed into endpoints."""
+
+    __slots__ = ()
+    _handle: EndpointHandle
+
+    async def read(self, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)) -> bytes:
+        """Read all of ``remote``; see `read_into`."""
+        if not isinstance(remote, RemoteRegion):
+            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
+        buffer = bytearray(remote.length)
+        await self.read_into(buffer, remote, to=to, flags=flags)
+        return bytes(buffer)
+
+    async def read_into(
+        self,
+        local: Buffers,
+        remote: RemoteRegion,
+        *,
+        to: Peer | None = None,
+        flags: OpFlags = OpFlags(0),
+    ) -> int:
+        """Read ``len(local)`` bytes from the start of ``remote`` into ``local``; return how many.
+
+        Returns when the data is in ``local``. The buffer stays pinned until then; a slice of a registered
+        buffer uses its registration.
+
+        Cancelling: most providers cannot stop a read; the buffer then stays pinned until the provider answers
+        (``abandoned`` in the statistics) or the endpoint is closed.
+
+        Args:
+            local: any writable contiguous buffer, or a list of some that are filled in turn; at most as long as
+                ``remote``.
+            remote: the peer's memory; take a part with ``remote[start:stop]``.
+            to: whose memory; for connectionless endpoints, and required there.
+            flags: `OpFlags.FENCE` and the like.
+
+        Raises:
+            IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            ValueError: more buffers than ``tx_attr.iov_limit``.
+            NotSupportedError: the endpoint was opened without `Caps.RMA`.
+            RemoteAccessError: the peer registered the memory for something else; nothing was posted. Or the peer
+                refused, where the provider says so.
+            FabricConnectionError: tcp ends the connection, on both sides, when the peer refuses, and does not say why.
+
+        Man page: fi_rma (fi_read, fi_readv, fi_readmsg).
+        """
+        return await self._transfer("fi_read", room_for(self._handle, local), remote, to, None, flags)
+
+    async def write(
+        self,
+        local: Buffers,
+        remote: RemoteRegion,
+        *,
+        to: Peer | None = None,
+        remote_data: int | None = None,
+        flags: OpFlags = OpFlags(0),
+    ) -> int:
+        """Write all of ``local`` to the start of ``remote``; return how many bytes.
+
+        Returns when ``local`` may be changed again. That is not yet delivery: with tcp the bytes are in the
+        socket. A read of the same memory afterwards, or an answer from the peer, proves it.
+
+        Cancelling: as for `read_into`; the write takes place all the same.
+
+        Args:
+            local: any contiguous buffer, or a list of some, written one behind the other; at most as long as
+                ``remote``.
+            remote: the peer's memory; take a part with ``remote[start:stop]``.
+            to: whose memory; for connectionless endpoints, and required there.
+            remote_data: up to 64 bits that the target hears of (`remote_write`), when the bytes are in its memory.
+            flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
+
+        Raises:
+            IndexError: ``local`` is longer than ``remote``; nothing was posted.
+            NotSupportedError: the endpoint was opened without `Caps.RMA`.
+            RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write has often been reported
+                as complete by the time the peer refuses it.
+
+        Man page: fi_rma (fi_write, fi_writev, fi_writedata, fi_writemsg).
+        """
+        return await self._transfer("fi_write", source_of(self._handle, local), remote, to, remote_data, flags)
+
+    async def _transfer(
+        self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
+    ) -> int:
+        handle = self._handle
+        if not handle.gate.admits():
+            raise handle.refuse(what)
+        route = handle.tx
+        if to is not None or route is None:
+            route = handle.route_to(to)
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+            handle.check_usable(what)
+        size = len(pins)
+        if not isinstance(remote, RemoteRegion):
+            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
+        remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
+        route.check_size(size, what)
+        if remote_data is not None:
+            route.check_data(remote_data)
+        elif size == 0:
+            return 0
+        transfer = route.post_rma(what, pins, remote, remote_data, flags)
+        if route.settled(transfer) is None:
+            await route.outcome(transfer)
+        return size

@@ -1,0 +1,208 @@
+"""Triggered operations: posted now, started when a counter has got somewhere (man page: fi_trigger)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..._ffi import constants, ffi
+from ...errors import NotSupportedError
+from ...features import describe, require
+from ...flags import Access, Caps, Datatype, HmemIface
+from ...resource import Resource
+from ..route import Route
+from .rma import room_for, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...address_vector import Peer
+    from ...cq.counter import Counter
+    from ...cq.submission import Transfer
+    from ...info import Info
+    from ...regions import Held
+    from ...remote_region import RemoteRegion
+    from ..handle import EndpointHandle
+
+__all__ = ["Trigger", "Triggered", "XpuTrigger"]
+
+_TRIGGER = constants.FI_TRIGGER
+
+
+class Condition(Protocol):
+    """When an operation starts."""
+
+    def check(self, info: Info, /) -> None:
+        """Raise NotSupportedError where the provider does not know such conditions."""
+
+    def fill(self, context: Any, endpoint: EndpointHandle, /) -> None:
+        """Write the condition into an operation's ``struct fi_triggered_context``."""
+
+    def drop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Start when ``counter`` has reached ``threshold``; the counter is of the endpoint's domain.
+
+    An endpoint that is closed while an operation waits takes the counter with it: the provider would start the
+    operation all the same, and crash (sock_cntr.c).
+    """
+
+    counter: Counter
+    threshold: int
+
+    def check(self, info: Info) -> None:
+        require(Caps.TRIGGER, info)
+
+    def drop(self) -> None:
+        """The endpoint is closed with the operation still waiting: the counter would start it all the same."""
+        self.counter.close()
+
+    def fill(self, context: Any, endpoint: EndpointHandle) -> None:
+        handle = self.counter._handle
+        if handle not in endpoint.needed:
+            endpoint.need(handle)  # the provider follows the operation to its counter, and back
+        native = ffi.cast("struct fi_triggered_context *", context)
+        native.event_type = constants.FI_TRIGGER_THRESHOLD
+        native.trigger.threshold.cntr, native.trigger.threshold.threshold = handle.fid, self.threshold
+
+
+@dataclass(frozen=True, slots=True)
+class XpuTrigger:
+    """Start when a device has written values to addresses: for each variable its type, address and value.
+
+    `EndpointSettings.xpu_trigger` says which variables the provider wants. An endpoint opened with `Caps.XPU`.
+    """
+
+    iface: HmemIface
+    device: int
+    variables: Sequence[tuple[Datatype, int, int]]
+    _keep: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def check(self, info: Info) -> None:
+        device = Caps.__members__.get("XPU")
+        if device is None:
+            detail = f"{describe()}, which have no FI_XPU"
+            raise NotSupportedError(constants.FI_ENOSYS, "fi_trigger", detail=detail)
+        require(Caps.TRIGGER | device, info)
+
+    def drop(self) -> None:
+        """The endpoint is closed, and with it what the device would start."""
+
+    def fill(self, context: Any, endpoint: EndpointHandle) -> None:
+        variables = ffi.new("struct fi_trigger_var[]", len(self.variables))
+        for native, (datatype, address, value) in zip(variables, self.variables, strict=True):
+            native.datatype, native.count = datatype, 1
+            native.addr, native.value.val64 = ffi.cast("void *", address), value
+        self._keep.append(variables)
+        native = ffi.cast("struct fi_triggered_context *", context)
+        native.event_type = constants.FI_TRIGGER_XPU
+        xpu = native.trigger.xpu
+        xpu.count, xpu.iface, xpu.device.cuda, xpu.var = len(variables), self.iface, self.device, variables
+
+
+class _TriggeredRoute(Route):
+    """The lane of one triggered operation."""
+
+    __slots__ = ("condition",)
+    handle: EndpointHandle
+    flags = Route.flags | _TRIGGER
+
+    def __init__(self, handle: EndpointHandle, route: Route, condition: Condition) -> None:
+        super().__init__(handle, route.peer, route.name)
+        self.condition = condition
+        self.handle.orphans.append(self)  # ended with the endpoint
+
+    def submit(
+        self,
+        what: str,
+        function: Callable[..., int],
+        args: tuple[Any, ...],
+        pins: Any,
+        length: int,
+        held: Sequence[Held] = (),
+        **how: Any,
+    ) -> Transfer:
+        return super().submit(what, partial(self._call, function), args, pins, length, held, **how)
+
+    def _call(self, function: Callable[..., int], *args: Any) -> int:
+        self.condition.fill(args[-1], self.handle)
+        return function(*args)
+
+    def end(self, error: Callable[[], BaseException]) -> None:
+        if self.posted:
+            self.condition.drop()
+        super().end(error)
+
+    def home(self, transfer: Transfer) -> None:
+        super().home(transfer)
+        if self in self.handle.orphans:
+            self.handle.orphans.remove(self)
+
+
+class Triggered(Resource):
+    """Operations that wait for a `Trigger`. Mixed into endpoints; opened with `Caps.TRIGGER`.
+
+    The call returns when the operation has been done, so start it as a task. Cancelled before it started, it still
+    starts when its time comes, unless the endpoint is closed; its buffers stay pinned until then.
+    """
+
+    __slots__ = ()
+    _handle: EndpointHandle
+    info: Info
+
+    async def send_when(
+        self,
+        condition: Trigger | XpuTrigger,
+        data: Any,
+        *,
+        to: Peer | None = None,
+        tag: int | None = None,
+        remote_data: int | None = None,
+    ) -> None:
+        """Send a message, plain or with a tag, when the condition has come true.
+
+        Raises:
+            NotSupportedError: the endpoint was opened without `Caps.TRIGGER`, or the provider has no such thing.
+
+        Man page: fi_trigger, fi_msg (fi_sendmsg), fi_tagged (fi_tsendmsg).
+        """
+        if tag is not None:
+            self._handle.tags.check(tag)
+        route = await self._route_when(condition, to)
+        flags = _TRIGGER | constants.FI_COMPLETION
+        await route.outcome(route.post(data, tag, remote_data, flags))
+
+    async def write_when(
+        self, condition: Trigger | XpuTrigger, local: Any, remote: RemoteRegion, *, to: Peer | None = None
+    ) -> int:
+        """Write to a peer's memory when the condition has come true; otherwise as `write`."""
+        return await self._rma_when(condition, "fi_write", source_of(self._handle, local), remote, to)
+
+    async def read_into_when(
+        self, condition: Trigger | XpuTrigger, local: Any, remote: RemoteRegion, *, to: Peer | None = None
+    ) -> int:
+        """Read a peer's memory when the condition has come true; otherwise as `read_into`."""
+        return await self._rma_when(condition, "fi_read", room_for(self._handle, local), remote, to)
+
+    async def _rma_when(
+        self, condition: Trigger | XpuTrigger, what: str, pins: Any, remote: RemoteRegion, to: Peer | None
+    ) -> int:
+        route = await self._route_when(condition, to)
+        size = len(pins)
+        remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
+        route.check_size(size, what)
+        await route.outcome(route.post_rma(what, pins, remote, None, _TRIGGER | constants.FI_COMPLETION))
+        return size
+
+    async def _route_when(self, condition: Condition, to: Peer | None) -> Route:
+        handle = self._handle
+        handle.check_usable("fi_trigger")
+        condition.check(self.info)
+        route = handle.route_to(to)
+        if handle.checkpoint is not None:
+            await handle.checkpoint()
+            handle.check_usable("fi_trigger")
+        return _TriggeredRoute(handle, route, condition)

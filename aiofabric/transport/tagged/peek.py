@@ -1,0 +1,220 @@
+"""Peeks: look at a tagged message that has arrived, reserve it, or throw it away (man page: fi_tagged, fi_trecvmsg).
+
+A claim is kept in the context that it was made with (rxm: rxm_tagged.c) or found by it (tcp: xnet_srx.c), so its slot
+stays lent until the message is received or discarded. Whoever is cancelled meanwhile loses nothing: the message
+is received here, and waits for the next receive that it fits.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import constants, ffi, lib
+from ...cq.operation import PARKED
+from ...cq.submission import Transfer
+from ...errors import FabricError, NotSupportedError
+from ...features import Quirk
+from ...flags import Access
+from ...memory import pin
+from ..buffers import lend_all
+from ..messages.inbox import truncated
+from ..route import with_context
+from .tagged import Envelope, TaggedReceives
+
+if TYPE_CHECKING:
+    from ...address_vector import Peer
+    from ...cq.operation import Operation
+    from ...cq.slots import Slot
+    from ...info import Info
+    from ..messages.receive import Message
+    from ..messages.undelivered import Leftover
+
+__all__ = ["Claim", "Peeks"]
+
+_PEEK, _CLAIM, _DISCARD = constants.FI_PEEK, constants.FI_CLAIM, constants.FI_DISCARD
+_NOTHING = bytearray(1)  # no provider is asked to look at a NULL
+Where = tuple[int, ...]
+
+
+class Claim:
+    """A message that no other receive will get. Made by `RdmEndpoint.claim_tagged`; receive it or discard it, once.
+
+    What is neither received nor discarded stays with the provider until the endpoint is closed.
+    """
+
+    __slots__ = ("_ep", "_leftover", "_slot", "_where", "envelope")
+
+    def __init__(
+        self, ep: Peeks, where: Where, envelope: Envelope, slot: Slot | None, leftover: Leftover | None
+    ) -> None:
+        self.envelope = envelope
+        """Length, tag and, where the provider tells them already, source and remote data."""
+        self._ep = ep
+        self._where = where
+        self._slot = slot
+        self._leftover = leftover
+
+    async def recv(self) -> Message:
+        """Receive the message. Cancelling gives it to the next receive that it fits."""
+        buffer = bytearray(self.envelope.length)
+        leftover = self._leftover
+        if leftover is not None:
+            self._take()
+            return leftover.message
+        got = await self._finish(pin(buffer, writable=True), _CLAIM)
+        return self._ep._annotated(memoryview(buffer)[: got.length], got)
+
+    async def recv_into(self, buffer: Any) -> Envelope:
+        """Receive the message into ``buffer``, without a copy; otherwise as `recv`.
+
+        Raises:
+            TruncatedMessageError: it is longer than the buffer, and is still to be received or discarded.
+        """
+        pins = pin(buffer, writable=True)
+        if self.envelope.length > len(pins):
+            raise truncated(self.envelope.length, len(pins))
+        if self._leftover is not None:
+            message = await self.recv()
+            ffi.memmove(pins, message, len(message))
+            return self.envelope
+        got = await self._finish(pins, _CLAIM)
+        return self._ep._envelope(got, self._ep._source_of(got.source))
+
+    async def discard(self) -> None:
+        """Throw the message away. Cancelling does not change that."""
+        if self._leftover is not None:
+            self._take()
+        else:
+            await self._finish(pin(_NOTHING), _CLAIM | _DISCARD)
+
+    def _take(self) -> Slot | None:
+        if self._slot is None and self._leftover is None:
+            raise ValueError("this message was received or discarded already")
+        slot, self._slot, self._leftover = self._slot, None, None
+        return slot
+
+    async def _finish(self, pins: Any, flags: int) -> Transfer:
+        self._ep._check_receivable()
+        # Exactly as long: rxd takes a claimed message that leaves room for one that was truncated (rxd_msg.c).
+        size = 0 if flags & _DISCARD else self.envelope.length
+        transfer = self._ep._look(self._where, pins, flags, size, slot=self._take())
+        if not flags & _DISCARD:
+            transfer.orphaned = partial(self._ep._keep, pins, True)
+        return await self._ep._handle.rx.outcome(transfer)
+
+
+class _Reserving(Transfer):
+    """Its context is the message's from now on, and stays lent."""
+
+    __slots__ = ()
+
+    def settle(self, error: BaseException | None = None) -> None:
+        if error is None and self.state is not PARKED:
+            self.owner.source.slots.keep(self.slot)
+        super().settle(error)
+
+
+class Peeks(TaggedReceives):
+    """Look before receiving. Mixed into connectionless endpoints."""
+
+    __slots__ = ()
+    info: Info
+
+    async def peek_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
+        """What the next matching message is that has arrived and that no receive has taken; None: there is none.
+
+        The envelope's source is the one that was asked for: some providers do not tell before the message is received.
+
+        Raises:
+            NotSupportedError: the provider cannot look.
+
+        Man page: fi_tagged (fi_trecvmsg with FI_PEEK).
+        """
+        where = self._where(tag, ignore, source)
+        leftover = self._left(where)
+        if leftover is not None:
+            return _told(leftover)
+        got = await self._answer(self._look(where, pin(_NOTHING), _PEEK))
+        return None if got is None else self._envelope(got, source)
+
+    async def claim_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Claim | None:
+        """Reserve the message that `peek_tagged` would tell of: no other receive gets it; None: there is none.
+
+        Cancelling gives it to the next receive that it fits.
+
+        Man page: fi_tagged (fi_trecvmsg with FI_PEEK and FI_CLAIM).
+        """
+        where = self._where(tag, ignore, source)
+        leftover = self._left(where)
+        if leftover is not None:
+            self._stash.remove(leftover)
+            return Claim(self, where, _told(leftover), None, leftover)
+        transfer = self._look(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
+        transfer.orphaned = partial(self._receive_claimed, where)
+        got = await self._answer(transfer)
+        return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)
+
+    async def discard_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
+        """Throw the message away that `peek_tagged` would tell of, and tell of it; None: there is none.
+
+        Man page: fi_tagged (fi_trecvmsg with FI_CLAIM and FI_DISCARD).
+        """
+        claim = await self.claim_tagged(tag, ignore=ignore, source=source)
+        if claim is None:
+            return None
+        await claim.discard()
+        return claim.envelope
+
+    def _left(self, where: Where) -> Leftover | None:
+        """A message that a cancelled receive left here."""
+        return next((each for each in self._stash if each.fits(where)), None)
+
+    def _look(
+        self,
+        where: Where,
+        pins: Any,
+        flags: int,
+        size: int = 0,
+        *,
+        kind: type[Transfer] | None = None,
+        slot: Slot | None = None,
+    ) -> Transfer:
+        """fi_trecvmsg with flags, into ``size`` bytes."""
+        handle = self._handle
+        if Quirk.PEEK_RECEIVES in handle.known:
+            detail = f"The provider {self.info.fabric_attr.prov_name} would take FI_PEEK for a receive"
+            raise NotSupportedError(constants.FI_ENOSYS, "fi_trecvmsg", detail=detail)
+        message, iov = ffi.new("struct fi_msg_tagged *"), ffi.new("struct iovec *", (pins, size))
+        message.msg_iov, message.iov_count = iov, 1
+        message.addr, message.tag, message.ignore = where
+        found, held = lend_all(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
+        message.desc = found
+        post, args = partial(with_context, lib.fi_trecvmsg), (handle.fid, message, flags)
+        keep = (pins, iov, message, found)
+        return handle.rx.submit("fi_trecvmsg", post, args, keep, size, held, kind=kind, slot=slot)
+
+    async def _answer(self, transfer: Transfer) -> Transfer | None:
+        try:
+            return await self._handle.rx.outcome(transfer)
+        except FabricError as error:
+            if error.errno == constants.FI_ENOMSG:
+                return None
+            raise
+
+    def _receive_claimed(self, where: Where, transfer: Operation) -> None:
+        """Whoever claimed it has left: receive it for somebody else."""
+        if not self._handle.gate.admits():
+            return  # closed as well: it goes with the endpoint
+        pins = pin(bytearray(transfer.length), writable=True)
+        received = self._look(where, pins, _CLAIM, transfer.length, slot=transfer.slot)
+        received.notify = partial(self._left_behind, pins)
+
+    def _left_behind(self, pins: Any, transfer: Operation) -> None:
+        if transfer.error is None:
+            self._keep(pins, True, transfer)
+
+
+def _told(leftover: Leftover) -> Envelope:
+    message = leftover.message
+    return Envelope(len(message), message.tag, message.source, message.remote_data)

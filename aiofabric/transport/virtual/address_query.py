@@ -1,0 +1,213 @@
+"""Hail: ask the trunk at a raw fabric address, through the fabric, where its listener's rendezvous is.
+
+A raw address is all that some programs have of each other, and no port of the kernel's follows from it. One small
+message asks, with the asker's own raw address; another answers with a host and a port. Everything else, and the line
+whose end tells a peer's end, is as if host and port had been known.
+
+Anybody may ask. A question costs the listener one address for `_PATIENCE` seconds; when too many ask, the oldest
+answer is given up. What is no question is dropped.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import struct
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from anyio import ClosedResourceError
+
+from ..._ffi import constants
+from ...errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
+from ..workarounds.shm_names import path_of
+from .protocol import HAIL_ANSWER, HAIL_QUESTION, KIND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...address import Address
+    from ...address_vector import Peer
+    from ...cm.requests import RequestQueue
+    from ...cq.drivers import Waiter
+    from ...cq.source import Source
+    from ..connectionless.endpoint import RdmEndpoint
+    from ..connectionless.handle import ConnectionlessHandle
+    from .receive_pools import TrunkParcel
+
+__all__ = ["AT_ONCE", "HAIL_SIZE", "Hails"]
+
+HAIL_SIZE = 512
+_VERSION = 1
+_HEAD = struct.Struct("!B8s")  # version, and the question's own number
+_PORT = struct.Struct("!H")
+AT_ONCE = 16  # questions that may arrive together; others wait at the provider
+_PATIENCE = 5.0  # seconds that an answer may take to reach the asker
+_ANSWERS_MOST = 64
+_AGAIN = 1.0  # seconds until the question is asked once more
+
+
+class QuerySender(Protocol):
+    """What queries ask of the multiplexer."""
+
+    host: int
+    source: Source
+
+    @property
+    def endpoint(self) -> RdmEndpoint: ...
+    @property
+    def handle(self) -> ConnectionlessHandle: ...
+    def meet(self, raw: bytes, /) -> Peer: ...
+    def part(self, peer: Peer, /) -> None: ...
+
+
+class Hails:
+    """The questions and answers of one trunk."""
+
+    def __init__(self, trunk: QuerySender) -> None:
+        self._trunk = trunk
+        self._listener: RequestQueue | None = None
+        self._waiters: dict[bytes, Waiter] = {}
+        self._answered: dict[Peer, Callable[[], None]] = {}  # and how to call off its being forgotten
+
+    @property
+    def busy(self) -> bool:
+        """Whether something may come that no descriptor tells of, where the provider has none."""
+        return self._listener is not None or bool(self._waiters)
+
+    # -- answering
+
+    def answer_for(self, listener: RequestQueue) -> None:
+        """Answer with this listener's rendezvous from now on.
+
+        Raises:
+            FabricError: (FI_EADDRINUSE) another listener has this trunk's address.
+        """
+        if self._listener is None:
+            self._listener = listener
+            self._trunk.source.interest += 1
+            self._trunk.source.wake()
+        elif self._listener is not listener:
+            detail = (
+                f"The listener opened at {self._listener.opened_at} is found at this address: listeners of one loop "
+                "share an endpoint, unless each has a domain= of its own"
+            )
+            raise FabricError(constants.FI_EADDRINUSE, "fabric_address", detail=detail)
+
+    def retire(self, listener: RequestQueue) -> None:
+        """The listener is closing."""
+        if self._listener is listener:
+            self._listener = None
+            self._trunk.source.interest -= 1
+            for peer in list(self._answered):
+                self._let_go(peer)
+
+    def arrived(self, parcel: TrunkParcel, tag: int) -> None:
+        """A question or an answer has come."""
+        body = bytes(parcel.view)
+        parcel.pool.recycle(parcel)
+        if len(body) <= _HEAD.size:
+            return
+        version, number = _HEAD.unpack_from(body)
+        if version != _VERSION:
+            return
+        if tag & KIND == HAIL_ANSWER & KIND:
+            waiter = self._waiters.get(number)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(body[_HEAD.size :])
+        elif self._listener is not None:
+            with suppress(ValueError, FabricError):  # an address that is none
+                self._answer(number, body[_HEAD.size :], self._listener.address())
+
+    def _answer(self, number: bytes, raw: bytes, rendezvous: Address) -> None:
+        trunk = self._trunk
+        if len(self._answered) >= _ANSWERS_MOST:
+            self._let_go(next(iter(self._answered)))
+        peer = trunk.meet(raw)
+        if peer in self._answered:
+            self._let_go(peer)
+        self._answered[peer] = trunk.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
+        host = rendezvous.host or ""
+        if ip_address(host).is_unspecified:  # the asker knows an address of ours, or else our name
+            host = "" if trunk.endpoint.local_address.host else socket.gethostname()
+        body = _HEAD.pack(_VERSION, number) + _PORT.pack(rendezvous.port or 0) + host.encode()
+        route = trunk.handle.route_to(peer)
+        if not route.inject(body, HAIL_ANSWER):
+            route.post(body, HAIL_ANSWER)
+
+    def _let_go(self, peer: Peer) -> None:
+        cancel = self._answered.pop(peer, None)
+        if cancel is not None:
+            if not self._trunk.source.driver.closed():
+                cancel()
+            self._trunk.handle.route_to(peer).turn_away(self._trunk.handle.closed_error)
+            self._trunk.part(peer)
+
+    # -- asking
+
+    async def ask(self, address: Address) -> tuple[str, int]:
+        """Host and port of the rendezvous of whoever listens at a raw address. No limit of time: the caller's.
+
+        Raises:
+            ValueError: the address is none of this trunk's provider.
+            FabricError: the provider cannot reach it.
+        """
+        trunk = self._trunk
+        address = trunk.endpoint.vector.fit(address)
+        _check_there(address, trunk)
+        peer = trunk.meet(address.raw)
+        number = secrets.token_bytes(8)
+        waiter = self._waiters[number] = trunk.source.driver.create_waiter()
+        trunk.source.interest += 1
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_asking, peer, number, waiter)
+                answer = await waiter
+                tasks.cancel_scope.cancel()
+        finally:
+            trunk.source.interest -= 1
+            del self._waiters[number]
+            trunk.part(peer)
+        if isinstance(answer, BaseException):
+            raise answer
+        return _place(answer, address)
+
+    async def _keep_asking(self, peer: Peer, number: bytes, waiter: Waiter) -> None:
+        question = _HEAD.pack(_VERSION, number) + self._trunk.endpoint.local_address.raw
+        try:
+            while not waiter.done():
+                _check_there(peer.address, self._trunk)
+                await self._trunk.endpoint.send_tagged(question, HAIL_QUESTION, to=peer)
+                await anyio.sleep(_AGAIN)
+        except FabricError as error:
+            if not waiter.done():
+                waiter.set_result(error)
+
+    def end(self) -> None:
+        """The trunk is closed."""
+        for waiter in self._waiters.values():
+            if not waiter.done() and not self._trunk.source.driver.closed():
+                waiter.set_result(ClosedResourceError("the endpoint was closed while it was connecting"))
+
+
+def _check_there(address: Address, trunk: QuerySender) -> None:
+    """Raise for a name that no endpoint of this host has, where names are those of files."""
+    ours = trunk.endpoint.local_address
+    if trunk.host and path_of(ours).exists() and not path_of(address).exists():
+        detail = "No endpoint of this host has that name"
+        raise FabricConnectionRefusedError(errno.ECONNREFUSED, "connect", peer=address, detail=detail)
+
+
+def _place(answer: bytes, address: Address) -> tuple[str, int]:
+    try:
+        port = _PORT.unpack_from(answer)[0]
+        host = answer[_PORT.size :].decode() or address.host
+    except (struct.error, UnicodeDecodeError):
+        host = port = None
+    if not host or not port:
+        detail = "What answers there is no listener"
+        raise FabricConnectionAbortedError(errno.EPROTO, "connect", peer=address, detail=detail)
+    return host, port

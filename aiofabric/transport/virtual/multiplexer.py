@@ -1,0 +1,288 @@
+"""Trunk: the one connectionless endpoint that all virtual connections of a domain share, and their receives.
+
+The receives are shared: a pool of a certain size takes messages for whichever connection, and the tag tells which.
+So a connection that ends leaves nothing posted behind, a late message for it is dropped, and matching is as quick
+for a thousand connections as for one. Credits keep every sender within what its receiver has room for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..._ffi import constants
+from ...address import Address
+from ...errors import NotSupportedError
+from ...features import Quirk, quirks
+from ...flags import AddressFormat, Caps
+from ...workarounds import is_on
+from ..connectionless.endpoint import RdmEndpoint
+from ..exclusions import lacking, refusal
+from ..opening.options import EndpointOptions
+from ..opening.shared_objects import opened_as
+from ..tags import TagFormat
+from ..workarounds.shm_names import path_of
+from ..workarounds.shm_orphaned_entries import Claims
+from ..workarounds.shm_unanswered_sends import Unanswered
+from .address_query import AT_ONCE, HAIL_SIZE, Hails
+from .protocol import DIRECT, HAIL_POOL, ID, MASK, TAG_BITS, host_mark
+from .receive_pools import Taker, TrunkPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ...address_vector import Peer
+    from ...cq.polling import Waiting
+    from ...cq.reactor import Reactor
+    from ...cq.source import Source
+    from ...domain import Domain
+    from ...info import Info
+    from ..route import Route
+    from .doorbell import Bell
+
+__all__ = ["Trunk", "borrow_trunk", "one_host"]
+
+_POOLS_MOST = HAIL_POOL
+_RECEIVES_LEAST = 256
+_WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
+_WINDOW_LEAST = 1
+_PARTED_MOST = 64  # of the 256 peers that shm knows at most
+_SHARE_AGAIN = 0.02  # seconds until a pool that got too little asks again
+_KEPT_FREE = 16  # one in so many of the provider's receives is no pool's: direct receives and strangers need some
+
+
+class Carried(Taker, Protocol):
+    """What the multiplexer asks of a connection that it carries."""
+
+    id: int
+    window: int
+
+    @property
+    def bell(self) -> Bell: ...
+    @property
+    def dormant(self) -> bool: ...
+    @property
+    def pooled(self) -> TrunkPool: ...
+    @property
+    def routes(self) -> Iterable[Route]: ...
+
+
+class Trunk:
+    """The shared endpoint with its pools, its peers and its connections by id."""
+
+    fid: Any
+    source: Source
+    receives: int
+    strict: bool
+
+    def __init__(self, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
+        if missing := lacking(info, Caps.TAGGED, Caps.SEND | Caps.RECV):
+            raise refusal("connections over tagged messages, in both directions", missing)
+        try:
+            TagFormat.of(info).check(MASK | DIRECT, MASK)
+        except ValueError as error:
+            detail = (
+                f"Connections over it need tags of {TAG_BITS} bits, each of which can be ignored by itself: {error}"
+            )
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, info.fabric_attr.prov_name, detail=detail) from None
+        options = EndpointOptions(recv_size=None, waiting=waiting, busy_poll=busy_poll)
+        if info.rx_attr.size < _RECEIVES_LEAST:  # what hints ask for is for one connection, without pools that share it
+            info = info.replace(rx_attr={"size": _RECEIVES_LEAST})
+        self.info = info
+        self.endpoint = RdmEndpoint(info, domain, options)
+        self.handle = self.endpoint._handle
+        self.handle.carries_connections = True
+        self.fid = self.handle.fid
+        self.source = self.handle.source
+        self.links: dict[int, Carried] = {}
+        self.host = host_mark() if one_host(info) else 0
+        self.receives = info.rx_attr.size
+        self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
+        self._claims: Claims | None = None
+        if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info) and is_on("orphaned_entries"):
+            self._claims = Claims(path_of(self.endpoint.local_address), self.source.driver, self.source.wake)
+        self._unanswered: Unanswered | None = None
+        if Quirk.SENDS_WAIT_IN_LINE in quirks(info) and is_on("unanswered_sends"):
+            self._unanswered = Unanswered(self.handle)
+        self._pools: dict[int, TrunkPool] = {}
+        self._hails: tuple[Hails, TrunkPool] | None = None
+        if self.host:
+            self.source.doze = self._fall_asleep
+        self._short = False  # a pool has less than its share
+        self._users: dict[Peer, int] = {}
+        self._parted: dict[Peer, None] = {}  # that no connection is with any more, the longest parted first
+        self._next = 0
+        release = self.handle.on_release
+        assert release is not None
+
+        def released() -> None:
+            for pool in self._pools.values():
+                pool.end()
+            self._pools.clear()
+            self.source.doze = None
+            if self._hails is not None:
+                hails, pool = self._hails
+                hails.end()
+                pool.end()
+            release()
+
+        self.handle.on_release = released
+
+    @property
+    def closed(self) -> bool:
+        """Whether the endpoint is closed, and its connections with it."""
+        return self.handle.closed
+
+    @property
+    def hails(self) -> Hails:
+        """Questions and answers by raw address; nothing is posted for them before there is a use."""
+        if self._hails is None:
+            hails = Hails(self)
+            pool = TrunkPool(self, HAIL_POOL, HAIL_SIZE, {0: hails})
+            pool.promise(AT_ONCE)
+            self._hails = hails, pool
+        return self._hails[0]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question or an answer may come, of which nothing tells where the provider wakes nobody."""
+        return self._hails is not None and self._hails[0].busy
+
+    def _fall_asleep(self) -> bool:
+        """Tell all peers that nobody looks any more; False while something needs our looks all the same."""
+        links = self.links.values()
+        routes = [*self.handle.routes, *(route for link in links for route in link.routes)]
+        if self.busy or self.source.parked or any(route.posted for route in routes):
+            return False
+        return all(link.dormant and link.bell.tell() for link in links)
+
+    def pool(self, size: int) -> TrunkPool:
+        """The receives of this size; when there are many sizes already, those of the next larger one."""
+        pool = self._pools.get(size)
+        if pool is None:
+            if len(self._pools) == _POOLS_MOST:
+                fitting = [each for each in self._pools if each > size]
+                if not fitting:
+                    raise ValueError(f"connections of one domain have {_POOLS_MOST} different recv_size at most")
+                return self._pools[min(fitting)]
+            pool = self._pools[size] = TrunkPool(self, len(self._pools), size, self.links)
+        return pool
+
+    def window(self, wanted: int) -> int:
+        """How many messages one connection more may hold.
+
+        Fewer, the more there are, where no more may be promised than receives are posted.
+        """
+        if not self.strict:
+            return wanted
+        left = self.receives * 7 // 8 - sum(pool.promised for pool in self._pools.values())
+        return min(wanted, max(_WINDOW_LEAST, left // _WINDOW_SHARE))
+
+    def enter(self, link: Carried) -> int:
+        """Give a connection its id. Ids come round after 16 million connections, so late messages find nobody."""
+        while self._next in self.links:
+            self._next = (self._next + 1) & ID
+        number, self._next = self._next, (self._next + 1) & ID
+        self.links[number] = link
+        return number
+
+    def leave(self, link: Carried) -> None:
+        """The connection has ended: messages for it are dropped."""
+        del self.links[link.id]
+        link.pooled.promised -= link.window
+
+    def share_out(self, pool: TrunkPool) -> None:
+        """Give a pool the receives that it wants, where the provider has one supply for all pools.
+
+        Others give back what they have above their share. Without receives of its own a pool would never get a
+        message, and one that waits for a receive keeps all behind it from being read.
+        """
+        pools = [*self._pools.values(), *(() if self._hails is None else (self._hails[1],))]
+        if pool not in pools:
+            pools.append(pool)
+        supply = self.receives - self.receives // _KEPT_FREE
+        wanted = sum(each.wanted for each in pools)
+        share = {each: each.wanted * supply // max(wanted, supply) for each in pools}
+        missing = share[pool] - pool.count
+        short = missing - (supply - sum(each.count for each in pools))
+        for other in pools:
+            if short > 0 and (above := other.count - share[other]) > 0:
+                short -= other.withdraw(min(above, short))
+        if missing > max(0, short):
+            pool.grow(missing - max(0, short))
+        if short > 0 and not self._short:  # messages that nobody took yet hold the others' receives
+            self._short = True
+            self.source.driver.call_later(_SHARE_AGAIN, lambda: self._share_again(pool))
+
+    def _share_again(self, pool: TrunkPool) -> None:
+        self._short = False
+        if not self.closed:
+            self.share_out(pool)
+
+    def bereave(self) -> None:
+        """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
+        if self._claims is not None:
+            self._claims.watch()
+
+    def meet(self, raw: bytes) -> Peer:
+        """The peer at a raw address; each meeting ends with `part`."""
+        peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
+        self._users[peer] = self._users.get(peer, 0) + 1
+        self._parted.pop(peer, None)
+        return peer
+
+    def part(self, peer: Peer) -> None:
+        """A connection with the peer has ended; some time after the last one its address goes.
+
+        Not at once: a peer whose connection we cut off may still send, and shm looks up whose message it reads. It
+        crashes where that address is gone.
+        """
+        self._users[peer] -= 1
+        if not self._users[peer]:
+            del self._users[peer]
+            if self._unanswered is not None:
+                self._unanswered.watch(peer)
+            self._parted[peer] = None
+            if not self.host or self.closed:
+                self._lose(peer)
+            elif len(self._parted) > _PARTED_MOST:
+                self._lose(next(iter(self._parted)))
+
+    def _lose(self, peer: Peer) -> None:
+        del self._parted[peer]
+        if not self.closed:
+            self.source.drain()
+            self.handle.forget(peer)
+
+    def close(self) -> None:
+        """Close the endpoint; its connections are closed first."""
+        self.endpoint.close()
+
+
+def one_host(info: Info) -> bool:
+    """Whether the provider stays within its host: its addresses are texts, and it claims no more (FI_REMOTE_COMM).
+
+    1.17's rxm, rxd and shm claim nothing about either unless they are asked.
+    """
+    return info.addr_format == AddressFormat.ADDR_STR and Caps.REMOTE_COMM not in info.caps
+
+
+def borrow_trunk(
+    reactor: Reactor,
+    info: Info,
+    domain: Domain | None,
+    waiting: Waiting,
+    busy_poll: float,
+    *,
+    alone: bool = False,
+) -> tuple[Trunk, Callable[[], None]]:
+    """The loop's trunk for ``info`` (or for the caller's ``domain``), and the call that gives it back.
+
+    ``alone`` gives one that nobody else borrows.
+    """
+    if alone:
+        own = Trunk(info, domain, waiting, busy_poll)
+        return own, own.close
+    where = (info.addr_format, opened_as(info, "tx_attr", "rx_attr", "ep_attr"))
+    key = ("trunk", where, None if domain is None else id(domain), waiting, busy_poll)
+    trunk: Trunk = reactor.borrow(key, lambda: Trunk(info, domain, waiting, busy_poll))
+    return trunk, lambda: reactor.give_back(key, Trunk.close)

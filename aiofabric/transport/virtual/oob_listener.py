@@ -1,0 +1,148 @@
+"""Rendezvous: the kernel's TCP port where a virtual listener is found. Bounded, and patient only for so long.
+
+Anybody can connect here. Who says nothing within a few seconds is cut off, who talks nonsense at once, and when too
+many say nothing the longest silent one makes room. Nothing is opened on the fabric before the first frame is whole.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from ...cm.workarounds.half_open_clients import PATIENCE, SILENT_MOST
+from ...cm.workarounds.provider_sockets import are_free
+from ...errors import from_errno
+from .oob_socket import Frame, Line, address_of, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...address import Address
+    from ...cq.drivers import Driver
+
+__all__ = ["Rendezvous"]
+
+_QUEUE = 4096  # finished by the kernel and not accepted yet, as libfabric's own; the kernel has a limit of its own
+_BURST = 16  # accepted in one go, then others get their chance
+_RELIEF = 0.1  # seconds until the next try when descriptors have run out
+_RESERVE = 4  # descriptors left for the provider: shm opens each peer's memory, and 1.17 crashes where it cannot
+
+
+class Rendezvous:
+    """A listening socket under the reactor; ``on_request(line, frame)`` is called with each line's first frame.
+
+    ``on_cut`` is called for each that is cut off for saying nothing.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        driver: Driver,
+        on_request: Callable[[Line, Frame], object],
+        on_cut: Callable[[], object],
+    ) -> None:
+        self._socket = sock
+        self._driver = driver
+        self._on_request = on_request
+        self._on_cut = on_cut
+        self._silent: dict[Line, Callable[[], None]] = {}
+        self._resume: Callable[[], None] | None = None
+        self.closed = False
+        self._watch()
+
+    @classmethod
+    async def open(
+        cls,
+        node: str | None,
+        service: str | int | None,
+        driver: Driver,
+        on_request: Callable[[Line, Frame], object],
+        on_cut: Callable[[], object],
+    ) -> Rendezvous:
+        """Listen at a host and port.
+
+        Raises:
+            OSError: the address is in use, or not this machine's.
+        """
+        family, name = (await resolve(node, service, passive=True))[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(name)
+            sock.listen(_QUEUE)
+        except OSError as error:
+            sock.close()
+            raise from_errno(error.errno or 0, f"bind at {address_of(name)}") from error
+        return cls(sock, driver, on_request, on_cut)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that was chosen."""
+        address = address_of(self._socket.getsockname())
+        assert address is not None
+        return address
+
+    def _watch(self) -> None:
+        self._resume = None
+        self._driver.add_reader(self._socket.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        for _ in range(_BURST):
+            if self.closed:
+                return
+            try:
+                sock, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptors left: the socket stays readable, so look away for a moment
+                self._pause()
+                return
+            if not are_free(_RESERVE):  # it would connect, and then no message could pass
+                sock.close()
+                self._pause()
+                return
+            self._greet(Line(sock, self._driver))
+
+    def _pause(self) -> None:
+        self._driver.remove_reader(self._socket.fileno())
+        self._resume = self._driver.call_later(_RELIEF, self._watch)
+
+    def _greet(self, line: Line) -> None:
+        if len(self._silent) >= SILENT_MOST:
+            self._dismiss(next(iter(self._silent)))
+        self._silent[line] = self._driver.call_later(PATIENCE, lambda: self._dismiss(line))
+        line.on_end = lambda: self._forget(line)
+        line.on_frame = lambda frame: self._first(line, frame)
+
+    def _first(self, line: Line, frame: Frame) -> None:
+        self._forget(line)
+        line.on_end = line.on_frame = None
+        try:
+            self._on_request(line, frame)
+        except Exception:  # whatever a stranger wrote: it ends this line and nothing else
+            line.close()
+
+    def _dismiss(self, line: Line) -> None:
+        self._forget(line)
+        line.close()
+        self._on_cut()
+
+    def _forget(self, line: Line) -> None:
+        cancel = self._silent.pop(line, None)
+        if cancel is not None:
+            cancel()
+
+    def close(self) -> None:
+        """Stop listening; cut off who has not said anything yet. Quiet the second time."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._resume is None:
+            self._driver.remove_reader(self._socket.fileno())
+        elif not self._driver.closed():
+            self._resume()
+        self._socket.close()
+        for line in list(self._silent):
+            self._forget(line)
+            line.close()

@@ -1,0 +1,227 @@
+"""The receives of a trunk: pools of them, by size, each for all connections that asked for that size."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..._ffi import constants, ffi, lib
+from ...errors import check
+from .protocol import ID, MASK, POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...cq.queue import Entry, ErrorEntry
+    from ...cq.source import Source
+    from ..handle import EndpointHandle
+
+__all__ = ["TrunkParcel", "TrunkPool"]
+
+# 1.17's shm says -FI_ENOMEM where its queue of receives is full.
+_FULL = (-constants.FI_EAGAIN, -constants.FI_ENOMEM)
+_AGAIN = 0.002  # seconds until receives are posted again that the provider had no room for
+_COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
+_SPARE = 8  # receives that a pool has beyond what its connections were promised
+
+
+class TrunkParcel:
+    """One receive of a pool. Posted, or filled and with the connection that its message is for."""
+
+    __slots__ = ("args", "data", "flags", "length", "memory", "pool", "posted", "slot", "source", "tag")
+
+    def __init__(self, pool: TrunkPool, memory: memoryview, slot: Any, args: tuple[Any, ...]) -> None:
+        self.pool = pool
+        self.memory = memory
+        self.slot = slot
+        self.args = args
+        self.posted = False
+        self.length = self.flags = self.data = self.tag = 0
+        self.source: int | None = None
+
+    def complete(self, entry: Entry) -> None:
+        self.flags = entry[1]
+        self.length = entry[2]
+        self.data = entry[4]
+        self.tag = tag = entry[5]
+        self.posted = False
+        pool = self.pool
+        pool.posted -= 1
+        link = pool.links.get(tag & ID)
+        if link is None:
+            pool.recycle(self)  # for a connection that has ended
+        else:
+            link.arrived(self, tag)
+
+    def fail(self, entry: ErrorEntry) -> None:
+        if self.posted:
+            self.posted = False
+            self.pool.posted -= 1
+        # Flushed by the close, or longer than any connection was promised: nobody's message, the receive is spent.
+        if entry.errno != constants.FI_ECANCELED:
+            self.pool.recycle(self)
+        elif not self.pool.trunk.closed:
+            self.pool.withdrawn(self)
+
+    def consumed(self) -> None:
+        """A peer's write used the receive up (FI_RX_CQ_DATA): nothing is in it."""
+        self.posted = False
+        self.pool.posted -= 1
+        self.pool.recycle(self)
+
+    @property
+    def view(self) -> memoryview:
+        """The message, in the pool's memory."""
+        return self.memory[: self.length]
+
+    @property
+    def contents(self) -> bytes:
+        return bytes(self.view)
+
+
+class Taker(Protocol):
+    """What messages of a pool are for."""
+
+    def arrived(self, parcel: TrunkParcel, tag: int, /) -> None: ...
+
+
+class PoolOwner(Protocol):
+    """What a pool asks of the multiplexer."""
+
+    fid: Any
+    receives: int
+    source: Source
+    strict: bool
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def handle(self) -> EndpointHandle: ...
+    def share_out(self, pool: TrunkPool, /) -> None: ...
+
+
+class TrunkPool:
+    """Receives of one size, shared by the connections that asked for it. Grows with their number."""
+
+    def __init__(self, trunk: PoolOwner, number: int, size: int, links: Mapping[int, Taker]) -> None:
+        self.trunk = trunk
+        self.number = number
+        self.size = size
+        self.links = links
+        self.promised = 0  # messages that connections may hold at once
+        self.count = 0
+        self.posted = 0
+        self._free: list[TrunkParcel] = []
+        self._idle: list[TrunkParcel] = []  # withdrawn
+        self._memory: list[mmap.mmap] = []  # that the provider has no registration of
+        self._waits = False  # to post again
+        self._parcels: list[TrunkParcel] = []
+        self._most = min(_COUNT_MOST, trunk.receives)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether a message that nobody waits for should give its receive back at once."""
+        return self.count < self.promised and self.posted <= self.count // 4
+
+    @property
+    def wanted(self) -> int:
+        """Receives that its connections may need at once, and a few."""
+        return self.promised + _SPARE
+
+    def promise(self, credits: int) -> None:
+        """One connection more may hold so many messages."""
+        self.promised += credits
+        if self.trunk.strict:
+            self.trunk.share_out(self)
+            return
+        wanted = min(self.wanted, self._most)
+        if wanted > self.count:
+            self.grow(max(wanted - self.count, min(self.count, self._most - self.count)))
+
+    def relieve(self) -> None:
+        """A connection has ended: after the last one, the pages that messages were in go back to the system."""
+        if not self.promised and self.posted + len(self._free) + len(self._idle) == len(self._parcels):
+            for memory in self._memory:
+                memory.madvise(mmap.MADV_DONTNEED)
+
+    def withdraw(self, most: int) -> int:
+        """Take receives back from the provider, as it has room for few; return how many there are less."""
+        before = self.count
+        for parcel in self._parcels:
+            if before - self.count == most:
+                break
+            if parcel.posted:
+                lib.fi_cancel(self.trunk.handle.native, parcel.slot.pointer)
+                self.trunk.source.drain()  # answered at once, unless a message has come meanwhile
+        return before - self.count
+
+    def withdrawn(self, parcel: TrunkParcel) -> None:
+        self.count -= 1
+        self._idle.append(parcel)
+
+    def grow(self, count: int) -> None:
+        """Have ``count`` receives more."""
+        self.count += count
+        known = min(count, len(self._idle))
+        self._free += [self._idle.pop() for _ in range(known)]
+        if count > known:
+            self._allocate(count - known)
+        self.post()
+
+    def _allocate(self, count: int) -> None:
+        trunk = self.trunk
+        memory = mmap.mmap(-1, self.size * count)
+        view = memoryview(memory)
+        pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
+        descriptor = trunk.handle.register_own(pins)
+        if descriptor == ffi.NULL:
+            self._memory.append(memory)
+        number = self.number << POOL
+        for offset in range(0, self.size * count, self.size):
+            slot = trunk.source.slots.lend()
+            where = (trunk.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)
+            parcel = TrunkParcel(self, view[offset : offset + self.size], slot, (*where, number, MASK, slot.pointer))
+            self._parcels.append(parcel)
+            self._free.append(parcel)
+
+    def post(self) -> None:
+        """Post every receive that is free."""
+        source = self.trunk.source
+        free, receive = self._free, lib.fi_trecv
+        while free:
+            parcel = free.pop()
+            source.operations[parcel.slot.address] = parcel
+            rc = receive(*parcel.args)
+            if rc:
+                del source.operations[parcel.slot.address]
+                free.append(parcel)
+                if rc not in _FULL:
+                    check(rc, "fi_trecv")
+                elif not self._waits:  # nothing else may come by: without a receive there is no message
+                    self._waits = True
+                    source.driver.call_later(_AGAIN, self._post_again)
+                break
+            parcel.posted = True
+            self.posted += 1
+        source.touch()
+
+    def _post_again(self) -> None:
+        self._waits = False
+        if not self.trunk.closed:
+            self.post()
+
+    def recycle(self, parcel: TrunkParcel) -> None:
+        """The message was taken, or was nobody's."""
+        self._free.append(parcel)
+        if (len(self._free) >= 8 or self.posted <= self.count // 2) and not self.trunk.closed:
+            self.post()
+
+    def end(self) -> None:
+        """The endpoint is closed: what was posted will not complete."""
+        source = self.trunk.source
+        for parcel in self._parcels:
+            source.operations.pop(parcel.slot.address)
+        self._parcels.clear()
+        self._free.clear()
+        self._idle.clear()
+        self._memory.clear()

@@ -1,0 +1,100 @@
+"""Names of our own for endpoints in shared memory, and the removal of those that dead processes left.
+
+By default the shm provider names an endpoint after its process. A killed process leaves its name and some 16 MB in
+/dev/shm behind, and when its number comes round again the new process is refused (-FI_EBUSY, util_shm.c).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..._ffi import constants
+from ...address import Address
+from ...errors import FabricError
+from ...flags import AddressFormat
+
+if TYPE_CHECKING:
+    from ...info import Info
+
+__all__ = ["is_own", "own_name", "own_namespace", "path_of", "process_of", "reserve_memory", "sweep"]
+
+_DIRECTORY = Path("/dev/shm")
+_NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
+
+
+def own_namespace() -> int:
+    """Identify the namespace of process numbers: containers may share /dev/shm and count their own."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def own_name(info: Info) -> Address | None:
+    """A name that nobody else has; None where the provider's endpoints have no names."""
+    if info.addr_format != AddressFormat.ADDR_STR or info.src_addr is None:
+        return None
+    scheme = str(info.src_addr).partition("://")[0]
+    name = f"{scheme}://aiofabric-{own_namespace():x}-{os.getpid()}-{secrets.token_hex(4)}"
+    return Address(AddressFormat.ADDR_STR, name.encode())
+
+
+def path_of(name: Address) -> Path:
+    """Where the provider has the memory of an endpoint."""
+    return _DIRECTORY / name.raw.rstrip(b"\0").decode().partition("://")[2]
+
+
+def is_own(address: Address) -> bool:
+    """Whether the address is a name that this process gave."""
+    if address.format != AddressFormat.ADDR_STR:
+        return False
+    match = _NAME.search(address.raw.decode(errors="replace"))
+    return match is not None and (match[1], match[2]) == (f"{own_namespace():x}", str(os.getpid()))
+
+
+def reserve_memory(name: Address) -> None:
+    """Have all pages of an endpoint of ours in memory: one that cannot be had later is a SIGBUS, in any send.
+
+    Raises:
+        FabricError: (FI_ENOSPC) there are not enough of them in /dev/shm.
+    """
+    if not is_own(name):
+        return
+    try:
+        file = path_of(name).open("r+b")
+    except FileNotFoundError:  # a provider that has its memory elsewhere
+        return
+    with file:
+        status = os.fstat(file.fileno())
+        try:
+            os.posix_fallocate(file.fileno(), 0, status.st_size)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # a file system that reserves nothing
+                return
+            room = os.fstatvfs(file.fileno())
+            free = room.f_bavail * room.f_frsize + status.st_blocks * 512
+            raise FabricError(
+                constants.FI_ENOSPC,
+                "fi_enable",
+                detail=f"{_DIRECTORY} is full: an endpoint in shared memory takes {status.st_size} bytes there, and "
+                f"{free} are available. Enlarge it (docker run --shm-size=), or close endpoints",
+            ) from None
+
+
+def process_of(address: Address) -> int | None:
+    """The number of the process that gave the name; None if it is none of ours, or counted elsewhere."""
+    match = _NAME.search(address.raw.decode(errors="replace"))
+    return int(match[2]) if match is not None and int(match[1], 16) == own_namespace() else None
+
+
+def sweep() -> None:
+    """Remove what processes of this machine left that are not there any more."""
+    here = own_namespace()
+    for path in _DIRECTORY.glob("aiofabric-*"):
+        match = _NAME.match(path.name)
+        if match and int(match[1], 16) == here and not Path("/proc", match[2]).exists():
+            with suppress(OSError):
+                path.unlink()

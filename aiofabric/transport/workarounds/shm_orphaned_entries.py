@@ -1,0 +1,173 @@
+"""Claims: places in a queue of shared memory that a killed process has taken, and will not fill.
+
+Who sends over shm of libfabric 1.18 and later claims the next place in its receiver's queue, writes the message, and
+publishes the place; the reader takes places in order. One that is killed in between stops everybody who sends to that
+endpoint, for ever: of 450 senders of 2,000 B that were killed, one did. The same holds for the queue by which
+receivers give back what they have read.
+
+So when a connection ends without a word, the queue is examined. An entry that is claimed and not published is released
+once its sender is proved dead: every live thread of every process that has the memory mapped has been inside a system
+call since, where no claim is held (`writers`). A sender that is stopped keeps its entry until it goes on, or is killed.
+A released entry is published as empty, as a sender does that gives up (ofi_atomic_queue.h, _discard), and the reader
+skips it.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..._ffi import CData, ffi
+from .writers import Thread, Unprovable, left_a_write, threads_that_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ...cq.drivers import Driver
+
+__all__ = ["DELAYS", "Claims", "Place"]
+
+DELAYS = (0.0, 0.01, 0.1, 0.5)  # seconds between two looks; the last one repeats
+
+_log = logging.getLogger(__name__)
+
+
+class _Layout(NamedTuple):
+    """Where an endpoint's memory says at which offsets its parts begin, and which are queues, with places how long."""
+
+    parts: int
+    queues: dict[int, int]
+
+
+# By SMR_VERSION (smr_util.h), of 2.0 to 2.4, and of 2.5.1 and later. With others nothing is done, nor with a libfabric
+# that was built for debugging, whose places are longer.
+_LAYOUTS = {8: _Layout(80, {0: 576}), 10: _Layout(128, {0: 384, 3: 64})}
+_PARTS = 7
+
+# struct ofi_atomic_queue: three lines of 64 bytes, then the places, each a sequence number, whether it is empty, and
+# what is in it.
+_LINE = 64
+_HEAD = 3 * _LINE
+_EMPTY = 8
+
+
+class Place(NamedTuple):
+    """A place in a queue: the queue's offset in the memory, and how many places came before."""
+
+    queue: int
+    position: int
+
+
+class _Queue:
+    """A queue as it lies in memory."""
+
+    def __init__(self, start: CData, offset: int, end: int, stride: int) -> None:
+        self.start = start + offset
+        self.size = int(ffi.cast("int32_t *", self.start + 2 * _LINE)[0])
+        self.fits = self.size > 0 and not self.size & (self.size - 1) and _HEAD + self.size * stride == end - offset
+        self._stride = stride
+
+    @property
+    def plausible(self) -> bool:
+        """Whether each place is free, claimed or published, in some round."""
+        return all((self._word(index) - index) & (self.size - 1) <= 1 for index in range(self.size))
+
+    def unpublished(self) -> Iterator[int]:
+        read, written = self._position(_LINE), self._position(0)
+        places = range(read, min(written, read + self.size))
+        return (position for position in places if self._word(position) == position)
+
+    def publish_empty(self, position: int) -> None:
+        place = self._place(position)
+        ffi.cast("char *", place)[_EMPTY] = b"\1"
+        ffi.cast("int64_t *", place)[0] = position + 1  # last: the reader looks at this
+
+    def _position(self, offset: int) -> int:
+        return int(ffi.cast("int64_t *", self.start + offset)[0])
+
+    def _place(self, position: int) -> CData:
+        return self.start + _HEAD + (position & (self.size - 1)) * self._stride
+
+    def _word(self, position: int) -> int:
+        return int(ffi.cast("int64_t *", self._place(position))[0])
+
+
+class Claims:
+    """The queues of an endpoint of ours, by the file that its memory is."""
+
+    def __init__(self, path: Path, driver: Driver, published: Callable[[], object]) -> None:
+        """``published`` is called when places may have been: the reader may go on."""
+        self.path = path
+        self._driver = driver
+        self._published = published
+        self._watching = False
+        self._suspects: dict[Place, set[Thread]] = {}  # the threads that may have claimed it
+        self._looks = 0
+        self._reported = ""
+
+    def watch(self) -> None:
+        """A process is gone that may have left claims: release those that are proved to be its own."""
+        self._looks = 0
+        if not self._watching:
+            self._watching = True
+            self._driver.call_soon(self._look)  # once for all peers that end now
+
+    def _look(self) -> None:
+        released = False
+        try:
+            with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory, ffi.from_buffer(memory) as start:
+                released = self._release(start)
+        except FileNotFoundError:  # the endpoint was closed meanwhile
+            self._watching = False
+            return
+        except (OSError, ValueError, Unprovable) as error:  # no descriptor is left, or no memory; or no proof
+            self._report(f"{self.path} cannot be examined: {error}")
+        else:
+            self._watching = bool(self._suspects)
+        if self._watching:
+            self._looks += 1
+            self._driver.call_later(DELAYS[min(self._looks, len(DELAYS) - 1)], self._look)
+        if released:
+            self._published()
+
+    def _release(self, start: CData) -> bool:
+        """Publish what no live thread can have claimed; return whether there was any."""
+        queues = [(offset, queue, list(queue.unpublished())) for offset, queue in _queues(start)]
+        claimed = {Place(offset, position) for offset, _, positions in queues for position in positions}
+        suspects = {place: threads for place, threads in self._suspects.items() if place in claimed}
+        if new := claimed - suspects.keys():  # only threads that exist now can have claimed these
+            suspects |= dict.fromkeys(new, threads_that_map(self.path))
+        innocent = {thread for thread in set[Thread]().union(*suspects.values()) if left_a_write(thread)}
+        self._suspects = {place: threads - innocent for place, threads in suspects.items()}
+        released = False
+        for offset, queue, positions in queues:
+            mine = [position for position in positions if not self._suspects.get(Place(offset, position), True)]
+            if mine and queue.plausible:
+                for position in mine:
+                    queue.publish_empty(position)
+                    _log.info("a process was killed while it sent; its entry (%d) is skipped", position)
+                released = True
+        self._suspects = {place: threads for place, threads in self._suspects.items() if threads}
+        if self._suspects:
+            processes = {thread.process for threads in self._suspects.values() for thread in threads}
+            self._report(f"entries of {self.path} are kept: processes {sorted(processes)} may be about to fill them")
+        return released
+
+    def _report(self, text: str) -> None:
+        if text != self._reported:
+            self._reported = text
+            _log.info("%s", text)
+
+
+def _queues(start: CData) -> Iterator[tuple[int, _Queue]]:
+    layout = _LAYOUTS.get(ffi.cast("uint8_t *", start)[0])
+    if layout is None:
+        return
+    parts = ffi.unpack(ffi.cast("int64_t *", start + layout.parts), _PARTS)
+    for number, stride in layout.queues.items():
+        offset = parts[number]
+        end = min((each for each in parts if offset + _HEAD < each <= len(start)), default=0)
+        if 0 < offset < end and (queue := _Queue(start, offset, end, stride)).fits:
+            yield offset, queue

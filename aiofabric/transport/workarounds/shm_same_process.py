@@ -1,0 +1,327 @@
+"""Neighbours: endpoints of one process over shared memory, which the provider lets read each other where they are.
+
+shm finds a peer of its own process in a list and uses that one's mapping (smr_map_to_region), which fi_close unmaps.
+From then on everything that looks at the closed endpoint ends the process: a send to it (1.17), the removal of its
+address (2.x, smr_unmap_from_endpoint), the reading of what it sent and nobody received yet (1.17 smr_progress_iov, 2.5
+smr_progress_cmd), and a fi_close that gives such messages back (2.5 smr_discard). Between processes each has a mapping
+of its own, and nothing happens.
+
+So an endpoint that has met others here lingers when it is closed. Nobody sends to it any more, and what it had not read
+is thrown away, which is all that it knows of others. Its native half, with what it sent and who has it pinned, stays
+until those who know it have read that, or are closed. Its address stays with them a while longer, for what waits to be
+received names its sender. All of this is settled whenever an endpoint here opens or closes.
+
+2.5 has another gap: a peer is told where to find what is sent to it when the other one's name arrives, but only who
+sends first tells a name; the answer to it is then looked for at address 0. Here both tell their names when they meet.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from functools import partial
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import constants, ffi, lib
+from ...cq.submission import Transfer
+from ...errors import FabricError, UnreachableError
+from ...features import Quirk
+from ..handle import EndpointHandle
+from ..messages.overflow import dry
+from ..route import Route
+from .shm_names import is_own, path_of
+
+if TYPE_CHECKING:
+    from ...address import Address
+    from ...address_vector import AddressVector, Peer
+    from ...cq.queue import CompletionQueue
+
+__all__ = [
+    "INLINE",
+    "LingeringHandle",
+    "NearRoute",
+    "check_room",
+    "closed",
+    "enter",
+    "is_closed",
+    "reads_ours",
+    "sweep",
+]
+
+_log = logging.getLogger(__name__)
+
+_QUIET_MOST = 4  # closed ones whose address is kept although nothing of them is left; each takes 6 MB
+_MOST = 64  # closed ones in all: who knows more than 256 peers in its life has no room for others (SMR_MAX_PEERS)
+INLINE = 128  # bytes of a message that 2.5 copies into the receiver's queue; 160 there
+_INJECTED_MOST = 256  # longer ones that a neighbour has not received, and nobody waits for
+_UNREAD_MOST = 4096  # messages thrown away by one close
+
+_lock = RLock()
+_here: dict[Address, LingeringHandle] = {}  # open ones
+_gone: dict[LingeringHandle, _Remains] = {}  # closed ones that linger, the longest first
+
+
+class LingeringHandle(EndpointHandle):
+    """A connectionless endpoint whose native half may have to stay after it is closed."""
+
+    __slots__ = ("address", "by_peer", "entered", "lingered", "met", "queue", "vector")
+    address: Address
+    queue: CompletionQueue
+
+    def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.vector = vector
+        self.entered = False  # other endpoints of this process may meet it
+        self.lingered = False
+        self.met: set[LingeringHandle] = set()  # endpoints that have its address, or whose address it has
+        self.by_peer: dict[Peer, Route] = {}
+
+    def _disappear(self) -> None:
+        """From now on nobody of this process may send here."""
+        error = partial(closed, self.address)
+        for other in tuple(self.met):
+            aliases = [each for each in other.children if isinstance(each, LingeringHandle)]
+            for peer, route in [pair for each in (other, *aliases) for pair in each.by_peer.items()]:
+                if peer.address == self.address:
+                    route.close_off(error)
+                    if other.thread == self.thread and not other.source.driver.closed():  # others' loops come to it
+                        route.turn_away(error)
+
+    def _leave(self) -> None:
+        if not self.entered:
+            super()._leave()
+            return
+        self.gate.thread = 0
+        self._disappear()
+        self.lingered = leave(self)
+        if self.lingered:
+            self.source.close()
+            self._finish()
+        super()._leave()
+        sweep()
+
+
+class _Remains:
+    """What the provider may still touch of a closed endpoint."""
+
+    def __init__(self, handle: LingeringHandle) -> None:
+        self.handle = handle
+        self.pending: dict[int, Any] = dict(handle.source.operations)  # by slot address
+        self.pins = [(op.pins, op.held) for op in self.pending.values() if isinstance(op, Transfer)]
+        for op in self.pending.values():
+            if isinstance(op, Transfer):
+                op.held = ()
+
+    def empty(self) -> None:
+        """Take back the receives, and throw away what nobody received: then others may close, too."""
+        for op in self.pending.values():
+            self.handle.cancel(op.slot.pointer)
+        self.read()
+        if self.handle.overflow is None:
+            return
+        source = constants.FI_ADDR_UNSPEC
+        iov, fid = ffi.new("struct iovec[1]", [self.handle.overflow]), self.handle.fid
+        self._receive_all(lambda slot: lib.fi_recvv(fid, iov, ffi.NULL, 1, source, slot))
+        self._receive_all(lambda slot: lib.fi_trecvv(fid, iov, ffi.NULL, 1, source, 0, 2**64 - 1, slot))
+
+    def _receive_all(self, post: Any) -> None:
+        slot = self.handle.source.slots.lend()
+        for _ in range(_UNREAD_MOST):
+            if post(slot.pointer):
+                return
+            found = self.read()
+            if slot.address not in found:
+                self.handle.cancel(slot.pointer)
+                self.read()
+                return
+            dry(found[slot.address])
+
+    def read(self) -> dict[int, int]:
+        """Read what has completed: the lengths, by slot address."""
+        found: dict[int, int] = {}
+        while True:
+            entries = self.handle.queue.read()
+            if entries is None:
+                error = self.handle.queue.read_error()
+                if error is not None:
+                    found[error.context] = error.length
+            elif entries:
+                found |= {entry[0]: entry[2] for entry in entries}
+            else:
+                break
+        for address in found:
+            self.pending.pop(address, None)
+        return found
+
+    @property
+    def sending(self) -> bool:
+        """Whether somebody may still come for what was sent."""
+        return any(isinstance(op, Transfer) and not op.owner.receives for op in self.pending.values())
+
+    def knowing(self) -> list[LingeringHandle]:
+        """The open endpoints that have met this one."""
+        return [other for other in self.handle.met if other.address in _here]
+
+    def quiet(self) -> bool:
+        """Whether nobody but address vectors has anything of it. Asked in the thread of all who could."""
+        here = get_ident()
+        if self.handle.thread != here or any(other.thread != here for other in self.knowing()):
+            return False
+        for other in self.knowing():
+            if other.source.draining:
+                return False
+            other.source.drain()
+        self.read()
+        return not self.sending
+
+    def go(self) -> None:
+        """Give the native half back."""
+        handle = self.handle
+        for other in self.knowing():
+            handle.vector.lose(other.address)  # first: 2.x frees the place at the other one's only so
+            other.vector.lose(handle.address)
+        for other in handle.met:
+            other.met.discard(handle)
+        del _gone[handle]
+        handle.lingers = False
+        try:
+            handle._leave()
+        except FabricError as error:
+            _log.warning("%s opened at %s: %s", handle.what, handle.opened_at, error)
+        for _, held in self.pins:
+            for each in held:
+                each.unuse()
+        self.pins.clear()
+
+
+def check_room() -> None:
+    """Raise if so many linger that no more may be opened, which may linger in their turn."""
+    with _lock:
+        sweep()
+        if len(_gone) >= _MOST:
+            raise FabricError(
+                constants.FI_ENOSPC,
+                "fi_endpoint",
+                detail=f"{len(_gone)} closed endpoints of this process wait for others of it, which know them, to "
+                "receive what they sent, or to be closed",
+            )
+
+
+def enter(handle: LingeringHandle, address: Address, queue: CompletionQueue) -> None:
+    """An endpoint is enabled; before anybody can have its address."""
+    with _lock:
+        handle.address, handle.queue = address, queue
+        _here[address] = handle
+        handle.entered = True
+        handle.vector.watch = _Watch(handle)
+        for needed in (handle.vector._handle, queue._handle):
+            handle.need(needed)
+
+
+def is_closed(address: Address) -> bool:
+    """Whether this is the name of an endpoint of this process that was closed."""
+    return address not in _here and is_own(address)
+
+
+def closed(address: Address) -> UnreachableError:
+    """Why it may not be sent to, nor be made known to the provider."""
+    detail = "It was closed, in this process, and the provider would crash"
+    return UnreachableError(constants.FI_EHOSTUNREACH, "send", peer=address, detail=detail)
+
+
+class _Watch:
+    """Looks at the addresses that one endpoint gets to know."""
+
+    def __init__(self, handle: LingeringHandle) -> None:
+        self.handle = handle
+
+    def admit(self, address: Address) -> None:
+        if is_closed(address):
+            raise closed(address)
+
+    def inserted(self, address: Address, native: int) -> bool:
+        handle = self.handle
+        with _lock:
+            other = _here.get(address)
+            if other is None:
+                return False
+            if other is not handle and other not in handle.met:
+                handle.met.add(other)
+                other.met.add(handle)
+                if Quirk.ANSWER_CRASHES in handle.known:
+                    _introduce(other, other.vector.prepare(handle.address), handle, native)
+            return True
+
+
+def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int) -> None:
+    """Have both tell their names, and hear the other's, before either sends. ``other`` is of this thread."""
+    one.queue.progress()  # room for a name
+    for each, peer in ((one, to), (other, back)):
+        # Whatever is sent to somebody unknown is a name and -FI_EAGAIN. This, if it came through, changes nothing.
+        lib.fi_inject_write(each.fid, ffi.NULL, 0, peer, 0, 0)
+    other.queue.progress()
+    one.queue.progress()
+
+
+def reads_ours(handle: LingeringHandle, address: Address) -> bool:
+    """Whether this is a neighbour that reads what is injected in the sender's memory."""
+    return Quirk.ANSWER_CRASHES in handle.known and _here.get(address, handle) is not handle
+
+
+class NearRoute(Route):
+    """To a neighbour whose receive reads our memory: a completion tells when it has, also for what is injected."""
+
+    __slots__ = ()
+    direct = False
+
+    def _inject(self, data: bytes, tag: int | None) -> bool:
+        if len(data) <= INLINE:
+            return super()._inject(data, tag)
+        if len(self.posted) >= _INJECTED_MOST:
+            return False
+        self.post(data, tag)
+        return True
+
+
+def leave(handle: LingeringHandle) -> bool:
+    """An endpoint closes, and nobody may send to it any more: whether it is to linger."""
+    with _lock:
+        del _here[handle.address]
+        handle.entered = False
+        if not handle.met:
+            return False
+        remains = _gone[handle] = _Remains(handle)
+        handle.lingers = True
+        remains.empty()
+        return True
+
+
+def sweep() -> None:
+    """Let those go that nobody needs any more."""
+    with _lock:
+        for remains in list(_gone.values()):
+            if remains.handle in _gone and (not remains.knowing() or (remains.quiet() and not _is_known(remains))):
+                remains.go()
+        quiet = [remains for remains in _gone.values() if remains.quiet()]
+        for remains in quiet[:-_QUIET_MOST]:
+            remains.go()
+        for handle in _gone:
+            with suppress(OSError):
+                os.unlink(path_of(handle.address))  # nobody else shall find it
+
+
+def _is_known(remains: _Remains) -> bool:
+    return any(other.vector.knows(remains.handle.address) for other in remains.knowing())
+
+
+def _forget() -> None:
+    """In a forked child, which may touch nothing."""
+    global _lock
+    _lock = RLock()
+    _here.clear()
+    _gone.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

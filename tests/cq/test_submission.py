@@ -1,0 +1,203 @@
+"""A lane: what is posted, what is parked behind it, and what a full or refusing provider does to the order."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiofabric._ffi import constants
+from aiofabric.cq.operation import State
+from aiofabric.cq.polling import Waiting
+from tests.cq.manual import Caller, Endpoint
+
+pytestmark = pytest.mark.once
+
+LIMIT = 4
+AGAIN = -constants.FI_EAGAIN
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    it = Endpoint(limit=LIMIT)
+    yield it
+    it.close()
+
+
+def finish(endpoint: Endpoint, *addresses: int) -> None:
+    for address in addresses:
+        endpoint.queue.complete(address)
+    endpoint.driver.settle_down()
+
+
+def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(20)]
+    assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.PARKED] * 16
+    assert endpoint.source.statistics().parked == 16
+    # Completions out of order make room all the same; what is posted next is the oldest that waits.
+    finish(endpoint, endpoint.posted[2], endpoint.posted[0])
+    assert endpoint.labels == [0, 1, 2, 3, 4, 5]
+    while endpoint.source.statistics().in_flight:
+        finish(endpoint, *(t.slot.address for t in list(endpoint.lane.posted)))
+    assert endpoint.labels == list(range(20))
+    assert {t.state for t in transfers} == {State.SETTLED}
+    assert endpoint.source.statistics().lent == 0
+
+
+def test_new_operation_never_overtakes_a_parked_one(endpoint: Endpoint) -> None:
+    endpoint.answers.append(AGAIN)
+    first = endpoint.submit("first")
+    second = endpoint.submit("second")
+    assert (first.state, second.state) == (State.PARKED, State.PARKED)
+    endpoint.driver.settle_down()
+    assert endpoint.labels == ["first", "second"]
+
+
+def test_refused_post_is_tried_again_with_growing_delays_and_nothing_else_to_wake_it(endpoint: Endpoint) -> None:
+    """An RDM peer that is still connecting refuses, and its connection wakes no descriptor."""
+    endpoint.answers.extend([AGAIN] * 8)
+    transfer = endpoint.submit()
+    delays = []
+    endpoint.driver.settle_down()
+    while transfer.state is State.PARKED:
+        delays.append(endpoint.driver.pass_time())
+        endpoint.driver.settle_down()
+    assert delays == sorted(delays)
+    assert len(delays) >= 4
+    assert transfer.state is State.POSTED
+
+
+@pytest.mark.parametrize("waiting", [Waiting.FD, Waiting.ADAPTIVE])
+def test_completion_read_outside_a_turn_lets_the_parked_go_on(waiting: Waiting) -> None:
+    """Closing or accepting one endpoint drains the queue of all: the room made there must be used."""
+    endpoint = Endpoint(limit=1, waiting=waiting)
+    first = endpoint.submit("first")
+    endpoint.submit("second")
+    endpoint.driver.settle_down(10_000)
+    endpoint.queue.complete(first.slot.address)
+    endpoint.source.drain()
+    endpoint.driver.settle_down(10_000)
+    assert endpoint.labels == ["first", "second"]
+    endpoint.close()
+
+
+def test_refusal_at_once_raises_and_leaves_nothing_behind(endpoint: Endpoint) -> None:
+    memory = bytearray(8)
+    endpoint.answers.append(-constants.FI_EMSGSIZE)
+    with pytest.raises(OSError) as caught:
+        endpoint.submit(pins=memoryview(memory))
+    assert caught.value.errno == constants.FI_EMSGSIZE
+    del caught
+    statistics = endpoint.source.statistics()
+    assert (statistics.lent, statistics.in_flight, statistics.parked) == (0, 0, 0)
+    memory.append(1)
+
+
+def test_refusal_of_a_parked_operation_is_its_own_answer(endpoint: Endpoint) -> None:
+    endpoint.answers.extend([AGAIN, 0, -constants.FI_EMSGSIZE, 0])
+    endpoint.answers.appendleft(AGAIN)
+    transfers = [endpoint.submit(n) for n in range(3)]
+    callers = [endpoint.await_(t) for t in transfers]
+    endpoint.driver.settle_down()
+    while endpoint.driver.delays:
+        endpoint.driver.pass_time()
+        endpoint.driver.settle_down()
+    finish(endpoint, *endpoint.posted)
+    assert callers[0].outcome is transfers[0]
+    assert callers[1].outcome.errno == constants.FI_EMSGSIZE
+    assert callers[2].outcome is transfers[2]
+    assert endpoint.source.statistics().lent == 0
+
+
+def test_endpoints_of_one_queue_take_turns() -> None:
+    first = Endpoint(limit=1)
+    second = Endpoint(limit=1, source=first.source)
+    for n in range(5):
+        first.submit(("first", n))
+        second.submit(("second", n))
+    for _ in range(5):
+        finish(first, *first.source.operations)
+    assert first.labels == [("first", n) for n in range(5)]
+    assert second.labels == [("second", n) for n in range(5)]
+    assert not first.source.parked
+    second.lane.end(lambda: AssertionError())
+    first.close()
+
+
+def test_end_settles_everything_and_quarantines_what_was_posted(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n, pins=object()) for n in range(LIMIT + 3)]
+    callers = [endpoint.await_(t) for t in transfers]
+    endpoint.lane.end(lambda: ConnectionResetError("gone"))
+    endpoint.driver.settle_down()
+    assert {str(c.outcome) for c in callers} == {"gone"}
+    assert all(t.pins is None for t in transfers)
+    statistics = endpoint.source.statistics()
+    assert (statistics.in_flight, statistics.lent, statistics.quarantined) == (0, 0, LIMIT)
+    assert statistics.parked == 0
+
+
+def test_end_goes_on_when_a_callback_raises(endpoint: Endpoint) -> None:
+    def stumble(_: object) -> None:
+        raise ValueError("the callback's own")
+
+    transfers = [endpoint.submit(n) for n in range(LIMIT + 2)]
+    transfers[0].notify = transfers[LIMIT].notify = stumble
+    endpoint.lane.end(lambda: ConnectionResetError("gone"))
+    assert {t.state for t in transfers} == {State.SETTLED}
+    assert len(endpoint.driver.reports) == 2
+
+
+def test_end_after_the_loop_was_closed(endpoint: Endpoint) -> None:
+    """The waiters are the loop's; answering one after the loop is gone raises on asyncio."""
+    transfer = endpoint.submit()
+    endpoint.await_(transfer)
+    transfer.notify = None  # what the caller of a closed loop amounts to
+    endpoint.driver.is_closed = True
+    endpoint.lane.end(lambda: ConnectionResetError("gone"))
+    assert transfer.state is State.SETTLED
+
+
+def test_interest_ends_with_the_last_operation() -> None:
+    """A queue without a descriptor is looked at rarely once nobody has an interest in it."""
+    endpoint = Endpoint(limit=2, descriptor=False)
+    source = endpoint.source
+    transfers = [endpoint.submit(n) for n in range(5)]
+    callers = [endpoint.await_(t) for t in transfers]
+    callers[4].cancel()
+    callers[0].cancel()
+    endpoint.driver.settle_down(10_000)
+    for _ in range(20):
+        for address in list(source.operations):
+            endpoint.queue.complete(address)
+        if endpoint.driver.delays:
+            endpoint.driver.pass_time()
+        endpoint.driver.settle_down(10_000)
+    assert source.interest == 0
+    assert [delay for delay, _ in endpoint.driver.delays] == [0.005]
+    endpoint.close()
+
+
+@pytest.mark.parametrize("way", ["completion", "cancel", "refusal", "end"])
+def test_whoever_waits_for_the_lane_to_be_empty_learns_of_it(endpoint: Endpoint, way: str) -> None:
+    endpoint.answers.append(AGAIN)
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    empty = Caller(endpoint.driver, endpoint.lane.drained())
+    room = Caller(endpoint.driver, endpoint.lane.unparked())
+    assert not empty.done
+    assert not room.done
+    if way == "cancel":
+        endpoint.answers.extend([AGAIN] * 2)
+        endpoint.driver.iterate()
+        caller.cancel()
+    elif way == "refusal":
+        endpoint.answers.append(-constants.FI_EMSGSIZE)
+    elif way == "end":
+        endpoint.lane.end(lambda: ConnectionResetError())
+    else:
+        endpoint.driver.settle_down()
+        assert room.done
+        assert not empty.done
+        finish(endpoint, transfer.slot.address)
+    endpoint.driver.settle_down()
+    assert empty.done
+    assert room.done
+    assert caller.done

@@ -1,0 +1,269 @@
+"""Collective operations: what everyone gets, and what libfabric's own implementation must not be asked."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric import AtomicOp, Caps, Datatype, EndpointType, FabricError, Group, NotSupportedError, RdmEndpoint
+from tests.fixtures.children import run_in_child
+from tests.fixtures.peers import peers, skip_without
+
+pytestmark = pytest.mark.anyio
+
+PROVIDER = "tcp;ofi_rxm"
+CAPS = Caps.MSG | Caps.TAGGED | Caps.COLLECTIVE
+
+Part = Callable[[Group], Awaitable[Any]]
+
+
+async def everyone(groups: list[Group], part: Part) -> list[Any]:
+    """What each member's part returns, by rank; the parts run side by side."""
+    results: list[Any] = [None] * len(groups)
+
+    async def play(rank: int) -> None:
+        results[rank] = await part(groups[rank])
+
+    async with anyio.create_task_group() as tg:
+        for rank in range(len(groups)):
+            tg.start_soon(play, rank)
+    return results
+
+
+async def join_all(endpoints: list[RdmEndpoint]) -> list[Group]:
+    groups: dict[int, Group] = {}
+
+    async def join(rank: int) -> None:
+        members = [await endpoints[rank].add_peer(each.local_address) for each in endpoints]
+        groups[rank] = await endpoints[rank].join_collective(members)
+
+    async with anyio.create_task_group() as tg:
+        for rank in range(len(endpoints)):
+            tg.start_soon(join, rank)
+    return [groups[rank] for rank in range(len(endpoints))]
+
+
+@asynccontextmanager
+async def opened(count: int) -> AsyncIterator[list[RdmEndpoint]]:
+    skip_without(PROVIDER, CAPS)
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=PROVIDER, caps=CAPS)
+            )
+            for _ in range(count)
+        ]
+
+
+@asynccontextmanager
+async def joined(count: int = 3) -> AsyncIterator[list[Group]]:
+    async with opened(count) as endpoints, AsyncExitStack() as stack:
+        yield [stack.enter_context(group) for group in await join_all(endpoints)]
+
+
+async def test_ranks_are_places_in_the_list() -> None:
+    async with joined() as groups:
+        assert [group.rank for group in groups] == [0, 1, 2]
+        assert [len(group) for group in groups] == [3, 3, 3]
+
+
+async def test_barrier_waits_for_everyone() -> None:
+    passed: list[int] = []
+
+    async def wait(group: Group) -> None:
+        await group.barrier()
+        passed.append(group.rank)
+
+    async with joined() as groups, anyio.create_task_group() as tg:
+        tg.start_soon(wait, groups[0])
+        tg.start_soon(wait, groups[2])
+        await groups[0]._handle.endpoint.source.driver.breathe()
+        assert passed == []
+        await groups[1].barrier()
+    assert sorted(passed) == [0, 2]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 60_000])
+async def test_broadcast_of_any_length_stays_inside_the_buffer(size: int) -> None:
+    """libfabric moves whole shares: with three members, up to two bytes beyond the end of what it was given."""
+    async with joined() as groups:
+        for root in range(3):
+            memory = [bytearray(size + 16) for _ in groups]
+            memory[root][:size] = bytes((root + n) % 251 for n in range(size))
+            expected = bytes(memory[root])
+
+            async def part(group: Group, memory: list[bytearray] = memory, root: int = root) -> None:
+                await group.broadcast(memoryview(memory[group.rank])[:size], root=root)
+
+            await everyone(groups, part)
+            assert [bytes(each) for each in memory] == [expected] * 3
+
+
+async def test_allreduce() -> None:
+    async with joined() as groups:
+        outcome = await everyone(groups, lambda g: g.allreduce(AtomicOp.SUM, np.arange(5) + g.rank))
+        for each in outcome:
+            np.testing.assert_array_equal(each, 3 * np.arange(5) + 3)
+        most = await everyone(groups, lambda g: g.allreduce(AtomicOp.MAX, 10 * g.rank, datatype=Datatype.INT32))
+        assert most == [20, 20, 20]
+
+
+async def test_allgather() -> None:
+    async with joined() as groups:
+        outcome = await everyone(groups, lambda g: g.allgather(np.array([g.rank, 10 * g.rank])))
+        for each in outcome:
+            np.testing.assert_array_equal(each, [[0, 0], [1, 10], [2, 20]])
+        names = await everyone(groups, lambda g: g.allgather(f"rank {g.rank}".encode()))
+        assert [bytes(each) for each in names] == [b"rank 0rank 1rank 2"] * 3
+
+
+async def test_scatter() -> None:
+    async with joined() as groups:
+        for root in range(3):
+            shares = np.arange(6).reshape(3, 2)
+
+            async def part(group: Group, root: int = root, shares: Any = shares) -> Any:
+                result = np.zeros(2, np.int64)
+                return await group.scatter(shares if group.rank == root else None, root=root, result=result)
+
+            outcome = await everyone(groups, part)
+            np.testing.assert_array_equal(outcome, shares)
+
+
+async def test_data_beyond_the_eager_size_of_rxm() -> None:
+    """Its messages would be answered to us, and it would wait for ever."""
+    async with joined() as groups:
+        values = [np.random.default_rng(rank).integers(0, 1000, 10_000) for rank in range(3)]
+        with anyio.fail_after(10):
+            sums = await everyone(groups, lambda g: g.allreduce(AtomicOp.SUM, values[g.rank]))
+            rows = await everyone(groups, lambda g: g.allgather(values[g.rank]))
+            shares = await everyone(
+                groups,
+                lambda g: g.scatter(values[1][:9999] if g.rank == 1 else None, root=1, result=np.zeros(3333, int)),
+            )
+    for rank in range(3):
+        np.testing.assert_array_equal(sums[rank], sum(values))
+        np.testing.assert_array_equal(rows[rank], values)
+        np.testing.assert_array_equal(shares[rank], values[1][rank * 3333 : (rank + 1) * 3333])
+
+
+async def test_a_group_of_one() -> None:
+    async with joined(1) as groups:
+        await groups[0].barrier()
+        assert await groups[0].allreduce(AtomicOp.SUM, 7, datatype=Datatype.UINT8) == 7
+
+
+async def test_what_the_provider_lacks_is_its_own_refusal() -> None:
+    async with joined(2) as (group, _):
+        calls: dict[str, Callable[[], Awaitable[Any]]] = {
+            "FI_ALLTOALL": lambda: group.alltoall(np.zeros(2)),
+            "FI_REDUCE": lambda: group.reduce(AtomicOp.SUM, np.zeros(2), root=0),
+            "FI_REDUCE_SCATTER": lambda: group.reduce_scatter(AtomicOp.SUM, np.zeros(2), result=np.zeros(1)),
+            "FI_GATHER": lambda: group.gather(np.zeros(2), root=0),
+        }
+        for kind, call in calls.items():
+            with pytest.raises(NotSupportedError, match=rf"fi_query_collective: .*FI_ENOSYS.*ofi_rxm does no {kind}"):
+                await call()
+        with pytest.raises(NotSupportedError, match="does no FI_ALLREDUCE with FI_BOR and FI_DOUBLE"):
+            await group.allreduce(AtomicOp.BOR, 1.0, datatype=Datatype.DOUBLE)
+
+
+async def test_roots_and_lengths_are_checked() -> None:
+    async with joined(2) as (group, _):
+        with pytest.raises(ValueError, match="the root is a rank, 0 to 1, not 2"):
+            await group.broadcast(bytearray(4), root=2)
+        with pytest.raises(ValueError, match="2 shares of 8 bytes are not 24 bytes"):
+            await group.scatter(bytes(24), root=group.rank, result=bytearray(8))
+        with pytest.raises(BufferError, match="read-only"):
+            await group.broadcast(b"read only", root=1)
+
+
+async def test_joining_is_refused_with_reasons() -> None:
+    async with opened(2) as (one, other):
+        peer, me = await one.add_peer(other.local_address), await one.add_peer(one.local_address)
+        with pytest.raises(ValueError, match="this endpoint is no member of the group"):
+            await one.join_collective([peer])
+        with pytest.raises(ValueError, match="in it once"):
+            await one.join_collective([me, peer, me])
+    async with peers(PROVIDER, Caps.MSG | Caps.TAGGED) as (one, _, peer, _), aiofabric_members(one, peer) as members:
+        with pytest.raises(NotSupportedError, match="FI_COLLECTIVE"):
+            await one.join_collective(members)
+
+
+@asynccontextmanager
+async def aiofabric_members(ep: RdmEndpoint, *others: aiofabric.Peer) -> AsyncIterator[list[aiofabric.Peer]]:
+    yield [await ep.add_peer(ep.local_address), *others]
+
+
+async def test_leaving_during_an_operation_waits_for_it() -> None:
+    """fi_close of a group that is at work frees what the work goes on with."""
+    async with joined(2) as (one, other):
+        handle = one._handle
+        with anyio.move_on_after(0.05):
+            await one.barrier()
+        assert handle.busy
+        one.close()
+        assert one.closed
+        assert not handle.closed
+        with pytest.raises(ClosedResourceError):
+            await one.barrier()
+        await other.barrier()
+        with anyio.fail_after(5):
+            while handle.busy:
+                await handle.endpoint.source.driver.breathe()
+        assert handle.closed
+
+
+async def test_closing_the_endpoint_ends_what_is_under_way() -> None:
+    async def wait(group: Group) -> None:
+        with pytest.raises(ClosedResourceError):
+            await group.barrier()
+
+    async with opened(2) as endpoints:
+        one, _ = await join_all(endpoints)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(wait, one)
+            await anyio.wait_all_tasks_blocked()
+            endpoints[0].close()
+        assert one.closed
+
+
+async def test_cancelling_a_join_leaves_nothing_behind() -> None:
+    async with opened(2) as (one, other):
+        members = [await one.add_peer(each.local_address) for each in (one, other)]
+        # rxm closes in the midst of connecting without closing the socket: they are connected before.
+        await one.send(b"known", to=members[1])
+        assert await other.recv() == b"known"
+        with anyio.move_on_after(0.05):
+            await one.join_collective(members)  # the other never does
+
+
+async def test_the_number_of_groups_is_bounded() -> None:
+    async with opened(1) as (one,):
+        me = await one.add_peer(one.local_address)
+        one._handle.groups = 256
+        with pytest.raises(FabricError, match="An endpoint joins 256 groups in its life"):
+            await one.join_collective([me])
+
+
+def test_256_groups_do_not_crash() -> None:
+    ended = run_in_child("""
+        import anyio
+        from tests.transport.connectionless.test_collective import join_all, opened
+
+        async def main():
+            async with opened(1) as endpoints:
+                for _ in range(256):
+                    (group,) = await join_all(endpoints)
+                    await group.barrier()
+                    group.close()
+            print("done")
+
+        anyio.run(main)
+    """)
+    assert (ended.status, ended.out.strip()) == (0, "done"), ended.err

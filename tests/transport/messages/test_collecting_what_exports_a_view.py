@@ -1,0 +1,37 @@
+"""CPython may crash as it collects a cycle with a memoryview that something else exports (gh-77894)."""
+
+import pytest
+
+from aiofabric.transport.messages.pool import Pool
+from tests.fixtures.children import run_in_child
+from tests.fixtures.providers import Pair
+
+
+@pytest.mark.anyio
+async def test_nothing_exports_the_view_of_a_pool(pair: Pair) -> None:
+    async with pair() as (active, _):
+        pool = active._handle.pool
+        assert isinstance(pool, Pool)
+    pool.view.release()  # BufferError: an export is left
+
+
+@pytest.mark.once
+def test_pins_and_their_views_in_cycles() -> None:
+    """As an exception makes them, whose traceback has both; several pins of one place among them."""
+    ended = run_in_child(
+        """
+        import gc
+        from aiofabric.memory import pin
+
+        for number in range(20):
+            view = memoryview(bytearray(100 + number * 50))[:50]
+            pins, again = pin(view), pin(memoryview(view.obj)[:50])
+            cycle = [pins, view] if number % 2 else [view, pins]
+            cycle.append(cycle)
+            other = [again]
+            other.append(other)
+            del cycle, other, view, pins, again
+            gc.collect()
+        """
+    )
+    assert (ended.status, ended.err) == (0, "")

@@ -1,0 +1,175 @@
+"""Looking before receiving: peek, claim and discard, over every provider that can."""
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from aiofabric import (
+    Claim,
+    Envelope,
+    Message,
+    NotSupportedError,
+    Peer,
+    RdmEndpoint,
+    TruncatedMessageError,
+    library_version,
+)
+from aiofabric.transport.messages.undelivered import Leftover
+from tests.fixtures.peers import peers
+
+pytestmark = pytest.mark.anyio
+
+CANNOT = ("shm",) if library_version() < (1, 18) else ()
+
+
+@pytest.fixture(params=["tcp;ofi_rxm", "tcp", "shm", "udp;ofi_rxd", "sockets"])
+def looking(request: pytest.FixtureRequest) -> str:
+    """A provider that knows FI_PEEK."""
+    if request.param in CANNOT:
+        pytest.skip("its FI_PEEK would receive: see the test of that")
+    name: str = request.param
+    return name
+
+
+async def arrived(ep: RdmEndpoint, tag: int, *, ignore: int = 0) -> Envelope:
+    """What `peek_tagged` tells, once there is something."""
+    with anyio.fail_after(10):
+        while (found := await ep.peek_tagged(tag, ignore=ignore)) is None:
+            await anyio.lowlevel.checkpoint()
+    return found
+
+
+async def everything_sent(ep: RdmEndpoint, peer: Peer, messages: dict[int, bytes]) -> None:
+    for tag, data in messages.items():
+        await ep.send_tagged(data, tag, to=peer)
+
+
+async def test_peek_tells_of_what_has_arrived_and_takes_nothing(looking: str) -> None:
+    async with peers(looking) as (one, other, there, _):
+        assert await other.peek_tagged(1) is None
+        await everything_sent(one, there, {1: b"short", 2: bytes(1000)})
+        assert (await arrived(other, 2))[:2] == (1000, 2)
+        assert (await arrived(other, 1))[:2] == (5, 1)
+        assert (await arrived(other, 0, ignore=1))[:2] == (5, 1)
+        assert await other.peek_tagged(4, ignore=1) is None
+        assert await other.recv_tagged(1) == b"short"
+        assert await other.peek_tagged(1) is None
+        assert await other.recv_tagged(2) == bytes(1000)
+
+
+async def test_a_claimed_message_is_nobody_elses(looking: str) -> None:
+    async with peers(looking) as (one, other, there, _):
+        assert await other.claim_tagged(1) is None
+        await everything_sent(one, there, {1: b"first"})
+        await arrived(other, 1)
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        assert claim.envelope[:2] == (5, 1)
+        await one.send_tagged(b"second", 1, to=there)
+        assert await other.recv_tagged(1) == b"second"
+        with pytest.raises(TruncatedMessageError):
+            await claim.recv_into(bytearray(2))
+        message = await claim.recv()
+        assert (message, message.tag) == (b"first", 1)
+        with pytest.raises(ValueError, match="received or discarded already"):
+            await claim.recv()
+        assert await other.peek_tagged(1) is None
+
+
+@pytest.mark.parametrize("size", [0, 100, 50_000])
+async def test_a_claimed_message_into_the_callers_memory(looking: str, size: int) -> None:
+    data, room = bytes(range(250)) * (size // 250 + 1), bytearray(size + 10)
+    async with peers(looking) as (one, other, there, _), anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: one.send_tagged(data[:size], 9, to=there))
+        await arrived(other, 9)
+        claim = await other.claim_tagged(9)
+        assert claim is not None
+        assert (await claim.recv_into(room))[:2] == (size, 9)
+        assert room[:size] == data[:size]
+
+
+async def test_discarded_messages_are_gone(looking: str) -> None:
+    async with peers(looking) as (one, other, there, _):
+        assert await other.discard_tagged(1) is None
+        await everything_sent(one, there, {1: b"gone", 2: b"gone, too", 3: b"kept"})
+        await arrived(other, 3)
+        found = await other.discard_tagged(1)
+        assert found is not None
+        assert found[:2] == (4, 1)
+        claim = await other.claim_tagged(2)
+        assert claim is not None
+        await claim.discard()
+        assert await other.peek_tagged(0, ignore=3) is not None
+        assert await other.recv_tagged(0, ignore=3) == b"kept"
+        assert await other.peek_tagged(0, ignore=3) is None
+        assert other.statistics().receives == 0
+
+
+async def test_a_cancelled_claim_loses_nothing(looking: str) -> None:
+    claims: list[Claim | None] = []
+
+    async def attempt(ep: RdmEndpoint) -> None:
+        claims.append(await ep.claim_tagged(1))
+
+    async with peers(looking) as (one, other, there, _):
+        for number in range(30):
+            await one.send_tagged(b"%d" % number, 1, to=there)
+            await arrived(other, 1)
+            claims.clear()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(attempt, other)
+                if number % 2:
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            with anyio.fail_after(5):
+                while not claims or claims[-1] is None:
+                    await attempt(other)
+                    await anyio.lowlevel.checkpoint()
+            assert await claims[-1].recv() == b"%d" % number
+
+
+async def test_a_message_that_a_cancelled_receive_left_is_seen(looking: str) -> None:
+    async with peers(looking) as (one, other, there, _):
+        await one.send_tagged(b"left", 1, to=there)
+        await arrived(other, 1)
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        leave_behind(other, await claim.recv())
+        assert (await arrived(other, 1))[:2] == (4, 1)
+        assert await other.claim_tagged(2) is None
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        assert await other.peek_tagged(1) is None
+        room = bytearray(10)
+        assert (await claim.recv_into(room))[:2] == (4, 1)
+        assert room[:4] == b"left"
+        leave_behind(other, Message(b"to be thrown away"))
+        assert await other.discard_tagged(0) is not None
+        assert await other.peek_tagged(0) is None
+
+
+def leave_behind(ep: RdmEndpoint, message: Message) -> None:
+    """As a cancelled receive does that got a message all the same."""
+    ep._stash.append(Leftover(message, None, message.tag))
+
+
+async def test_closing_with_a_claim_outstanding(looking: str) -> None:
+    async with peers(looking) as (one, other, there, _):
+        await one.send_tagged(b"never received", 1, to=there)
+        await arrived(other, 1)
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        other.close()
+        with pytest.raises(anyio.ClosedResourceError):
+            await claim.recv()
+
+
+async def test_a_provider_that_would_receive_instead_is_not_asked() -> None:
+    if not CANNOT:
+        pytest.skip("every provider here knows FI_PEEK")
+    async with peers("shm") as (one, other, there, _):
+        await one.send_tagged(b"unharmed", 1, to=there)
+        for look in (other.peek_tagged, other.claim_tagged, other.discard_tagged):
+            with pytest.raises(NotSupportedError, match="shm would take FI_PEEK for a receive"):
+                await look(1)
+        assert await other.recv_tagged(1) == b"unharmed"

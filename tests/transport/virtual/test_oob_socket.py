@@ -1,0 +1,62 @@
+"""A line: frames over a socket, none lost while nobody listens, and an end for whoever talks nonsense."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from aiofabric.transport.virtual.oob_socket import MAX_FRAME, Frame, Line
+from tests.cq.manual import ManualDriver
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Line, Line, ManualDriver]]:
+    driver = ManualDriver()
+    one, other = (Line(each, driver) for each in socket.socketpair())
+    yield one, other, driver
+    one.close()
+    other.close()
+
+
+def test_what_comes_behind_the_first_frame_waits_for_the_next_listener(ends: tuple[Line, Line, ManualDriver]) -> None:
+    one, other, driver = ends
+    first: list[Frame] = []
+
+    def answer(frame: Frame) -> None:
+        other.on_frame = None
+        first.append(frame)
+
+    other.on_frame = answer
+    one.send(1, b"welcome")
+    one.send(2, b"and this")
+    driver.settle_down()
+    assert first == [Frame(1, b"welcome")]
+    later: list[Frame] = []
+    other.on_frame = later.append
+    other.hand_out()
+    assert later == [Frame(2, b"and this")]
+
+
+def test_what_nobody_listens_to_is_bounded(ends: tuple[Line, Line, ManualDriver]) -> None:
+    one, other, driver = ends
+    ended: list[bool] = []
+    other.on_end = lambda: ended.append(True)
+    for _ in range(8):
+        one.send(1, bytes(MAX_FRAME))
+    driver.settle_down()
+    assert ended == [True]
+    assert other.closed
+
+
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\xaf\x1b\x01\xff\xff"], ids=["http", "too long"])
+def test_nonsense_ends_it(ends: tuple[Line, Line, ManualDriver], words: bytes) -> None:
+    one, other, driver = ends
+    ended: list[bool] = []
+    other.on_frame = ended.append  # type: ignore[assignment]
+    other.on_end = lambda: ended.append(True)
+    assert one._socket is not None
+    one._socket.send(words)
+    driver.settle_down()
+    assert ended == [True]

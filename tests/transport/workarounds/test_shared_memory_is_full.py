@@ -1,0 +1,83 @@
+"""Hazard: pages of /dev/shm that cannot be had are a SIGBUS; the endpoint is refused instead."""
+
+import os
+
+import pytest
+
+import aiofabric
+from aiofabric import AvType, EndpointType, FabricAttr, FabricError, Hints, RdmEndpoint, getinfo
+from aiofabric.transport.opening.options import EndpointOptions
+from aiofabric.transport.workarounds.shm_names import path_of
+from tests.fixtures.children import run_in_child
+from tests.fixtures.providers import require
+
+pytestmark = pytest.mark.anyio
+
+SMALL = """
+    import ctypes, os, sys
+    libc = ctypes.CDLL(None, use_errno=True)
+    NEWNS, PRIVATE = 0x20000, (1 << 18) | (1 << 14)
+    size = b"size=%dm" % (16 * os.cpu_count() + 8)
+    if libc.unshare(NEWNS) or libc.mount(b"none", b"/", None, PRIVATE, None) or libc.mount(
+        b"none", b"/dev/shm", b"tmpfs", 0, size
+    ):
+        sys.exit(77)  # not allowed here
+
+    import anyio, aiofabric
+    from aiofabric import AvType, FabricAttr, FabricError, Hints, NoProviderError, RdmEndpoint, getinfo
+    from aiofabric.transport.opening.options import EndpointOptions
+
+    async def main():
+        hints = Hints(fabric_attr=FabricAttr(prov_name="shm"))
+        info = getinfo(hints=hints)[0]
+        with open("/dev/shm/other", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, (16 * os.cpu_count() + 4) << 20)
+        try:
+            RdmEndpoint(info, None, EndpointOptions(), AvType.UNSPEC)
+        except FabricError as error:
+            print(error)
+        assert os.listdir("/dev/shm") == ["other"]
+        try:
+            getinfo(hints=hints)
+        except NoProviderError as error:
+            print(error)
+
+    anyio.run(main)
+"""
+
+
+def test_an_endpoint_that_does_not_fit_is_refused() -> None:
+    require("shm")
+    ended = run_in_child(SMALL)
+    if ended.status == 77:
+        pytest.skip("this user may not mount a small /dev/shm")
+    assert ended.status == 0, ended
+    refused, missing = ended.out.splitlines()
+    assert "/dev/shm is full" in refused
+    assert " are available" in refused
+    assert "/dev/shm has some 16 MiB for each" in missing
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_refusal_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("shm")
+    info = getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name="shm")))[0]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = set(os.listdir("/dev/shm"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(FabricError, match="/dev/shm is full: an endpoint in shared memory takes"):
+            RdmEndpoint(info, None, EndpointOptions(), AvType.UNSPEC)
+    mine = f"-{os.getpid()}-"
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if mine in name]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_all_pages_are_there_from_the_start() -> None:
+    require("shm")
+    async with aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as endpoint:
+        status = os.stat(path_of(endpoint.local_address))
+        assert status.st_blocks * 512 >= status.st_size
