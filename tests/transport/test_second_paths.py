@@ -9,7 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, OpFlags
 from aiofabric.testing import live_resources
-from aiofabric.transport.virtual.connection import LinkRoute
+from aiofabric.transport.virtual.connection import ConnectionRoute
 from tests.aio.protocols import where
 from tests.fixtures.providers import VIRTUAL, Pair, over
 from tests.fixtures.sides import Open
@@ -28,7 +28,7 @@ async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(
             active.send_nowait(bytes(size))
         for _ in range(50):  # enough for anything that is on its way
             await anyio.lowlevel.checkpoint()
-        assert isinstance(active._handle.tx, LinkRoute)
+        assert isinstance(active._handle.tx, ConnectionRoute)
         assert active._handle.tx.sent == 4
         assert active.statistics().parked == 6
         for _ in range(10):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..handle import EndpointHandle
-    from ..interfaces import Parcel
+    from ..interfaces import ReceivedBuffer
 
 __all__ = ["ELSEWHERE", "Inbox", "PoolStatistics", "truncated"]
 
@@ -79,12 +79,12 @@ class Inbox(InboxBase):
         if not self.inbox and self.ended is None:
             source.look()
 
-    def _give_back(self, item: Parcel | BaseException) -> None:
+    def _give_back(self, item: ReceivedBuffer | BaseException) -> None:
         """The receive was cancelled: what it was given already is the next one's again."""
         if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
             self._put_back(item)
 
-    def _put_back(self, item: Parcel | BaseException) -> None:
+    def _put_back(self, item: ReceivedBuffer | BaseException) -> None:
         """Handed out, and not taken: to whoever waits the longest, or into its old place in the inbox.
 
         Several may come back in one iteration, in the order in which they were handed out.
@@ -133,7 +133,7 @@ class Inbox(InboxBase):
         """The peer's end mark has arrived."""
         self.handle.end_came()
 
-    def feed(self, buffer: Parcel) -> None:
+    def feed(self, buffer: ReceivedBuffer) -> None:
         assert self.sink is not None
         try:
             self.sink(buffer.view)

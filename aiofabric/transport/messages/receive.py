@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...cq.submission import Transfer
     from ...regions import Held
     from ..handle import EndpointHandle
-    from ..interfaces import InboxBase, Parcel
+    from ..interfaces import InboxBase, ReceivedBuffer
 
 __all__ = ["Message", "Receives"]
 
@@ -122,7 +122,7 @@ class Receives(Resource):
             return await self._recv_into_direct(self._room(buffer), posted)
         pins = self._room(buffer)
         self._check_receivable()
-        item: Parcel = pool.take(len(pins)) or await self._landing(pool, pins)
+        item: ReceivedBuffer = pool.take(len(pins)) or await self._landing(pool, pins)
         fill(pins, item.view, item.length)
         pool.recycle(item)
         return item.length
