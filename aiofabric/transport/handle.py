@@ -182,17 +182,17 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
     def open_for_use(self) -> None:
         """From now on operations may be posted. Before a connection they crash the tcp provider."""
         self.gate.thread = self.thread
-        elsewhere = self.pool is not None and self.pool.elsewhere
+        is_shared = self.pool is not None and self.pool.is_shared
         any_tag = self.tag_bits == 64  # the lane looks at none
-        special = elsewhere or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
+        special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
         if self.plain_receives and not special:
-            spill, length = self.overflow or (ffi.NULL, 0)
-            self.rx._receive_here(address_of(self.fid), self.gate, (address_of(spill), length))
+            area, length = self.overflow or (ffi.NULL, 0)
+            self.rx._receive_here(address_of(self.fid), self.gate, (address_of(area), length))
         if self.pool is not None and self.tx is not None:
             self.pool.peer = self.tx.name  # not asked for with every message
         self.quick.open(
             self.tx if self.checkpoint is None else None,
-            None if self.pool is None or self.pool.elsewhere else self.pool,
+            None if self.pool is None or self.pool.is_shared else self.pool,
         )
 
     def register_own(self, pins: Any) -> Any:
@@ -257,10 +257,10 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 
-    def refill(self, leftover: Undelivered) -> None:
+    def refill(self, undelivered: Undelivered) -> None:
         """A message was left behind by a cancelled receive: the oldest posted one that it fits would wait past it."""
         for transfer in self.rx.posted:
-            if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits_receive(transfer):
+            if transfer.state is State.POSTED and transfer not in self.refills and undelivered.fits_receive(transfer):
                 if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
                     self.refills[transfer] = None
                     self.source.touch()
@@ -359,7 +359,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)
         self.quick.open(None, None)
-        if self.pool is not None and not self.pool.elsewhere:
+        if self.pool is not None and not self.pool.is_shared:
             self.pool = self.pool.without_memory()
         if self.on_release is not None:
             release, self.on_release = self.on_release, None

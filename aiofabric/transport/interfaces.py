@@ -90,7 +90,7 @@ class InboxBase(InboxCore, ABC):
     """What a handle asks of its inbox."""
 
     __slots__ = ()
-    elsewhere: ClassVar[bool] = False
+    is_shared: ClassVar[bool] = False
     """Whether it only stands for one that the endpoint cannot receive from."""
     end_mark: int
 

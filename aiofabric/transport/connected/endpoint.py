@@ -135,7 +135,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         pool, heartbeat = self._handle.pool, round(1000 * (options.heartbeat or 0))
         if pool is None:  # the program posts each receive
             return Preface(heartbeat)
-        if pool.elsewhere or Mode.MSG_PREFIX in self.info.mode:
+        if pool.is_shared or Mode.MSG_PREFIX in self.info.mode:
             return Preface(heartbeat, pool.size)
         pool.end_mark = new_end_mark(self.info.domain_attr.cq_data_size)
         return Preface(heartbeat, pool.size, pool.end_mark)

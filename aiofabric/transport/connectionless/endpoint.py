@@ -25,7 +25,7 @@ from ...flags import AvType, Caps, EndpointType
 from ..exclusions import exclude
 from ..messages.prefix import prefix_of
 from ..messages.send import Messages
-from ..messages.truncation import Whole
+from ..messages.truncation import DetectsTruncation
 from ..opening.selection import find, must_resolve
 from ..opening.shared_objects import borrow_domain
 from ..rma.atomic import Atomic
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionlessEndpoint", "DatagramEndpoint", "RdmEndpoint"]
 
 
-class ConnectionlessEndpoint(Aliases, Whole, Messages, Multicast):
+class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
     """An endpoint that talks to many peers. Opened by `open_endpoint`; one loop, one thread."""
 
     __slots__ = ("domain", "info", "local_address", "vector")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ..handle import EndpointHandle
     from ..interfaces import ReceivedBuffer
 
-__all__ = ["ELSEWHERE", "Inbox", "PoolStatistics", "truncated"]
+__all__ = ["RECEIVE_AT_SHARED", "Inbox", "PoolStatistics", "truncated"]
 
 
-ELSEWHERE = "what is sent to this endpoint arrives at its SharedReceive: receive there"
+RECEIVE_AT_SHARED = "what is sent to this endpoint arrives at its SharedReceive: receive there"
 
 
 def _ignore(_: memoryview) -> None:
@@ -41,7 +41,7 @@ class Inbox(InboxBase):
     """
 
     __slots__ = ()
-    whole_buffers: ClassVar[bool] = True
+    one_message_each: ClassVar[bool] = True
     """Whether each message has a buffer to itself."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
@@ -97,7 +97,7 @@ class Inbox(InboxBase):
 
     def _all_lent(self) -> None:
         """Somebody begins to wait while callers have every buffer."""
-        if self.whole_buffers:
+        if self.one_message_each:
             warn_of_all_lent(self)
 
     # -- the face that wants callbacks

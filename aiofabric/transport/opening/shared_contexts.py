@@ -12,7 +12,7 @@ from ...flags import Caps
 from ...resource import Handle, Resource
 from ..exclusions import lacking, refusal
 from ..handle import EndpointHandle
-from ..messages.inbox import ELSEWHERE, Inbox
+from ..messages.inbox import RECEIVE_AT_SHARED, Inbox
 from ..messages.multi_pool import MultiPool
 from ..messages.pool import Pool
 from ..messages.receive import Receives
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..interfaces import PoolStatistics
     from ..opening.shared_objects import DomainQueues
 
-__all__ = ["Elsewhere", "SharedReceive", "SharedTransmit"]
+__all__ = ["SharedInbox", "SharedReceive", "SharedTransmit"]
 
 
 class SharedReceive(Receives):
@@ -124,20 +124,20 @@ class SharedReceiveHandle(EndpointHandle):
     queues: DomainQueues
 
 
-class Elsewhere(Inbox):
+class SharedInbox(Inbox):
     """In the place of a pool, for endpoints whose messages arrive at a `SharedReceive`."""
 
-    elsewhere = True
+    is_shared = True
 
     def __init__(self, handle: EndpointHandle, shared: SharedReceive) -> None:
         pool = shared._handle.pool
         assert pool is not None
         super().__init__(handle, pool.size, pool.count)
         self._shared = pool
-        self.ended = lambda: TypeError(ELSEWHERE)
+        self.ended = lambda: TypeError(RECEIVE_AT_SHARED)
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(ELSEWHERE)
+        raise TypeError(RECEIVE_AT_SHARED)
 
     take = next = recycle = set_sink = _refuse  # type: ignore[assignment]
 

@@ -22,7 +22,7 @@ from ...flags import Caps
 from ..connected.endpoint import MessageEndpoint
 from ..exclusions import exclude
 from ..messages.receive import Message
-from ..messages.truncation import Whole
+from ..messages.truncation import DetectsTruncation
 from .connection import ConnectionHandle, ConnectionRoute
 from .multiplexer import acquire_multiplexer, one_host
 from .oob_listener import OobListener
@@ -88,7 +88,7 @@ class OobHandshake(Stage):
             self._wake(None, None)
 
 
-class VirtualEndpoint(Whole, MessageEndpoint):
+class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     """A connection over a connectionless endpoint; see `MessageEndpoint`.
 
     ``local_address`` and ``peer_address`` are the host and port where the two found each other.
@@ -313,10 +313,10 @@ class VirtualListenerHandle(RequestQueue):
         hello = Hello.unpack(frame.body)
         multiplexer = self.multiplexer
         attr = multiplexer.info.ep_attr
-        elsewhere = hello.host and multiplexer.host and hello.host != multiplexer.host
+        other_host = hello.host and multiplexer.host and hello.host != multiplexer.host
         ours = (FrameKind.CONNECT, attr.protocol, attr.protocol_version)
-        if elsewhere or (frame.kind, hello.protocol, hello.protocol_version) != ours:
-            where = " of this host" if elsewhere else ""
+        if other_host or (frame.kind, hello.protocol, hello.protocol_version) != ours:
+            where = " of this host" if other_host else ""
             text = f"the listener takes {multiplexer.info.fabric_attr.prov_name} connections{where} only"
             oob_socket.send(FrameKind.MISMATCH, text.encode())
             oob_socket.close()

@@ -5,8 +5,8 @@ publishes the place; the reader takes places in order. One that is killed in bet
 endpoint, for ever: of 450 senders of 2,000 B that were killed, one did. The same holds for the queue by which
 receivers give back what they have read.
 
-So when the OOB socket of a connection ends without a word, the places that are claimed and not published are examined. A
-live process publishes within microseconds. What is still the same after `PATIENCE` is published as empty, as a sender
+So when the OOB socket of a connection ends without a word, the places that are claimed and not published are examined.
+A live process publishes within microseconds. What is still the same after `PATIENCE` is published as empty, as a sender
 does that gives up (ofi_atomic_queue.h, _discard), and the reader passes it over. (Another live one that was stopped for
 as long in just these microseconds would spoil the queue when it goes on.)
 """

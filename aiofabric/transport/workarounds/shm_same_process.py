@@ -29,7 +29,7 @@ from ...cq.submission import Transfer
 from ...errors import FabricError, UnreachableError
 from ...features import Quirk
 from ..handle import EndpointHandle
-from ..messages.overflow import dry
+from ..messages.overflow import release_pages
 from ..route import Route
 from .shm_names import is_own, path_of
 
@@ -136,7 +136,7 @@ class _Remains:
                 self.handle.cancel(slot.pointer)
                 self.read()
                 return
-            dry(found[slot.address])
+            release_pages(found[slot.address])
 
     def read(self) -> dict[int, int]:
         """Read what has completed: the lengths, by slot address."""
