@@ -24,7 +24,7 @@ from ..exclusions import exclude, lacking
 from ..handle import EndpointHandle
 from ..messages.batch import SelectiveRoute
 from ..messages.send import Messages
-from ..opening.shared_objects import borrow_queues
+from ..opening.shared_objects import acquire_queues
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
 from ..rma.rma import Rma
@@ -75,9 +75,9 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
     ) -> None:
         reactor = Reactor.current()
         if options.shared_receive is not None:
-            queues, give_back = options.shared_receive.queues, _keep
+            queues, release = options.shared_receive.queues, _keep
         else:
-            queues, give_back = borrow_queues(
+            queues, release = acquire_queues(
                 reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
             )
         try:
@@ -85,7 +85,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 descriptor = next_descriptor()
             ep = options.open_native(queues.domain, info)
         except BaseException:
-            give_back()
+            release()
             raise
         self._descriptor = descriptor  # under which the kernel's socket beneath may be found
         self.info = info
@@ -106,7 +106,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
 
         def released() -> None:
             handshake.end()
-            give_back()
+            release()
 
         handshake.gone = handle.peer_gone
         handle.on_end = self._handshake.peer_ended

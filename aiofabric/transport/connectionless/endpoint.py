@@ -27,7 +27,7 @@ from ..messages.prefix import prefix_of
 from ..messages.send import Messages
 from ..messages.truncation import DetectsTruncation
 from ..opening.selection import find, must_resolve
-from ..opening.shared_objects import borrow_domain
+from ..opening.shared_objects import acquire_domain
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
 from ..rma.rma import Rma
@@ -66,7 +66,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
     ) -> None:
         self.info = info
         known = quirks(info)
-        if vector is not None and Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+        if vector is not None and Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
             detail = f"Endpoints of {info.fabric_attr.prov_name} in one process need an address vector each"
             raise NotSupportedError(constants.FI_ENOSYS, "address_vector", detail=detail)
         cut_off = Quirk.TRUNCATES_SILENTLY in known and info.ep_attr.type == EndpointType.DGRAM and not prefix_of(info)
@@ -74,11 +74,11 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             options = replace(options, recv_size=max(options.recv_size, info.ep_attr.max_msg_size))
         shared = vector is not None
         reactor = Reactor.current()
-        if Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+        if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
             shm_same_process.check_room()
         with ExitStack() as opened:
-            self.domain, give_back = borrow_domain(reactor, info, domain)
-            opened.callback(give_back)
+            self.domain, release = acquire_domain(reactor, info, domain)
+            opened.callback(release)
             if vector is None:
                 vector = AddressVector(self.domain, type=av_type, rx_ctx_bits=context_bits(info))
                 opened.callback(vector.close)
@@ -119,7 +119,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             enabled = True
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
             reserve_memory(self.local_address)
-            if Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+            if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
                 shm_same_process.enter(handle, self.local_address, queue)
             defer_silent_clients(handle.source, listening_sockets(before, self.local_address))  # of rxm and tcp
             options.hear_of_writes(handle)

@@ -17,7 +17,7 @@ from ..messages.multi_pool import MultiPool
 from ..messages.pool import Pool
 from ..messages.receive import Receives
 from ..opening.bindings import check_receives
-from ..opening.shared_objects import borrow_queues
+from ..opening.shared_objects import acquire_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,18 +73,18 @@ class SharedReceive(Receives):
         ffi.memmove(attr, info.native.rx_attr, ffi.sizeof("struct fi_rx_attr"))
         attr[0].size = max(attr[0].size, recv_count)
         # Queues of its own, shared with its endpoints: a completion has to come where its receive is known.
-        queues, give_back = borrow_queues(Reactor.current(), info, domain, waiting, busy_poll, alone=True)
+        queues, release = acquire_queues(Reactor.current(), info, domain, waiting, busy_poll, alone=True)
         out = ffi.new("struct fid_ep **")
         try:
             check(lib.fi_srx_context(domain._handle.fid, attr, out, ffi.NULL), "fi_srx_context")
         except BaseException:
-            give_back()
+            release()
             raise
         self.domain = domain
         handle = SharedReceiveHandle("SharedReceive", out[0], domain._handle, info, queues.source, cancel_grace=0.1)
         self._receive_by(handle)
         handle.queues = queues
-        handle.on_release = give_back
+        handle.on_release = release
         try:
             # Without a queue of its own tcp reports what is cancelled through a null pointer (tcpx_shared_ctx.c);
             # sockets takes none, and reports to the queues of the endpoints.

@@ -99,7 +99,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     _stage: OobHandshake
 
     def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions) -> None:
-        multiplexer, give_back = acquire_multiplexer(
+        multiplexer, release = acquire_multiplexer(
             Reactor.current(), info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
         )
         self.info = info
@@ -108,7 +108,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
         try:
             handle = ConnectionHandle(multiplexer, options)
         except BaseException:
-            give_back()
+            release()
             raise
 
         self._receive_by(handle)
@@ -116,7 +116,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
 
         def released() -> None:
             stage.end()
-            give_back()
+            release()
 
         handle.on_release = released
         handle.on_gone = lambda: stage.move(LinkState.PEER_GONE)
@@ -210,13 +210,13 @@ async def connect_virtual(
     options.check_virtual(info.fabric_attr.prov_name)
     if domain is not None:
         domain._handle.check_open()
-    with ExitStack() as borrowed:
+    with ExitStack() as acquired:
         if wanted.raw:
             assert isinstance(node, Address)
-            multiplexer, give_back = acquire_multiplexer(
+            multiplexer, release = acquire_multiplexer(
                 Reactor.current(), info, domain, options.waiting, options.busy_poll
             )
-            borrowed.callback(give_back)
+            acquired.callback(release)
             node, service = await multiplexer.address_queries.ask(node)
         oob_socket = OobSocket(await dial(*_place(node, service)), Reactor.current().driver)
         try:
@@ -253,16 +253,14 @@ async def listen_virtual(
 ) -> VirtualListenerHandle:
     """Listen at a host and port for connections that the loop's multiplexer carries."""
     options.check_virtual(info.fabric_attr.prov_name)
-    with ExitStack() as borrowed:
-        multiplexer, give_back = acquire_multiplexer(
-            Reactor.current(), info, domain, options.waiting, options.busy_poll
-        )
-        borrowed.callback(give_back)
+    with ExitStack() as acquired:
+        multiplexer, release = acquire_multiplexer(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+        acquired.callback(release)
         handle = VirtualListenerHandle(multiplexer, backlog)
-        borrowed.callback(handle.close)
+        acquired.callback(handle.close)
         await handle.open(node, service)
-        borrowed.pop_all()
-    handle.on_release = give_back
+        acquired.pop_all()
+    handle.on_release = release
     return handle
 
 

@@ -21,7 +21,7 @@ from ..opening.options import EndpointOptions
 from ..opening.shared_objects import opened_as
 from ..tags import TagFormat
 from ..workarounds.shm_names import path_of
-from ..workarounds.shm_orphaned_entries import Claims
+from ..workarounds.shm_orphaned_entries import OrphanedEntries
 from ..workarounds.shm_unanswered_sends import Unanswered
 from .address_query import AT_ONCE, QUERY_SIZE, AddressQueries
 from .protocol import DIRECT, ID, MASK, QUERY_POOL, TAG_BITS, host_mark
@@ -97,9 +97,10 @@ class Multiplexer:
         self.host = host_mark() if one_host(info) else 0
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
-        self._claims: Claims | None = None
-        if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info) and is_on("orphaned_entries"):
-            self._claims = Claims(path_of(self.endpoint.local_address), self.source.driver, self.source.wake)
+        self._orphaned_entries: OrphanedEntries | None = None
+        if Quirk.ORPHANED_ENTRIES_STAY in quirks(info) and is_on("orphaned_entries"):
+            path = path_of(self.endpoint.local_address)
+            self._orphaned_entries = OrphanedEntries(path, self.source.driver, self.source.wake)
         self._unanswered: Unanswered | None = None
         if Quirk.SENDS_WAIT_IN_LINE in quirks(info) and is_on("unanswered_sends"):
             self._unanswered = Unanswered(self.handle)
@@ -220,8 +221,8 @@ class Multiplexer:
 
     def bereave(self) -> None:
         """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
-        if self._claims is not None:
-            self._claims.watch()
+        if self._orphaned_entries is not None:
+            self._orphaned_entries.watch()
 
     def meet(self, raw: bytes) -> Peer:
         """The peer at a raw address; each meeting ends with `part`."""
@@ -284,5 +285,5 @@ def acquire_multiplexer(
         return own, own.close
     where = (info.addr_format, opened_as(info, "tx_attr", "rx_attr", "ep_attr"))
     key = ("multiplexer", where, None if domain is None else id(domain), waiting, busy_poll)
-    multiplexer: Multiplexer = reactor.borrow(key, lambda: Multiplexer(info, domain, waiting, busy_poll))
-    return multiplexer, lambda: reactor.give_back(key, Multiplexer.close)
+    multiplexer: Multiplexer = reactor.acquire(key, lambda: Multiplexer(info, domain, waiting, busy_poll))
+    return multiplexer, lambda: reactor.release(key, Multiplexer.close)

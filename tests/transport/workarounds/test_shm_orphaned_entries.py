@@ -1,4 +1,4 @@
-"""Claims in shared memory: what stays claimed is published as empty, and what is published in time is left alone."""
+"""Orphaned entries in shared memory are published as empty; entries that are published in time are left alone."""
 
 import mmap
 import shutil
@@ -13,17 +13,17 @@ from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi
 from aiofabric.features import quirks
 from aiofabric.transport.workarounds.shm_names import path_of
-from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, PATIENCE, Claims, _queues
+from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, PATIENCE, OrphanedEntries, _queues
 from tests.cq.manual import ManualDriver
 
 
 class Watch:
-    """`Claims` of an endpoint, looked at from outside as its peers see it."""
+    """`OrphanedEntries` of an endpoint, looked at from outside as its peers see it."""
 
     def __init__(self, path: Path) -> None:
         self.driver = ManualDriver()
         self.published = 0
-        self.claims = Claims(path, self.driver, self._published)
+        self.orphaned_entries = OrphanedEntries(path, self.driver, self._published)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._region = ffi.from_buffer(self._map)
@@ -37,7 +37,7 @@ class Watch:
         self.published += 1
 
     def begin(self) -> None:
-        self.claims.watch()
+        self.orphaned_entries.watch()
         self.driver.settle_down()
 
     def claim(self) -> list[int]:
@@ -62,7 +62,7 @@ class Watch:
 def watch(tmp_path: Path) -> Iterator[Watch]:
     """Over a copy of an endpoint's memory: what is made up here is no message that libfabric could read."""
     hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
-    if Quirk.CLAIMS_OUTLIVE_PROCESSES not in quirks(aiofabric.getinfo(hints=hints)[0]):
+    if Quirk.ORPHANED_ENTRIES_STAY not in quirks(aiofabric.getinfo(hints=hints)[0]):
         pytest.skip("this libfabric's shm is locked instead")
     copy = tmp_path / "memory"
 
@@ -88,7 +88,7 @@ def test_no_claim_takes_no_timer(watch: Watch) -> None:
 
 def test_what_stays_claimed_is_published_as_empty(watch: Watch) -> None:
     positions = watch.claim()
-    watch.claims.watch()
+    watch.orphaned_entries.watch()
     watch.begin()  # another peer has gone
     watch.begin()
     assert [delay for delay, _ in watch.driver.delays] == [PATIENCE]
@@ -115,7 +115,7 @@ def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
 
 def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
     watch.claim()
-    path = watch.claims.path
+    path = watch.orphaned_entries.path
     with path.open("r+b") as file:
         file.write(b"\xff")  # no version of libfabric's
     before = path.read_bytes()
@@ -127,11 +127,11 @@ def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
 def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
     """No descriptor is left, perhaps; who listens for lines hears nothing of it."""
     positions = watch.claim()
-    path = watch.claims.path
-    watch.claims.path = path.parent  # a directory cannot be opened so
+    path = watch.orphaned_entries.path
+    watch.orphaned_entries.path = path.parent  # a directory cannot be opened so
     watch.begin()
     watch.driver.pass_time()
-    watch.claims.path = path
+    watch.orphaned_entries.path = path
     watch.driver.pass_time()
     assert watch.unpublished == [[position] for position in positions]
     watch.driver.pass_time()
@@ -142,7 +142,7 @@ def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
 def test_an_endpoint_that_closes_meanwhile_is_no_matter(watch: Watch) -> None:
     watch.claim()
     watch.begin()
-    watch.claims.path.unlink()
+    watch.orphaned_entries.path.unlink()
     watch.driver.pass_time()
     assert not watch.driver.delays
     assert not watch.published
