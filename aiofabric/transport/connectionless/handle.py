@@ -72,8 +72,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             self.leaving.append(route)
 
     def numbers_in_use(self) -> set[int]:
-        self.leaving = [lane for lane in self.leaving if lane.posted]
-        return {lane.peer for lane in self.leaving}
+        self.leaving = [queue for queue in self.leaving if queue.posted]
+        return {queue.peer for queue in self.leaving}
 
     def receive_from(self, peer: Peer) -> int:
         require(Caps.DIRECTED_RECV, self.info)
@@ -82,8 +82,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
 
     def _end(self, error: Callable[[], BaseException]) -> None:
         super()._end(error)
-        for lane in self.leaving:
-            lane.end(error)
+        for queue in self.leaving:
+            queue.end(error)
 
     def release(self) -> None:
         self.source.close()

@@ -225,7 +225,7 @@ class Receives(Resource):
         landing = self._handle.landing
         ranges: list[tuple[int, int]] = []
         try:
-            if isinstance(pins, Pieces):  # the lane knows receives of one piece only
+            if isinstance(pins, Pieces):  # the submission queue knows receives of one piece only
                 apart = self._kept_apart(pins)
                 for start, end in apart:
                     self._handle.rx.keep_apart(start, end - start)

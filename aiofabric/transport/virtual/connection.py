@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..._ffi import constants, ffi, lib
 from ...cm.workarounds.keepalive import agree
 from ...cq.operation import POSTED
-from ...cq.submission import Lane
+from ...cq.submission import SubmissionQueue
 from ...errors import FabricError, check
 from ..handle import EndpointHandle
 from ..messages.inbox import Inbox
@@ -162,7 +162,7 @@ class ConnectionRoute(Route):
         return moved
 
 
-class ConnectionReceives(Lane):
+class ConnectionReceives(SubmissionQueue):
     """Receives into the caller's memory. Each takes one message, and gives the peer leave to send another."""
 
     __slots__ = ()
@@ -453,8 +453,8 @@ class ConnectionHandle(EndpointHandle):
         if self.peer is not None:
             peer, self.peer = self.peer, None
             attic = self.multiplexer.handle.route_to(peer)
-            for lane in (*self.routes, self.rx):
-                lane.forsake(error, attic)
+            for queue in (*self.routes, self.rx):
+                queue.forsake(error, attic)
             self.multiplexer.part(peer)
         if self.pool is not None:
             self.pool.end(error)
