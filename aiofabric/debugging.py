@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .cq.source import Source
-    from .cq.submission import Lane
+    from .cq.submission import SubmissionQueue
     from .resource import Handle
 
 __all__ = ["debug"]
@@ -71,17 +71,17 @@ def _holds(handle: Handle) -> Iterator[str]:
     elif isinstance(handle, EndpointHandle):
         if handle.gone is not None:
             yield "the peer is gone"
-        for lane in (*handle.routes, handle.rx):
-            yield from _operations(lane)
+        for queue in (*handle.routes, handle.rx):
+            yield from _operations(queue)
         if (pool := handle.pool) is not None:
             found = pool.statistics()
             where = f"{found.posted} posted, {found.filled} filled, {found.lent} lent"
             yield f"pool of {found.count} x {found.size} bytes: {where}"
 
 
-def _operations(lane: Lane) -> Iterator[str]:
-    where = "" if lane.name is None else f" with {lane.name}"
-    transfers = (*list(lane.posted), *list(lane.waiting))
+def _operations(queue: SubmissionQueue) -> Iterator[str]:
+    where = "" if queue.name is None else f" with {queue.name}"
+    transfers = (*list(queue.posted), *list(queue.waiting))
     alike = Counter(f"{each.state.value}: {each.what}{where}, {each.length} bytes" for each in transfers)
     for line, count in alike.items():
         yield line if count == 1 else f"{line}, {count} times"

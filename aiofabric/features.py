@@ -91,8 +91,9 @@ class Quirk(Flag):
     """FI_PEEK is taken for a receive, which throws the message away."""
     TRUNCATES_SILENTLY = auto()
     """A message that is longer than its receive loses the rest, and nothing tells of it."""
-    CLOSED_NEIGHBOUR_CRASHES = auto()
-    """Whatever still has to do with an endpoint of the same process that was closed ends the process, or hangs it."""
+    CLOSED_LOCAL_PEER_CRASHES = auto()
+    """What still refers to a closed endpoint of the same process ends the process, or hangs it."""
+    CLOSED_NEIGHBOUR_CRASHES = CLOSED_LOCAL_PEER_CRASHES  # deprecated
     ANSWER_CRASHES = auto()
     """Between endpoints of a process only who sends first can be answered without the end of the process."""
     LONG_MESSAGE_HANGS = auto()
@@ -111,8 +112,9 @@ class Quirk(Flag):
     """A response to a peer's read points into the memory of its region also after the region was closed."""
     FAILED_COPY_IS_UNNAMED = auto()
     """The failure of a read or write of a peer's memory is reported without the operation's context."""
-    CLAIMS_OUTLIVE_PROCESSES = auto()
-    """Who is killed while it sends stops everybody who sends to the same endpoint."""
+    ORPHANED_ENTRIES_STAY = auto()
+    """A process that is killed while it sends stops all others that send to the same endpoint."""
+    CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
     MULTI_RECV_OVERRUNS = auto()
     """A message that is longer than what is left of a multi-receive buffer, or the next one, is written past it."""
 
@@ -209,9 +211,9 @@ _RULES = (
     # 1.17 smr_progress.c, smr_progress_resp: it stops at the first answer that is not there.
     _Rule(Quirk.SENDS_WAIT_IN_LINE, "shm", before=Version(1, 18)),
     # smr_util.c: endpoints of one process read each other's memory where it is, and fi_close unmaps it.
-    _Rule(Quirk.CLOSED_NEIGHBOUR_CRASHES, "shm"),
+    _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "shm"),
     # sm2_ep.c, cleanup_shm_resources: fi_close sleeps for a second, or does not end, while anybody has its messages.
-    _Rule(Quirk.CLOSED_NEIGHBOUR_CRASHES, "sm2"),
+    _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "sm2"),
     # smr_map_to_region of 2.5 and later: a region of this process is not mapped to the endpoint (local_region).
     _Rule(Quirk.ANSWER_CRASHES, "shm", since=Version(2, 5)),
     # 1.17 smr_cma_loop, 2.x cma_copy: copying into no room is repeated until all is there.
@@ -221,7 +223,7 @@ _RULES = (
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", before=Version(2, 5)),
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", since=Version(2, 6)),
     # ofi_atomic_queue.h: the reader waits for the next place, and whoever has claimed it is not there any more.
-    _Rule(Quirk.CLAIMS_OUTLIVE_PROCESSES, "shm", since=Version(1, 18)),
+    _Rule(Quirk.ORPHANED_ENTRIES_STAY, "shm", since=Version(1, 18)),
     # tcpx_progress.c, xnet_progress.c: a queued response has the address, and no reference to the region. rxm is over
     # tcp; rxd and sockets copy from there piece by piece.
     *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd")),

@@ -91,12 +91,12 @@ def read() -> list[Sample]:
 
 def _endpoint(handle: EndpointHandle) -> Iterator[tuple[str, int]]:
     routes = list(handle.routes)
-    lanes = [*routes, handle.rx]
+    queues = [*routes, handle.rx]
     yield "endpoints", 1
     yield "sends", sum(len(route.posted) for route in routes)
     yield "receives", len(handle.rx.posted)
-    yield "parked", sum(len(lane.waiting) for lane in lanes)
-    yield "abandoned", sum(transfer.state is ABANDONED for lane in lanes for transfer in list(lane.posted))
+    yield "parked", sum(len(queue.waiting) for queue in queues)
+    yield "abandoned", sum(transfer.state is ABANDONED for queue in queues for transfer in list(queue.posted))
     if (pool := handle.pool) is not None:
         yield "waiting_messages", len(pool.inbox)
         yield "messages", pool.messages

@@ -10,7 +10,7 @@ from ..cq.operation import State
 from ..cq.queue import Entry, ErrorEntry
 from ..cq.readers import Readers
 from ..cq.slots import Slots
-from ..cq.submission import Lane
+from ..cq.submission import SubmissionQueue
 from ..regions import Held
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -319,7 +319,7 @@ class Operation:
     def result(self) -> Self: ...
 
 class Transfer(Operation):
-    owner: Lane
+    owner: SubmissionQueue
     def complete(self, entry: Entry, /) -> None: ...
     def fail(self, entry: ErrorEntry, /) -> None: ...
     def consumed(self) -> None: ...

@@ -35,7 +35,7 @@ class Reactor:
     """One per running loop, made on first use; it needs no closing of its own.
 
     ``shared`` holds what endpoints of this loop use together (a fabric, a domain with its queues), counted by
-    `borrow` and `give_back`.
+    `acquire` and `release`.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -69,7 +69,7 @@ class Reactor:
         self.sources.append(source)
         return source
 
-    def borrow(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def acquire(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What is shared under ``key``, made on first use; every borrow is given back once."""
         entry = self._shared.get(key)
         if entry is None:
@@ -77,13 +77,13 @@ class Reactor:
         entry[1] += 1
         return entry[0]
 
-    def borrowers(self, key: Hashable) -> int:
+    def users_of(self, key: Hashable) -> int:
         """How many have borrowed what is shared under ``key``."""
         entry = self._shared.get(key)
         return 0 if entry is None else entry[1]
 
-    def give_back(self, key: Hashable, close: Callable[[Any], None]) -> None:
-        """Undo one `borrow`; the last one closes the thing."""
+    def release(self, key: Hashable, close: Callable[[Any], None]) -> None:
+        """Undo one `acquire`; the last one closes the thing."""
         entry = self._shared[key]
         entry[1] -= 1
         if entry[1] == 0:

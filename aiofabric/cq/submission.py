@@ -1,8 +1,8 @@
-"""Lane: one direction of one endpoint. What is posted there, what is parked, and how a caller leaves.
+"""SubmissionQueue: one direction of one endpoint. What is posted there, what is parked, and how a caller leaves.
 
-A lane bounds what is in flight: the tcp provider accepts any number of sends (20,000 of 64 KiB were seen), so
-above the endpoint's own limit operations park here, in order, and are posted as room comes back. -FI_EAGAIN
-from the provider parks in the same place.
+It bounds what is in flight: the tcp provider accepts any number of sends (20,000 of 64 KiB were seen). So above the
+endpoint's own limit operations are parked here, in order, and are posted as room comes back. -FI_EAGAIN from the
+provider parks in the same place.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Lane", "Transfer"]
+__all__ = ["SubmissionQueue", "Transfer"]
 
 
-class LaneOwner(Protocol):
+class SubmissionOwner(Protocol):
     """The endpoint handle: it can ask the provider to cancel, and say what an error means."""
 
     @property
@@ -38,10 +38,11 @@ class LaneOwner(Protocol):
     def explain(self, transfer: Transfer, entry: ErrorEntry, /) -> BaseException: ...
 
 
-_NOBODY: deque[Transfer] = deque()  # shared by all lanes: an empty deque takes 760 bytes, and few lanes ever park
+# Shared by all submission queues: an empty deque takes 760 bytes, and few of them ever park.
+_NOBODY: deque[Transfer] = deque()
 
 
-class Lane(SubmissionCore):
+class SubmissionQueue(SubmissionCore):
     """Posted and parked operations of one direction.
 
     Args:
@@ -56,7 +57,7 @@ class Lane(SubmissionCore):
     __slots__ = ("_unparked", "grace", "in_parked", "name", "shut")
 
     def __init__(
-        self, source: Source, owner: LaneOwner, limit: int, *, receives: bool, grace: float, name: object = None
+        self, source: Source, owner: SubmissionOwner, limit: int, *, receives: bool, grace: float, name: object = None
     ) -> None:
         super().__init__(source, owner, _NOBODY, limit, receives)
         self.grace = grace
@@ -111,7 +112,7 @@ class Lane(SubmissionCore):
                 if not self._try(transfer):
                     break
             except BaseException as error:
-                self.waiting.popleft()  # before anybody is told, who may close the lane
+                self.waiting.popleft()  # before anybody is told, who may close the submission queue
                 self._settle(transfer, error)
             else:
                 self.waiting.popleft()
@@ -123,7 +124,7 @@ class Lane(SubmissionCore):
         return moved
 
     def _tell(self) -> None:
-        """Something has left the lane: wake who waited for that."""
+        """Something has left the submission queue: wake who waited for that."""
         if self.waiting:
             return
         told, self._unparked = [*self._unparked], ()
@@ -136,7 +137,7 @@ class Lane(SubmissionCore):
                 waiter.set_result(None)
 
     async def unparked(self) -> None:
-        """Wait until nothing is parked on this lane. Cancelling changes nothing."""
+        """Wait until nothing is parked on this submission queue. Cancelling changes nothing."""
         source = self.source
         while self.waiting:
             waiter = source.driver.create_waiter()
@@ -145,7 +146,7 @@ class Lane(SubmissionCore):
             await waiter
 
     async def drained(self) -> None:
-        """Wait until nothing is posted or parked on this lane. Cancelling changes nothing."""
+        """Wait until nothing is posted or parked on this submission queue. Cancelling changes nothing."""
         while self.posted or self.waiting:
             waiter = self.source.driver.create_waiter()
             self.idle.append(waiter)
@@ -226,7 +227,7 @@ class Lane(SubmissionCore):
             self._settle(transfer, error())
         self._tell()
 
-    def forsake(self, error: Callable[[], BaseException], attic: Lane) -> None:
+    def forsake(self, error: Callable[[], BaseException], attic: SubmissionQueue) -> None:
         """The peer is gone but the endpoint stays: answer who waits; what is posted stays pinned, in ``attic``."""
         self.turn_away(error)
         left, self.posted = self.posted, {}

@@ -34,7 +34,7 @@ from .opening.chosen import check_wishes
 from .opening.connect_options import ConnectOptions
 from .opening.keywords import endpoint_options
 from .opening.selection import find, find_connectable, must_resolve, places
-from .opening.shared_objects import borrow_fabric
+from .opening.shared_objects import acquire_fabric
 from .virtual.endpoint import accept_virtual, connect_virtual, listen_virtual
 
 if TYPE_CHECKING:
@@ -238,13 +238,13 @@ async def reserve(
     check_wishes(provider, None, hints)
     await must_resolve(node, service)
     info = await find(node, service, provider=provider, hints=hints, passive=True)
-    fabric, give_back = borrow_fabric(Reactor.current(), info)
+    fabric, release = acquire_fabric(Reactor.current(), info)
     try:
         reservation = Reservation(info, fabric)
     except BaseException:
-        give_back()
+        release()
         raise
-    reservation._handle.on_release = give_back
+    reservation._handle.on_release = release
     with reservation:
         yield reservation
 

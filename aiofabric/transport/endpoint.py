@@ -80,13 +80,13 @@ class Endpoint(Resource):
         """What is under way; see `EndpointStatistics`."""
         handle = self._handle
         routes = tuple(handle.routes)
-        lanes = (*routes, handle.rx)
+        queues = (*routes, handle.rx)
         return EndpointStatistics(
             state=self.state,
             sends=sum(len(route.posted) for route in routes),
             receives=len(handle.rx.posted),
-            parked=sum(len(lane.waiting) for lane in lanes),
-            abandoned=sum(t.state is ABANDONED for lane in lanes for t in lane.posted),
+            parked=sum(len(queue.waiting) for queue in queues),
+            abandoned=sum(t.state is ABANDONED for queue in queues for t in queue.posted),
             injected=sum(route.untracked for route in routes),
             pool=None if handle.pool is None else handle.pool.statistics(),
         )

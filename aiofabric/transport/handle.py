@@ -11,7 +11,7 @@ from anyio import ClosedResourceError
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
 from ..cq.operation import State
-from ..cq.submission import Lane, Transfer
+from ..cq.submission import SubmissionQueue, Transfer
 from ..errors import (
     FabricBrokenPipeError,
     FabricConnectionEndedError,
@@ -67,7 +67,7 @@ _ENDED = frozenset(
 
 
 class EndpointHandle(OrderlyEnd, RouteOwner):
-    """Lanes, pool and end of one endpoint.
+    """Submission queues, pool and end of one endpoint.
 
     ``gate`` admits the thread that may post now, and nobody while nothing may be posted. ``tx`` is the route of a
     connected endpoint; None makes the caller of a send name the peer.
@@ -81,7 +81,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     serves_memory = True
     plain_receives: ClassVar[bool] = True
-    """Whether the lane may post plain receives itself, instead of `Receives`."""
+    """Whether the submission queue may post plain receives itself, instead of `Receives`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.tag_bits = self.tags.bits  # for those who look at every tag
         self.max_message = self.max_size  # and of a message, which the peer's receives limit as well
         self.tx: Route | None = None
-        self.rx = Lane(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
+        self.rx = SubmissionQueue(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
         self.pool: InboxBase | None = None
         self.remote_writes: RemoteWriteEvents | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
@@ -120,7 +120,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.returned: list[Any] = []  # buffers that callers kept beyond their loan, and have no more
         self.exhausted = 0
         self.private: dict[Transfer, None] = {}  # receives into memory of ours
-        self.orphans: list[Lane] = []  # of closed aliases, while the provider holds operations for them
+        self.orphans: list[SubmissionQueue] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
         self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
@@ -182,17 +182,17 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
     def open_for_use(self) -> None:
         """From now on operations may be posted. Before a connection they crash the tcp provider."""
         self.gate.thread = self.thread
-        elsewhere = self.pool is not None and self.pool.elsewhere
-        any_tag = self.tag_bits == 64  # the lane looks at none
-        special = elsewhere or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
+        is_shared = self.pool is not None and self.pool.is_shared
+        any_tag = self.tag_bits == 64  # the submission queue looks at none
+        special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
         if self.plain_receives and not special:
-            spill, length = self.overflow or (ffi.NULL, 0)
-            self.rx._receive_here(address_of(self.fid), self.gate, (address_of(spill), length))
+            area, length = self.overflow or (ffi.NULL, 0)
+            self.rx._receive_here(address_of(self.fid), self.gate, (address_of(area), length))
         if self.pool is not None and self.tx is not None:
             self.pool.peer = self.tx.name  # not asked for with every message
         self.quick.open(
             self.tx if self.checkpoint is None else None,
-            None if self.pool is None or self.pool.elsewhere else self.pool,
+            None if self.pool is None or self.pool.is_shared else self.pool,
         )
 
     def register_own(self, pins: Any) -> Any:
@@ -257,10 +257,10 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 
-    def refill(self, leftover: Undelivered) -> None:
+    def refill(self, undelivered: Undelivered) -> None:
         """A message was left behind by a cancelled receive: the oldest posted one that it fits would wait past it."""
         for transfer in self.rx.posted:
-            if transfer.state is State.POSTED and transfer not in self.refills and leftover.fits_receive(transfer):
+            if transfer.state is State.POSTED and transfer not in self.refills and undelivered.fits_receive(transfer):
                 if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
                     self.refills[transfer] = None
                     self.source.touch()
@@ -359,7 +359,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)
         self.quick.open(None, None)
-        if self.pool is not None and not self.pool.elsewhere:
+        if self.pool is not None and not self.pool.is_shared:
             self.pool = self.pool.without_memory()
         if self.on_release is not None:
             release, self.on_release = self.on_release, None
@@ -380,12 +380,12 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             self.source.touch()
 
     def _in_flight(self) -> bool:
-        lanes = (*self.routes, self.rx)
-        return any(lane.posted for lane in lanes) or (self.pool is not None and self.pool.posted > 0)
+        queues = (*self.routes, self.rx)
+        return any(queue.posted for queue in queues) or (self.pool is not None and self.pool.posted > 0)
 
     def _end(self, error: Callable[[], BaseException]) -> None:
-        for lane in (*self.routes, self.rx, *self.orphans):
-            lane.end(error)
+        for queue in (*self.routes, self.rx, *self.orphans):
+            queue.end(error)
         if self.pool is not None:
             self.pool.end(error)
         if self.remote_writes is not None:

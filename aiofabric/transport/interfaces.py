@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..features import Quirk
     from ..info import Info
 
-__all__ = ["InboxBase", "Parcel", "PoolStatistics", "RemoteWriteEvents", "RouteOwner", "Undelivered"]
+__all__ = ["InboxBase", "ReceivedBuffer", "PoolStatistics", "RemoteWriteEvents", "RouteOwner", "Undelivered"]
 
 
 class RouteOwner(MemoryHome):
@@ -71,7 +71,7 @@ class PoolStatistics:
     exhausted: int = 0
 
 
-class Parcel(Protocol):
+class ReceivedBuffer(Protocol):
     """A message in the receiver's memory, to be given back with `Inbox.recycle`."""
 
     length: int
@@ -90,7 +90,7 @@ class InboxBase(InboxCore, ABC):
     """What a handle asks of its inbox."""
 
     __slots__ = ()
-    elsewhere: ClassVar[bool] = False
+    is_shared: ClassVar[bool] = False
     """Whether it only stands for one that the endpoint cannot receive from."""
     end_mark: int
 

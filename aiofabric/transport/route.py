@@ -1,4 +1,4 @@
-"""Route: the lane to one peer. Every form of sending is a function here, plain and tagged (fi_msg, fi_tagged).
+"""Route: what is posted for one peer. Every form of sending is a function here, plain and tagged (fi_msg, fi_tagged).
 
 A connected endpoint has one route; a connectionless one has a route for each peer, so that a peer which does not
 answer holds up nobody else's messages.
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import address_of, constants, ffi, lib
-from ..cq.submission import Lane
+from ..cq.submission import SubmissionQueue
 from ..cq.workarounds.unnamed_failures import watch
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
@@ -45,7 +45,7 @@ _FLAGS = int(
 _UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
 
 
-class Route(Lane):
+class Route(SubmissionQueue):
     """What is posted and parked for one peer, ``peer`` being its fi_addr."""
 
     flags = _FLAGS  # that an operation here may have

@@ -2,7 +2,7 @@
 
 A format is a row of bits. Those above its highest 1 are the provider's: it ignores them, or uses them for itself, as
 rxm with FI_COLLECTIVE does. There a message that is received under a tag with that bit ends the process: the provider
-takes the receive's context for a collective's. Below, neighbours that are all 1 or all 0 are one field, which a mask
+takes the receive's context for a collective's. Below, adjacent bits that are all 1 or all 0 are one field, which a mask
 has all of, or nothing.
 """
 

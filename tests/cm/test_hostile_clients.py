@@ -22,7 +22,7 @@ import pytest
 import aiofabric
 from aiofabric.cm.passive import PassiveHandle
 from aiofabric.cm.workarounds import half_open_clients
-from aiofabric.transport.virtual import oob_listener as rendezvous
+from aiofabric.transport.virtual import oob_listener as oob_listener
 from aiofabric.transport.virtual.protocol import Hello
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import FACES, require
@@ -54,7 +54,7 @@ async def echo(request: aiofabric.ConnectionRequest) -> None:
 
 async def serve(parent: Parent, provider: str, patience: float, room: int | None = None) -> None:
     """``room``: how many descriptors it may open once it listens; as many as it likes without."""
-    half_open_clients.PATIENCE = rendezvous.PATIENCE = patience  # type: ignore[attr-defined]
+    half_open_clients.PATIENCE = oob_listener.PATIENCE = patience  # type: ignore[attr-defined]
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def accept() -> None:

@@ -10,7 +10,7 @@ from aiofabric._ffi import ffi
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import ErrorEntry
 from aiofabric.cq.source import Source
-from aiofabric.cq.submission import Lane, Transfer
+from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.testing import ScriptedQueue
 
 
@@ -162,7 +162,7 @@ class Caller:
 
 
 class Endpoint:
-    """One lane of an endpoint whose provider is the test: answers to posts, cancels that may complete."""
+    """One submission queue of an endpoint whose provider is the test: answers to posts, cancels that may complete."""
 
     fid = None
     native_open = True
@@ -185,7 +185,7 @@ class Endpoint:
             assert isinstance(source.queue, ScriptedQueue)
             self.driver, self.queue = source.driver, source.queue
         self.source = source
-        self.lane = Lane(source, self, limit, receives=receives, grace=0.0)
+        self.submissions = SubmissionQueue(source, self, limit, receives=receives, grace=0.0)
         self.answers: deque[int] = deque()  # of the next posts; afterwards all succeed
         self.posted: list[int] = []  # addresses, in order of posting
         self.labels: list[Any] = []  # first argument of each successful post
@@ -213,12 +213,12 @@ class Endpoint:
     # -- what the test does
 
     def submit(self, label: Any = None, *, pins: Any = None, length: int = 0) -> Transfer:
-        return self.lane.submit("fi_test", self.post, (label,), pins, length)
+        return self.submissions.submit("fi_test", self.post, (label,), pins, length)
 
     def await_(self, transfer: Transfer) -> Caller:
-        return Caller(self.driver, self.lane.outcome(transfer))
+        return Caller(self.driver, self.submissions.outcome(transfer))
 
     def close(self) -> None:
-        self.lane.end(lambda: ConnectionResetError("ended"))
+        self.submissions.end(lambda: ConnectionResetError("ended"))
         self.source.close()
         self.queue.close()

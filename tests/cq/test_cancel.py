@@ -120,7 +120,7 @@ def test_silent_provider_and_close(endpoint: Endpoint, receive: Receive, kept: l
     transfer, caller = receive()
     caller.cancel()
     endpoint.driver.settle_down()
-    endpoint.lane.end(lambda: ConnectionResetError())
+    endpoint.submissions.end(lambda: ConnectionResetError())
     assert transfer.state is State.SETTLED
     assert endpoint.source.statistics().abandoned == 0
     endpoint.queue.complete(transfer.slot.address, length=3)  # the last echo

@@ -14,7 +14,7 @@ from aiofabric.cq.drivers import current_driver
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import ErrorEntry
 from aiofabric.cq.source import Source
-from aiofabric.cq.submission import Lane, Transfer
+from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.testing import ScriptedQueue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
@@ -41,7 +41,7 @@ class QuickQueue(ScriptedQueue):
 
 
 class Owner:
-    """Of a lane on which nothing fails, and nothing can be cancelled."""
+    """Of a submission queue on which nothing fails, and nothing can be cancelled."""
 
     native_open = True
 
@@ -54,12 +54,12 @@ class Owner:
 async def test_cancel_reaches_a_task_that_is_always_answered() -> None:
     with QuickQueue() as queue:
         source = Source(current_driver(), queue, waiting=Waiting.FD)
-        lane = Lane(source, Owner(), 4, receives=False, grace=0.0)
+        submissions = SubmissionQueue(source, Owner(), 4, receives=False, grace=0.0)
         answered = 0
         try:
             with anyio.CancelScope() as scope:
                 while answered < ENOUGH:
-                    await lane.outcome(lane.submit("fi_test", queue.post, (), None, 0))
+                    await submissions.outcome(submissions.submit("fi_test", queue.post, (), None, 0))
                     scope.cancel()
                     answered += 1
             assert scope.cancelled_caught

@@ -10,7 +10,7 @@ from aiofabric.cq.drivers import current_driver
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.source import Source
-from aiofabric.cq.submission import Lane
+from aiofabric.cq.submission import SubmissionQueue
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint
 from tests.cq.test_cancel_of_a_task_that_is_always_answered import Owner
@@ -27,7 +27,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 def test_it_is_awaited_once(endpoint: Endpoint) -> None:
     transfer = endpoint.submit()
-    outcome = endpoint.lane.outcome(transfer)
+    outcome = endpoint.submissions.outcome(transfer)
     caller = Caller(endpoint.driver, outcome)
     endpoint.queue.complete(transfer.slot.address)
     endpoint.driver.settle_down()
@@ -38,7 +38,7 @@ def test_it_is_awaited_once(endpoint: Endpoint) -> None:
 def test_never_awaited_it_changes_nothing(endpoint: Endpoint) -> None:
     transfer = endpoint.submit()
     interest = endpoint.source.interest
-    endpoint.lane.outcome(transfer).close()
+    endpoint.submissions.outcome(transfer).close()
     del transfer
     assert endpoint.source.interest == interest
     assert endpoint.source.statistics().abandoned == 0
@@ -48,7 +48,7 @@ def test_never_awaited_it_changes_nothing(endpoint: Endpoint) -> None:
 def test_left_behind_by_a_task_that_never_ends_it_is_abandoned(how: str, endpoint: Endpoint) -> None:
     transfer = endpoint.submit(pins=object())
     interest = endpoint.source.interest
-    outcome = endpoint.lane.outcome(transfer)
+    outcome = endpoint.submissions.outcome(transfer)
     next(iter(outcome.__await__()))
     assert endpoint.source.interest == interest + 1
     if how == "closed":
@@ -66,10 +66,10 @@ def test_cancelled_again_while_the_provider_is_asked_it_is_abandoned() -> None:
     async def main() -> None:
         with ScriptedQueue() as queue:
             source = Source(current_driver(), queue, waiting=Waiting.FD)
-            lane = Lane(source, Owner(), 4, receives=True, grace=60.0)
-            transfer = lane.submit("fi_test", lambda _: 0, (), object(), 0)
+            submissions = SubmissionQueue(source, Owner(), 4, receives=True, grace=60.0)
+            transfer = submissions.submit("fi_test", lambda _: 0, (), object(), 0)
             interest = source.interest
-            task = asyncio.ensure_future(lane.outcome(transfer))
+            task = asyncio.ensure_future(submissions.outcome(transfer))
             await asyncio.sleep(0)
             task.cancel("first")
             await asyncio.sleep(0)
@@ -79,7 +79,7 @@ def test_cancelled_again_while_the_provider_is_asked_it_is_abandoned() -> None:
             with pytest.raises(asyncio.CancelledError, match="second"):
                 await task
             assert (transfer.state, source.interest) == (State.ABANDONED, interest)
-            lane.end(ConnectionResetError)
+            submissions.end(ConnectionResetError)
             source.close()
 
     asyncio.run(main())
@@ -91,7 +91,7 @@ def test_cancelled_again_while_the_provider_is_asked_it_is_abandoned() -> None:
 def test_arrival_tells_whether_it_came_well(length: int, errno: int, well: bool, endpoint: Endpoint) -> None:
     kept: list[int] = []
     transfer = endpoint.submit(pins=object())
-    caller = Caller(endpoint.driver, endpoint.lane.arrives(transfer, lambda it: kept.append(it.length)))
+    caller = Caller(endpoint.driver, endpoint.submissions.arrives(transfer, lambda it: kept.append(it.length)))
     if errno:
         endpoint.queue.fail(transfer.slot.address, errno)
     else:
@@ -104,7 +104,7 @@ def test_arrival_tells_whether_it_came_well(length: int, errno: int, well: bool,
 def test_message_for_a_caller_who_was_cancelled_is_kept_once_and_what_keeps_it_is_let_go(endpoint: Endpoint) -> None:
     kept: list[int] = []
     transfer = endpoint.submit(pins=object())
-    caller = Caller(endpoint.driver, endpoint.lane.arrives(transfer, lambda it: kept.append(it.length)))
+    caller = Caller(endpoint.driver, endpoint.submissions.arrives(transfer, lambda it: kept.append(it.length)))
     endpoint.queue.complete(transfer.slot.address, length=9)
     endpoint.source.turn()
     caller.cancel()
@@ -117,8 +117,8 @@ def test_message_for_a_caller_who_was_cancelled_is_kept_once_and_what_keeps_it_i
 async def test_cancel_comes_out_when_the_grace_of_a_silent_provider_is_over() -> None:
     with ScriptedQueue() as queue:
         source = Source(current_driver(), queue, waiting=Waiting.FD)
-        lane = Lane(source, Owner(), 4, receives=True, grace=0.01)
-        transfer = lane.submit("fi_test", lambda _: 0, (), object(), 0)
+        submissions = SubmissionQueue(source, Owner(), 4, receives=True, grace=0.01)
+        transfer = submissions.submit("fi_test", lambda _: 0, (), object(), 0)
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
 
@@ -127,11 +127,11 @@ async def test_cancel_comes_out_when_the_grace_of_a_silent_provider_is_over() ->
                     scope.cancel()
 
                 tasks.start_soon(cancel)
-                await lane.outcome(transfer)
+                await submissions.outcome(transfer)
                 raise AssertionError("there was no answer")
         assert scope.cancelled_caught
         assert transfer.state is State.ABANDONED
-        lane.end(ConnectionResetError)
+        submissions.end(ConnectionResetError)
         source.close()
 
 
@@ -139,7 +139,7 @@ def test_arrival_that_is_never_awaited_leaves_its_receive_behind(endpoint: Endpo
     """Ctrl-C before the await: what comes is kept."""
     kept: list[int] = []
     transfer = endpoint.submit(pins=object())
-    endpoint.lane.arrives(transfer, lambda it: kept.append(it.length)).close()
+    endpoint.submissions.arrives(transfer, lambda it: kept.append(it.length)).close()
     assert transfer.state is State.ABANDONED
     endpoint.queue.complete(transfer.slot.address, length=9)
     endpoint.driver.settle_down()
@@ -147,6 +147,6 @@ def test_arrival_that_is_never_awaited_leaves_its_receive_behind(endpoint: Endpo
 
 
 def test_exception_thrown_before_the_first_step_is_what_comes_out(endpoint: Endpoint) -> None:
-    outcome = endpoint.lane.outcome(endpoint.submit())
+    outcome = endpoint.submissions.outcome(endpoint.submit())
     with pytest.raises(LookupError):
         outcome.throw(LookupError())

@@ -105,12 +105,14 @@ async def test_a_receive_into_memory_hears_of_it_and_its_buffer_stays_pinned(
         answer(0)
 
 
-async def test_nothing_polls_a_queue_that_failed(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+async def test_nothing_polls_a_queue_that_failed(
+    pair: Pair, break_queue: Callable[[Any], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with pair(waiting=Waiting.FD) as (one, _):
         source = one._handle.source
         answer = break_queue(one)
         reported: list[object] = []
-        source.driver.report, own = (lambda _, error: reported.append(error)), source.driver.report
+        monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))
         answer(-constants.FI_EIO)
         source.touch()
         await anyio.sleep(0.1)
@@ -118,5 +120,4 @@ async def test_nothing_polls_a_queue_that_failed(pair: Pair, break_queue: Callab
         await anyio.sleep(0.1)
         assert source.statistics().turns == turns
         assert [type(error) for error in reported] == [FabricError]  # nobody waited, so the loop is told
-        source.driver.report = own
         answer(0)

@@ -1,4 +1,4 @@
-"""A lane: what is posted, what is parked behind it, and what a full or refusing provider does to the order."""
+"""A submission queue: what is posted, what is parked behind it, and the order with a full or refusing provider."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) 
     finish(endpoint, endpoint.posted[2], endpoint.posted[0])
     assert endpoint.labels == [0, 1, 2, 3, 4, 5]
     while endpoint.source.statistics().in_flight:
-        finish(endpoint, *(t.slot.address for t in list(endpoint.lane.posted)))
+        finish(endpoint, *(t.slot.address for t in list(endpoint.submissions.posted)))
     assert endpoint.labels == list(range(20))
     assert {t.state for t in transfers} == {State.SETTLED}
     assert endpoint.source.statistics().lent == 0
@@ -118,14 +118,14 @@ def test_endpoints_of_one_queue_take_turns() -> None:
     assert first.labels == [("first", n) for n in range(5)]
     assert second.labels == [("second", n) for n in range(5)]
     assert not first.source.parked
-    second.lane.end(lambda: AssertionError())
+    second.submissions.end(lambda: AssertionError())
     first.close()
 
 
 def test_end_settles_everything_and_quarantines_what_was_posted(endpoint: Endpoint) -> None:
     transfers = [endpoint.submit(n, pins=object()) for n in range(LIMIT + 3)]
     callers = [endpoint.await_(t) for t in transfers]
-    endpoint.lane.end(lambda: ConnectionResetError("gone"))
+    endpoint.submissions.end(lambda: ConnectionResetError("gone"))
     endpoint.driver.settle_down()
     assert {str(c.outcome) for c in callers} == {"gone"}
     assert all(t.pins is None for t in transfers)
@@ -140,7 +140,7 @@ def test_end_goes_on_when_a_callback_raises(endpoint: Endpoint) -> None:
 
     transfers = [endpoint.submit(n) for n in range(LIMIT + 2)]
     transfers[0].notify = transfers[LIMIT].notify = stumble
-    endpoint.lane.end(lambda: ConnectionResetError("gone"))
+    endpoint.submissions.end(lambda: ConnectionResetError("gone"))
     assert {t.state for t in transfers} == {State.SETTLED}
     assert len(endpoint.driver.reports) == 2
 
@@ -151,7 +151,7 @@ def test_end_after_the_loop_was_closed(endpoint: Endpoint) -> None:
     endpoint.await_(transfer)
     transfer.notify = None  # what the caller of a closed loop amounts to
     endpoint.driver.is_closed = True
-    endpoint.lane.end(lambda: ConnectionResetError("gone"))
+    endpoint.submissions.end(lambda: ConnectionResetError("gone"))
     assert transfer.state is State.SETTLED
 
 
@@ -180,8 +180,8 @@ def test_whoever_waits_for_the_lane_to_be_empty_learns_of_it(endpoint: Endpoint,
     endpoint.answers.append(AGAIN)
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)
-    empty = Caller(endpoint.driver, endpoint.lane.drained())
-    room = Caller(endpoint.driver, endpoint.lane.unparked())
+    empty = Caller(endpoint.driver, endpoint.submissions.drained())
+    room = Caller(endpoint.driver, endpoint.submissions.unparked())
     assert not empty.done
     assert not room.done
     if way == "cancel":
@@ -191,7 +191,7 @@ def test_whoever_waits_for_the_lane_to_be_empty_learns_of_it(endpoint: Endpoint,
     elif way == "refusal":
         endpoint.answers.append(-constants.FI_EMSGSIZE)
     elif way == "end":
-        endpoint.lane.end(lambda: ConnectionResetError())
+        endpoint.submissions.end(lambda: ConnectionResetError())
     else:
         endpoint.driver.settle_down()
         assert room.done

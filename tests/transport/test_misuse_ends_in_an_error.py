@@ -95,7 +95,7 @@ async def sends(side: Side) -> None:
 
 
 async def sizes(side: Side) -> None:
-    """Around the limits of rxm's protocols: inject, eager, segmented, rendezvous."""
+    """Around the limits of rxm's protocols: inject, eager, segmented, OOB listener."""
     one = side.one
     limits = (one.max_inject, 4096, 16 << 10, 128 << 10, 1 << 19)
     for size in (each + more for each in limits for more in (-1, 0, 1)):

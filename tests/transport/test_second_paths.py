@@ -9,7 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, OpFlags
 from aiofabric.testing import live_resources
-from aiofabric.transport.virtual.connection import LinkRoute
+from aiofabric.transport.virtual.connection import ConnectionRoute
 from tests.aio.protocols import where
 from tests.fixtures.providers import VIRTUAL, Pair, over
 from tests.fixtures.sides import Open
@@ -26,7 +26,7 @@ async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(
     async with pair(recv_count=4, recv_size=4096) as (active, passive):
         for _ in range(10):
             active.send_nowait(bytes(size))
-        assert isinstance(active._handle.tx, LinkRoute)
+        assert isinstance(active._handle.tx, ConnectionRoute)
         assert passive._handle.pool is not None
         with anyio.fail_after(30):  # rxm opens its own connection with the first message
             while active._handle.tx.sent < 4 or passive._handle.pool.messages < 4:

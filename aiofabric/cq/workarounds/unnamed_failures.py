@@ -17,7 +17,7 @@ from ..operation import PARKED, SETTLED
 
 if TYPE_CHECKING:
     from ..source import Source
-    from ..submission import Lane, Transfer
+    from ..submission import SubmissionQueue, Transfer
 
 __all__ = ["watch"]
 
@@ -56,11 +56,11 @@ def watch(source: Source, transfer: Transfer) -> None:
 
 
 def _fail(transfer: Transfer) -> None:
-    lane: Lane = transfer.owner
-    error = from_errno(constants.FI_EACCES, transfer.what, peer=lane.name)
+    queue: SubmissionQueue = transfer.owner
+    error = from_errno(constants.FI_EACCES, transfer.what, peer=queue.name)
     if transfer.state is PARKED:
-        lane.waiting.remove(transfer)
-        lane.source.slots.take_back(transfer.slot)
+        queue.waiting.remove(transfer)
+        queue.source.slots.take_back(transfer.slot)
     else:
-        lane.home(transfer)
+        queue.home(transfer)
     transfer.settle(error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...cm.passive import PassiveHandle
 from ...cq.reactor import Reactor
-from ..opening.shared_objects import borrow_fabric
+from ..opening.shared_objects import acquire_fabric
 from .endpoint import MessageEndpoint
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ async def accept_native(
 
 def listen_native(info: Info, backlog: int, reservation: Reservation | None) -> PassiveHandle:
     """Open a passive endpoint on the loop's fabric, and listen."""
-    fabric, give_back = borrow_fabric(Reactor.current(), info)
+    fabric, release = acquire_fabric(Reactor.current(), info)
     try:
         handle = PassiveHandle(info, fabric, backlog, reservation)
     except BaseException:
-        give_back()
+        release()
         raise
-    handle.on_release = give_back
+    handle.on_release = release
     return handle

@@ -25,7 +25,7 @@ from ..handle import EndpointHandle
 from ..messages.batch import SelectiveRoute
 from ..messages.send import Messages
 from ..opening.bindings import without_unsafe_flags
-from ..opening.shared_objects import borrow_queues
+from ..opening.shared_objects import acquire_queues
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
 from ..rma.rma import Rma
@@ -77,9 +77,9 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         offered, info = info, without_unsafe_flags(info)
         reactor = Reactor.current()
         if options.shared_receive is not None:
-            queues, give_back = options.shared_receive.queues, _keep
+            queues, release = options.shared_receive.queues, _keep
         else:
-            queues, give_back = borrow_queues(
+            queues, release = acquire_queues(
                 reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
             )
         try:
@@ -87,7 +87,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 descriptor = next_descriptor()
             ep = options.open_native(queues.domain, info)
         except BaseException:
-            give_back()
+            release()
             raise
         self._descriptor = descriptor  # under which the kernel's socket beneath may be found
         self.info = info
@@ -108,7 +108,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
 
         def released() -> None:
             handshake.end()
-            give_back()
+            release()
 
         handshake.gone = handle.peer_gone
         handle.on_end = self._handshake.peer_ended
@@ -137,7 +137,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         pool, heartbeat = self._handle.pool, round(1000 * (options.heartbeat or 0))
         if pool is None:  # the program posts each receive
             return Preface(heartbeat)
-        if pool.elsewhere or Mode.MSG_PREFIX in self.info.mode:
+        if pool.is_shared or Mode.MSG_PREFIX in self.info.mode:
             return Preface(heartbeat, pool.size)
         pool.end_mark = new_end_mark(self.info.domain_attr.cq_data_size)
         return Preface(heartbeat, pool.size, pool.end_mark)

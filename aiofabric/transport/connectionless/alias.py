@@ -36,10 +36,10 @@ class _AliasHandle(EndpointHandle):
     def release(self) -> None:
         self.gate.thread = 0
         Handle.release(self)
-        for lane in (*self.routes, self.rx):
-            lane.turn_away(self.closed_error)
-            if lane.posted:
-                self.parent.orphans.append(lane)
+        for queue in (*self.routes, self.rx):
+            queue.turn_away(self.closed_error)
+            if queue.posted:
+                self.parent.orphans.append(queue)
 
 
 class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):

@@ -15,7 +15,7 @@ from anyio import ClosedResourceError
 
 from ..._ffi import constants, ffi, lib
 from ...cm.events import JOIN_COMPLETE, Event, EventError
-from ...cq.submission import Lane
+from ...cq.submission import SubmissionQueue
 from ...errors import FabricError, NotSupportedError, check, from_errno
 from ...features import require
 from ...flags import AtomicOp, Caps, CollectiveOp, Datatype
@@ -44,7 +44,7 @@ _MOST_AT_ONCE = 1  # members would not agree which of two comes first
 _BYTE = Datatype.UINT8
 
 
-class _GroupLane(Lane):
+class _GroupSubmissions(SubmissionQueue):
     """The operations of one group."""
 
     __slots__ = ("group",)
@@ -58,7 +58,7 @@ class _GroupLane(Lane):
 class _GroupHandle(Handle):
     """The group as the provider has it. It outlives its owner while an operation is under way."""
 
-    __slots__ = ("endpoint", "error", "events", "joining", "keys", "lane", "left", "set", "waiter")
+    __slots__ = ("endpoint", "error", "events", "joining", "keys", "left", "set", "submissions", "waiter")
 
     def __init__(self, endpoint: ConnectionlessHandle, members: Sequence[Peer]) -> None:
         assert endpoint.events is not None
@@ -68,8 +68,11 @@ class _GroupHandle(Handle):
         self.error: FabricError | None = None
         self.waiter: Waiter | None = None
         self.keys: list[int] = []
-        self.lane = _GroupLane(endpoint.source, endpoint, _MOST_AT_ONCE, receives=False, grace=0.0, name="a group")
-        self.lane.group = self
+        limit = _MOST_AT_ONCE
+        self.submissions = _GroupSubmissions(
+            endpoint.source, endpoint, limit, receives=False, grace=0.0, name="a group"
+        )
+        self.submissions.group = self
         attr = ffi.new("struct fi_av_set_attr[2]")
         # An empty range: sets start with what the vector held when its first set was made (ofi_av_set_create).
         attr[0].count, attr[0].start_addr, attr[0].end_addr, attr[0].stride = len(members), 1, 0, 1
@@ -118,7 +121,7 @@ class _GroupHandle(Handle):
     @property
     def busy(self) -> bool:
         """Whether the provider has something to do for this group."""
-        return self.joining or bool(self.lane.posted or self.lane.waiting)
+        return self.joining or bool(self.submissions.posted or self.submissions.waiting)
 
     def settled(self) -> None:
         if not self.busy:
@@ -134,7 +137,7 @@ class _GroupHandle(Handle):
 
     def release(self) -> None:
         self.endpoint.source.watched.pop(self, None)
-        self.lane.end(self.endpoint.closed_error)  # with the endpoint gone, nothing is answered any more
+        self.submissions.end(self.endpoint.closed_error)  # with the endpoint gone, nothing is answered any more
         for key in self.keys:
             self.events.forget(key)
         if self.fid != ffi.NULL:
@@ -322,7 +325,7 @@ class Group(Resource):
         self._check_member()  # closed meanwhile, perhaps: also between two pieces
         args = (endpoint.fid, *arguments, lib.fi_mc_addr(handle.fid), *tail)
         endpoint.source.watched[handle] = None
-        await handle.lane.outcome(handle.lane.submit(call, getattr(lib, call), args, pins, 0))
+        await handle.submissions.outcome(handle.submissions.submit(call, getattr(lib, call), args, pins, 0))
 
 
 def _pieces(count: int, most: int) -> Iterator[tuple[int, int]]:

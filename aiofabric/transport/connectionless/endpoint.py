@@ -25,10 +25,10 @@ from ...flags import AvType, Caps, EndpointType
 from ..exclusions import exclude
 from ..messages.prefix import prefix_of
 from ..messages.send import Messages
-from ..messages.truncation import Whole
+from ..messages.truncation import DetectsTruncation
 from ..opening.bindings import without_unsafe_flags
 from ..opening.selection import find, must_resolve
-from ..opening.shared_objects import borrow_domain
+from ..opening.shared_objects import acquire_domain
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
 from ..rma.rma import Rma
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionlessEndpoint", "DatagramEndpoint", "RdmEndpoint"]
 
 
-class ConnectionlessEndpoint(Aliases, Whole, Messages, Multicast):
+class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
     """An endpoint that talks to many peers. Opened by `open_endpoint`; one loop, one thread."""
 
     __slots__ = ("domain", "info", "local_address", "vector")
@@ -67,7 +67,7 @@ class ConnectionlessEndpoint(Aliases, Whole, Messages, Multicast):
     ) -> None:
         self.info = info = without_unsafe_flags(info)
         known = quirks(info)
-        if vector is not None and Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+        if vector is not None and Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
             detail = f"Endpoints of {info.fabric_attr.prov_name} in one process need an address vector each"
             raise NotSupportedError(constants.FI_ENOSYS, "address_vector", detail=detail)
         cut_off = Quirk.TRUNCATES_SILENTLY in known and info.ep_attr.type == EndpointType.DGRAM and not prefix_of(info)
@@ -75,11 +75,11 @@ class ConnectionlessEndpoint(Aliases, Whole, Messages, Multicast):
             options = replace(options, recv_size=max(options.recv_size, info.ep_attr.max_msg_size))
         shared = vector is not None
         reactor = Reactor.current()
-        if Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+        if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
             shm_same_process.check_room()
         with ExitStack() as opened:
-            self.domain, give_back = borrow_domain(reactor, info, domain)
-            opened.callback(give_back)
+            self.domain, release = acquire_domain(reactor, info, domain)
+            opened.callback(release)
             if vector is None:
                 vector = AddressVector(self.domain, type=av_type, rx_ctx_bits=context_bits(info))
                 opened.callback(vector.close)
@@ -120,7 +120,7 @@ class ConnectionlessEndpoint(Aliases, Whole, Messages, Multicast):
             enabled = True
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
             reserve_memory(self.local_address)
-            if Quirk.CLOSED_NEIGHBOUR_CRASHES in known:
+            if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
                 shm_same_process.enter(handle, self.local_address, queue)
             defer_silent_clients(handle.source, listening_sockets(before, self.local_address))  # of rxm and tcp
             options.hear_of_writes(handle)

@@ -52,16 +52,16 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             self.vector.check(peer)
             kind = PrefixRoute if prefix_of(self.info) else Route
             if shm_same_process.reads_ours(self, peer.address):
-                kind = shm_same_process.NearRoute
+                kind = shm_same_process.SameProcessRoute
             route = self.by_peer[peer] = kind(self, peer.native, peer.address)
-            if Quirk.CLOSED_NEIGHBOUR_CRASHES in self.known and shm_same_process.is_closed(peer.address):
+            if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known and shm_same_process.is_closed(peer.address):
                 route.close_off(partial(shm_same_process.closed, peer.address))
         return route
 
     def forget(self, peer: Peer) -> None:
         """No more transfers with ``peer``; its number goes back to the provider after the last one."""
         self.vector.remove(peer)
-        if Quirk.CLOSED_NEIGHBOUR_CRASHES in self.known:
+        if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
             shm_same_process.sweep()
 
     def part(self, peer: Peer) -> None:
@@ -72,8 +72,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             self.leaving.append(route)
 
     def numbers_in_use(self) -> set[int]:
-        self.leaving = [lane for lane in self.leaving if lane.posted]
-        return {lane.peer for lane in self.leaving}
+        self.leaving = [queue for queue in self.leaving if queue.posted]
+        return {queue.peer for queue in self.leaving}
 
     def receive_from(self, peer: Peer) -> int:
         require(Caps.DIRECTED_RECV, self.info)
@@ -82,8 +82,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
 
     def _end(self, error: Callable[[], BaseException]) -> None:
         super()._end(error)
-        for lane in self.leaving:
-            lane.end(error)
+        for queue in self.leaving:
+            queue.end(error)
 
     def release(self) -> None:
         self.source.close()

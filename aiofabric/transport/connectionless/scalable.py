@@ -29,7 +29,7 @@ from ..opening.bindings import check_receives, check_selective, without_unsafe_f
 from ..opening.chosen import check_wishes
 from ..opening.keywords import endpoint_options
 from ..opening.selection import find
-from ..opening.shared_objects import borrow_domain
+from ..opening.shared_objects import acquire_domain
 from ..rma.atomic import Atomic
 from ..rma.rma import Rma
 from ..tagged.tagged import TaggedReceives, TaggedSends
@@ -136,8 +136,8 @@ class ScalableEndpoint(Resource):
         receives = [info.replace(rx_attr=attr) for attr in receive]
         reactor = Reactor.current()
         with ExitStack() as opened:
-            self.domain, give_back = borrow_domain(reactor, info, domain)
-            opened.callback(give_back)
+            self.domain, release = acquire_domain(reactor, info, domain)
+            opened.callback(release)
             self.vector = opened.enter_context(AddressVector(self.domain, rx_ctx_bits=context_bits(info)))
             contexts = len(sends) + len(receives)
             queues: list[tuple[CompletionQueue, Source]] = []

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..handle import EndpointHandle
-    from ..interfaces import Parcel
+    from ..interfaces import ReceivedBuffer
 
-__all__ = ["ELSEWHERE", "Inbox", "PoolStatistics", "truncated"]
+__all__ = ["RECEIVE_AT_SHARED", "Inbox", "PoolStatistics", "truncated"]
 
 
-ELSEWHERE = "what is sent to this endpoint arrives at its SharedReceive: receive there"
+RECEIVE_AT_SHARED = "what is sent to this endpoint arrives at its SharedReceive: receive there"
 
 
 def _ignore(_: memoryview) -> None:
@@ -41,7 +41,7 @@ class Inbox(InboxBase):
     """
 
     __slots__ = ()
-    whole_buffers: ClassVar[bool] = True
+    one_message_each: ClassVar[bool] = True
     """Whether each message has a buffer to itself."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
@@ -79,12 +79,12 @@ class Inbox(InboxBase):
         if not self.inbox and self.ended is None:
             source.look()
 
-    def _give_back(self, item: Parcel | BaseException) -> None:
+    def _give_back(self, item: ReceivedBuffer | BaseException) -> None:
         """The receive was cancelled: what it was given already is the next one's again."""
         if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
             self._put_back(item)
 
-    def _put_back(self, item: Parcel | BaseException) -> None:
+    def _put_back(self, item: ReceivedBuffer | BaseException) -> None:
         """Handed out, and not taken: to whoever waits the longest, or into its old place in the inbox.
 
         Several may come back in one iteration, in the order in which they were handed out.
@@ -97,7 +97,7 @@ class Inbox(InboxBase):
 
     def _all_lent(self) -> None:
         """Somebody begins to wait while callers have every buffer."""
-        if self.whole_buffers:
+        if self.one_message_each:
             warn_of_all_lent(self)
 
     # -- the face that wants callbacks
@@ -133,7 +133,7 @@ class Inbox(InboxBase):
         """The peer's end mark has arrived."""
         self.handle.end_came()
 
-    def feed(self, buffer: Parcel) -> None:
+    def feed(self, buffer: ReceivedBuffer) -> None:
         assert self.sink is not None
         try:
             self.sink(buffer.view)

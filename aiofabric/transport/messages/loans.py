@@ -16,7 +16,7 @@ from ..._ffi import ffi
 from ...resource import opened_at
 
 if TYPE_CHECKING:
-    from ..interfaces import InboxBase, Parcel
+    from ..interfaces import InboxBase, ReceivedBuffer
 
 __all__ = ["Loan", "warn_of_all_lent"]
 
@@ -28,7 +28,7 @@ class Loan:
 
     __slots__ = ("_buffer", "_exporter", "_inbox", "view")
 
-    def __init__(self, inbox: InboxBase, buffer: Parcel) -> None:
+    def __init__(self, inbox: InboxBase, buffer: ReceivedBuffer) -> None:
         self._inbox = inbox
         self._buffer = buffer
         _reclaim(inbox)
@@ -65,13 +65,13 @@ class Loan:
             )
 
 
-def _take_back(inbox: InboxBase, buffer: Parcel) -> None:
+def _take_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
     inbox._lent -= 1
     inbox.handle.lent_at.pop(buffer, None)
     inbox.recycle(buffer)
 
 
-def _come_back(inbox: InboxBase, buffer: Parcel) -> None:
+def _come_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
     """What was kept is gone. Any thread, and in the midst of a collection."""
     inbox.handle.returned.append(buffer)
     with suppress(RuntimeError):  # the loop has ended

@@ -107,7 +107,7 @@ class MultiPool(Inbox):
     """``count`` buffers of ``room`` bytes each, for messages of up to ``size`` bytes."""
 
     end_mark = 0  # as `PoolCore.end_mark`
-    whole_buffers = False
+    one_message_each = False
 
     def __init__(self, handle: EndpointHandle, size: int, count: int, room: int) -> None:
         super().__init__(handle, size, count)

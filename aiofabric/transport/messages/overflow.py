@@ -1,4 +1,4 @@
-"""Spill: room behind the caller's buffer, where the provider puts what does not fit.
+"""Overflow area: room behind the caller's buffer, where the provider puts what does not fit.
 
 shm cannot cut a message off: what is above its inject size is copied with process_vm_readv until all of it is there
 (1.17 smr_cma_loop, 2.x cma_copy), and where the receive has no room left that copies nothing, for ever, inside
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ...regions import Held
     from ..handle import EndpointHandle
 
-__all__ = ["BEFORE", "SpillPool", "behind", "dry", "has_overflow", "roomy", "spilt"]
+__all__ = ["BEFORE", "OverflowPool", "behind", "release_pages", "has_overflow", "roomy", "overflowed"]
 
 _SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
-BEFORE = 3  # pieces of a receive with the spill behind: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, whatever hints ask for
+BEFORE = 3  # pieces of a receive before the area: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, whatever hints ask for
 _MAP_NORESERVE = 0x4000  # Linux; the module mmap has it since Python 3.12 only
 
 
@@ -52,13 +52,13 @@ def has_overflow(handle: EndpointHandle) -> bool:
 
 @cache
 def behind() -> tuple[Any, int]:
-    """The spill as the last piece of a receive: its start and its length."""
-    spill = _area()[1]
-    return spill, len(spill)
+    """The overflow area as the last piece of a receive: its start and its length."""
+    area = _area()[1]
+    return area, len(area)
 
 
 def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Held]]:
-    """A receive into ``pins`` with the spill behind: the iovec, its descriptors, its length, and what is held."""
+    """A receive into ``pins`` and the overflow area: the iovec, its descriptors, its length, and what is held."""
     if not (handle.regions.busy or isinstance(pins, Pieces)):
         return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()
     pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()[0]]
@@ -66,28 +66,28 @@ def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[He
     return ffi.new("struct iovec[]", [(piece, len(piece)) for piece in pieces]), descriptors, len(pieces), held
 
 
-def dry(length: int) -> None:
+def release_pages(length: int) -> None:
     """Give back the pages that ``length`` bytes have touched."""
     area, _ = _area()
     area.madvise(mmap.MADV_DONTNEED, 0, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
-def spilt(what: str, length: int, limit: int, peer: object) -> TruncatedMessageError:
-    """The error of a message that went on into the spill, which is dry afterwards."""
+def overflowed(what: str, length: int, limit: int, peer: object) -> TruncatedMessageError:
+    """The error of a message that went on into the overflow area, whose pages are given back."""
     error = TruncatedMessageError(constants.FI_ETRUNC, what, peer=peer)
     error.size, error.limit = length, limit
-    dry(length - limit)
+    release_pages(length - limit)
     return error
 
 
-class SpillPool(Pool):
+class OverflowPool(Pool):
     """A pool whose receives are never too short; what goes on behind them is told of and thrown away."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
-        spill, length = behind()
-        super().__init__(handle, size, count, behind=(address_of(spill), length), limits=True)
+        area, length = behind()
+        super().__init__(handle, size, count, behind=(address_of(area), length), limits=True)
 
     def overlong(self, buffer: PoolBuffer, entry: Entry, over: int = 0) -> None:
         over = entry[2] - self.size
         super().overlong(buffer, entry, over)
-        dry(over)
+        release_pages(over)

@@ -44,9 +44,9 @@ _serial = counter()
 class Pool(PoolCore, Inbox):
     """Up to ``count`` receives of ``size`` bytes each, kept posted on one endpoint.
 
-    Each has ``extra`` bytes that are no message's (see `prefix.PrefixPool`, `whole.WholePool`), and ``behind`` it the
-    address and length of memory for the rest of a message that is too long (see `spill.SpillPool`). ``limits``: the
-    provider does not tell of such a message, so it is looked for (`overlong`).
+    Each has ``extra`` bytes that are no message's (`prefix.PrefixPool`, `truncation.TruncationPool`), and ``behind`` it
+    the address and length of memory for the rest of a message that is too long (`overflow.OverflowPool`). ``limits``:
+    the provider does not report such a message, so each message is examined (`overlong`).
     """
 
     __slots__ = ("_base", "_descriptor", "_pins", "_stride", "extra", "view")

@@ -22,8 +22,8 @@ from ..buffers import Pieces, contents, fill, lend, lend_all
 from ..handle import Refill
 from .inbox import truncated
 from .loans import Loan
-from .overflow import BEFORE, roomy, spilt
-from .undelivered import Leftover
+from .overflow import BEFORE, overflowed, roomy
+from .undelivered import UndeliveredMessage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...cq.submission import Transfer
     from ...regions import Held
     from ..handle import EndpointHandle
-    from ..interfaces import InboxBase, Parcel
+    from ..interfaces import InboxBase, ReceivedBuffer
 
 __all__ = ["Message", "Receives"]
 
@@ -45,7 +45,7 @@ class Receives(Resource):
 
     __slots__ = ("_stash",)
     _handle: EndpointHandle
-    _stash: list[Leftover]
+    _stash: list[UndeliveredMessage]
 
     def _receive_by(self, handle: EndpointHandle) -> None:
         self._handle, self._stash = handle, []
@@ -122,7 +122,7 @@ class Receives(Resource):
             return await self._recv_into_direct(self._room(buffer), posted)
         pins = self._room(buffer)
         self._check_receivable()
-        item: Parcel = pool.take(len(pins)) or await self._landing(pool, pins)
+        item: ReceivedBuffer = pool.take(len(pins)) or await self._landing(pool, pins)
         fill(pins, item.view, item.length)
         pool.recycle(item)
         return item.length
@@ -225,7 +225,7 @@ class Receives(Resource):
         landing = self._handle.landing
         ranges: list[tuple[int, int]] = []
         try:
-            if isinstance(pins, Pieces):  # the lane knows receives of one piece only
+            if isinstance(pins, Pieces):  # the submission queue knows receives of one piece only
                 apart = self._kept_apart(pins)
                 for start, end in apart:
                     self._handle.rx.keep_apart(start, end - start)
@@ -266,7 +266,7 @@ class Receives(Resource):
                 transfer, posted = posted, None
             else:
                 self._check_receivable()
-                if self._stash and (kept := self._leftover_for(pins, where)) is not None:
+                if self._stash and (kept := self._undelivered_for(pins, where)) is not None:
                     return kept
                 if handle.gone is not None:
                     raise handle.gone()
@@ -293,20 +293,20 @@ class Receives(Resource):
                 del pins, transfer
                 raise
             if transfer.length > len(pins):
-                raise spilt(transfer.what, transfer.length, len(pins), self._source_of(transfer.source))
+                raise overflowed(transfer.what, transfer.length, len(pins), self._source_of(transfer.source))
             # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
             if len(where) == 1 or not (transfer.tag ^ where[1]) & ~where[2]:
                 return self._annotated(contents(pins, transfer.length), transfer) if private else transfer
             self._keep(pins, True, transfer)
 
-    def _leftover_for(self, pins: Any, where: tuple[int, ...]) -> Message | None:
+    def _undelivered_for(self, pins: Any, where: tuple[int, ...]) -> Message | None:
         """What a cancelled receive got, if this one asks for it."""
-        for leftover in self._stash:
-            if leftover.fits(where):
-                if len(leftover.message) > len(pins):
-                    raise truncated(len(leftover.message), len(pins))
-                self._stash.remove(leftover)
-                return leftover.message
+        for undelivered in self._stash:
+            if undelivered.fits(where):
+                if len(undelivered.message) > len(pins):
+                    raise truncated(len(undelivered.message), len(pins))
+                self._stash.remove(undelivered)
+                return undelivered.message
         return None
 
     def _post_receive(self, handle: EndpointHandle, pins: Any, where: tuple[int, ...]) -> Transfer:
@@ -355,9 +355,9 @@ class Receives(Resource):
         if transfer.length > len(pins):
             return
         message = self._annotated(contents(pins, transfer.length), transfer)
-        leftover = Leftover(message, transfer.source, transfer.tag if tagged else None)
-        self._stash.append(leftover)
-        self._handle.refill(leftover)
+        undelivered = UndeliveredMessage(message, transfer.source, transfer.tag if tagged else None)
+        self._stash.append(undelivered)
+        self._handle.refill(undelivered)
 
     def _annotated(self, data: Any, transfer: Operation) -> Message:
         remote_data = transfer.data if transfer.flags & _REMOTE_CQ_DATA else None

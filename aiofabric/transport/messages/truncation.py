@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ...cq.submission import Transfer
     from ..handle import EndpointHandle
 
-__all__ = ["Whole", "WholePool"]
+__all__ = ["DetectsTruncation", "TruncationPool"]
 
 
-class Whole(Receives):
+class DetectsTruncation(Receives):
     """Receives into the caller's memory by way of a larger buffer, where the provider makes it necessary."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class Whole(Receives):
         return message
 
 
-class WholePool(Pool):
+class TruncationPool(Pool):
     """A pool whose receives have one byte more than a message may."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:

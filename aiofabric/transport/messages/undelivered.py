@@ -1,4 +1,4 @@
-"""Leftovers: messages that cancelled receives got all the same, kept for the next receive that they fit."""
+"""Undelivered messages: messages that cancelled receives got all the same, kept for the next receive that they fit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from ..._core import Message
     from ...cq.operation import Operation
 
-__all__ = ["Leftover"]
+__all__ = ["UndeliveredMessage"]
 
 _ANYBODY = constants.FI_ADDR_UNSPEC
 
 
-class Leftover(NamedTuple):
+class UndeliveredMessage(NamedTuple):
     """A message, and what it was received by: the number of its source, and its tag if it had one."""
 
     message: Message

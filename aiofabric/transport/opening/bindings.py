@@ -116,7 +116,7 @@ def as_opened(info: Info) -> Info:
     """What the provider is given to open an endpoint that is as ``info`` says, where it strays."""
     known, sends = quirks(info), info.tx_attr
     more: dict[str, Any] = {}
-    if Quirk.SHORT_QUEUES_HANG in known:  # our lanes use as many places as were asked for
+    if Quirk.SHORT_QUEUES_HANG in known:  # our submission queues use as many places as were asked for
         more = {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}
     if Quirk.INJECT_NEVER_COMPLETES in known and OpFlags.INJECT in sends.op_flags:
         more.setdefault("tx_attr", {})["op_flags"] = (

@@ -19,11 +19,11 @@ from ...info import SHARED_CONTEXT, Hints
 from ...settings import EndpointSettings
 from ..exclusions import receives_messages
 from ..messages.multi_pool import MultiPool
-from ..messages.overflow import SpillPool
+from ..messages.overflow import OverflowPool
 from ..messages.pool import Pool
 from ..messages.prefix import PrefixPool, prefix_of
-from ..messages.truncation import WholePool
-from ..opening.shared_contexts import Elsewhere, SharedReceive, SharedTransmit
+from ..messages.truncation import TruncationPool
+from ..opening.shared_contexts import SharedInbox, SharedReceive, SharedTransmit
 from ..rma.remote_writes import RemoteWriteQueue
 from .bindings import as_opened, check_bindings
 
@@ -247,7 +247,7 @@ class EndpointOptions:
             detail = "The provider puts its own bytes before each message: leave the receiving to a plain pool"
             raise NotSupportedError(constants.FI_ENOSYS, "fi_recv", detail=detail)
         if self.shared_receive is not None:
-            handle.pool = Elsewhere(handle, self.shared_receive)
+            handle.pool = SharedInbox(handle, self.shared_receive)
         elif self.recv_size is not None:
             most = handle.info.rx_attr.size
             if Quirk.RECEIVES_SHARE_ROOM in handle.known:
@@ -259,5 +259,5 @@ class EndpointOptions:
                 handle.pool = MultiPool(handle, size, count, self.multi_recv)
             else:
                 cut_off = Quirk.TRUNCATES_SILENTLY in handle.known and handle.info.ep_attr.type == EndpointType.RDM
-                kind = WholePool if cut_off else Pool if handle.overflow is None else SpillPool
+                kind = TruncationPool if cut_off else Pool if handle.overflow is None else OverflowPool
                 handle.pool = kind(handle, size, count)

@@ -12,12 +12,12 @@ from ...flags import Caps
 from ...resource import Handle, Resource
 from ..exclusions import lacking, refusal
 from ..handle import EndpointHandle
-from ..messages.inbox import ELSEWHERE, Inbox
+from ..messages.inbox import RECEIVE_AT_SHARED, Inbox
 from ..messages.multi_pool import MultiPool
 from ..messages.pool import Pool
 from ..messages.receive import Receives
 from ..opening.bindings import check_receives, without_unsafe_flags
-from ..opening.shared_objects import borrow_queues
+from ..opening.shared_objects import acquire_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..interfaces import PoolStatistics
     from ..opening.shared_objects import DomainQueues
 
-__all__ = ["Elsewhere", "SharedReceive", "SharedTransmit"]
+__all__ = ["SharedInbox", "SharedReceive", "SharedTransmit"]
 
 
 class SharedReceive(Receives):
@@ -73,18 +73,18 @@ class SharedReceive(Receives):
         ffi.memmove(attr, info.native.rx_attr, ffi.sizeof("struct fi_rx_attr"))
         attr[0].size = max(attr[0].size, recv_count)
         # Queues of its own, shared with its endpoints: a completion has to come where its receive is known.
-        queues, give_back = borrow_queues(Reactor.current(), info, domain, waiting, busy_poll, alone=True)
+        queues, release = acquire_queues(Reactor.current(), info, domain, waiting, busy_poll, alone=True)
         out = ffi.new("struct fid_ep **")
         try:
             check(lib.fi_srx_context(domain._handle.fid, attr, out, ffi.NULL), "fi_srx_context")
         except BaseException:
-            give_back()
+            release()
             raise
         self.domain = domain
         handle = SharedReceiveHandle("SharedReceive", out[0], domain._handle, info, queues.source, cancel_grace=0.1)
         self._receive_by(handle)
         handle.queues = queues
-        handle.on_release = give_back
+        handle.on_release = release
         try:
             # Without a queue of its own tcp reports what is cancelled through a null pointer (tcpx_shared_ctx.c);
             # sockets takes none, and reports to the queues of the endpoints.
@@ -124,20 +124,20 @@ class SharedReceiveHandle(EndpointHandle):
     queues: DomainQueues
 
 
-class Elsewhere(Inbox):
+class SharedInbox(Inbox):
     """In the place of a pool, for endpoints whose messages arrive at a `SharedReceive`."""
 
-    elsewhere = True
+    is_shared = True
 
     def __init__(self, handle: EndpointHandle, shared: SharedReceive) -> None:
         pool = shared._handle.pool
         assert pool is not None
         super().__init__(handle, pool.size, pool.count)
         self._shared = pool
-        self.ended = lambda: TypeError(ELSEWHERE)
+        self.ended = lambda: TypeError(RECEIVE_AT_SHARED)
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(ELSEWHERE)
+        raise TypeError(RECEIVE_AT_SHARED)
 
     take = next = recycle = set_sink = _refuse  # type: ignore[assignment]
 

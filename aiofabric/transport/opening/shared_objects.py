@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...cq.reactor import Reactor
     from ...info import Info
 
-__all__ = ["DomainQueues", "borrow_domain", "borrow_fabric", "borrow_queues"]
+__all__ = ["DomainQueues", "acquire_domain", "acquire_fabric", "acquire_queues"]
 
 # A read sweeps over all of a queue's endpoints, some 60 ns each: 8 us at most. With half as many to a queue, a round
 # trip among idle ones takes 4 us of 48 less and 1000 busy ones are served 9 % faster; but 100 busy ones 14 % slower,
@@ -63,14 +63,14 @@ def opened_as(info: Info, *parts: str) -> Hashable:
     return (_fabric_key(info), info.domain_attr.name, native.ep_attr.type, native.caps, native.mode, *said)
 
 
-def borrow_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
+def acquire_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
     """The loop's fabric for ``info``, and the call that gives it back."""
     key = _fabric_key(info)
-    fabric = reactor.borrow(key, lambda: Fabric(info))
-    return fabric, lambda: reactor.give_back(key, Fabric.close)
+    fabric = reactor.acquire(key, lambda: Fabric(info))
+    return fabric, lambda: reactor.release(key, Fabric.close)
 
 
-def borrow_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[Domain, Callable[[], None]]:
+def acquire_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[Domain, Callable[[], None]]:
     """The loop's domain for ``info``, unless the caller brings one, and the call that gives it back.
 
     Raises:
@@ -92,13 +92,13 @@ def borrow_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[
     key: Hashable = ("domain", opened_as(info))
     if apart:
         key = (key, object())
-    shared: _SharedDomain = reactor.borrow(key, lambda: _SharedDomain(reactor, info))
-    return shared.domain, lambda: reactor.give_back(key, _SharedDomain.close)
+    shared: _SharedDomain = reactor.acquire(key, lambda: _SharedDomain(reactor, info))
+    return shared.domain, lambda: reactor.release(key, _SharedDomain.close)
 
 
 class _SharedDomain:
     def __init__(self, reactor: Reactor, info: Info) -> None:
-        fabric, self._return_fabric = borrow_fabric(reactor, info)
+        fabric, self._return_fabric = acquire_fabric(reactor, info)
         try:
             self.domain = Domain(info, fabric)
         except BaseException:
@@ -113,11 +113,11 @@ class _SharedDomain:
 class DomainQueues:
     """A completion queue, an event queue, and the source that moves both."""
 
-    give_back: Callable[[], None]  # one for all borrowers: a call of each one's own took 0.3 KiB of a connection
+    release: Callable[[], None]  # one for all users: a call of each one's own took 0.3 KiB of a connection
 
     def __init__(self, reactor: Reactor, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
         with ExitStack() as opened:  # each takes descriptors, of which there may be none left for the next
-            self.domain, self._return_domain = borrow_domain(reactor, info, domain)
+            self.domain, self._return_domain = acquire_domain(reactor, info, domain)
             opened.callback(self._return_domain)
             self.queue = opened.enter_context(CompletionQueue(self.domain))
             self.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
@@ -155,7 +155,7 @@ class _Detach(Handle):
         self._queues.source.close()
 
 
-def borrow_queues(
+def acquire_queues(
     reactor: Reactor,
     info: Info,
     domain: Domain | None,
@@ -174,13 +174,13 @@ def borrow_queues(
     home = opened_as(info) if domain is None else id(domain)
     room = _SWEPT_ENDPOINTS if Quirk.READ_SWEEPS_ENDPOINTS in quirks(info) else sys.maxsize
     shard = 0
-    while reactor.borrowers(key := ("queues", home, waiting, busy_poll, shard)) >= room:
+    while reactor.users_of(key := ("queues", home, waiting, busy_poll, shard)) >= room:
         shard += 1
 
     def opened() -> DomainQueues:
         queues = DomainQueues(reactor, info, domain, waiting, busy_poll)
-        queues.give_back = lambda: reactor.give_back(key, DomainQueues.close)
+        queues.release = lambda: reactor.release(key, DomainQueues.close)
         return queues
 
-    queues = reactor.borrow(key, opened)
-    return queues, queues.give_back
+    queues = reactor.acquire(key, opened)
+    return queues, queues.release

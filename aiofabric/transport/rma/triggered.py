@@ -104,7 +104,7 @@ class XpuTrigger:
 
 
 class _TriggeredRoute(Route):
-    """The lane of one triggered operation."""
+    """The submission queue of one triggered operation."""
 
     __slots__ = ("condition",)
     handle: EndpointHandle

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...cq.slots import Slot
     from ...info import Info
     from ..messages.receive import Message
-    from ..messages.undelivered import Leftover
+    from ..messages.undelivered import UndeliveredMessage
 
 __all__ = ["Claim", "Peeks"]
 
@@ -43,25 +43,25 @@ class Claim:
     What is neither received nor discarded stays with the provider until the endpoint is closed.
     """
 
-    __slots__ = ("_ep", "_leftover", "_slot", "_where", "envelope")
+    __slots__ = ("_ep", "_slot", "_undelivered", "_where", "envelope")
 
     def __init__(
-        self, ep: Peeks, where: Where, envelope: Envelope, slot: Slot | None, leftover: Leftover | None
+        self, ep: Peeks, where: Where, envelope: Envelope, slot: Slot | None, undelivered: UndeliveredMessage | None
     ) -> None:
         self.envelope = envelope
         """Length, tag and, where the provider tells them already, source and remote data."""
         self._ep = ep
         self._where = where
         self._slot = slot
-        self._leftover = leftover
+        self._undelivered = undelivered
 
     async def recv(self) -> Message:
         """Receive the message. Cancelling gives it to the next receive that it fits."""
         buffer = bytearray(self.envelope.length)
-        leftover = self._leftover
-        if leftover is not None:
+        undelivered = self._undelivered
+        if undelivered is not None:
             self._take()
-            return leftover.message
+            return undelivered.message
         got = await self._finish(pin(buffer, writable=True), _CLAIM)
         return self._ep._annotated(memoryview(buffer)[: got.length], got)
 
@@ -74,7 +74,7 @@ class Claim:
         pins = pin(buffer, writable=True)
         if self.envelope.length > len(pins):
             raise truncated(self.envelope.length, len(pins))
-        if self._leftover is not None:
+        if self._undelivered is not None:
             message = await self.recv()
             ffi.memmove(pins, message, len(message))
             return self.envelope
@@ -83,15 +83,15 @@ class Claim:
 
     async def discard(self) -> None:
         """Throw the message away. Cancelling does not change that."""
-        if self._leftover is not None:
+        if self._undelivered is not None:
             self._take()
         else:
             await self._finish(pin(_NOTHING), _CLAIM | _DISCARD)
 
     def _take(self) -> Slot | None:
-        if self._slot is None and self._leftover is None:
+        if self._slot is None and self._undelivered is None:
             raise ValueError("this message was received or discarded already")
-        slot, self._slot, self._leftover = self._slot, None, None
+        slot, self._slot, self._undelivered = self._slot, None, None
         return slot
 
     async def _finish(self, pins: Any, flags: int) -> Transfer:
@@ -132,9 +132,9 @@ class Peeks(TaggedReceives):
         Man page: fi_tagged (fi_trecvmsg with FI_PEEK).
         """
         where = self._where(tag, ignore, source)
-        leftover = self._left(where)
-        if leftover is not None:
-            return _told(leftover)
+        undelivered = self._left(where)
+        if undelivered is not None:
+            return _told(undelivered)
         got = await self._answer(self._look(where, pin(_NOTHING), _PEEK))
         return None if got is None else self._envelope(got, source)
 
@@ -146,10 +146,10 @@ class Peeks(TaggedReceives):
         Man page: fi_tagged (fi_trecvmsg with FI_PEEK and FI_CLAIM).
         """
         where = self._where(tag, ignore, source)
-        leftover = self._left(where)
-        if leftover is not None:
-            self._stash.remove(leftover)
-            return Claim(self, where, _told(leftover), None, leftover)
+        undelivered = self._left(where)
+        if undelivered is not None:
+            self._stash.remove(undelivered)
+            return Claim(self, where, _told(undelivered), None, undelivered)
         transfer = self._look(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
         transfer.orphaned = partial(self._receive_claimed, where)
         got = await self._answer(transfer)
@@ -166,7 +166,7 @@ class Peeks(TaggedReceives):
         await claim.discard()
         return claim.envelope
 
-    def _left(self, where: Where) -> Leftover | None:
+    def _left(self, where: Where) -> UndeliveredMessage | None:
         """A message that a cancelled receive left here."""
         return next((each for each in self._stash if each.fits(where)), None)
 
@@ -215,6 +215,6 @@ class Peeks(TaggedReceives):
             self._keep(pins, True, transfer)
 
 
-def _told(leftover: Leftover) -> Envelope:
-    message = leftover.message
+def _told(undelivered: UndeliveredMessage) -> Envelope:
+    message = undelivered.message
     return Envelope(len(message), message.tag, message.source, message.remote_data)

@@ -11,7 +11,7 @@ from ...features import Quirk
 from ...memory import pin
 from ..buffers import fill
 from ..endpoint import Endpoint
-from ..messages.inbox import ELSEWHERE
+from ..messages.inbox import RECEIVE_AT_SHARED
 from ..messages.receive import Receives
 from ..messages.send import Message, Sends
 from ..route import NO_FLAGS
@@ -147,8 +147,8 @@ class TaggedReceives(Endpoint, Receives):
         handle = self._handle
         if not handle.gate.admits():
             raise handle.refuse("fi_trecv")
-        if handle.pool is not None and handle.pool.elsewhere:
-            raise TypeError(ELSEWHERE)
+        if handle.pool is not None and handle.pool.is_shared:
+            raise TypeError(RECEIVE_AT_SHARED)
         handle.tags.check(tag, ignore)
         if ignore and Quirk.IGNORE_FORGOTTEN in handle.known:
             detail = "The provider would lose a message that came before the receive, or one for another: name the tag"

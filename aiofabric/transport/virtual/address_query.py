@@ -1,8 +1,8 @@
-"""Hail: ask the trunk at a raw fabric address, through the fabric, where its listener's rendezvous is.
+"""Address query: ask the multiplexer at a raw fabric address, through the fabric, where its listener's OOB listener is.
 
 A raw address is all that some programs have of each other, and no port of the kernel's follows from it. One small
-message asks, with the asker's own raw address; another answers with a host and a port. Everything else, and the line
-whose end tells a peer's end, is as if host and port had been known.
+message asks, with the asker's own raw address; another answers with a host and a port. Everything else is as
+if host and port had been known, also the OOB socket, whose end shows that the peer has ended.
 
 Anybody may ask. A question costs the listener one address for `_PATIENCE` seconds; when too many ask, the oldest
 answer is given up. What is no question is dropped.
@@ -24,7 +24,7 @@ from anyio import ClosedResourceError
 from ..._ffi import constants
 from ...errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
 from ..workarounds.shm_names import path_of
-from .protocol import HAIL_ANSWER, HAIL_QUESTION, KIND
+from .protocol import KIND, QUERY, QUERY_REPLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ...cq.source import Source
     from ..connectionless.endpoint import RdmEndpoint
     from ..connectionless.handle import ConnectionlessHandle
-    from .receive_pools import TrunkParcel
+    from .receive_pools import SharedBuffer
 
-__all__ = ["AT_ONCE", "HAIL_SIZE", "Hails"]
+__all__ = ["AT_ONCE", "QUERY_SIZE", "AddressQueries"]
 
-HAIL_SIZE = 512
+QUERY_SIZE = 512
 _VERSION = 1
 _HEAD = struct.Struct("!B8s")  # version, and the question's own number
 _PORT = struct.Struct("!H")
@@ -64,11 +64,11 @@ class QuerySender(Protocol):
     def part(self, peer: Peer, /) -> None: ...
 
 
-class Hails:
-    """The questions and answers of one trunk."""
+class AddressQueries:
+    """The questions and answers of one multiplexer."""
 
-    def __init__(self, trunk: QuerySender) -> None:
-        self._trunk = trunk
+    def __init__(self, multiplexer: QuerySender) -> None:
+        self._multiplexer = multiplexer
         self._listener: RequestQueue | None = None
         self._waiters: dict[bytes, Waiter] = {}
         self._answered: dict[Peer, Callable[[], None]] = {}  # and how to call off its being forgotten
@@ -81,15 +81,15 @@ class Hails:
     # -- answering
 
     def answer_for(self, listener: RequestQueue) -> None:
-        """Answer with this listener's rendezvous from now on.
+        """Answer with this listener's OOB listener from now on.
 
         Raises:
-            FabricError: (FI_EADDRINUSE) another listener has this trunk's address.
+            FabricError: (FI_EADDRINUSE) another listener has this multiplexer's address.
         """
         if self._listener is None:
             self._listener = listener
-            self._trunk.source.interest += 1
-            self._trunk.source.wake()
+            self._multiplexer.source.interest += 1
+            self._multiplexer.source.wake()
         elif self._listener is not listener:
             detail = (
                 f"The listener opened at {self._listener.opened_at} is found at this address: listeners of one loop "
@@ -101,20 +101,20 @@ class Hails:
         """The listener is closing."""
         if self._listener is listener:
             self._listener = None
-            self._trunk.source.interest -= 1
+            self._multiplexer.source.interest -= 1
             for peer in list(self._answered):
                 self._let_go(peer)
 
-    def arrived(self, parcel: TrunkParcel, tag: int) -> None:
+    def arrived(self, buffer: SharedBuffer, tag: int) -> None:
         """A question or an answer has come."""
-        body = bytes(parcel.view)
-        parcel.pool.recycle(parcel)
+        body = bytes(buffer.view)
+        buffer.pool.recycle(buffer)
         if len(body) <= _HEAD.size:
             return
         version, number = _HEAD.unpack_from(body)
         if version != _VERSION:
             return
-        if tag & KIND == HAIL_ANSWER & KIND:
+        if tag & KIND == QUERY_REPLY & KIND:
             waiter = self._waiters.get(number)
             if waiter is not None and not waiter.done():
                 waiter.set_result(body[_HEAD.size :])
@@ -122,81 +122,81 @@ class Hails:
             with suppress(ValueError, FabricError):  # an address that is none
                 self._answer(number, body[_HEAD.size :], self._listener.address())
 
-    def _answer(self, number: bytes, raw: bytes, rendezvous: Address) -> None:
-        trunk = self._trunk
+    def _answer(self, number: bytes, raw: bytes, listener: Address) -> None:
+        multiplexer = self._multiplexer
         if len(self._answered) >= _ANSWERS_MOST:
             self._let_go(next(iter(self._answered)))
-        peer = trunk.meet(raw)
+        peer = multiplexer.meet(raw)
         if peer in self._answered:
             self._let_go(peer)
-        self._answered[peer] = trunk.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
-        host = rendezvous.host or ""
+        self._answered[peer] = multiplexer.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
+        host = listener.host or ""
         if ip_address(host).is_unspecified:  # the asker knows an address of ours, or else our name
-            host = "" if trunk.endpoint.local_address.host else socket.gethostname()
-        body = _HEAD.pack(_VERSION, number) + _PORT.pack(rendezvous.port or 0) + host.encode()
-        route = trunk.handle.route_to(peer)
-        if not route.inject(body, HAIL_ANSWER):
-            route.post(body, HAIL_ANSWER)
+            host = "" if multiplexer.endpoint.local_address.host else socket.gethostname()
+        body = _HEAD.pack(_VERSION, number) + _PORT.pack(listener.port or 0) + host.encode()
+        route = multiplexer.handle.route_to(peer)
+        if not route.inject(body, QUERY_REPLY):
+            route.post(body, QUERY_REPLY)
 
     def _let_go(self, peer: Peer) -> None:
         cancel = self._answered.pop(peer, None)
         if cancel is not None:
-            if not self._trunk.source.driver.closed():
+            if not self._multiplexer.source.driver.closed():
                 cancel()
-            self._trunk.handle.route_to(peer).turn_away(self._trunk.handle.closed_error)
-            self._trunk.part(peer)
+            self._multiplexer.handle.route_to(peer).turn_away(self._multiplexer.handle.closed_error)
+            self._multiplexer.part(peer)
 
     # -- asking
 
     async def ask(self, address: Address) -> tuple[str, int]:
-        """Host and port of the rendezvous of whoever listens at a raw address. No limit of time: the caller's.
+        """Host and port of the OOB listener of whoever listens at a raw address. No limit of time: the caller's.
 
         Raises:
-            ValueError: the address is none of this trunk's provider.
+            ValueError: the address is none of this multiplexer's provider.
             FabricError: the provider cannot reach it.
         """
-        trunk = self._trunk
-        address = trunk.endpoint.vector.fit(address)
-        _check_there(address, trunk)
-        peer = trunk.meet(address.raw)
+        multiplexer = self._multiplexer
+        address = multiplexer.endpoint.vector.fit(address)
+        _check_there(address, multiplexer)
+        peer = multiplexer.meet(address.raw)
         number = secrets.token_bytes(8)
-        waiter = self._waiters[number] = trunk.source.driver.create_waiter()
-        trunk.source.interest += 1
+        waiter = self._waiters[number] = multiplexer.source.driver.create_waiter()
+        multiplexer.source.interest += 1
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_asking, peer, number, waiter)
                 answer = await waiter
                 tasks.cancel_scope.cancel()
         finally:
-            trunk.source.interest -= 1
+            multiplexer.source.interest -= 1
             del self._waiters[number]
-            trunk.part(peer)
+            multiplexer.part(peer)
         if isinstance(answer, BaseException):
             raise answer
         return _place(answer, address)
 
     async def _keep_asking(self, peer: Peer, number: bytes, waiter: Waiter) -> None:
-        question = _HEAD.pack(_VERSION, number) + self._trunk.endpoint.local_address.raw
+        question = _HEAD.pack(_VERSION, number) + self._multiplexer.endpoint.local_address.raw
         try:
             while not waiter.done():
-                _check_there(peer.address, self._trunk)
-                await self._trunk.endpoint.send_tagged(question, HAIL_QUESTION, to=peer)
+                _check_there(peer.address, self._multiplexer)
+                await self._multiplexer.endpoint.send_tagged(question, QUERY, to=peer)
                 await anyio.sleep(_AGAIN)
         except FabricError as error:
             if not waiter.done():
                 waiter.set_result(error)
 
     def end(self) -> None:
-        """The trunk is closed."""
+        """The multiplexer is closed."""
         for waiter in self._waiters.values():
-            if not waiter.done() and not self._trunk.source.driver.closed():
+            if not waiter.done() and not self._multiplexer.source.driver.closed():
                 waiter.set_result(ClosedResourceError("the endpoint was closed while it was connecting"))
 
 
-def _check_there(address: Address, trunk: QuerySender) -> None:
+def _check_there(address: Address, multiplexer: QuerySender) -> None:
     """Raise for a name that no endpoint of this host has, where names are those of files."""
-    ours = trunk.endpoint.local_address
-    if trunk.host and path_of(ours).exists() and not path_of(address).exists():
+    ours = multiplexer.endpoint.local_address
+    if multiplexer.host and path_of(ours).exists() and not path_of(address).exists():
         detail = "No endpoint of this host has that name"
         raise FabricConnectionRefusedError(errno.ECONNREFUSED, "connect", peer=address, detail=detail)
 

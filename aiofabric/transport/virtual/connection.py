@@ -1,4 +1,4 @@
-"""Link: one virtual connection on a trunk, its sending side, its receiving side and its end.
+"""Connection: one virtual connection on a multiplexer, its sending side, its receiving side and its end.
 
 Messages are numbered, and delivered by number. Each carries how many the receiver of the other direction has taken
 so far (modulo 256, so a lost or late one does no harm); whoever has a window of messages on the way waits for that
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ..._ffi import constants, ffi, lib
 from ...cm.workarounds.keepalive import agree
 from ...cq.operation import POSTED
-from ...cq.submission import Lane
+from ...cq.submission import SubmissionQueue
 from ...errors import FabricError, check
 from ..handle import EndpointHandle
 from ..messages.inbox import Inbox
 from ..route import Route
 from ..workarounds.shm_same_process import INLINE, reads_ours
-from .doorbell import Bell
+from .doorbell import Doorbell
 from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, POOL, SEQUENCE, FrameKind
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ...cq.queue import ErrorEntry
     from ...cq.submission import Transfer
     from ..opening.options import EndpointOptions
-    from .multiplexer import Trunk
-    from .oob_socket import Frame, Line
+    from .multiplexer import Multiplexer
+    from .oob_socket import Frame, OobSocket
     from .protocol import Hello
-    from .receive_pools import TrunkParcel
+    from .receive_pools import SharedBuffer
 
-__all__ = ["LinkHandle"]
+__all__ = ["ConnectionHandle"]
 
 _EAGAIN = constants.FI_EAGAIN
 _COUNT = struct.Struct("!Q")
@@ -50,19 +50,19 @@ _LOST = _ENDED | frozenset(
         errno.ENETRESET, errno.ETIMEDOUT, constants.FI_ECANCELED,
     )
 )  # fmt: skip
-_STRAGGLERS = 0.1  # seconds that messages may be behind the end of the line when nobody said how many there are
+_STRAGGLERS = 0.1  # seconds that messages may be behind the end of the OOB socket when nobody said how many there are
 _ANNOUNCED = 1.0  # and when the peer did say
 
 
-class LinkRoute(Route):
-    """Where a link's messages go: the peer's fi_addr, and under which tags."""
+class ConnectionRoute(Route):
+    """Where a connection's messages go: the peer's fi_addr, and under which tags."""
 
-    __slots__ = ("base", "link", "notices", "owes", "room", "sent", "taken", "window")
+    __slots__ = ("base", "connection", "notices", "owes", "room", "sent", "taken", "window")
     direct = False
 
-    def __init__(self, link: LinkHandle, peer: int, hello: Hello, name: object) -> None:
-        super().__init__(link, peer, name)
-        self.link = link
+    def __init__(self, connection: ConnectionHandle, peer: int, hello: Hello, name: object) -> None:
+        super().__init__(connection, peer, name)
+        self.connection = connection
         self.base = hello.connection | (hello.pool << POOL if hello.room else DIRECT)
         self.notices = hello.connection | hello.pool << POOL
         self.room = hello.room
@@ -70,17 +70,17 @@ class LinkRoute(Route):
         self.sent = 0
         self.taken = 0  # of those, by the peer's program
         self.owes = False
-        if reads_ours(link.trunk.handle, link.peer.address):
+        if reads_ours(connection.multiplexer.handle, connection.peer.address):
             self.inject_size = min(self.inject_size, INLINE)
         if hello.room:
             self.inject_size = min(self.inject_size, hello.room)
 
     def _stamp(self) -> int:
-        link = self.link
+        connection = self.connection
         if not self.room:
             return self.base
-        link.announced = link.taken
-        return self.base | (link.taken & 255) << CREDITS | (self.sent & 255) << SEQUENCE
+        connection.announced = connection.taken
+        return self.base | (connection.taken & 255) << CREDITS | (self.sent & 255) << SEQUENCE
 
     def _inject(self, data: bytes, tag: int | None) -> bool:
         if self.sent - self.taken >= self.window:
@@ -88,12 +88,12 @@ class LinkRoute(Route):
         rc = lib.fi_tinject(self.handle.fid, data, len(data), self.peer, self._stamp())
         if rc == 0:
             self.sent += 1
-            if self.link.bell.peer_sleeps:
-                self.link.bell.ring()
+            if self.connection.doorbell.peer_sleeps:
+                self.connection.doorbell.ring()
             return True
         if rc != -_EAGAIN:
-            if self.link.unreachable(-rc):
-                raise (self.link.gone or self.link.lost_peer)()
+            if self.connection.unreachable(-rc):
+                raise (self.connection.gone or self.connection.lost_peer)()
             check(rc, "fi_tinject", peer=self.name)
         return False
 
@@ -103,8 +103,8 @@ class LinkRoute(Route):
     def _try(self, transfer: Transfer) -> bool:
         if not transfer.what.startswith("fi_tsend"):
             posted = super()._try(transfer)
-            if self.link.bell.peer_sleeps:
-                self.link.bell.ring()
+            if self.connection.doorbell.peer_sleeps:
+                self.connection.doorbell.ring()
             return posted
         if self.sent - self.taken >= self.window:
             return False
@@ -117,12 +117,12 @@ class LinkRoute(Route):
         try:
             posted = super()._try(transfer)
         except FabricError as error:
-            if self.link.unreachable(error.errno or 0):
-                raise (self.link.gone or self.link.lost_peer)() from error
+            if self.connection.unreachable(error.errno or 0):
+                raise (self.connection.gone or self.connection.lost_peer)() from error
             raise
         self.sent += posted
-        if self.link.bell.peer_sleeps:
-            self.link.bell.ring()
+        if self.connection.doorbell.peer_sleeps:
+            self.connection.doorbell.ring()
         return posted
 
     def granted(self, count: int) -> None:
@@ -135,38 +135,38 @@ class LinkRoute(Route):
 
     def announce(self) -> None:
         """Tell the peer how many messages were taken, when no message is on its way that would."""
-        link = self.link
-        tag = self.notices | KIND_CREDITS | (link.taken & 255) << CREDITS
+        connection = self.connection
+        tag = self.notices | KIND_CREDITS | (connection.taken & 255) << CREDITS
         rc = lib.fi_tinject(self.handle.fid, b"", 0, self.peer, tag)
         self.owes = rc == -_EAGAIN
         if rc == 0:
-            link.announced = link.taken
+            connection.announced = connection.taken
         elif self.owes:
             self.refused = True
             self.source.park(self)
             self.source.touch()
-        elif not link.unreachable(-rc):
+        elif not connection.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
 
     def post_notice(self, left: Callable[[Operation], None]) -> None:
         """Tell the peer how many messages were taken; ``left`` is called when that, and all before it, has left."""
-        tag = self.notices | KIND_CREDITS | (self.link.taken & 255) << CREDITS
+        tag = self.notices | KIND_CREDITS | (self.connection.taken & 255) << CREDITS
         args = (self.handle.fid, ffi.NULL, 0, ffi.NULL, self.peer, tag)
         self.submit("credits", lib.fi_tsend, args, None, 0).notify = left
 
     def retry(self) -> int:
         moved = super().retry()
-        if self.owes and self.link.live:  # not if the connection has ended: nor may the trunk be there
+        if self.owes and self.connection.live:  # not if the connection has ended: nor may the multiplexer be there
             self.announce()
             moved += not self.owes
         return moved
 
 
-class LinkReceives(Lane):
+class ConnectionReceives(SubmissionQueue):
     """Receives into the caller's memory. Each takes one message, and gives the peer leave to send another."""
 
     __slots__ = ()
-    owner: LinkHandle
+    owner: ConnectionHandle
 
     def home(self, transfer: Transfer) -> None:
         super().home(transfer)
@@ -174,73 +174,93 @@ class LinkReceives(Lane):
             self.owner.took_directly()
 
 
-class CopiedParcel:
+class CopiedBuffer:
     """A message that waits in memory of its own, because the shared receives have run low."""
 
     __slots__ = ("contents", "data", "flags", "length", "source", "tag", "view")
 
-    def __init__(self, parcel: TrunkParcel) -> None:
-        self.contents = parcel.contents
+    def __init__(self, buffer: SharedBuffer) -> None:
+        self.contents = buffer.contents
         self.view = memoryview(self.contents)
-        self.length, self.flags, self.data, self.tag = parcel.length, parcel.flags, parcel.data, parcel.tag
-        self.source = parcel.source
+        self.length, self.flags, self.data, self.tag = buffer.length, buffer.flags, buffer.data, buffer.tag
+        self.source = buffer.source
 
 
-class LinkInbox(Inbox):
-    """Messages of one link, in the trunk's memory."""
+class ConnectionInbox(Inbox):
+    """Messages of one connection, in the multiplexer's memory."""
 
-    handle: LinkHandle
+    handle: ConnectionHandle
 
-    def recycle(self, buffer: TrunkParcel | CopiedParcel) -> None:
-        if not isinstance(buffer, CopiedParcel):
+    def recycle(self, buffer: SharedBuffer | CopiedBuffer) -> None:
+        if not isinstance(buffer, CopiedBuffer):
             buffer.pool.recycle(buffer)
         self.handle.took()
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        if self.handle.closed:  # what nobody took is the trunk's again
+        if self.handle.closed:  # what nobody took is the multiplexer's again
             for item in self.inbox:
-                if not isinstance(item, CopiedParcel | BaseException):
+                if not isinstance(item, CopiedBuffer | BaseException):
                     item.pool.recycle(item)
         super().end(error)
 
 
-class LinkHandle(EndpointHandle):
-    """One virtual connection, as its trunk and its line hold it."""
+class ConnectionHandle(EndpointHandle):
+    """One virtual connection, as its multiplexer and its OOB socket hold it."""
 
     __slots__ = (
-        "_cancel_wait", "_early", "_expected", "announced", "bell", "heartbeat", "id", "last", "line", "on_gone",
-        "orderly", "peer", "pooled", "received", "taken", "trunk", "window",
+        "_cancel_wait",
+        "_early",
+        "_expected",
+        "announced",
+        "doorbell",
+        "heartbeat",
+        "id",
+        "last",
+        "multiplexer",
+        "on_gone",
+        "oob_socket",
+        "orderly",
+        "peer",
+        "pooled",
+        "received",
+        "taken",
+        "window",
     )  # fmt: skip
 
     plain_receives = False
-    tx: LinkRoute | None
-    trunk: Trunk
+    tx: ConnectionRoute | None
+    multiplexer: Multiplexer
 
-    def __init__(self, trunk: Trunk, options: EndpointOptions) -> None:
-        pooled = trunk.pool(options.recv_size or 64)  # may refuse, so before the handle is the trunk's child
+    def __init__(self, multiplexer: Multiplexer, options: EndpointOptions) -> None:
+        pooled = multiplexer.pool(options.recv_size or 64)  # may refuse: the handle is no child yet
         super().__init__(
-            "MessageEndpoint", trunk.fid, trunk.handle, trunk.info, trunk.source, cancel_grace=options.cancel_grace
+            "MessageEndpoint",
+            multiplexer.fid,
+            multiplexer.handle,
+            multiplexer.info,
+            multiplexer.source,
+            cancel_grace=options.cancel_grace,
         )
-        self.trunk = trunk
-        self.overflow = trunk.handle.overflow
-        self.rx = LinkReceives(self.source, self, self.rx.limit, receives=True, grace=options.cancel_grace)
-        self.line: Line | None = None
-        self.bell = Bell(self)
+        self.multiplexer = multiplexer
+        self.overflow = multiplexer.handle.overflow
+        self.rx = ConnectionReceives(self.source, self, self.rx.limit, receives=True, grace=options.cancel_grace)
+        self.oob_socket: OobSocket | None = None
+        self.doorbell = Doorbell(self)
         self.peer: Any = None
-        self.window = trunk.window(min(options.recv_count, _WINDOW_MOST))
+        self.window = multiplexer.window(min(options.recv_count, _WINDOW_MOST))
         self.heartbeat = options.heartbeat
         self.close_timeout = options.close_timeout
         self.orderly = False  # the peer is told that all messages were sent
         self.received = self.taken = self.announced = 0
         self.last: int | None = None  # messages that the peer sent in all
         self._expected = 0
-        self._early: dict[int, TrunkParcel] = {}
+        self._early: dict[int, SharedBuffer] = {}
         self._cancel_wait: Callable[[], None] | None = None
         self.on_gone: Callable[[], object] | None = None
         self.pooled = pooled
         if options.recv_size is not None:
-            self.pool = LinkInbox(self, options.recv_size, self.window)
-        self.id = trunk.enter(self)
+            self.pool = ConnectionInbox(self, options.recv_size, self.window)
+        self.id = multiplexer.enter(self)
         try:
             pooled.promise(self.window)
             options.hear_of_writes(self)
@@ -254,36 +274,36 @@ class LinkHandle(EndpointHandle):
     def any_message(self) -> tuple[int, ...]:
         return constants.FI_ADDR_UNSPEC, self.id | DIRECT, 0
 
-    def arrived(self, parcel: TrunkParcel, tag: int) -> None:
+    def arrived(self, buffer: SharedBuffer, tag: int) -> None:
         """A message for this connection completed."""
         if self.tx is not None:
             self.tx.granted(tag >> CREDITS & 255)
         if tag & KIND == KIND_CREDITS:
-            parcel.pool.recycle(parcel)
+            buffer.pool.recycle(buffer)
             return
         sequence = tag >> SEQUENCE & 255
         if sequence != self._expected:
-            self._early[sequence] = parcel
+            self._early[sequence] = buffer
             return
-        self._deliver(parcel)
+        self._deliver(buffer)
         while self._early and (following := self._early.pop(self._expected, None)) is not None:
             self._deliver(following)
 
-    def _deliver(self, parcel: TrunkParcel) -> None:
+    def _deliver(self, buffer: SharedBuffer) -> None:
         self._expected = (self._expected + 1) & 255
         self.received += 1
         inbox = self.pool
         if inbox is None or inbox.ended is not None:
-            parcel.pool.recycle(parcel)
+            buffer.pool.recycle(buffer)
         else:
-            parcel.tag = 0
+            buffer.tag = 0
             inbox.messages += 1
-            inbox.bytes += parcel.length
-            if inbox.sink is None and not inbox.waiting and parcel.pool.scarce:
-                inbox.deliver(CopiedParcel(parcel))
-                parcel.pool.recycle(parcel)
+            inbox.bytes += buffer.length
+            if inbox.sink is None and not inbox.waiting and buffer.pool.scarce:
+                inbox.deliver(CopiedBuffer(buffer))
+                buffer.pool.recycle(buffer)
             else:
-                inbox.deliver(parcel)
+                inbox.deliver(buffer)
         self._is_this_the_end()
 
     def _is_this_the_end(self) -> None:
@@ -313,11 +333,11 @@ class LinkHandle(EndpointHandle):
         return super().explain(transfer, entry)
 
     def cancel(self, context: Any) -> int:
-        # Who is told that the peer is gone may close the last connection, and with it the trunk.
-        return super().cancel(context) if self.trunk.handle.native_open else 0
+        # Who is told that the peer is gone may close the last connection, and with it the multiplexer.
+        return super().cancel(context) if self.multiplexer.handle.native_open else 0
 
     def unreachable(self, code: int) -> bool:
-        """Whether an operation that failed so says that the peer is lost; if it does, the line has to be told."""
+        """Whether an operation that failed so says that the peer is lost; if it does, the OOB socket has to be told."""
         lost = code in _LOST
         if lost and self.native_open:
             self._expect_stragglers(_STRAGGLERS)
@@ -339,19 +359,19 @@ class LinkHandle(EndpointHandle):
 
         return left
 
-    # -- the line
+    # -- the OOB socket
 
-    def hold(self, line: Line, theirs: float) -> None:
-        """The handshake is done: from now on the line tells the end. ``theirs`` is the peer's heartbeat, or 0."""
-        self.line = line
+    def hold(self, oob_socket: OobSocket, theirs: float) -> None:
+        """The handshake is done: from now on the OOB socket tells the end. ``theirs`` is the peer's heartbeat, or 0."""
+        self.oob_socket = oob_socket
         if (heartbeat := agree((self.heartbeat, theirs))) is not None:
-            line.keep_alive(heartbeat)
-        line.on_frame = self._frame
-        line.on_end = self._line_ended
+            oob_socket.keep_alive(heartbeat)
+        oob_socket.on_frame = self._frame
+        oob_socket.on_end = self._oob_socket_ended
         self.source.wake()  # the peer may have sent before it heard of us
-        line.hand_out()
-        if line.closed:
-            self._line_ended()
+        oob_socket.hand_out()
+        if oob_socket.closed:
+            self._oob_socket_ended()
 
     def _frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.END and len(frame.body) == _COUNT.size and self.last is None:
@@ -360,7 +380,7 @@ class LinkHandle(EndpointHandle):
             if self.gone is None:
                 self._expect_stragglers(_ANNOUNCED)
         elif frame.kind in (FrameKind.ASLEEP, FrameKind.RING):
-            self.bell.heard(frame.kind, frame.body)
+            self.doorbell.heard(frame.kind, frame.body)
 
     @property
     def dormant(self) -> bool:
@@ -369,12 +389,12 @@ class LinkHandle(EndpointHandle):
             return False
         return self._cancel_wait is None and (self.tx is None or not (self.tx.waiting or self.tx.owes))
 
-    def _line_ended(self) -> None:
+    def _oob_socket_ended(self) -> None:
         if self.ending:
             self.peer_gone()
         elif self.last is None:
             self._expect_stragglers(_STRAGGLERS)
-            self.trunk.bereave()
+            self.multiplexer.bereave()
 
     def _expect_stragglers(self, seconds: float) -> None:
         """The peer has left; what it sent before may still be on its way."""
@@ -401,8 +421,8 @@ class LinkHandle(EndpointHandle):
         return bool(self.tx.room)  # a program that posts each receive may never post the next one
 
     def _send_end(self) -> None:
-        if self.line is not None and self.tx is not None:
-            self.line.send(FrameKind.END, _COUNT.pack(self.tx.sent))
+        if self.oob_socket is not None and self.tx is not None:
+            self.oob_socket.send(FrameKind.END, _COUNT.pack(self.tx.sent))
 
     def end_at_once(self) -> None:
         self.orderly = self.tx is not None and not self.tx.waiting
@@ -422,25 +442,25 @@ class LinkHandle(EndpointHandle):
             self.source.interest -= 1
             if not self.source.driver.closed():
                 self._cancel_wait()
-        if self.line is not None:
+        if self.oob_socket is not None:
             if self.orderly or self.end_heard:
                 self._send_end()
-            self.line.close()
+            self.oob_socket.close()
         self.kept.clear()
-        self.trunk.leave(self)
+        self.multiplexer.leave(self)
 
     def _end(self, error: Callable[[], BaseException]) -> None:
         if self.peer is not None:
             peer, self.peer = self.peer, None
-            attic = self.trunk.handle.route_to(peer)
-            for lane in (*self.routes, self.rx):
-                lane.forsake(error, attic)
-            self.trunk.part(peer)
+            attic = self.multiplexer.handle.route_to(peer)
+            for queue in (*self.routes, self.rx):
+                queue.forsake(error, attic)
+            self.multiplexer.part(peer)
         if self.pool is not None:
             self.pool.end(error)
         if self.remote_writes is not None:
             self.remote_writes.end(error)
-        for parcel in self._early.values():
-            parcel.pool.recycle(parcel)
+        for buffer in self._early.values():
+            buffer.pool.recycle(buffer)
         self._early.clear()
         self.pooled.relieve()

@@ -1,9 +1,9 @@
-"""Bell: sleep for virtual connections whose provider wakes nobody (shm).
+"""Doorbell: sleep for virtual connections whose provider wakes nobody (shm).
 
-Such a queue has to be looked at, and looking costs a timer. But each connection has a line, a socket that does wake:
-so a side that has seen nothing for a while tells every peer over the line that it sleeps and how many messages it
-has, and stops looking. A peer that has sent more than that, or sends later, rings. Told before and counted, no
-message can fall between the two.
+Such a queue has to be polled, and polling costs a timer. But each connection has an OOB socket, which does wake. So a
+side that has received nothing for a while sends every peer, over the OOB socket, the number of messages that it has,
+and stops polling. A peer that has sent more than that, or sends later, rings the doorbell. The number is sent before
+the polling stops, so no message is missed.
 
 Only where the provider keeps what it was given in the memory of one host: one that sends over a network by itself
 (rxd) needs our looks to send lost packets again.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sized
 
     from ...cq.source import Source
-    from .oob_socket import Line
+    from .oob_socket import OobSocket
 
-__all__ = ["Bell"]
+__all__ = ["Doorbell"]
 
 _COUNT = struct.Struct("!Q")
 
@@ -39,7 +39,7 @@ class _Sending(Protocol):
 class Sleeper(Protocol):
     """What a doorbell asks of its connection."""
 
-    line: Line | None
+    oob_socket: OobSocket | None
     received: int
     source: Source
 
@@ -47,35 +47,35 @@ class Sleeper(Protocol):
     def tx(self) -> _Sending | None: ...
 
 
-class Bell:
+class Doorbell:
     """One end of one connection: whether the peer sleeps, and whether it believes that we do."""
 
-    __slots__ = ("link", "peer_sleeps", "told")
+    __slots__ = ("connection", "peer_sleeps", "told")
 
-    def __init__(self, link: Sleeper) -> None:
-        self.link = link
+    def __init__(self, connection: Sleeper) -> None:
+        self.connection = connection
         self.peer_sleeps = False
         self.told = False
 
     def ring(self) -> None:
         """Something is on its way to a peer that sleeps."""
-        line = self.link.line
-        if line is not None and line.send(FrameKind.RING):
+        oob_socket = self.connection.oob_socket
+        if oob_socket is not None and oob_socket.send(FrameKind.RING):
             self.peer_sleeps = False
 
     def tell(self) -> bool:
         """We are going to sleep. False: the peer cannot be told."""
-        link = self.link
-        if not self.told and link.line is not None:
-            self.told = link.line.send(FrameKind.ASLEEP, _COUNT.pack(link.received))
-        return self.told or link.line is None or link.line.closed
+        connection = self.connection
+        if not self.told and connection.oob_socket is not None:
+            self.told = connection.oob_socket.send(FrameKind.ASLEEP, _COUNT.pack(connection.received))
+        return self.told or connection.oob_socket is None or connection.oob_socket.closed
 
     def heard(self, kind: int, body: bytes) -> None:
         """A frame of the peer's: it sleeps, or it rings."""
-        tx = self.link.tx
+        tx = self.connection.tx
         if kind == FrameKind.RING:
             self.told = False
-            self.link.source.wake()
+            self.connection.source.wake()
         elif len(body) == _COUNT.size and tx is not None:
             self.peer_sleeps = True
             if tx.sent > _COUNT.unpack(body)[0] or tx.posted or tx.waiting:

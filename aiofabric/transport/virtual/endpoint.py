@@ -22,11 +22,11 @@ from ...flags import Caps
 from ..connected.endpoint import MessageEndpoint
 from ..exclusions import exclude
 from ..messages.receive import Message
-from ..messages.truncation import Whole
-from .connection import LinkHandle, LinkRoute
-from .multiplexer import borrow_trunk, one_host
-from .oob_listener import Rendezvous
-from .oob_socket import Line, dial
+from ..messages.truncation import DetectsTruncation
+from .connection import ConnectionHandle, ConnectionRoute
+from .multiplexer import acquire_multiplexer, one_host
+from .oob_listener import OobListener
+from .oob_socket import OobSocket, dial
 from .protocol import FrameKind, Hello
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...info import Info
     from ..opening.connect_options import ConnectOptions
     from ..opening.options import EndpointOptions
-    from .multiplexer import Trunk
+    from .multiplexer import Multiplexer
     from .oob_socket import Frame
 
 __all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connect_virtual", "listen_virtual"]
@@ -44,7 +44,7 @@ __all__ = ["VirtualEndpoint", "VirtualListenerHandle", "accept_virtual", "connec
 _LOOPBACK = "127.0.0.1"
 
 
-class LineHandshake(Stage):
+class OobHandshake(Stage):
     """The states of one virtual connection, and who waits for the first word of the other side."""
 
     def __init__(self, driver: Driver) -> None:
@@ -52,33 +52,33 @@ class LineHandshake(Stage):
         self._driver = driver
         self._waiter: Waiter | None = None
 
-    async def answer(self, line: Line) -> Frame:
+    async def answer(self, oob_socket: OobSocket) -> Frame:
         """The first frame from the other side.
 
         Raises:
-            FabricConnectionAbortedError: there is none, the line has ended.
+            FabricConnectionAbortedError: there is none, the OOB socket has ended.
             ClosedResourceError: the endpoint was closed meanwhile.
         """
         self._waiter = self._driver.create_waiter()
-        line.on_frame = lambda frame: self._wake(line, frame)
-        line.on_end = lambda: self._wake(line, None)
-        line.hand_out()
-        if line.closed:
-            self._wake(line, None)
+        oob_socket.on_frame = lambda frame: self._wake(oob_socket, frame)
+        oob_socket.on_end = lambda: self._wake(oob_socket, None)
+        oob_socket.hand_out()
+        if oob_socket.closed:
+            self._wake(oob_socket, None)
         frame: Frame | None = await self._waiter
         if self.state is LinkState.CLOSED:
             raise ClosedResourceError("the endpoint was closed while it was connecting")
         if frame is None:
-            if line.foreign:
-                raise foreign(line.peer_address, "connect")
-            error = _aborted(line.peer_address)
+            if oob_socket.foreign:
+                raise foreign(oob_socket.peer_address, "connect")
+            error = _aborted(oob_socket.peer_address)
             error.cure = ELSEWHERE
             raise error
         return frame
 
-    def _wake(self, line: Line | None, frame: Frame | None) -> None:
-        if line is not None:
-            line.on_frame = None  # what it says next is for the connection
+    def _wake(self, oob_socket: OobSocket | None, frame: Frame | None) -> None:
+        if oob_socket is not None:
+            oob_socket.on_frame = None  # what it says next is for the connection
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(frame)
 
@@ -88,27 +88,27 @@ class LineHandshake(Stage):
             self._wake(None, None)
 
 
-class VirtualEndpoint(Whole, MessageEndpoint):
+class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     """A connection over a connectionless endpoint; see `MessageEndpoint`.
 
     ``local_address`` and ``peer_address`` are the host and port where the two found each other.
     """
 
     __slots__ = ()
-    _handle: LinkHandle
-    _stage: LineHandshake
+    _handle: ConnectionHandle
+    _stage: OobHandshake
 
     def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions) -> None:
-        trunk, give_back = borrow_trunk(
+        multiplexer, release = acquire_multiplexer(
             Reactor.current(), info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
         )
         self.info = info
-        self.domain = trunk.endpoint.domain
-        self._stage = stage = LineHandshake(trunk.source.driver)
+        self.domain = multiplexer.endpoint.domain
+        self._stage = stage = OobHandshake(multiplexer.source.driver)
         try:
-            handle = LinkHandle(trunk, options)
+            handle = ConnectionHandle(multiplexer, options)
         except BaseException:
-            give_back()
+            release()
             raise
 
         self._receive_by(handle)
@@ -116,7 +116,7 @@ class VirtualEndpoint(Whole, MessageEndpoint):
 
         def released() -> None:
             stage.end()
-            give_back()
+            release()
 
         handle.on_release = released
         handle.on_gone = lambda: stage.move(LinkState.PEER_GONE)
@@ -126,65 +126,65 @@ class VirtualEndpoint(Whole, MessageEndpoint):
         # The tag is the connection's, none of the sender's.
         return Message(message, message.source, remote_data=message.remote_data)
 
-    async def _connect_over(self, line: Line, param: bytes) -> None:
+    async def _connect_over(self, oob_socket: OobSocket, param: bytes) -> None:
         handle = self._handle
         try:
             self._stage.move(LinkState.CONNECTING)
-            if not line.send(FrameKind.CONNECT, _hello(handle, param).pack()):
-                raise _aborted(line.peer_address)
-            frame = await self._stage.answer(line)
+            if not oob_socket.send(FrameKind.CONNECT, _hello(handle, param).pack()):
+                raise _aborted(oob_socket.peer_address)
+            frame = await self._stage.answer(oob_socket)
             if frame.kind != FrameKind.ACCEPT:
-                raise _refusal(frame, line.peer_address)
-            self._established_over(line, Hello.unpack(frame.body))
+                raise _refusal(frame, oob_socket.peer_address)
+            self._established_over(oob_socket, Hello.unpack(frame.body))
         except BaseException as error:
-            line.close()
+            oob_socket.close()
             self.close()
             if isinstance(error, ValueError):
-                raise _aborted(line.peer_address, f"It answered with {error}") from error
+                raise _aborted(oob_socket.peer_address, f"It answered with {error}") from error
             raise
 
-    def _accept_over(self, line: Line, hello: Hello, param: bytes) -> None:
+    def _accept_over(self, oob_socket: OobSocket, hello: Hello, param: bytes) -> None:
         try:
             self._stage.move(LinkState.CONNECTING)
-            line.look()
-            if not line.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
-                raise _aborted(line.peer_address)
-            self._established_over(line, hello._replace(param=b""))
+            oob_socket.look()
+            if not oob_socket.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
+                raise _aborted(oob_socket.peer_address)
+            self._established_over(oob_socket, hello._replace(param=b""))
         except BaseException as error:
-            line.close()
+            oob_socket.close()
             self.close()
             if isinstance(error, ValueError):  # an address that is none: the peer's fault, not the caller's
-                raise _aborted(line.peer_address, f"It asked with {error}") from error
+                raise _aborted(oob_socket.peer_address, f"It asked with {error}") from error
             raise
 
-    def _established_over(self, line: Line, hello: Hello) -> None:
+    def _established_over(self, oob_socket: OobSocket, hello: Hello) -> None:
         handle = self._handle
-        handle.peer = handle.trunk.meet(hello.address)
+        handle.peer = handle.multiplexer.meet(hello.address)
         self.param = hello.param
-        trunk = handle.trunk
-        self.local_address = line.local_address or trunk.endpoint.local_address
-        self.peer_address = line.peer_address or handle.peer.address
-        handle.tx = LinkRoute(handle, handle.peer.native, hello, self.peer_address)
+        multiplexer = handle.multiplexer
+        self.local_address = oob_socket.local_address or multiplexer.endpoint.local_address
+        self.peer_address = oob_socket.peer_address or handle.peer.address
+        handle.tx = ConnectionRoute(handle, handle.peer.native, hello, self.peer_address)
         self._stage.move(LinkState.CONNECTED)
         handle.closes_in_order = True
         if hello.room:
             handle.limit_messages(hello.room)
         handle.open_for_use()
-        handle.hold(line, hello.heartbeat / 1000)
+        handle.hold(oob_socket, hello.heartbeat / 1000)
 
 
-def _hello(handle: LinkHandle, param: bytes) -> Hello:
-    trunk, attr = handle.trunk, handle.info.ep_attr
+def _hello(handle: ConnectionHandle, param: bytes) -> Hello:
+    multiplexer, attr = handle.multiplexer, handle.info.ep_attr
     return Hello(
         protocol=attr.protocol,
         protocol_version=attr.protocol_version,
-        host=trunk.host,
+        host=multiplexer.host,
         connection=handle.id,
         pool=handle.pooled.number,
         room=0 if handle.pool is None else handle.pool.size,
         credits=handle.window,
         heartbeat=round(1000 * (handle.heartbeat or 0)),
-        address=trunk.endpoint.local_address.raw,
+        address=multiplexer.endpoint.local_address.raw,
         param=param,
     )
 
@@ -210,19 +210,21 @@ async def connect_virtual(
     options.check_virtual(info.fabric_attr.prov_name)
     if domain is not None:
         domain._handle.check_open()
-    with ExitStack() as borrowed:
+    with ExitStack() as acquired:
         if wanted.raw:
             assert isinstance(node, Address)
-            trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
-            borrowed.callback(give_back)
-            node, service = await trunk.hails.ask(node)
-        line = Line(await dial(*_place(node, service)), Reactor.current().driver)
+            multiplexer, release = acquire_multiplexer(
+                Reactor.current(), info, domain, options.waiting, options.busy_poll
+            )
+            acquired.callback(release)
+            node, service = await multiplexer.address_queries.ask(node)
+        oob_socket = OobSocket(await dial(*_place(node, service)), Reactor.current().driver)
         try:
             endpoint = VirtualEndpoint(info, domain, options)
         except BaseException:
-            line.close()
+            oob_socket.close()
             raise
-        await endpoint._connect_over(line, wanted.param)
+        await endpoint._connect_over(oob_socket, wanted.param)
     return endpoint
 
 
@@ -234,7 +236,7 @@ async def accept_virtual(
     try:
         options.check_virtual(request.info.fabric_attr.prov_name)
         endpoint = VirtualEndpoint(request.info, domain, options)
-        endpoint._accept_over(request.line, request.hello, param)
+        endpoint._accept_over(request.oob_socket, request.hello, param)
     except BaseException:
         request.withdraw()
         raise
@@ -251,14 +253,14 @@ async def listen_virtual(
 ) -> VirtualListenerHandle:
     """Listen at a host and port for connections that the loop's multiplexer carries."""
     options.check_virtual(info.fabric_attr.prov_name)
-    with ExitStack() as borrowed:
-        trunk, give_back = borrow_trunk(Reactor.current(), info, domain, options.waiting, options.busy_poll)
-        borrowed.callback(give_back)
-        handle = VirtualListenerHandle(trunk, backlog)
-        borrowed.callback(handle.close)
+    with ExitStack() as acquired:
+        multiplexer, release = acquire_multiplexer(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+        acquired.callback(release)
+        handle = VirtualListenerHandle(multiplexer, backlog)
+        acquired.callback(handle.close)
         await handle.open(node, service)
-        borrowed.pop_all()
-    handle.on_release = give_back
+        acquired.pop_all()
+    handle.on_release = release
     return handle
 
 
@@ -272,60 +274,60 @@ def _place(node: str | Address | None, service: str | int | None) -> tuple[str |
 
 
 class VirtualRequest(ConnectionRequest):
-    """A request that came over a line."""
+    """A request that came over an OOB socket."""
 
-    def __init__(self, listener: VirtualListenerHandle, info: Info, line: Line, hello: Hello) -> None:
-        super().__init__(listener, info, hello.param, line.peer_address)
-        self.line = line
+    def __init__(self, listener: VirtualListenerHandle, info: Info, oob_socket: OobSocket, hello: Hello) -> None:
+        super().__init__(listener, info, hello.param, oob_socket.peer_address)
+        self.oob_socket = oob_socket
         self.hello = hello
 
 
 class VirtualListenerHandle(RequestQueue):
-    """A rendezvous, and the trunk that its connections will run on."""
+    """An OOB listener, and the multiplexer that its connections will run on."""
 
-    __slots__ = ("rendezvous", "trunk")
+    __slots__ = ("multiplexer", "oob_listener")
 
-    def __init__(self, trunk: Trunk, backlog: int) -> None:
-        super().__init__(None, trunk.handle, trunk.source, backlog)
-        self.trunk = trunk
-        self.rendezvous: Rendezvous | None = None
+    def __init__(self, multiplexer: Multiplexer, backlog: int) -> None:
+        super().__init__(None, multiplexer.handle, multiplexer.source, backlog)
+        self.multiplexer = multiplexer
+        self.oob_listener: OobListener | None = None
 
     async def open(self, node: str | Address | None, service: str | int | None) -> None:
         """Listen at a host and port; by default on all interfaces if the provider reaches other hosts."""
         node, service = _place(node, service)
-        if node is None and one_host(self.trunk.info):
+        if node is None and one_host(self.multiplexer.info):
             node = _LOOPBACK
-        self.rendezvous = await Rendezvous.open(node, service, self.source.driver, self._request, self.cut_off)
+        self.oob_listener = await OobListener.open(node, service, self.source.driver, self._request, self.cut_off)
 
     def address(self) -> Address:
-        assert self.rendezvous is not None
-        return self.rendezvous.address
+        assert self.oob_listener is not None
+        return self.oob_listener.address
 
     def fabric_address(self) -> Address:
-        self.trunk.hails.answer_for(self)
-        return self.trunk.endpoint.local_address
+        self.multiplexer.address_queries.answer_for(self)
+        return self.multiplexer.endpoint.local_address
 
-    def _request(self, line: Line, frame: Frame) -> None:
+    def _request(self, oob_socket: OobSocket, frame: Frame) -> None:
         hello = Hello.unpack(frame.body)
-        trunk = self.trunk
-        attr = trunk.info.ep_attr
-        elsewhere = hello.host and trunk.host and hello.host != trunk.host
+        multiplexer = self.multiplexer
+        attr = multiplexer.info.ep_attr
+        other_host = hello.host and multiplexer.host and hello.host != multiplexer.host
         ours = (FrameKind.CONNECT, attr.protocol, attr.protocol_version)
-        if elsewhere or (frame.kind, hello.protocol, hello.protocol_version) != ours:
-            where = " of this host" if elsewhere else ""
-            text = f"the listener takes {trunk.info.fabric_attr.prov_name} connections{where} only"
-            line.send(FrameKind.MISMATCH, text.encode())
-            line.close()
+        if other_host or (frame.kind, hello.protocol, hello.protocol_version) != ours:
+            where = " of this host" if other_host else ""
+            text = f"the listener takes {multiplexer.info.fabric_attr.prov_name} connections{where} only"
+            oob_socket.send(FrameKind.MISMATCH, text.encode())
+            oob_socket.close()
             return
-        self.arrived(VirtualRequest(self, trunk.info, line, hello))
+        self.arrived(VirtualRequest(self, multiplexer.info, oob_socket, hello))
 
     def refuse(self, request: ConnectionRequest, data: bytes) -> None:
         assert isinstance(request, VirtualRequest)
-        request.line.send(FrameKind.REJECT, data)
-        request.line.close()
+        request.oob_socket.send(FrameKind.REJECT, data)
+        request.oob_socket.close()
 
     def release_native(self) -> None:
-        if self.trunk.busy:
-            self.trunk.hails.retire(self)
-        if self.rendezvous is not None:
-            self.rendezvous.close()
+        if self.multiplexer.busy:
+            self.multiplexer.address_queries.retire(self)
+        if self.oob_listener is not None:
+            self.oob_listener.close()

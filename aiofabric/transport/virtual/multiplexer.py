@@ -1,4 +1,4 @@
-"""Trunk: the one connectionless endpoint that all virtual connections of a domain share, and their receives.
+"""Multiplexer: the one connectionless endpoint that all virtual connections of a domain share, and their receives.
 
 The receives are shared: a pool of a certain size takes messages for whichever connection, and the tag tells which.
 So a connection that ends leaves nothing posted behind, a late message for it is dropped, and matching is as quick
@@ -21,11 +21,11 @@ from ..opening.options import EndpointOptions
 from ..opening.shared_objects import opened_as
 from ..tags import TagFormat
 from ..workarounds.shm_names import path_of
-from ..workarounds.shm_orphaned_entries import Claims
+from ..workarounds.shm_orphaned_entries import OrphanedEntries
 from ..workarounds.shm_unanswered_sends import Unanswered
-from .address_query import AT_ONCE, HAIL_SIZE, Hails
-from .protocol import DIRECT, HAIL_POOL, ID, MASK, TAG_BITS, host_mark
-from .receive_pools import Taker, TrunkPool
+from .address_query import AT_ONCE, QUERY_SIZE, AddressQueries
+from .protocol import DIRECT, ID, MASK, QUERY_POOL, TAG_BITS, host_mark
+from .receive_pools import ReceivePool, Taker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from ...domain import Domain
     from ...info import Info
     from ..route import Route
-    from .doorbell import Bell
+    from .doorbell import Doorbell
 
-__all__ = ["Trunk", "borrow_trunk", "one_host"]
+__all__ = ["Multiplexer", "acquire_multiplexer", "one_host"]
 
-_POOLS_MOST = HAIL_POOL
+_POOLS_MOST = QUERY_POOL
 _RECEIVES_LEAST = 256
 _WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
 _WINDOW_LEAST = 1
@@ -57,16 +57,16 @@ class Carried(Taker, Protocol):
     window: int
 
     @property
-    def bell(self) -> Bell: ...
+    def doorbell(self) -> Doorbell: ...
     @property
     def dormant(self) -> bool: ...
     @property
-    def pooled(self) -> TrunkPool: ...
+    def pooled(self) -> ReceivePool: ...
     @property
     def routes(self) -> Iterable[Route]: ...
 
 
-class Trunk:
+class Multiplexer:
     """The shared endpoint with its pools, its peers and its connections by id."""
 
     fid: Any
@@ -93,18 +93,19 @@ class Trunk:
         self.handle.carries_connections = True
         self.fid = self.handle.fid
         self.source = self.handle.source
-        self.links: dict[int, Carried] = {}
+        self.connections: dict[int, Carried] = {}
         self.host = host_mark() if one_host(info) else 0
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
-        self._claims: Claims | None = None
-        if Quirk.CLAIMS_OUTLIVE_PROCESSES in quirks(info) and is_on("orphaned_entries"):
-            self._claims = Claims(path_of(self.endpoint.local_address), self.source.driver, self.source.wake)
+        self._orphaned_entries: OrphanedEntries | None = None
+        if Quirk.ORPHANED_ENTRIES_STAY in quirks(info) and is_on("orphaned_entries"):
+            path = path_of(self.endpoint.local_address)
+            self._orphaned_entries = OrphanedEntries(path, self.source.driver, self.source.wake)
         self._unanswered: Unanswered | None = None
         if Quirk.SENDS_WAIT_IN_LINE in quirks(info) and is_on("unanswered_sends"):
             self._unanswered = Unanswered(self.handle)
-        self._pools: dict[int, TrunkPool] = {}
-        self._hails: tuple[Hails, TrunkPool] | None = None
+        self._pools: dict[int, ReceivePool] = {}
+        self._address_queries: tuple[AddressQueries, ReceivePool] | None = None
         if self.host:
             self.source.doze = self._fall_asleep
         self._short = False  # a pool has less than its share
@@ -119,9 +120,9 @@ class Trunk:
                 pool.end()
             self._pools.clear()
             self.source.doze = None
-            if self._hails is not None:
-                hails, pool = self._hails
-                hails.end()
+            if self._address_queries is not None:
+                address_queries, pool = self._address_queries
+                address_queries.end()
                 pool.end()
             release()
 
@@ -133,29 +134,29 @@ class Trunk:
         return self.handle.closed
 
     @property
-    def hails(self) -> Hails:
+    def address_queries(self) -> AddressQueries:
         """Questions and answers by raw address; nothing is posted for them before there is a use."""
-        if self._hails is None:
-            hails = Hails(self)
-            pool = TrunkPool(self, HAIL_POOL, HAIL_SIZE, {0: hails})
+        if self._address_queries is None:
+            address_queries = AddressQueries(self)
+            pool = ReceivePool(self, QUERY_POOL, QUERY_SIZE, {0: address_queries})
             pool.promise(AT_ONCE)
-            self._hails = hails, pool
-        return self._hails[0]
+            self._address_queries = address_queries, pool
+        return self._address_queries[0]
 
     @property
     def busy(self) -> bool:
         """Whether a question or an answer may come, of which nothing tells where the provider wakes nobody."""
-        return self._hails is not None and self._hails[0].busy
+        return self._address_queries is not None and self._address_queries[0].busy
 
     def _fall_asleep(self) -> bool:
         """Tell all peers that nobody looks any more; False while something needs our looks all the same."""
-        links = self.links.values()
-        routes = [*self.handle.routes, *(route for link in links for route in link.routes)]
+        connections = self.connections.values()
+        routes = [*self.handle.routes, *(route for connection in connections for route in connection.routes)]
         if self.busy or self.source.parked or any(route.posted for route in routes):
             return False
-        return all(link.dormant and link.bell.tell() for link in links)
+        return all(connection.dormant and connection.doorbell.tell() for connection in connections)
 
-    def pool(self, size: int) -> TrunkPool:
+    def pool(self, size: int) -> ReceivePool:
         """The receives of this size; when there are many sizes already, those of the next larger one."""
         pool = self._pools.get(size)
         if pool is None:
@@ -164,7 +165,7 @@ class Trunk:
                 if not fitting:
                     raise ValueError(f"connections of one domain have {_POOLS_MOST} different recv_size at most")
                 return self._pools[min(fitting)]
-            pool = self._pools[size] = TrunkPool(self, len(self._pools), size, self.links)
+            pool = self._pools[size] = ReceivePool(self, len(self._pools), size, self.connections)
         return pool
 
     def window(self, wanted: int) -> int:
@@ -177,26 +178,26 @@ class Trunk:
         left = self.receives * 7 // 8 - sum(pool.promised for pool in self._pools.values())
         return min(wanted, max(_WINDOW_LEAST, left // _WINDOW_SHARE))
 
-    def enter(self, link: Carried) -> int:
+    def enter(self, connection: Carried) -> int:
         """Give a connection its id. Ids come round after 16 million connections, so late messages find nobody."""
-        while self._next in self.links:
+        while self._next in self.connections:
             self._next = (self._next + 1) & ID
         number, self._next = self._next, (self._next + 1) & ID
-        self.links[number] = link
+        self.connections[number] = connection
         return number
 
-    def leave(self, link: Carried) -> None:
+    def leave(self, connection: Carried) -> None:
         """The connection has ended: messages for it are dropped."""
-        del self.links[link.id]
-        link.pooled.promised -= link.window
+        del self.connections[connection.id]
+        connection.pooled.promised -= connection.window
 
-    def share_out(self, pool: TrunkPool) -> None:
+    def share_out(self, pool: ReceivePool) -> None:
         """Give a pool the receives that it wants, where the provider has one supply for all pools.
 
         Others give back what they have above their share. Without receives of its own a pool would never get a
         message, and one that waits for a receive keeps all behind it from being read.
         """
-        pools = [*self._pools.values(), *(() if self._hails is None else (self._hails[1],))]
+        pools = [*self._pools.values(), *(() if self._address_queries is None else (self._address_queries[1],))]
         if pool not in pools:
             pools.append(pool)
         supply = self.receives - self.receives // _KEPT_FREE
@@ -213,15 +214,15 @@ class Trunk:
             self._short = True
             self.source.driver.call_later(_SHARE_AGAIN, lambda: self._share_again(pool))
 
-    def _share_again(self, pool: TrunkPool) -> None:
+    def _share_again(self, pool: ReceivePool) -> None:
         self._short = False
         if not self.closed:
             self.share_out(pool)
 
     def bereave(self) -> None:
         """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
-        if self._claims is not None:
-            self._claims.watch()
+        if self._orphaned_entries is not None:
+            self._orphaned_entries.watch()
 
     def meet(self, raw: bytes) -> Peer:
         """The peer at a raw address; each meeting ends with `part`."""
@@ -266,7 +267,7 @@ def one_host(info: Info) -> bool:
     return info.addr_format == AddressFormat.ADDR_STR and Caps.REMOTE_COMM not in info.caps
 
 
-def borrow_trunk(
+def acquire_multiplexer(
     reactor: Reactor,
     info: Info,
     domain: Domain | None,
@@ -274,15 +275,15 @@ def borrow_trunk(
     busy_poll: float,
     *,
     alone: bool = False,
-) -> tuple[Trunk, Callable[[], None]]:
-    """The loop's trunk for ``info`` (or for the caller's ``domain``), and the call that gives it back.
+) -> tuple[Multiplexer, Callable[[], None]]:
+    """The loop's multiplexer for ``info`` (or for the caller's ``domain``), and the call that gives it back.
 
     ``alone`` gives one that nobody else borrows.
     """
     if alone:
-        own = Trunk(info, domain, waiting, busy_poll)
+        own = Multiplexer(info, domain, waiting, busy_poll)
         return own, own.close
     where = (info.addr_format, opened_as(info, "tx_attr", "rx_attr", "ep_attr"))
-    key = ("trunk", where, None if domain is None else id(domain), waiting, busy_poll)
-    trunk: Trunk = reactor.borrow(key, lambda: Trunk(info, domain, waiting, busy_poll))
-    return trunk, lambda: reactor.give_back(key, Trunk.close)
+    key = ("multiplexer", where, None if domain is None else id(domain), waiting, busy_poll)
+    multiplexer: Multiplexer = reactor.acquire(key, lambda: Multiplexer(info, domain, waiting, busy_poll))
+    return multiplexer, lambda: reactor.release(key, Multiplexer.close)

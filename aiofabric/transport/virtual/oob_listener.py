@@ -1,4 +1,4 @@
-"""Rendezvous: the kernel's TCP port where a virtual listener is found. Bounded, and patient only for so long.
+"""OOB listener: the kernel's TCP port where a virtual listener is found. Bounded, and patient only for so long.
 
 Anybody can connect here. Who says nothing within a few seconds is cut off, who talks nonsense at once, and when too
 many say nothing the longest silent one makes room. Nothing is opened on the fabric before the first frame is whole.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...cm.workarounds.half_open_clients import PATIENCE, SILENT_MOST
 from ...cm.workarounds.provider_sockets import are_free
 from ...errors import from_errno
-from .oob_socket import Frame, Line, address_of, resolve
+from .oob_socket import Frame, OobSocket, address_of, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...address import Address
     from ...cq.drivers import Driver
 
-__all__ = ["Rendezvous"]
+__all__ = ["OobListener"]
 
 _QUEUE = 4096  # finished by the kernel and not accepted yet, as libfabric's own; the kernel has a limit of its own
 _BURST = 16  # accepted in one go, then others get their chance
@@ -28,8 +28,8 @@ _RELIEF = 0.1  # seconds until the next try when descriptors have run out
 _RESERVE = 4  # descriptors left for the provider: shm opens each peer's memory, and 1.17 crashes where it cannot
 
 
-class Rendezvous:
-    """A listening socket under the reactor; ``on_request(line, frame)`` is called with each line's first frame.
+class OobListener:
+    """A listening socket under the reactor; calls ``on_request(oob_socket, frame)`` with each first frame.
 
     ``on_cut`` is called for each that is cut off for saying nothing.
     """
@@ -38,14 +38,14 @@ class Rendezvous:
         self,
         sock: socket.socket,
         driver: Driver,
-        on_request: Callable[[Line, Frame], object],
+        on_request: Callable[[OobSocket, Frame], object],
         on_cut: Callable[[], object],
     ) -> None:
         self._socket = sock
         self._driver = driver
         self._on_request = on_request
         self._on_cut = on_cut
-        self._silent: dict[Line, Callable[[], None]] = {}
+        self._silent: dict[OobSocket, Callable[[], None]] = {}
         self._resume: Callable[[], None] | None = None
         self.closed = False
         self._watch()
@@ -56,9 +56,9 @@ class Rendezvous:
         node: str | None,
         service: str | int | None,
         driver: Driver,
-        on_request: Callable[[Line, Frame], object],
+        on_request: Callable[[OobSocket, Frame], object],
         on_cut: Callable[[], object],
-    ) -> Rendezvous:
+    ) -> OobListener:
         """Listen at a host and port.
 
         Raises:
@@ -102,34 +102,34 @@ class Rendezvous:
                 sock.close()
                 self._pause()
                 return
-            self._greet(Line(sock, self._driver))
+            self._greet(OobSocket(sock, self._driver))
 
     def _pause(self) -> None:
         self._driver.remove_reader(self._socket.fileno())
         self._resume = self._driver.call_later(_RELIEF, self._watch)
 
-    def _greet(self, line: Line) -> None:
+    def _greet(self, oob_socket: OobSocket) -> None:
         if len(self._silent) >= SILENT_MOST:
             self._dismiss(next(iter(self._silent)))
-        self._silent[line] = self._driver.call_later(PATIENCE, lambda: self._dismiss(line))
-        line.on_end = lambda: self._forget(line)
-        line.on_frame = lambda frame: self._first(line, frame)
+        self._silent[oob_socket] = self._driver.call_later(PATIENCE, lambda: self._dismiss(oob_socket))
+        oob_socket.on_end = lambda: self._forget(oob_socket)
+        oob_socket.on_frame = lambda frame: self._first(oob_socket, frame)
 
-    def _first(self, line: Line, frame: Frame) -> None:
-        self._forget(line)
-        line.on_end = line.on_frame = None
+    def _first(self, oob_socket: OobSocket, frame: Frame) -> None:
+        self._forget(oob_socket)
+        oob_socket.on_end = oob_socket.on_frame = None
         try:
-            self._on_request(line, frame)
-        except Exception:  # whatever a stranger wrote: it ends this line and nothing else
-            line.close()
+            self._on_request(oob_socket, frame)
+        except Exception:  # whatever a stranger wrote: it ends this OOB socket and nothing else
+            oob_socket.close()
 
-    def _dismiss(self, line: Line) -> None:
-        self._forget(line)
-        line.close()
+    def _dismiss(self, oob_socket: OobSocket) -> None:
+        self._forget(oob_socket)
+        oob_socket.close()
         self._on_cut()
 
-    def _forget(self, line: Line) -> None:
-        cancel = self._silent.pop(line, None)
+    def _forget(self, oob_socket: OobSocket) -> None:
+        cancel = self._silent.pop(oob_socket, None)
         if cancel is not None:
             cancel()
 
@@ -143,6 +143,6 @@ class Rendezvous:
         elif not self._driver.closed():
             self._resume()
         self._socket.close()
-        for line in list(self._silent):
-            self._forget(line)
-            line.close()
+        for oob_socket in list(self._silent):
+            self._forget(oob_socket)
+            oob_socket.close()

@@ -1,4 +1,4 @@
-"""Line: the kernel's TCP connection beside a virtual one. It carries the handshake, and its end is the peer's.
+"""OobSocket: the kernel's TCP connection beside a virtual one. It carries the handshake, and its end is the peer's.
 
 A provider that has connectionless endpoints only (shm, rxm, EFA, Slingshot) says nothing when a peer is gone. The
 kernel does: the socket of a process that ends, in order or killed, is closed at once.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...cq.drivers import Driver
 
-__all__ = ["MAX_FRAME", "Frame", "Line", "address_of", "dial", "resolve"]
+__all__ = ["MAX_FRAME", "Frame", "OobSocket", "address_of", "dial", "resolve"]
 
 MAX_FRAME = 2048
 _MARK = 0xAF1B
@@ -39,10 +39,10 @@ class Frame(NamedTuple):
     body: bytes
 
 
-class Line:
+class OobSocket:
     """A connected, non-blocking socket under the reactor. ``on_frame`` and ``on_end`` are called from the loop.
 
-    ``on_end`` is called once, when the peer or the network ends the line or talks nonsense; not after `close`.
+    ``on_end`` is called once, when the peer or the network ends the OOB socket or talks nonsense; not after `close`.
     """
 
     def __init__(self, sock: socket.socket, driver: Driver) -> None:
@@ -72,7 +72,7 @@ class Line:
             notice_silence(self._socket, seconds)
 
     def send(self, kind: int, body: bytes = b"") -> bool:
-        """Send a frame at once. False: the line is dead, or the peer has not read for very long.
+        """Send a frame at once. False: the OOB socket is dead, or the peer has not read for very long.
 
         Frames are few and small, so a full socket buffer means that nobody reads at the other end.
         """
@@ -135,7 +135,7 @@ class Line:
             self.on_end()
 
     def close(self) -> None:
-        """End the line; the other side sees it at once. Quiet the second time."""
+        """End the OOB socket; the other side sees it at once. Quiet the second time."""
         self.on_frame = self.on_end = None
         self._shut()
 

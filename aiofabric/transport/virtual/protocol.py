@@ -1,4 +1,4 @@
-"""Wire: how virtual connections look to the fabric (tags) and on the line beside it (frames).
+"""Protocol: how virtual connections look to the fabric (tags) and on the OOB socket beside it (frames).
 
 A tag has 47 bits, because there are providers with 48 (cxi):
 
@@ -22,9 +22,9 @@ from typing import NamedTuple, Self
 __all__ = [
     "CREDITS",
     "DIRECT",
-    "HAIL_ANSWER",
-    "HAIL_POOL",
-    "HAIL_QUESTION",
+    "QUERY_REPLY",
+    "QUERY_POOL",
+    "QUERY",
     "ID",
     "KIND",
     "KIND_CREDITS",
@@ -44,18 +44,18 @@ POOL = 40
 KIND = 3 << 44
 KIND_CREDITS = 1 << 44
 DIRECT = 1 << 46
-HAIL_POOL = 15
-HAIL_QUESTION = HAIL_POOL << POOL
-HAIL_ANSWER = HAIL_QUESTION | 1 << 44
+QUERY_POOL = 15
+QUERY = QUERY_POOL << POOL
+QUERY_REPLY = QUERY | 1 << 44
 TAG_BITS = 47
-MASK = (1 << TAG_BITS) - 1 & ~(DIRECT | HAIL_POOL << POOL)  # what a pool's receives ignore
+MASK = (1 << TAG_BITS) - 1 & ~(DIRECT | QUERY_POOL << POOL)  # what a pool's receives ignore
 
 _VERSION = 2
 _HELLO = struct.Struct("!BIIQIBQHIHH")  # version, the eight numbers of a Hello, two lengths
 
 
 class FrameKind(IntEnum):
-    """What a frame of the line says."""
+    """What a frame of the OOB socket says."""
 
     CONNECT = 1
     """A `Hello`: somebody wants to connect."""
@@ -74,7 +74,7 @@ class FrameKind(IntEnum):
 
 
 class Hello(NamedTuple):
-    """How one side of a connection wants to be talked to. The fields go over the line in this order."""
+    """How one side of a connection wants to be talked to. The fields go over the OOB socket in this order."""
 
     protocol: int
     protocol_version: int

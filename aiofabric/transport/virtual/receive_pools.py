@@ -1,4 +1,4 @@
-"""The receives of a trunk: pools of them, by size, each for all connections that asked for that size."""
+"""The receives of a multiplexer: pools of them, by size, each for all connections that asked for that size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...cq.source import Source
     from ..handle import EndpointHandle
 
-__all__ = ["TrunkParcel", "TrunkPool"]
+__all__ = ["SharedBuffer", "ReceivePool"]
 
 # 1.17's shm says -FI_ENOMEM where its queue of receives is full.
 _FULL = (-constants.FI_EAGAIN, -constants.FI_ENOMEM)
@@ -25,12 +25,12 @@ _COUNT_MOST = 512  # receives of one pool: beyond, connections share them and wa
 _SPARE = 8  # receives that a pool has beyond what its connections were promised
 
 
-class TrunkParcel:
+class SharedBuffer:
     """One receive of a pool. Posted, or filled and with the connection that its message is for."""
 
     __slots__ = ("args", "data", "flags", "length", "memory", "pool", "posted", "slot", "source", "tag")
 
-    def __init__(self, pool: TrunkPool, memory: memoryview, slot: Any, args: tuple[Any, ...]) -> None:
+    def __init__(self, pool: ReceivePool, memory: memoryview, slot: Any, args: tuple[Any, ...]) -> None:
         self.pool = pool
         self.memory = memory
         self.slot = slot
@@ -47,11 +47,11 @@ class TrunkParcel:
         self.posted = False
         pool = self.pool
         pool.posted -= 1
-        link = pool.links.get(tag & ID)
-        if link is None:
+        connection = pool.connections.get(tag & ID)
+        if connection is None:
             pool.recycle(self)  # for a connection that has ended
         else:
-            link.arrived(self, tag)
+            connection.arrived(self, tag)
 
     def fail(self, entry: ErrorEntry) -> None:
         if self.posted:
@@ -60,7 +60,7 @@ class TrunkParcel:
         # Flushed by the close, or longer than any connection was promised: nobody's message, the receive is spent.
         if entry.errno != constants.FI_ECANCELED:
             self.pool.recycle(self)
-        elif not self.pool.trunk.closed:
+        elif not self.pool.multiplexer.closed:
             self.pool.withdrawn(self)
 
     def consumed(self) -> None:
@@ -82,7 +82,7 @@ class TrunkParcel:
 class Taker(Protocol):
     """What messages of a pool are for."""
 
-    def arrived(self, parcel: TrunkParcel, tag: int, /) -> None: ...
+    def arrived(self, buffer: SharedBuffer, tag: int, /) -> None: ...
 
 
 class PoolOwner(Protocol):
@@ -97,26 +97,26 @@ class PoolOwner(Protocol):
     def closed(self) -> bool: ...
     @property
     def handle(self) -> EndpointHandle: ...
-    def share_out(self, pool: TrunkPool, /) -> None: ...
+    def share_out(self, pool: ReceivePool, /) -> None: ...
 
 
-class TrunkPool:
+class ReceivePool:
     """Receives of one size, shared by the connections that asked for it. Grows with their number."""
 
-    def __init__(self, trunk: PoolOwner, number: int, size: int, links: Mapping[int, Taker]) -> None:
-        self.trunk = trunk
+    def __init__(self, multiplexer: PoolOwner, number: int, size: int, connections: Mapping[int, Taker]) -> None:
+        self.multiplexer = multiplexer
         self.number = number
         self.size = size
-        self.links = links
+        self.connections = connections
         self.promised = 0  # messages that connections may hold at once
         self.count = 0
         self.posted = 0
-        self._free: list[TrunkParcel] = []
-        self._idle: list[TrunkParcel] = []  # withdrawn
+        self._free: list[SharedBuffer] = []
+        self._idle: list[SharedBuffer] = []  # withdrawn
         self._memory: list[mmap.mmap] = []  # that the provider has no registration of
         self._waits = False  # to post again
-        self._parcels: list[TrunkParcel] = []
-        self._most = min(_COUNT_MOST, trunk.receives)
+        self._buffers: list[SharedBuffer] = []
+        self._most = min(_COUNT_MOST, multiplexer.receives)
 
     @property
     def scarce(self) -> bool:
@@ -131,8 +131,8 @@ class TrunkPool:
     def promise(self, credits: int) -> None:
         """One connection more may hold so many messages."""
         self.promised += credits
-        if self.trunk.strict:
-            self.trunk.share_out(self)
+        if self.multiplexer.strict:
+            self.multiplexer.share_out(self)
             return
         wanted = min(self.wanted, self._most)
         if wanted > self.count:
@@ -140,24 +140,24 @@ class TrunkPool:
 
     def relieve(self) -> None:
         """A connection has ended: after the last one, the pages that messages were in go back to the system."""
-        if not self.promised and self.posted + len(self._free) + len(self._idle) == len(self._parcels):
+        if not self.promised and self.posted + len(self._free) + len(self._idle) == len(self._buffers):
             for memory in self._memory:
                 memory.madvise(mmap.MADV_DONTNEED)
 
     def withdraw(self, most: int) -> int:
         """Take receives back from the provider, as it has room for few; return how many there are less."""
         before = self.count
-        for parcel in self._parcels:
+        for buffer in self._buffers:
             if before - self.count == most:
                 break
-            if parcel.posted:
-                lib.fi_cancel(self.trunk.handle.native, parcel.slot.pointer)
-                self.trunk.source.drain()  # answered at once, unless a message has come meanwhile
+            if buffer.posted:
+                lib.fi_cancel(self.multiplexer.handle.native, buffer.slot.pointer)
+                self.multiplexer.source.drain()  # answered at once, unless a message has come meanwhile
         return before - self.count
 
-    def withdrawn(self, parcel: TrunkParcel) -> None:
+    def withdrawn(self, buffer: SharedBuffer) -> None:
         self.count -= 1
-        self._idle.append(parcel)
+        self._idle.append(buffer)
 
     def grow(self, count: int) -> None:
         """Have ``count`` receives more."""
@@ -169,59 +169,59 @@ class TrunkPool:
         self.post()
 
     def _allocate(self, count: int) -> None:
-        trunk = self.trunk
+        multiplexer = self.multiplexer
         memory = mmap.mmap(-1, self.size * count)
         view = memoryview(memory)
         pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
-        descriptor = trunk.handle.register_own(pins)
+        descriptor = multiplexer.handle.register_own(pins)
         if descriptor == ffi.NULL:
             self._memory.append(memory)
         number = self.number << POOL
         for offset in range(0, self.size * count, self.size):
-            slot = trunk.source.slots.lend()
-            where = (trunk.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)
-            parcel = TrunkParcel(self, view[offset : offset + self.size], slot, (*where, number, MASK, slot.pointer))
-            self._parcels.append(parcel)
-            self._free.append(parcel)
+            slot = multiplexer.source.slots.lend()
+            where = (multiplexer.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)
+            buffer = SharedBuffer(self, view[offset : offset + self.size], slot, (*where, number, MASK, slot.pointer))
+            self._buffers.append(buffer)
+            self._free.append(buffer)
 
     def post(self) -> None:
         """Post every receive that is free."""
-        source = self.trunk.source
+        source = self.multiplexer.source
         free, receive = self._free, lib.fi_trecv
         while free:
-            parcel = free.pop()
-            source.operations[parcel.slot.address] = parcel
-            rc = receive(*parcel.args)
+            buffer = free.pop()
+            source.operations[buffer.slot.address] = buffer
+            rc = receive(*buffer.args)
             if rc:
-                del source.operations[parcel.slot.address]
-                free.append(parcel)
+                del source.operations[buffer.slot.address]
+                free.append(buffer)
                 if rc not in _FULL:
                     check(rc, "fi_trecv")
                 elif not self._waits:  # nothing else may come by: without a receive there is no message
                     self._waits = True
                     source.driver.call_later(_AGAIN, self._post_again)
                 break
-            parcel.posted = True
+            buffer.posted = True
             self.posted += 1
         source.touch()
 
     def _post_again(self) -> None:
         self._waits = False
-        if not self.trunk.closed:
+        if not self.multiplexer.closed:
             self.post()
 
-    def recycle(self, parcel: TrunkParcel) -> None:
+    def recycle(self, buffer: SharedBuffer) -> None:
         """The message was taken, or was nobody's."""
-        self._free.append(parcel)
-        if (len(self._free) >= 8 or self.posted <= self.count // 2) and not self.trunk.closed:
+        self._free.append(buffer)
+        if (len(self._free) >= 8 or self.posted <= self.count // 2) and not self.multiplexer.closed:
             self.post()
 
     def end(self) -> None:
         """The endpoint is closed: what was posted will not complete."""
-        source = self.trunk.source
-        for parcel in self._parcels:
-            source.operations.pop(parcel.slot.address)
-        self._parcels.clear()
+        source = self.multiplexer.source
+        for buffer in self._buffers:
+            source.operations.pop(buffer.slot.address)
+        self._buffers.clear()
         self._free.clear()
         self._idle.clear()
         self._memory.clear()

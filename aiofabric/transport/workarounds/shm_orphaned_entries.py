@@ -1,4 +1,4 @@
-"""Claims: places in a queue of shared memory that a killed process has taken, and will not fill.
+"""Orphaned entries: places in a queue of shared memory that a killed process has taken, and will not fill.
 
 Who sends over shm of libfabric 1.18 and later claims the next place in its receiver's queue, writes the message, and
 publishes the place; the reader takes places in order. One that is killed in between stops everybody who sends to that
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...cq.drivers import Driver
 
-__all__ = ["DELAYS", "Claims", "Place"]
+__all__ = ["DELAYS", "OrphanedEntries", "Place"]
 
 DELAYS = (0.0, 0.01, 0.1, 0.5)  # seconds between two looks; the last one repeats
 
@@ -94,7 +94,7 @@ class _Queue:
         return int(ffi.cast("int64_t *", self._place(position))[0])
 
 
-class Claims:
+class OrphanedEntries:
     """The queues of an endpoint of ours, by the file that its memory is."""
 
     def __init__(self, path: Path, driver: Driver, published: Callable[[], object]) -> None:

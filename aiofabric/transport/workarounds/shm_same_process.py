@@ -1,4 +1,4 @@
-"""Neighbours: endpoints of one process over shared memory, which the provider lets read each other where they are.
+"""Endpoints of one process over shared memory, which the provider lets read each other where they are.
 
 shm finds a peer of its own process in a list and uses that one's mapping (smr_map_to_region), which fi_close unmaps.
 From then on everything that looks at the closed endpoint ends the process: a send to it (1.17), the removal of its
@@ -29,7 +29,7 @@ from ...cq.submission import Transfer
 from ...errors import FabricError, UnreachableError
 from ...features import Quirk
 from ..handle import EndpointHandle
-from ..messages.overflow import dry
+from ..messages.overflow import release_pages
 from ..route import Route
 from .shm_names import is_own, path_of
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INLINE",
     "LingeringHandle",
-    "NearRoute",
+    "SameProcessRoute",
     "check_room",
     "closed",
     "enter",
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 _QUIET_MOST = 4  # closed ones whose address is kept although nothing of them is left; each takes 6 MB
 _MOST = 64  # closed ones in all: who knows more than 256 peers in its life has no room for others (SMR_MAX_PEERS)
 INLINE = 128  # bytes of a message that 2.5 copies into the receiver's queue; 160 there
-_INJECTED_MOST = 256  # longer ones that a neighbour has not received, and nobody waits for
+_INJECTED_MOST = 256  # longer ones that an endpoint of this process has not received, and nobody waits for
 _UNREAD_MOST = 4096  # messages thrown away by one close
 
 _lock = RLock()
@@ -136,7 +136,7 @@ class _Remains:
                 self.handle.cancel(slot.pointer)
                 self.read()
                 return
-            dry(found[slot.address])
+            release_pages(found[slot.address])
 
     def read(self) -> dict[int, int]:
         """Read what has completed: the lengths, by slot address."""
@@ -266,12 +266,12 @@ def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int)
 
 
 def reads_ours(handle: LingeringHandle, address: Address) -> bool:
-    """Whether this is a neighbour that reads what is injected in the sender's memory."""
+    """Whether this is an endpoint of this process that reads what is injected in the sender's memory."""
     return Quirk.ANSWER_CRASHES in handle.known and _here.get(address, handle) is not handle
 
 
-class NearRoute(Route):
-    """To a neighbour whose receive reads our memory: a completion tells when it has, also for what is injected."""
+class SameProcessRoute(Route):
+    """To an endpoint of this process that reads our memory: a completion shows that it has, also if injected."""
 
     __slots__ = ()
     direct = False

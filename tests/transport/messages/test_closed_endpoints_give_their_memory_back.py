@@ -64,7 +64,7 @@ def test_without_the_collector(provider: str, backend: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_closed_connection_returns_the_receives_of_what_nobody_read() -> None:
-    """They are the trunk's, and others' after it."""
+    """They are the multiplexer's, and others' after it."""
     require("shm")
     accepted: list[aiofabric.MessageEndpoint] = []
 
@@ -84,7 +84,7 @@ async def test_a_closed_connection_returns_the_receives_of_what_nobody_read() ->
                     await anyio.lowlevel.checkpoint()
             passive.close()
             active.close()
-        trunk_pool = passive._handle.pooled  # type: ignore[attr-defined]
+        receive_pools = passive._handle.pooled  # type: ignore[attr-defined]
         with anyio.fail_after(5):
-            while trunk_pool.posted < trunk_pool.count - 8:  # they are posted in batches
+            while receive_pools.posted < receive_pools.count - 8:  # they are posted in batches
                 await anyio.lowlevel.checkpoint()

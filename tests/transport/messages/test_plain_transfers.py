@@ -12,7 +12,7 @@ from aiofabric import Caps, MessageEndpoint
 from aiofabric._core import STREAK
 from aiofabric._ffi import ffi, lib
 from aiofabric.cq.operation import Operation, State
-from aiofabric.cq.submission import Lane, Transfer
+from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.transport.messages.receive import Receives
 from tests.cq.manual import Endpoint
 from tests.fixtures.peers import peers
@@ -158,17 +158,17 @@ async def test_each_export_of_a_buffer_may_be_elsewhere(pair: Pair) -> None:
 async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback of the look that found it closed the endpoint, and so many awaits were answered at once already."""
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
-        source, received = other._handle.source, Lane.received
+        source, received = other._handle.source, SubmissionQueue.received
 
-        def closing(lane: Lane, transfer: Transfer) -> bool:
+        def closing(submissions: SubmissionQueue, transfer: Transfer) -> bool:
             while transfer.state is not State.SETTLED:
                 source.drain()
             other.close()
             source.streak = STREAK
-            return received(lane, transfer)
+            return received(submissions, transfer)
 
         await one.send_tagged(b"here", 7, to=peer)
-        monkeypatch.setattr(Lane, "received", closing)
+        monkeypatch.setattr(SubmissionQueue, "received", closing)
         room = bytearray(10)
         with anyio.fail_after(5):
             assert (await other.recv_tagged_into(room, 7)).length == 4
@@ -180,13 +180,13 @@ async def test_a_receive_that_was_to_take_a_leftover_and_got_a_message_is_forgot
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
-        refills, received = other._handle.refills, Lane.received
+        refills, received = other._handle.refills, SubmissionQueue.received
 
-        def chosen(lane: Lane, transfer: Transfer) -> bool:
+        def chosen(submissions: SubmissionQueue, transfer: Transfer) -> bool:
             refills[transfer] = None
-            return received(lane, transfer)
+            return received(submissions, transfer)
 
-        monkeypatch.setattr(Lane, "received", chosen)
+        monkeypatch.setattr(SubmissionQueue, "received", chosen)
         for _ in range(5):
             await one.send_tagged(b"here", 7, to=peer)
             assert (await other.recv_tagged_into(bytearray(10), 7)).length == 4

@@ -137,7 +137,7 @@ def test_a_receive_that_was_used_up_as_its_endpoint_closed_is_not_posted_again()
     endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
     endpoint.driver.settle_down()
     assert len(endpoint.posted) == 1
-    endpoint.lane.end(lambda: anyio.ClosedResourceError("closed"))
+    endpoint.submissions.end(lambda: anyio.ClosedResourceError("closed"))
     assert isinstance(transfer.error, anyio.ClosedResourceError)
     endpoint.close()
 

@@ -14,7 +14,7 @@ from aiofabric import (
     TruncatedMessageError,
     library_version,
 )
-from aiofabric.transport.messages.undelivered import Leftover
+from aiofabric.transport.messages.undelivered import UndeliveredMessage
 from tests.fixtures.peers import peers
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +150,7 @@ async def test_a_message_that_a_cancelled_receive_left_is_seen(looking: str) -> 
 
 def leave_behind(ep: RdmEndpoint, message: Message) -> None:
     """As a cancelled receive does that got a message all the same."""
-    ep._stash.append(Leftover(message, None, message.tag))
+    ep._stash.append(UndeliveredMessage(message, None, message.tag))
 
 
 async def test_closing_with_a_claim_outstanding(looking: str) -> None:

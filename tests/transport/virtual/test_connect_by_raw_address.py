@@ -24,8 +24,8 @@ from aiofabric import (
     Hints,
     NoProviderError,
 )
-from aiofabric.transport.virtual import multiplexer as trunk
-from aiofabric.transport.virtual.protocol import HAIL_ANSWER, HAIL_QUESTION
+from aiofabric.transport.virtual import multiplexer as multiplexer
+from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.peers import skip_without, where
 
@@ -55,7 +55,7 @@ def another_host() -> int:
 async def serve(parent: Parent, provider: str, elsewhere: bool = False) -> None:
     """Accept, with private data both ways, until told otherwise; friends only."""
     if elsewhere:
-        trunk.host_mark = another_host  # type: ignore[attr-defined]
+        multiplexer.host_mark = another_host  # type: ignore[attr-defined]
     async with aiofabric.listen(HERE, 0, provider=provider, hints=RDM) as listener, anyio.create_task_group() as tasks:
 
         async def echo(request: aiofabric.ConnectionRequest) -> None:
@@ -73,7 +73,7 @@ async def serve(parent: Parent, provider: str, elsewhere: bool = False) -> None:
         tasks.start_soon(accept)
         parent.tell(listener.fabric_address)
         while await parent.ahear():
-            parent.tell(len(listener._handle.trunk.hails._answered))  # type: ignore[attr-defined]
+            parent.tell(len(listener._handle.multiplexer.address_queries._answered))  # type: ignore[attr-defined]
         tasks.cancel_scope.cancel()
 
 
@@ -136,7 +136,7 @@ async def test_strangers_that_ask_nonsense(provider: str, child: Callable[..., C
             for n, raw in enumerate(nobody):
                 number = n.to_bytes(8, "big")
                 for words in (b"\1" + number + raw, b"\2" + number + raw, chance.randbytes(n * 7), b"\1" + number):
-                    tag = chance.choice([HAIL_QUESTION, HAIL_QUESTION, HAIL_ANSWER, HAIL_QUESTION | n])
+                    tag = chance.choice([QUERY, QUERY, QUERY_REPLY, QUERY | n])
                     await stranger.send_tagged(words, tag, to=there)
         async with await connect(address, provider, param=b"friend") as endpoint:
             await endpoint.send(b"still there?")
@@ -150,9 +150,9 @@ async def test_strangers_that_ask_nonsense(provider: str, child: Callable[..., C
 async def impostor(parent: Parent, provider: str, answer: bytes) -> None:
     async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as endpoint:
         parent.tell(endpoint.local_address)
-        question = await endpoint.recv_tagged(HAIL_QUESTION)
+        question = await endpoint.recv_tagged(QUERY)
         asker = await endpoint.add_peer(bytes(question[9:]))
-        await endpoint.send_tagged(question[:9] + answer, HAIL_ANSWER, to=asker)
+        await endpoint.send_tagged(question[:9] + answer, QUERY_REPLY, to=asker)
         await parent.ahear()
 
 

@@ -1,4 +1,4 @@
-"""Virtual connections whose line lives while the fabric does not: what a send brings back ends the connection."""
+"""Virtual connections whose OOB socket lives while the fabric does not: what a send brings back ends the connection."""
 
 from collections.abc import Callable
 from typing import Any

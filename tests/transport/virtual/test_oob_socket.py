@@ -1,26 +1,28 @@
-"""A line: frames over a socket, none lost while nobody listens, and an end for whoever talks nonsense."""
+"""An OOB socket: frames over a socket, none lost while nobody listens, and an end for whoever talks nonsense."""
 
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from aiofabric.transport.virtual.oob_socket import MAX_FRAME, Frame, Line
+from aiofabric.transport.virtual.oob_socket import MAX_FRAME, Frame, OobSocket
 from tests.cq.manual import ManualDriver
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Line, Line, ManualDriver]]:
+def ends() -> Iterator[tuple[OobSocket, OobSocket, ManualDriver]]:
     driver = ManualDriver()
-    one, other = (Line(each, driver) for each in socket.socketpair())
+    one, other = (OobSocket(each, driver) for each in socket.socketpair())
     yield one, other, driver
     one.close()
     other.close()
 
 
-def test_what_comes_behind_the_first_frame_waits_for_the_next_listener(ends: tuple[Line, Line, ManualDriver]) -> None:
+def test_what_comes_behind_the_first_frame_waits_for_the_next_listener(
+    ends: tuple[OobSocket, OobSocket, ManualDriver],
+) -> None:
     one, other, driver = ends
     first: list[Frame] = []
 
@@ -39,7 +41,7 @@ def test_what_comes_behind_the_first_frame_waits_for_the_next_listener(ends: tup
     assert later == [Frame(2, b"and this")]
 
 
-def test_what_nobody_listens_to_is_bounded(ends: tuple[Line, Line, ManualDriver]) -> None:
+def test_what_nobody_listens_to_is_bounded(ends: tuple[OobSocket, OobSocket, ManualDriver]) -> None:
     one, other, driver = ends
     ended: list[bool] = []
     other.on_end = lambda: ended.append(True)
@@ -51,7 +53,7 @@ def test_what_nobody_listens_to_is_bounded(ends: tuple[Line, Line, ManualDriver]
 
 
 @pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\xaf\x1b\x01\xff\xff"], ids=["http", "too long"])
-def test_nonsense_ends_it(ends: tuple[Line, Line, ManualDriver], words: bytes) -> None:
+def test_nonsense_ends_it(ends: tuple[OobSocket, OobSocket, ManualDriver], words: bytes) -> None:
     one, other, driver = ends
     ended: list[bool] = []
     other.on_frame = ended.append  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What only virtual connections can get wrong: many on one trunk, two processes, a heartbeat on the line."""
+"""What only virtual connections can get wrong: many on one multiplexer, two processes, a heartbeat."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ async def accept_all(listener: aiofabric.Listener, count: int, into: list[Messag
 
 
 async def test_many_connections_say_much_while_nobody_looks(provider: str) -> None:
-    """More messages than the trunk has receives posted; 1.17's shm would not find them again under a mask."""
+    """More messages than the multiplexer has receives posted; 1.17's shm would not find them again under a mask."""
     count, each = 30, 60
     passive: list[MessageEndpoint] = []
     async with (

@@ -77,7 +77,7 @@ async def asks_afterwards(parent: Parent, port: int) -> None:
 
 @pytest.mark.parametrize(
     ("in_the_midst", "quirk"),
-    [(with_a_lock, Quirk.LOCKS_OUTLIVE_PROCESSES), (with_a_claim, Quirk.CLAIMS_OUTLIVE_PROCESSES)],
+    [(with_a_lock, Quirk.LOCKS_OUTLIVE_PROCESSES), (with_a_claim, Quirk.ORPHANED_ENTRIES_STAY)],
 )
 def test_a_peer_killed_in_the_midst_of_a_send_hangs_nobody(
     child: Callable[..., Child], in_the_midst: Callable[[Path], None], quirk: Quirk

@@ -19,17 +19,17 @@ from aiofabric._ffi import ffi
 from aiofabric.features import quirks
 from aiofabric.transport.workarounds import writers
 from aiofabric.transport.workarounds.shm_names import own_namespace, path_of
-from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, Claims, _queues
+from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, OrphanedEntries, _queues
 from tests.cq.manual import ManualDriver
 
 
 class Watch:
-    """`Claims` of an endpoint, looked at from outside as its peers see it."""
+    """`OrphanedEntries` of an endpoint, looked at from outside as its peers see it."""
 
     def __init__(self, path: Path) -> None:
         self.driver = ManualDriver()
         self.published = 0
-        self.claims = Claims(path, self.driver, self._published)
+        self.orphaned_entries = OrphanedEntries(path, self.driver, self._published)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._region = ffi.from_buffer(self._map)
@@ -43,7 +43,7 @@ class Watch:
         self.published += 1
 
     def begin(self) -> None:
-        self.claims.watch()
+        self.orphaned_entries.watch()
         self.driver.settle_down()
 
     def claim(self) -> list[int]:
@@ -68,7 +68,7 @@ class Watch:
 def watch(tmp_path: Path) -> Iterator[Watch]:
     """Over a copy of an endpoint's memory: what is made up here is no message that libfabric could read."""
     hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
-    if Quirk.CLAIMS_OUTLIVE_PROCESSES not in quirks(aiofabric.getinfo(hints=hints)[0]):
+    if Quirk.ORPHANED_ENTRIES_STAY not in quirks(aiofabric.getinfo(hints=hints)[0]):
         pytest.skip("this libfabric's shm is locked instead")
     copy = tmp_path / "memory"
 
@@ -132,7 +132,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def test_an_entry_that_no_live_process_can_fill_is_published_as_empty(watch: Watch) -> None:
     positions = watch.claim()
-    watch.claims.watch()
+    watch.orphaned_entries.watch()
     watch.begin()  # another peer has gone
     assert watch.unpublished == [[] for _ in positions]
     assert all(watch.empty(positions))
@@ -141,7 +141,7 @@ def test_an_entry_that_no_live_process_can_fill_is_published_as_empty(watch: Wat
 
 
 def test_an_entry_beside_a_process_that_sleeps_in_the_kernel_is_published(watch: Watch) -> None:
-    with another(watch.claims.path, SLEEPING) as process:
+    with another(watch.orphaned_entries.path, SLEEPING) as process:
         wait_for(process, STATUS_SLEEPING)
         positions = watch.claim()
         watch.begin()
@@ -150,7 +150,7 @@ def test_an_entry_beside_a_process_that_sleeps_in_the_kernel_is_published(watch:
 
 def test_a_stopped_sender_keeps_its_entry_until_it_is_killed(watch: Watch) -> None:
     """However long it is stopped: it would go on writing where it was."""
-    with another(watch.claims.path, COMPUTING) as process:
+    with another(watch.orphaned_entries.path, COMPUTING) as process:
         stop(process)
         positions = watch.claim()
         watch.begin()
@@ -180,7 +180,7 @@ def test_an_entry_is_kept_while_processes_of_another_container_share_the_memory(
 
 
 def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
-    with another(watch.claims.path, COMPUTING) as process:
+    with another(watch.orphaned_entries.path, COMPUTING) as process:
         stop(process)
         positions = watch.claim()
         watch.begin()
@@ -196,7 +196,7 @@ def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
 
 def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
     watch.claim()
-    path = watch.claims.path
+    path = watch.orphaned_entries.path
     with path.open("r+b") as file:
         file.write(b"\xff")  # no version of libfabric's
     before = path.read_bytes()
@@ -208,19 +208,19 @@ def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
 def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
     """No descriptor is left, perhaps; who listens for lines hears nothing of it."""
     positions = watch.claim()
-    path = watch.claims.path
-    watch.claims.path = path.parent  # a directory cannot be opened so
+    path = watch.orphaned_entries.path
+    watch.orphaned_entries.path = path.parent  # a directory cannot be opened so
     watch.begin()
     watch.driver.pass_time()
     assert watch.unpublished == [[position] for position in positions]
-    watch.claims.path = path
+    watch.orphaned_entries.path = path
     watch.driver.pass_time()
     assert all(watch.empty(positions))
     assert not watch.driver.delays
 
 
 def test_an_endpoint_that_closes_meanwhile_is_no_matter(watch: Watch) -> None:
-    path = watch.claims.path
+    path = watch.orphaned_entries.path
     with another(path, COMPUTING) as process:
         stop(process)
         watch.claim()
