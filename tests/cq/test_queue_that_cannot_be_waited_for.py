@@ -116,10 +116,10 @@ async def test_nothing_polls_a_queue_that_failed(
         answer(-constants.FI_EIO)
         source.touch()
         with anyio.fail_after(30):
-            while not reported:
+            while not reported:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
             before = -1
-            while before != (before := source.statistics().turns):  # the queue becomes quiet
+            while before != (before := source.statistics().turns):  # the queue becomes quiet  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         assert [type(error) for error in reported] == [FabricError]  # nobody waited, so the loop is told
         answer(0)
