@@ -86,12 +86,12 @@ def bound(host: str, port: int = 0) -> socket.socket:
 
 async def misbehave(port: int, provider: str) -> None:
     """Clients that say nothing, half a request, or leave; and an honest one."""
-    strangers = [socket.create_connection((HERE, port)) for _ in range(10)]
-    for sock in strangers[:5]:
+    clients = [socket.create_connection((HERE, port)) for _ in range(10)]
+    for sock in clients[:5]:
         sock.sendall(b"\0" * 10)
     honest = await aiofabric.connect(HERE, port, provider=provider)
     await anyio.sleep(4 * half_open_clients.PATIENCE)  # so long that all of them are cut off
-    for sock in strangers:
+    for sock in clients:
         sock.close()
     honest.abort()
 
