@@ -36,11 +36,11 @@ from tests.fixtures.clients import (
     request_words,
     stopped,
 )
-from tests.fixtures.providers import FACES, require
+from tests.fixtures.providers import CARRIERS, require
 
 pytestmark = pytest.mark.anyio
 
-PROVIDERS = [*FACES, "tcp;ofi_rxm"]
+PROVIDERS = [*CARRIERS, "tcp;ofi_rxm"]
 
 
 async def echo(request: aiofabric.ConnectionRequest) -> None:

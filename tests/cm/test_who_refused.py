@@ -11,10 +11,10 @@ import pytest
 
 import aiofabric
 from aiofabric import FabricConnectionRefusedError, FabricConnectionRejectedError, streams
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 HERE = "127.0.0.1"
 
