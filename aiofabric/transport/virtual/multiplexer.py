@@ -278,7 +278,7 @@ def acquire_multiplexer(
 ) -> tuple[Multiplexer, Callable[[], None]]:
     """The loop's multiplexer for ``info`` (or for the caller's ``domain``), and the call that gives it back.
 
-    ``alone`` gives one that nobody else borrows.
+    ``alone`` gives one that is not shared.
     """
     if alone:
         own = Multiplexer(info, domain, waiting, busy_poll)
