@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(120)]
 
-provider = over(FACES)
+provider = over(CARRIERS)
 
 CANCELS = {"tcp": 10_000, "shm": 500}
 OPTIONS = pytest.mark.parametrize("options", [{}, {"recv_size": None}], ids=["pooled", "direct"])

@@ -12,10 +12,10 @@ import aiofabric
 from aiofabric import Access, Domain, EndpointType, EpAttr, Fabric, FabricAttr, Hints, MessageEndpoint, RemoteRegion
 from aiofabric.cq.reactor import Reactor
 from tests.fixtures.peers import where
-from tests.fixtures.providers import FACES, Pair, kind_of, over
+from tests.fixtures.providers import CARRIERS, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 MIB = 1 << 20
 HUGE = 16 * MIB

@@ -13,10 +13,10 @@ import pytest
 import aiofabric
 from aiofabric import MessageEndpoint
 from aiofabric._ffi import ffi
-from tests.fixtures.providers import CONNECTED, FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, CONNECTED, Pair, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 MIB = 1 << 20
 

@@ -85,7 +85,7 @@ async def test_three_endpoints_know_who_is_who(rdm: str) -> None:
         assert (got, got.source) == (b"from the first", source(rdm, back))
 
 
-async def test_a_strangers_message_has_no_source_until_he_is_known(rdm: str) -> None:
+async def test_an_unknown_peers_message_has_no_source_until_he_is_known(rdm: str) -> None:
     async with (
         aiofabric.open_endpoint(EndpointType.RDM, where(rdm), provider=rdm) as one,
         aiofabric.open_endpoint(EndpointType.RDM, where(rdm), provider=rdm) as other,
