@@ -1,6 +1,6 @@
-"""Settling: read what a completion queue has, give each operation its answer, post what waited for room.
+"""SourceCompletions: read a completion queue, complete the operations, post what waited for transmit credits.
 
-Reading, and telling the operation that a completion names, is in _hot/settling.c; here are the exceptions.
+Reading, and telling the operation that a completion names, is in the native core; here are the exceptions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Settling"]
+__all__ = ["SourceCompletions"]
 
 # What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
 _OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
@@ -32,7 +32,7 @@ _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 _UNKNOWN = constants.FI_EADDRNOTAVAIL
 
 
-class Settling(SourceCore):
+class SourceCompletions(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
     def __init__(self, driver: Driver, queue: Queue | None, looking: Looking, *, polls: bool, looks: bool) -> None:

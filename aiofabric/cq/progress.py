@@ -1,4 +1,4 @@
-"""Turning: a completion queue, its companions (event queues), and the turns that move them.
+"""SourceProgress: a completion queue, its companions (event queues), and the turns that move them.
 
 One turn:
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._hot import VAIN, Looking
 from ..observe import ended
-from .completions import Settling
+from .completions import SourceCompletions
 from .polling import Waiting
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .drivers import Driver
     from .interfaces import Companion, Queue
 
-__all__ = ["Turning"]
+__all__ = ["SourceProgress"]
 
 _FRUITLESS = 2  # turns with nothing to read though fi_trywait promised something
 _DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
@@ -42,7 +42,7 @@ _POLL_DELAYS = _DELAYS[:4]
 _DROWSY = 16  # turns without anything, 70 ms, after which a queue without a descriptor may be left alone
 
 
-class Turning(Settling):
+class SourceProgress(SourceCompletions):
     """The part of a source that the event loop calls. Knows nothing of endpoints but `retry`."""
 
     def __init__(

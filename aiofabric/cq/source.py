@@ -11,12 +11,12 @@ from __future__ import annotations
 from time import monotonic_ns
 
 from .interfaces import SourceStatistics
-from .progress import Turning
+from .progress import SourceProgress
 
 __all__ = ["Source"]
 
 
-class Source(Turning):
+class Source(SourceProgress):
     """A queue under a reactor: what is waited for, looked for and counted."""
 
     async def checkpoint(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, OpFlags
 from aiofabric.testing import live_resources
-from aiofabric.transport.virtual.connection import ConnectionRoute
+from aiofabric.transport.virtual.route import ConnectionRoute
 from tests.aio.protocols import where
 from tests.fixtures.providers import VIRTUAL, Pair, over
 from tests.fixtures.sides import Open
