@@ -2,20 +2,23 @@
 # the stamp files in .venv keep every later run quick.
 
 bin := .venv/bin
-native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_hot/*.[ch])
+native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_core/*.[ch])
 
 quick := tests/cq tests/test_*.py tests/state tests/coverage tests/_ffi tests/cm/test_preface.py \
 	tests/cm/test_requests.py tests/transport/connectionless/test_rdm.py \
 	$(addprefix tests/transport/connected/test_,connected_messages.py nothing_is_lost_at_the_end.py)
 
 help:  ## show what there is to make
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
 
 demo: .venv/.with-demo  ## two processes move a file over a fabric; FILE=… chooses the file
 	@$(bin)/python examples/demo.py $(if $(FILE),"$(FILE)")
 
 test: .venv/.with-test  ## the tests, on every libfabric at hand; ARGS=… goes to pytest
-	@$(bin)/python -m tests $(ARGS)
+	@$(bin)/python -m tests --combinations=pairs $(ARGS)
+
+test-long: .venv/.with-test  ## the combinations of parameters that make test leaves out, and the tests that take long
+	@$(bin)/python -m tests --combinations=rest $(ARGS)
 
 check: lint types  ## before a commit, in two minutes: style, types, and a part of the tests on asyncio
 	@$(bin)/python -m pytest -q -n 2 -k "not trio and not uvloop" $(quick)
@@ -36,7 +39,7 @@ docs: .venv/.with-docs  ## the documentation, in build/docs
 	@echo "build/docs/index.html"
 
 clean:  ## forget the environment and everything built
-	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_hot/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
+	rm -rf .venv build dist benchmarks/floor/build *.egg-info aiofabric/_ffi/*.so aiofabric/_core/*.so aiofabric/_ffi/_libfabric.c aiofabric/_ffi/_constants.c
 
 .venv/.built: tools/setup.sh $(native)
 	@tools/setup.sh
@@ -46,6 +49,6 @@ clean:  ## forget the environment and everything built
 	@$(bin)/python -m pip install --quiet --group $*
 	@touch $@
 
-.PHONY: help demo docs test check bench lint types clean
+.PHONY: help demo docs test test-long check bench lint types clean
 .PRECIOUS: .venv/.with-%
 .NOTPARALLEL:  # one pip at a time

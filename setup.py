@@ -1,5 +1,6 @@
 """What pyproject.toml cannot say: the extension modules and the one abi3 wheel."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,19 +26,29 @@ def check_headers() -> None:
         )
 
 
+def check_interpreter() -> None:
+    if "t" in sys.abiflags:
+        sys.exit("aiofabric: needs the GIL, and this Python is a free-threaded build; use an ordinary one")
+
+
+check_interpreter()
 check_headers()
 headers = flags_from_pkgconfig(["libfabric"])["include_dirs"]
-sources = sorted(map(str, Path("aiofabric/_hot").glob("*.c")))
+sources = sorted(map(str, Path("aiofabric/_core").glob("*.c")))
 # Nobody else calls what is in these files: their calls of each other are direct, and so are those of the interpreter.
 # Of a request among a hundred connections 1.5 % of the instructions, and 80 of 380 misses of the cache of these.
 direct = ["-fvisibility=hidden", "-fno-plt"]
 
+# AIOFABRIC_DEBUG_BUILD=1: with the core's assertions, as `make sanitize` builds it.
+if os.environ.get("AIOFABRIC_DEBUG_BUILD") == "1":
+    direct += ["-UNDEBUG", "-O1", "-g"]
+
 setup(
     ext_modules=[
         Extension(
-            "aiofabric._hot._hot",
+            "aiofabric._core._core",
             sources,
-            depends=["aiofabric/_hot/hot.h"],
+            depends=sorted(map(str, Path("aiofabric/_core").glob("*.h"))),
             include_dirs=headers,
             py_limited_api=True,
             extra_compile_args=direct,

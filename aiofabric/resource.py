@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anyio import ClosedResourceError
 
+from ._core import ResourceCore
 from ._ffi import constants, ffi, lib
-from ._hot import ResourceCore
 from .errors import ForkedError, WrongLoopError, WrongThreadError, check
 
 if TYPE_CHECKING:

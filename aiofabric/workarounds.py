@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ._ffi import lib, load
 from ._ffi.switches import VARIABLE, asked_for
 from .info import Version, library_version
 
@@ -34,6 +35,8 @@ class State(StrEnum):
     """The library that runs does not have the defect."""
     NOT_EXAMINED = "not examined"
     """Nobody has tried it with the library that runs, so it is off."""
+    SHARED = "off beside other users of libfabric"
+    """It would change libfabric for an MPI, or for another module of this process that uses the same libfabric."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Workaround:
         without: what happens when it is off.
         test: a test of it.
         report: what to tell libfabric's developers.
+        alone: off while something else in this process uses the same libfabric.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Workaround:
     without: str
     test: str
     report: str
+    alone: bool = False
 
 
 _LISTENING = (
@@ -70,8 +75,8 @@ _LISTENING = (
     "endpoint's. It gets a send timeout that no other socket has, and the sockets that it accepts inherit that."
 )
 _CONNECTED = (
-    "The descriptor was free before our own call, it is a TCP socket, and both its addresses are the connection's. The "
-    "kernel gives the same two addresses to no other socket."
+    "libfabric names the descriptor (FI_GET_FD, 2.2 and later), or it was free before our own call. It is a TCP "
+    "socket, and both its addresses are the connection's. The kernel gives the same two addresses to no other socket."
 )
 _OWN_MEMORY = "The file in /dev/shm has the name that this process gave its own endpoint."
 
@@ -132,7 +137,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "coalescing",
-            "_hot/cork.c",
+            "_core/coalescing.c",
             "tcp sends each message as a segment of its own.",
             _ALL,
             _BOTH,
@@ -152,11 +157,13 @@ WORKAROUNDS = {
             ((_1_17, _1_17), (_2_0, _2_4)),
             "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to a function of ours; locks in "
             "shared memory.",
-            "Only the libfabric that this process loaded is changed, and a lock is taken only from a process that does "
-            "not exist any more (pidfd_open).",
+            "Only a libfabric that aiofabric loaded is changed. It stays as it is if another module loaded it earlier, "
+            "or if another object of the process is linked to it (an MPI). A lock is taken only from a process that "
+            "has ended (pidfd_open).",
             "A peer that is killed in the middle of a send may hang all its peers.",
             "_ffi/test_robust_locks.py",
             "shm: use a robust mutex for the region's lock.",
+            alone=True,
         ),
         Workaround(
             "orphaned_entries",
@@ -166,9 +173,9 @@ WORKAROUNDS = {
             ((_1_18, _EVER),),
             ((_2_0, _2_5),),
             "The queue in the memory of our own endpoint, where such an entry is published as empty.",
-            _OWN_MEMORY + " An entry counts as orphaned if it is the same half a second after a peer's connection "
-            "ended without a word. If a sender is paused (SIGSTOP) at exactly that point for longer, its late write "
-            "can corrupt the queue.",
+            _OWN_MEMORY + " An entry counts as orphaned once each live thread that could have claimed it was seen "
+            "inside a system call, where no entry is held (/proc). A sender that is stopped keeps its entry. If "
+            "processes cannot be examined, such as those of another container, all entries stay.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
             "transport/workarounds/test_shm_orphaned_entries.py",
             "shm: let the reader skip entries of processes that are gone.",
@@ -223,7 +230,14 @@ def _find(workaround: Workaround) -> State:
         return State.NOT_NEEDED
     if not any(first <= running <= last for first, last in workaround.examined):
         return State.NOT_EXAMINED
+    if workaround.alone and has_other_users():
+        return State.SHARED
     return State.ON
+
+
+def has_other_users() -> bool:
+    """Whether something else in this process uses the same libfabric, as far as can be known."""
+    return load.was_loaded or bool(lib.aiofabric_has_other_users())
 
 
 def is_on(name: str) -> bool:

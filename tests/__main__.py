@@ -1,4 +1,6 @@
-"""The whole suite on every libfabric at hand, as one pytest run: ``python -m tests [pytest's arguments]``.
+"""The suite on every libfabric at hand, as one pytest run: ``python -m tests [pytest's arguments]``.
+
+All of it, or ``--combinations=pairs`` as `make test` has it, or what that leaves out (``--combinations=rest``).
 
 xdist starts the processes, two per libfabric, side by side, and fixtures/shares.py gives them their files. A crash in
 one of them is a failed test that is named, and ends the run: what may crash belongs in a child process of the test.

@@ -5,6 +5,7 @@ pytest_plugins = [
     "tests.fixtures.crashes",
     "tests.fixtures.deadline",
     "tests.fixtures.once",
+    "tests.fixtures.combinations",
     "tests.fixtures.calls",
     "tests.fixtures.turns",
     "tests.fixtures.loops",

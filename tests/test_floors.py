@@ -14,7 +14,7 @@ PACKAGE = "aiofabric"
 NOUNS, INTERFACES, TOP = 1, 5, 6
 FLOORS = {
     "_ffi": 0,
-    "_hot": 0,
+    "_core": 0,
     "cq": 2,
     "cm": 3,
     "transport": 4,

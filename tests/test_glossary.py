@@ -30,14 +30,13 @@ RENAMED = {
     "face": "interface, adapter",
 }
 EXCEPTIONS = {("aiofabric/device_memory.py", "lane")}  # DLPack's
-NATIVE = re.compile(r"\b(LaneCore|VOLLEY_NS)\b")  # names of the native core
 KEPT = "# deprecated"  # beside names that programs may still use
 
 FILES = [
     path
     for folder in ("aiofabric", "tests", "docs")
     for path in sorted((ROOT / folder).rglob("*"))
-    if path.suffix in (".py", ".md") and "_hot" not in path.parts and path != Path(__file__)
+    if path.suffix in (".py", ".md") and "_core" not in path.parts and path != Path(__file__)
 ]
 
 
@@ -55,7 +54,7 @@ def renamed(path: Path, text: str) -> list[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if KEPT in line:
             continue
-        old = set(words(NATIVE.sub("", line))) & RENAMED.keys()
+        old = set(words(line)) & RENAMED.keys()
         found += [f"{where}:{number}: {word}" for word in sorted(old) if (where, word) not in EXCEPTIONS]
     return found
 

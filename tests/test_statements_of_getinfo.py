@@ -151,7 +151,7 @@ def test_a_tag_format_asks_for_its_length() -> None:
 
 @pytest.mark.parametrize("part", ["ep_attr", "domain_attr"])
 def test_an_authorization_key_is_had_or_named_as_the_reason(part: str) -> None:
-    """1.17 offers everything and drops the domain's key: whoever asked for one would be open to all."""
+    """1.17 offers everything and drops the key of the domain: access would be open to every peer."""
     hints = Hints().replace(**{part: {"auth_key": b"open sesame!"}})
     with pytest.raises(NoProviderError, match=f"It would match without {part}.auth_key"):
         getinfo(hints=hints)

@@ -1,5 +1,6 @@
 """Promise: what reaches below libfabric's interface is in one table, examined, and can be switched off."""
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 
 import aiofabric
 from aiofabric import NotSupportedError, Version, workarounds
+from aiofabric.cli.doctor.library import workarounds as findings
 from aiofabric.cm.passive import PassiveHandle
+from aiofabric.features import Feature
+from aiofabric.transport.connected import endpoint as connected
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child
@@ -72,6 +76,14 @@ def test_the_environment_switches(words: str, on: set[str], off: set[str], monke
     assert workarounds.unknown_words() == []
 
 
+def test_a_word_of_the_environment_that_names_none_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOFABRIC_WORKAROUNDS", "no-pacign, cork,,none,coalescing")
+    assert workarounds.unknown_words() == ["no-pacign", "cork"]
+    cures = [each.cure for each in findings() if each.subject == "AIOFABRIC_WORKAROUNDS"]
+    assert cures[0] == "did you mean pacing?"
+    assert cures[1].startswith("there are half_open_clients, ")
+
+
 def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match="no workaround 'cork'; there are half_open_clients, "):
         workarounds.switch("cork", False)
@@ -103,7 +115,8 @@ async def test_without_any_a_connection_s_socket_is_untouched(pair: Pair) -> Non
 
 
 @pytest.mark.anyio
-async def test_without_keepalive_a_heartbeat_is_refused(provider: str) -> None:
+@pytest.mark.parametrize("preface", [True, False])
+async def test_without_keepalive_a_heartbeat_is_refused(provider: str, preface: bool) -> None:
     workarounds.switch("keepalive", False)
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
@@ -114,8 +127,18 @@ async def test_without_keepalive_a_heartbeat_is_refused(provider: str) -> None:
 
         tasks.start_soon(accept_and_stay)
         with pytest.raises(NotSupportedError, match="heartbeat"):
-            await aiofabric.connect(listener.address, provider=provider, heartbeat=5)
+            await aiofabric.connect(listener.address, provider=provider, heartbeat=5, preface=preface)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_libfabric_names_the_socket_of_a_connection_since_2_2(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that, a connection whose descriptor was not foreseen has no socket that is known to be its own."""
+    monkeypatch.setattr(connected, "next_descriptor", lambda: None)
+    async with pair() as (active, _):
+        assert (active._handle.socket != -1) is (aiofabric.library_version() >= Feature.GET_FD.since)
 
 
 @pytest.mark.once
@@ -131,3 +154,37 @@ def test_the_environment_of_the_program_is_left_alone_where_that_is_asked_for(mo
     for words, expected in (("no-environment", []), ("", [*names])):
         ended = run_in_child(program, AIOFABRIC_WORKAROUNDS=words)
         assert (ended.status, ended.out) == (0, f"{expected}\n"), ended
+
+
+@pytest.mark.parametrize("order", ["loaded earlier", "linked"])
+def test_locks_stay_as_they_are_beside_another_user_of_libfabric(order: str, tmp_path: Path) -> None:
+    """An MPI in the same process calls the same functions: they are not changed unless that is asked for."""
+    if workarounds.state("robust_locks") is State.NOT_NEEDED:
+        pytest.skip("this libfabric's shm has no such locks")
+    user = tmp_path / "libuser.so"
+    command: list[str | Path] = [
+        "gcc",
+        "-shared",
+        "-x",
+        "c",
+        "/dev/null",
+        "-o",
+        user,
+        "-Wl,--no-as-needed",
+        "-l:libfabric.so.1",
+    ]
+    subprocess.run(command, check=True)
+    program = f"""
+import ctypes, sys
+from aiofabric import workarounds
+order = {order!r}
+if order == "linked":
+    print(workarounds.has_other_users())
+ctypes.CDLL({str(user)!r})
+print(workarounds.state("robust_locks"))
+workarounds.switch("robust_locks", True)
+print(workarounds.state("robust_locks"))
+"""
+    ended = run_in_child(program)
+    expected = "False\n" if order == "linked" else ""
+    assert ended.out == f"{expected}{State.SHARED}\n{State.ON}\n", ended.err

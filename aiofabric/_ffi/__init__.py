@@ -75,5 +75,5 @@ lib = cast("Lib", _Lazy("lib"))
 
 
 def address_of(pointer: CData) -> int:
-    """Where ``pointer`` points: a number for `aiofabric._hot`, or for comparing."""
+    """Where ``pointer`` points: a number for `aiofabric._core`, or for comparing."""
     return int(ffi.cast("uintptr_t", pointer))

@@ -821,4 +821,5 @@ struct fi_deferred_work {
 
 /* Ours: see robust_locks.c. */
 int aiofabric_make_locks_robust(int is_1_17);
+int aiofabric_has_other_users(void);
 int aiofabric_spin_lock(void *lock);

@@ -97,6 +97,10 @@ def file_of(function: object) -> str | None:
     return os.fsdecode(origin.file) if found else None
 
 
+was_loaded = False
+"""Whether another module had loaded libfabric before this one."""
+
+
 def load() -> None:
     """Load libfabric, from the first place that has it.
 
@@ -105,6 +109,8 @@ def load() -> None:
 
     Raises: LibfabricNotFound.
     """
+    global was_loaded
+    was_loaded = loaded_path() is not None
     if asked_for("environment") is not False:
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)

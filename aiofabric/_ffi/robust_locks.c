@@ -223,6 +223,34 @@ static int write_slot(void **slot, void *function)
 	return 0;
 }
 
+/* Whether an object other than aiofabric's modules, and libfabric's own providers, is linked to libfabric. */
+static int is_user(struct dl_phdr_info *object, size_t size, void *data)
+{
+	const ElfW(Dyn) *entry = NULL;
+	const char *strings = NULL;
+
+	(void) size, (void) data;
+	if (strstr(object->dlpi_name, "/aiofabric/") || strstr(object->dlpi_name, "-fi.so"))
+		return 0;
+	for (int i = 0; i < object->dlpi_phnum; i++)
+		if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			entry = (const ElfW(Dyn) *) (object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+	for (const ElfW(Dyn) *each = entry; each && each->d_tag != DT_NULL; each++)
+		if (each->d_tag == DT_STRTAB)
+			strings = (const char *) each->d_un.d_ptr;
+	if ((uintptr_t) strings < object->dlpi_addr) /* the kernel's own object is not relocated */
+		return 0;
+	for (const ElfW(Dyn) *each = entry; strings && each->d_tag != DT_NULL; each++)
+		if (each->d_tag == DT_NEEDED && !strcmp(strings + each->d_un.d_val, "libfabric.so.1"))
+			return 1;
+	return 0;
+}
+
+int aiofabric_has_other_users(void)
+{
+	return dl_iterate_phdr(is_user, NULL);
+}
+
 int aiofabric_make_locks_robust(int is_1_17)
 {
 	static int made; /* two threads at once do the same thing twice */
@@ -250,6 +278,11 @@ int aiofabric_make_locks_robust(int is_1_17)
 int aiofabric_spin_lock(void *lock)
 {
 	return pthread_spin_lock(lock);
+}
+
+int aiofabric_has_other_users(void)
+{
+	return 0;
 }
 
 int aiofabric_make_locks_robust(int is_1_17)

@@ -8,6 +8,9 @@
  */
 int aiofabric_make_locks_robust(int is_1_17);
 
+/* Whether something else in this process, such as an MPI, is linked to libfabric. */
+int aiofabric_has_other_users(void);
+
 /* pthread_spin_lock, but for the lock of a process that has ended: that is taken over. */
 int aiofabric_spin_lock(void *lock);
 

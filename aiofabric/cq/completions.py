@@ -1,6 +1,6 @@
 """SourceCompletions: read a completion queue, complete the operations, post what waited for transmit credits.
 
-Reading, and telling the operation that a completion names, is in the native core; here are the exceptions.
+Reading, and telling the operation that a completion names, is in _core/completions.c; here are the exceptions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .._core import Polling, SourceCore
 from .._ffi import constants
-from .._hot import Looking, SourceCore
 from ..errors import check
 from .readers import Readers
 from .slots import Slots
@@ -35,7 +35,7 @@ _UNKNOWN = constants.FI_EADDRNOTAVAIL
 class SourceCompletions(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
-    def __init__(self, driver: Driver, queue: Queue | None, looking: Looking, *, polls: bool, looks: bool) -> None:
+    def __init__(self, driver: Driver, queue: Queue | None, looking: Polling, *, polls: bool, looks: bool) -> None:
         super().__init__(driver, queue, Readers(driver), deque(), looking, Slots(), polls=polls, looks=looks)
         self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
         self._told = False  # that nobody was
@@ -51,6 +51,9 @@ class SourceCompletions(SourceCore):
 
     def _read_failed(self, code: int) -> None:
         check(code, "fi_cq_read")
+
+    def _quiet_failed(self, code: int) -> None:
+        check(code, "fi_trywait")
 
     def _callback_failed(self, error: Exception) -> None:
         self.driver.report("aiofabric: a completion's callback failed", error)

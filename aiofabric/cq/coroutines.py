@@ -1,4 +1,4 @@
-"""Functions whose coroutine is C's (`_hot/call.c`): to who asks, coroutine functions as those with ``async def``."""
+"""Functions whose coroutine is C's (`_core/call.c`): to who asks, coroutine functions as those with ``async def``."""
 
 import asyncio
 import inspect

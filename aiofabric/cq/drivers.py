@@ -7,18 +7,28 @@ asyncio's tasks take for a future, and on trio a look-alike with the few methods
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from .._hot import Waker
+from .._core import Waker
+from .asyncio_layout import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 __all__ = ["Driver", "Waiter", "current_driver"]
+
+_log = logging.getLogger(__name__)
+
+MISFIT = misfit()
+"""Why waiters on asyncio are Python's; None: they are the native core's."""
+if MISFIT is not None:
+    _log.warning("this asyncio is not as the native core expects (%s): waiting for answers takes longer here", MISFIT)
 
 
 class Waiter(Protocol):
@@ -59,6 +69,40 @@ class Driver(Protocol):
     def checkpoint(self) -> Awaitable[None]: ...  # the loop goes round, and a cancelled scope is noticed
 
 
+class PlainWaiter:
+    """A waiter of asyncio's public parts only, where the native core cannot make it."""
+
+    __slots__ = ("_done", "_future", "_loop", "_result")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None
+        self._done = False
+        self._result: Any = None
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: Any, /) -> None:
+        if self._done:
+            raise asyncio.InvalidStateError("it is answered already")
+        self._done = True
+        self._result = result
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def result(self) -> Any:
+        if not self._done:
+            raise asyncio.InvalidStateError("it is not answered yet")
+        return self._result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._done:
+            self._future = self._loop.create_future()
+            yield from self._future
+        return self._result
+
+
 class AsyncioDriver:
     """asyncio and uvloop."""
 
@@ -71,8 +115,10 @@ class AsyncioDriver:
         self.key: object = loop
         self._loop = loop
         # The loop's own methods: a function of ours around each would be one more call in every wait.
-        self.waker = Waker(loop)
-        self.create_waiter: Callable[[], Waiter] = self.waker.create_waiter
+        self.waker = Waker(loop) if MISFIT is None else None
+        self.create_waiter: Callable[[], Waiter] = (
+            partial(PlainWaiter, loop) if self.waker is None else self.waker.create_waiter
+        )
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.call_soon_threadsafe: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
         self.closed: Callable[[], bool] = loop.is_closed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._hot import NativeQueue
+    from .._core import NativeQueue
     from .polling import Waiting
     from .queue import Entry, ErrorEntry
 

@@ -8,7 +8,7 @@
 
 An operation owns whatever the provider may touch, from before the posting call until it is settled: it is
 registered first and posted second, because a completion may be read before the posting call's caller goes on.
-What it is made of, and how it settles, is in _hot/operation.c.
+What it is made of, and how it settles, is in _core/operation.c.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NoReturn
 
-from .._hot import Operation, learn_states
+from .._core import Operation, learn_states
 from ..errors import InternalError
 
 __all__ = ["MOVES", "Operation", "State"]

@@ -7,15 +7,15 @@ shrinks to nothing while they do not, as a hypervisor's halt polling does. The f
 inside the awaiting call (no loop iteration at all when the answer comes in time), the rest in turns, one share in
 each, so that other callbacks run in between. Idle costs nothing: after one window in vain the queue is armed.
 
-Whatever the strategy, who is about to wait offers its core once, while that is answered (_hot/queue.c): a peer on the
-same core replies meanwhile, and neither sleeps.
+Whatever the strategy, a task that is about to wait yields its core once, while that is answered
+(_core/completion_queue.c): a peer on the same core replies meanwhile, and neither sleeps.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from .._hot import Window
+from .._core import Window
 
 __all__ = ["Waiting", "Window"]
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._hot import VAIN, Looking
+from .._core import EMPTY_WAKEUPS, Polling, Transfer
+from ..errors import FabricError, from_errno
 from ..observe import ended
 from .completions import SourceCompletions
 from .polling import Waiting
@@ -59,7 +60,7 @@ class SourceProgress(SourceCompletions):
             waiting = Waiting.POLL
         self.waiting = waiting
         polls, looks = waiting is Waiting.POLL, waiting is not Waiting.FD
-        looking = Looking(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
+        looking = Polling(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
         super().__init__(driver, queue, looking, polls=polls, looks=looks)
         self.starved: Callable[[], bool] | None = None  # whether what wakes us may be there to stay; None: never
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
@@ -121,13 +122,46 @@ class SourceProgress(SourceCompletions):
     def _delayed_turn(self) -> None:
         self._cancel_delay = None
         self._events_due |= self._deaf and self._paused
-        self._vain = min(self._vain, VAIN - 1)  # one more chance for a descriptor that was left alone
+        self._vain = min(self._vain, EMPTY_WAKEUPS - 1)  # one more chance for a descriptor that was left alone
         self.turn()
 
     def _failed(self, error: Exception) -> None:
         """A defect, or a provider that broke its contract: never a dead reactor."""
+        if isinstance(error, FabricError) and error.call == "fi_trywait":
+            self._cannot_be_waited_for(error)
+            return
         self.driver.report("aiofabric: a turn failed", error)
         self.touch()
+
+    def _cannot_be_waited_for(self, error: FabricError) -> None:
+        """The descriptor will not wake anybody: whoever waits gets the error.
+
+        Nothing polls the queue from here on. A task that begins to wait asks again, and gets the error itself.
+        """
+
+        def again() -> FabricError:
+            return from_errno(error.errno or 0, error.call)
+
+        told = 0
+        inboxes: dict[Any, None] = {}
+        for address in list(self.operations):
+            operation = self.operations.get(address)
+            if isinstance(operation, Transfer) and operation.notify is not None:
+                operation.owner.dismiss(operation, again())  # it stays pinned: the provider has it
+                told += 1
+            elif (inbox := getattr(operation, "pool", None)) is not None:
+                inboxes[inbox] = None
+        for inbox in inboxes:
+            while inbox.waiting:
+                told += inbox._answer_first(again())
+            if inbox.sink is not None:
+                inbox.finish(again())
+                told += 1
+        for submission in [*self.parked]:
+            told += len(submission.waiting)
+            submission.turn_away(again)
+        if not told:
+            self.driver.report("aiofabric: a completion queue cannot be waited for", error)
 
     def _look_after_others(self) -> int:
         """What a turn does besides reading the queue; how much of it moved."""
@@ -150,7 +184,8 @@ class SourceProgress(SourceCompletions):
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
                 return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
-                if self._vain >= VAIN:  # a companion's descriptor that never goes quiet, as net's: polled as well
+                # A companion's descriptor that never goes quiet, as net's, is polled as well.
+                if self._vain >= EMPTY_WAKEUPS:
                     self._pause()
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
@@ -161,7 +196,7 @@ class SourceProgress(SourceCompletions):
             self._fruitless += 1
         if not self._quiet():
             self._disquiet()
-        elif self._vain >= VAIN and self.starved is not None and self.starved():
+        elif self._vain >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
             self._pause()
             self._later(1)
         else:
@@ -175,7 +210,7 @@ class SourceProgress(SourceCompletions):
         if self._fruitless <= _FRUITLESS:
             self.touch()
             return
-        if self._vain >= VAIN:
+        if self._vain >= EMPTY_WAKEUPS:
             self._pause()
         else:
             self.readers.sleep()

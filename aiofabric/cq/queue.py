@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._core import NativeQueue
 from .._ffi import address_of, constants, ffi, lib
-from .._hot import NativeQueue
 from ..errors import check
 from ..features import Quirk, quirks
 from ..resource import Handle, Resource
@@ -161,7 +161,8 @@ class CompletionQueue(Resource):
 
     def quiet(self) -> bool:
         """fi_trywait: whether it is safe to sleep on the descriptor."""
-        return self._native_queue.quiet()
+        code = self._native_queue.try_wait()
+        return code != -_EAGAIN and check(code, "fi_trywait") == 0
 
     def __repr__(self) -> str:
         return f"<CompletionQueue of {self.domain!r} fd={self._fd}{' closed' if self.closed else ''}>"

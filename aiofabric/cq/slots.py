@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._core import Slot, SlotsCore
 from .._ffi import address_of, ffi
-from .._hot import Slot, SlotsCore
 
 __all__ = ["Slot", "Slots"]
 

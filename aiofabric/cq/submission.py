@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import move_on_after
 
-from .._hot import LaneCore, Transfer
+from .._core import SubmissionCore, Transfer
 from ..errors import check, from_errno
 from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED
 
@@ -42,7 +42,7 @@ class SubmissionOwner(Protocol):
 _NOBODY: deque[Transfer] = deque()
 
 
-class SubmissionQueue(LaneCore):
+class SubmissionQueue(SubmissionCore):
     """Posted and parked operations of one direction.
 
     Args:

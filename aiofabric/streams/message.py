@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 import anyio
 from anyio.abc import ObjectStream
 
-from aiofabric._hot import cut_messages, join_messages
+from aiofabric._core import cut_messages, join_messages
 from aiofabric.channel.connect import HELLO
 from aiofabric.channel.frames import MESSAGES, Hello, protocol_error
 from aiofabric.errors import MessageTooLongError

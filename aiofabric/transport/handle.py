@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anyio import ClosedResourceError
 
+from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
-from .._hot import Gate, Quick
 from ..cq.operation import State
 from ..cq.submission import SubmissionQueue, Transfer
 from ..errors import (
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 __all__ = ["EndpointHandle", "Refill"]
 
 
-# What `LaneCore.receive` does not think of: bytes before the message, a second post, lists of pieces that stay.
+# What `SubmissionCore.receive` does not think of: bytes before the message, a second post, lists of pieces that stay.
 _OF_EACH_RECEIVE = Mode.MSG_PREFIX | Mode.RX_CQ_DATA | Mode.ASYNC_IOV
 
 
@@ -100,8 +100,8 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.source = source
         if Mode.RX_CQ_DATA in info.mode:
             source.rx_cq_data = True
-        self.gate = Gate()
-        self.quick = Quick(self.gate)
+        self.gate = ThreadCheck()
+        self.quick = FastPath(self.gate)
         self.inject_size = info.tx_attr.inject_size
         self.tx_flags = int(info.tx_attr.op_flags)  # of what starts here and names no flags itself
         self.injects = not self.tx_flags & _SINCE_DELIVERY  # whether small messages may be sent by fi_inject

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from .._hot import InboxCore
+from .._core import InboxCore
 from ..regions import MemoryHome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._hot import Gate
+    from .._core import ThreadCheck
     from ..cq.operation import Operation
     from ..cq.queue import Entry, ErrorEntry
     from ..cq.source import Source
@@ -30,7 +30,7 @@ class RouteOwner(MemoryHome):
         "gate", "info", "inject_size", "injects", "known", "last_access", "max_message", "max_size", "native_open",
         "reaches_memory", "source", "tx_flags",
     )  # fmt: skip
-    gate: Gate
+    gate: ThreadCheck
     info: Info
     inject_size: int
     injects: bool

@@ -85,6 +85,7 @@ async def honest(provider: str, port: int) -> None:
             assert await endpoint.recv() == b"still here?"
 
 
+@pytest.mark.long
 @ONE_LOOP
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("kind", kinds(b"", 0))

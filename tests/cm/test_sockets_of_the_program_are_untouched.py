@@ -12,12 +12,15 @@ from contextlib import ExitStack, suppress
 from time import monotonic
 
 import anyio
+import anyio.lowlevel
 import pytest
+from psutil import Process
 
 import aiofabric
 from aiofabric import EndpointType
 from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.cm.workarounds.provider_sockets import open_descriptors
+from aiofabric.transport.virtual import oob_listener
 from tests.fixtures.providers import require
 
 pytestmark = pytest.mark.anyio
@@ -90,10 +93,25 @@ async def misbehave(port: int, provider: str) -> None:
     for sock in clients[:5]:
         sock.sendall(b"\0" * 10)
     honest = await aiofabric.connect(HERE, port, provider=provider)
-    await anyio.sleep(4 * half_open_clients.PATIENCE)  # so long that all of them are cut off
-    for sock in clients:
-        sock.close()
+    with anyio.fail_after(30):
+        for sock in clients:
+            await closed_by_the_peer(sock)
+            sock.close()
     honest.abort()
+
+
+async def closed_by_the_peer(sock: socket.socket) -> None:
+    """Return at the end, or the reset, of the connection."""
+    sock.setblocking(False)
+    with suppress(ConnectionError):
+        await anyio.wait_readable(sock)
+        while sock.recv(1000):
+            await anyio.wait_readable(sock)
+
+
+def accepted_at(port: int) -> int:
+    """Connections that a listening socket of this process at ``port`` has accepted."""
+    return sum(each.laddr.port == port and each.status != "LISTEN" for each in Process().net_connections("tcp"))
 
 
 async def accept_all(listener: aiofabric.Listener) -> None:
@@ -105,6 +123,7 @@ async def accept_all(listener: aiofabric.Listener) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
+    monkeypatch.setattr(oob_listener, "PATIENCE", 0.1)
 
 
 @pytest.mark.parametrize("host", [ELSEWHERE, "::1", "::"])
@@ -145,6 +164,27 @@ async def test_server_that_comes_later_and_connections_that_are_missed(
             await misbehave(port, provider)
             neighbour.is_untouched()
             tasks.cancel_scope.cancel()
+        neighbour.is_untouched()
+
+
+async def test_a_listener_that_closes_ends_the_clients_that_it_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the provider accepted and forgets costs no descriptor, and the client sees the end."""
+    require("tcp")
+    monkeypatch.setattr(half_open_clients.HalfOpenClients, "after_read", lambda self: None)
+    with ExitStack() as stack:
+        neighbour = Neighbour(stack, bound(ELSEWHERE))
+        async with aiofabric.listen(HERE, 0, provider="tcp") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(accept_all, listener)
+            port = listener.address.port or 0
+            silent = [stack.enter_context(socket.create_connection((HERE, port))) for _ in range(5)]
+            with anyio.fail_after(30):
+                while accepted_at(port) < len(silent):
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(30):
+            for sock in silent:
+                await closed_by_the_peer(sock)
+        assert accepted_at(port) == 0
         neighbour.is_untouched()
 
 

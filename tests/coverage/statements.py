@@ -336,7 +336,7 @@ STATEMENTS = [
                 ("tx_ctx_cnt and rx_ctx_cnt are the numbers of contexts.", HOLDS, _T + "connectionless/test_scalable.py::every_transmit_context_sends"),
                 ("FI_SHARED_CONTEXT as a count asks for a shared context.", HOLDS,
                  _T + "opening/test_bindings_that_do_not_fit.py::shared_context_that_is_asked_for_and_not_given"),
-                ("auth_key limits who can talk to whom.", PROVIDER,
+                ("auth_key lets only peers with the same key exchange messages.", PROVIDER,
                  "test_statements_of_getinfo.py::an_authorization_key_is_had_or_named_as_the_reason",
                  "no provider here has keys"),
             ],

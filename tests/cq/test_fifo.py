@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiofabric._hot import Fifo
+from aiofabric._core import Fifo
 
 pytestmark = pytest.mark.once
 

@@ -14,9 +14,9 @@ import pytest
 
 import aiofabric
 from aiofabric import AddressFormat, Caps, EndpointType, EpAttr, FabricAttr, Hints
+from aiofabric._core import NativeQueue
 from aiofabric._ffi import address_of, ffi, lib
 from aiofabric._ffi import constants as C
-from aiofabric._hot import NativeQueue
 from aiofabric.cq.queue import Entry
 from aiofabric.errors import check
 

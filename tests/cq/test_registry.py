@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiofabric._hot import Registry
+from aiofabric._core import Registry
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 import uvloop
 
-from aiofabric._hot import Waiter, Waker
+from aiofabric._core import Waiter, Waker
 from aiofabric.cq.drivers import AsyncioDriver
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import Entry, ErrorEntry
@@ -377,7 +377,7 @@ def test_hazard_futures_that_were_lent_carry_nothing_to_the_next_task(loop: Loop
 
 def test_hazard_who_is_imported_before_asyncio_leaves_it_what_is_its_in_c() -> None:
     """`_asyncio` imported first made asyncio do without: no current task, and everything slow."""
-    ask = "import aiofabric._hot, _asyncio, asyncio; print(asyncio.Future is _asyncio.Future)"
+    ask = "import aiofabric._core, _asyncio, asyncio; print(asyncio.Future is _asyncio.Future)"
     told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "True"
 

@@ -15,7 +15,7 @@ from tests.fixtures.peers import skip_without
 SECONDS = os.environ.get("AIOFABRIC_STATE_SECONDS", "")
 LIMIT = 50 + float(SECONDS or 0)
 
-pytestmark = pytest.mark.timeout(LIMIT + 10)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(LIMIT + 10)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiofabric._hot import cut_messages, join_messages
+from aiofabric._core import cut_messages, join_messages
 
 pytestmark = pytest.mark.once
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiofabric._hot import STREAK
+from aiofabric._core import STREAK
 from aiofabric.streams import FabricStream
 from tests.streams.pairs import over_fabric
 

@@ -9,7 +9,7 @@ import pytest
 from aiofabric import MessageEndpoint
 from tests.fixtures.providers import CARRIERS, Pair, over
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(120)]
 
 provider = over(CARRIERS)
 

@@ -26,9 +26,13 @@ async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(
     async with pair(recv_count=4, recv_size=4096) as (active, passive):
         for _ in range(10):
             active.send_nowait(bytes(size))
-        for _ in range(50):  # enough for anything that is on its way
-            await anyio.lowlevel.checkpoint()
         assert isinstance(active._handle.tx, ConnectionRoute)
+        assert passive._handle.pool is not None
+        with anyio.fail_after(30):  # rxm opens its own connection with the first message
+            while active._handle.tx.sent < 4 or passive._handle.pool.messages < 4:
+                await anyio.lowlevel.checkpoint()
+        for _ in range(20):  # the four have arrived, so a fifth could leave now
+            await anyio.lowlevel.checkpoint()
         assert active._handle.tx.sent == 4
         assert active.statistics().parked == 6
         for _ in range(10):

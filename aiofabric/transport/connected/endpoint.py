@@ -6,13 +6,13 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..._core import fast_send
 from ..._ffi import constants, ffi, lib
-from ..._hot import quick_send
 from ...cm.handshake import Handshake, Stage, name_of
 from ...cm.preface import Preface, new_end_mark
 from ...cm.workarounds.keepalive import agree, notice_silence
 from ...cm.workarounds.pacing import never_paced
-from ...cm.workarounds.provider_sockets import connected_socket, next_descriptor
+from ...cm.workarounds.provider_sockets import connected_socket, descriptor_of, next_descriptor
 from ...cm.workarounds.traffic_class import mark
 from ...cq.reactor import Reactor
 from ...errors import FabricConnectionError, NotSupportedError, check
@@ -24,6 +24,7 @@ from ..exclusions import exclude, lacking
 from ..handle import EndpointHandle
 from ..messages.batch import SelectiveRoute
 from ..messages.send import Messages
+from ..opening.bindings import without_unsafe_flags
 from ..opening.shared_objects import acquire_queues
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
@@ -73,6 +74,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         peer: Address | None,
         descriptor: int | None = None,
     ) -> None:
+        offered, info = info, without_unsafe_flags(info)
         reactor = Reactor.current()
         if options.shared_receive is not None:
             queues, release = options.shared_receive.queues, _keep
@@ -123,10 +125,10 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         except BaseException:
             self.close()
             if Quirk.CLOSE_ENDS_REQUEST in handle.known:
-                info.native.handle = ffi.NULL
+                offered.native.handle = ffi.NULL
             raise
 
-    send = quick_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
+    send = fast_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
 
     def _introduce(self, options: EndpointOptions) -> Preface | None:
         """What the peer shall know of this side."""
@@ -191,8 +193,11 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             handle.open_for_use()
             if handle.end_heard:  # before FI_CONNECTED: 2.x's tcp may report the messages first
                 handle.end_came()
+            if self.info.fabric_attr.prov_name == "tcp" and (said := descriptor_of(handle.native)) is not None:
+                self._descriptor = said
             with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
-                if self._preface is not None and self._preface.heartbeat and (sock is None or not is_on("keepalive")):
+                wish = self._heartbeat if self._preface is None else self._preface.heartbeat
+                if wish and (sock is None or not is_on("keepalive")):
                     detail = "The socket below the connection was not found, so the kernel cannot watch the peer"
                     raise NotSupportedError(constants.FI_ENOSYS, "heartbeat", peer=self.peer_address, detail=detail)
                 if sock is not None:
@@ -204,7 +209,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         """What the kernel's socket beneath is asked for; see the workarounds."""
         if is_on("pacing"):
             never_paced(sock)
-        if self._heartbeat is not None:
+        if self._heartbeat is not None and is_on("keepalive"):
             notice_silence(sock, self._heartbeat)
         if (dscp := self.info.tx_attr.tclass.dscp) is not None and is_on("traffic_class"):
             mark(sock, dscp)

@@ -26,6 +26,7 @@ from ..exclusions import exclude
 from ..messages.prefix import prefix_of
 from ..messages.send import Messages
 from ..messages.truncation import DetectsTruncation
+from ..opening.bindings import without_unsafe_flags
 from ..opening.selection import find, must_resolve
 from ..opening.shared_objects import acquire_domain
 from ..rma.atomic import Atomic
@@ -64,7 +65,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
         av_type: AvType = AvType.UNSPEC,
         vector: AddressVector | None = None,
     ) -> None:
-        self.info = info
+        self.info = info = without_unsafe_flags(info)
         known = quirks(info)
         if vector is not None and Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
             detail = f"Endpoints of {info.fabric_attr.prov_name} in one process need an address vector each"

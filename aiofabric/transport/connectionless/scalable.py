@@ -25,7 +25,7 @@ from ...regions import MemoryHome
 from ...resource import Resource
 from ..exclusions import exclude
 from ..handle import EndpointHandle
-from ..opening.bindings import check_receives, check_selective
+from ..opening.bindings import check_receives, check_selective, without_unsafe_flags
 from ..opening.chosen import check_wishes
 from ..opening.keywords import endpoint_options
 from ..opening.selection import find
@@ -131,7 +131,7 @@ class ScalableEndpoint(Resource):
             names = ", ".join(f"{name}=" for name in sorted(ignored))
             raise TypeError(f"nothing is bound to the contexts of a scalable endpoint, so there is no {names}")
         check_receives(info, multi=options.multi_recv is not None)
-        self.info = info
+        self.info = info = without_unsafe_flags(info)
         sends = [info.replace(tx_attr=attr) for attr in transmit]
         receives = [info.replace(rx_attr=attr) for attr in receive]
         reactor = Reactor.current()

@@ -22,7 +22,7 @@ from .pool import Pool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..._hot import PoolBuffer
+    from ..._core import PoolBuffer
     from ...cq.queue import Entry
     from ...regions import Held
     from ..handle import EndpointHandle

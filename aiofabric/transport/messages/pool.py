@@ -18,8 +18,8 @@ import mmap
 from itertools import count as counter
 from typing import TYPE_CHECKING
 
+from ..._core import PoolBuffer, PoolCore
 from ..._ffi import address_of, constants, ffi
-from ..._hot import PoolBuffer, PoolCore
 from ...cq.queue import ErrorEntry
 from ...errors import check
 from .inbox import Inbox

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anyio import ClosedResourceError
 
+from ..._core import Message, fast_recv
 from ..._ffi import address_of, constants, ffi, lib
-from ..._hot import Message, quick_recv
 from ...cq.coroutines import coroutine_function
 from ...cq.operation import State
 from ...errors import FabricConnectionEndedError
@@ -51,7 +51,7 @@ class Receives(Resource):
         self._handle, self._stash = handle, []
         self._calls_go_by(handle.quick)
 
-    @quick_recv
+    @fast_recv
     @coroutine_function
     def recv(self, max_bytes: int | None = None) -> Coroutine[Any, Any, Message]:
         """Receive the next message.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..._ffi import constants
 
 if TYPE_CHECKING:
-    from ..._hot import Message
+    from ..._core import Message
     from ...cq.operation import Operation
 
 __all__ = ["UndeliveredMessage"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...info import Info
 
-__all__ = ["as_opened", "check_bindings", "check_receives", "check_selective"]
+__all__ = ["as_opened", "check_bindings", "check_receives", "check_selective", "without_unsafe_flags"]
 
 _REMOTE = Bind.REMOTE_READ | Bind.REMOTE_WRITE
 _PLACES = 256  # of a queue that was never seen to stop
@@ -87,21 +87,29 @@ def check_selective(info: Info) -> None:
 
 
 def check_receives(info: Info, *, multi: bool) -> None:
-    """Refuse multi-receive buffers that would be written past, and have all others take one message each.
-
-    Without hints providers name FI_MULTI_RECV among the default flags of receives, as something that they can do. An
-    endpoint that was opened so would put many messages into each buffer, where later ones overwrite earlier ones.
-    The same goes for FI_INJECT, beside all levels of completion: it would leave small messages alone to be sent.
-    """
-    receives, sends = info.native.rx_attr, info.native.tx_attr
-    if receives.op_flags & constants.FI_MULTI_RECV:
-        receives.op_flags &= ~constants.FI_MULTI_RECV
-        info.trim()
-    if sends.op_flags & constants.FI_INJECT and sends.op_flags & _LEVELS == _LEVELS:
-        sends.op_flags &= ~constants.FI_INJECT
-        info.trim()
+    """Refuse multi-receive buffers of a provider that writes past them."""
     if multi:
         check_multi_recv(info)
+
+
+def without_unsafe_flags(info: Info) -> Info:
+    """Return ``info``, or a copy without the default flags that would lose messages; the caller's stays as it is.
+
+    Without hints, providers list FI_MULTI_RECV among the default flags of receives, as something that they can do. An
+    endpoint opened with it would put many messages into each buffer, where later messages overwrite earlier ones.
+    FI_INJECT, listed beside all levels of completion, would limit every send to the size of an injected message.
+    """
+    receives, sends = info.native.rx_attr.op_flags, info.native.tx_attr.op_flags
+    many = receives & constants.FI_MULTI_RECV
+    injects = sends & constants.FI_INJECT and sends & _LEVELS == _LEVELS
+    if not many and not injects:
+        return info
+    copy = info.duplicate()
+    if many:
+        copy.native.rx_attr.op_flags = receives & ~constants.FI_MULTI_RECV
+    if injects:
+        copy.native.tx_attr.op_flags = sends & ~constants.FI_INJECT
+    return copy
 
 
 def as_opened(info: Info) -> Info:

@@ -16,7 +16,7 @@ from ..messages.inbox import RECEIVE_AT_SHARED, Inbox
 from ..messages.multi_pool import MultiPool
 from ..messages.pool import Pool
 from ..messages.receive import Receives
-from ..opening.bindings import check_receives
+from ..opening.bindings import check_receives, without_unsafe_flags
 from ..opening.shared_objects import acquire_queues
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SharedReceive(Receives):
         domain._handle.check_open()
         if recv_size < 1 or recv_count < 1:
             raise ValueError("recv_size (bytes) and recv_count are at least 1")
-        info = domain.info
+        info = without_unsafe_flags(domain.info)
         if missing := lacking(info, Caps.MSG, Caps.RECV):
             raise refusal("fi_srx_context", missing)
         check_receives(info, multi=multi_recv is not None)

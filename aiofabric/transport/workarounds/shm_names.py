@@ -22,14 +22,14 @@ from ...flags import AddressFormat
 if TYPE_CHECKING:
     from ...info import Info
 
-__all__ = ["is_own", "own_name", "path_of", "process_of", "reserve_memory", "sweep"]
+__all__ = ["is_own", "own_name", "own_namespace", "path_of", "process_of", "reserve_memory", "sweep"]
 
 _DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
 
 
-def _namespace() -> int:
-    """What process numbers are to be read in: containers may share /dev/shm and count their own."""
+def own_namespace() -> int:
+    """Identify the namespace of process numbers: containers may share /dev/shm and count their own."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
@@ -38,7 +38,7 @@ def own_name(info: Info) -> Address | None:
     if info.addr_format != AddressFormat.ADDR_STR or info.src_addr is None:
         return None
     scheme = str(info.src_addr).partition("://")[0]
-    name = f"{scheme}://aiofabric-{_namespace():x}-{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"{scheme}://aiofabric-{own_namespace():x}-{os.getpid()}-{secrets.token_hex(4)}"
     return Address(AddressFormat.ADDR_STR, name.encode())
 
 
@@ -52,7 +52,7 @@ def is_own(address: Address) -> bool:
     if address.format != AddressFormat.ADDR_STR:
         return False
     match = _NAME.search(address.raw.decode(errors="replace"))
-    return match is not None and (match[1], match[2]) == (f"{_namespace():x}", str(os.getpid()))
+    return match is not None and (match[1], match[2]) == (f"{own_namespace():x}", str(os.getpid()))
 
 
 def reserve_memory(name: Address) -> None:
@@ -87,12 +87,12 @@ def reserve_memory(name: Address) -> None:
 def process_of(address: Address) -> int | None:
     """The number of the process that gave the name; None if it is none of ours, or counted elsewhere."""
     match = _NAME.search(address.raw.decode(errors="replace"))
-    return int(match[2]) if match is not None and int(match[1], 16) == _namespace() else None
+    return int(match[2]) if match is not None and int(match[1], 16) == own_namespace() else None
 
 
 def sweep() -> None:
     """Remove what processes of this machine left that are not there any more."""
-    here = _namespace()
+    here = own_namespace()
     for path in _DIRECTORY.glob("aiofabric-*"):
         match = _NAME.match(path.name)
         if match and int(match[1], 16) == here and not Path("/proc", match[2]).exists():

@@ -5,10 +5,11 @@ publishes the place; the reader takes places in order. One that is killed in bet
 endpoint, for ever: of 450 senders of 2,000 B that were killed, one did. The same holds for the queue by which
 receivers give back what they have read.
 
-So when the OOB socket of a connection ends without a word, the places that are claimed and not published are examined.
-A live process publishes within microseconds. What is still the same after `PATIENCE` is published as empty, as a sender
-does that gives up (ofi_atomic_queue.h, _discard), and the reader passes it over. (Another live one that was stopped for
-as long in just these microseconds would spoil the queue when it goes on.)
+So when a connection ends without a word, the queue is examined. An entry that is claimed and not published is released
+once its sender is proved dead: every live thread of every process that has the memory mapped has been inside a system
+call since, where no claim is held (`writers`). A sender that is stopped keeps its entry until it goes on, or is killed.
+A released entry is published as empty, as a sender does that gives up (ofi_atomic_queue.h, _discard), and the reader
+skips it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import mmap
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._ffi import CData, ffi
+from .writers import Thread, Unprovable, left_a_write, threads_that_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
     from ...cq.drivers import Driver
 
-__all__ = ["PATIENCE", "OrphanedEntries", "Place"]
+__all__ = ["DELAYS", "OrphanedEntries", "Place"]
 
-PATIENCE = 0.5  # seconds; less than who closes in order has for messages that are still on their way (connection.py)
+DELAYS = (0.0, 0.01, 0.1, 0.5)  # seconds between two looks; the last one repeats
 
 _log = logging.getLogger(__name__)
 
@@ -101,43 +103,62 @@ class OrphanedEntries:
         self._driver = driver
         self._published = published
         self._watching = False
+        self._suspects: dict[Place, set[Thread]] = {}  # the threads that may have claimed it
+        self._looks = 0
+        self._reported = ""
 
     def watch(self) -> None:
-        """A process is gone that may have left claims: free what is not published in time."""
+        """A process is gone that may have left claims: release those that are proved to be its own."""
+        self._looks = 0
         if not self._watching:
             self._watching = True
-            self._driver.call_soon(lambda: self._look(set()))  # once for all whose OOB sockets end now
+            self._driver.call_soon(self._look)  # once for all peers that end now
 
-    def _look(self, before: set[Place]) -> None:
+    def _look(self) -> None:
+        released = False
         try:
             with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory, ffi.from_buffer(memory) as start:
-                now = _free(start, before)
+                released = self._release(start)
         except FileNotFoundError:  # the endpoint was closed meanwhile
             self._watching = False
             return
-        except (OSError, ValueError) as error:
-            _log.info("%s cannot be looked at yet: %s", self.path, error)  # no descriptor is left, or no memory
-            now = before
+        except (OSError, ValueError, Unprovable) as error:  # no descriptor is left, or no memory; or no proof
+            self._report(f"{self.path} cannot be examined: {error}")
         else:
-            self._watching = bool(now)
+            self._watching = bool(self._suspects)
         if self._watching:
-            self._driver.call_later(PATIENCE, lambda: self._look(now))
-        if before - now:
+            self._looks += 1
+            self._driver.call_later(DELAYS[min(self._looks, len(DELAYS) - 1)], self._look)
+        if released:
             self._published()
 
+    def _release(self, start: CData) -> bool:
+        """Publish what no live thread can have claimed; return whether there was any."""
+        queues = [(offset, queue, list(queue.unpublished())) for offset, queue in _queues(start)]
+        claimed = {Place(offset, position) for offset, _, positions in queues for position in positions}
+        suspects = {place: threads for place, threads in self._suspects.items() if place in claimed}
+        if new := claimed - suspects.keys():  # only threads that exist now can have claimed these
+            suspects |= dict.fromkeys(new, threads_that_map(self.path))
+        innocent = {thread for thread in set[Thread]().union(*suspects.values()) if left_a_write(thread)}
+        self._suspects = {place: threads - innocent for place, threads in suspects.items()}
+        released = False
+        for offset, queue, positions in queues:
+            mine = [position for position in positions if not self._suspects.get(Place(offset, position), True)]
+            if mine and queue.plausible:
+                for position in mine:
+                    queue.publish_empty(position)
+                    _log.info("a process was killed while it sent; its entry (%d) is skipped", position)
+                released = True
+        self._suspects = {place: threads for place, threads in self._suspects.items() if threads}
+        if self._suspects:
+            processes = {thread.process for threads in self._suspects.values() for thread in threads}
+            self._report(f"entries of {self.path} are kept: processes {sorted(processes)} may be about to fill them")
+        return released
 
-def _free(start: CData, left: set[Place]) -> set[Place]:
-    """Publish what is ``left``; the other places that are not published."""
-    found = set()
-    for offset, queue in _queues(start):
-        places = {Place(offset, position) for position in queue.unpublished()}
-        if places and not queue.plausible:
-            continue
-        for place in places & left:
-            queue.publish_empty(place.position)
-            _log.info("a process was killed while it sent; what it had begun is passed over (%d)", place.position)
-        found |= places - left
-    return found
+    def _report(self, text: str) -> None:
+        if text != self._reported:
+            self._reported = text
+            _log.info("%s", text)
 
 
 def _queues(start: CData) -> Iterator[tuple[int, _Queue]]:

@@ -17,14 +17,14 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, MessageEndpoint, WrongLoopError
-from aiofabric._hot import VOLLEY_NS
+from aiofabric._core import COALESCE_NS
 from aiofabric.cm.workarounds.provider_sockets import connected_socket, segments_sent
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
 
-BATCH = VOLLEY_NS / 1e9  # seconds
+BATCH = COALESCE_NS / 1e9  # seconds
 MANY = 50  # fewer than an await may answer at once, and than a receiver has receives
 
 

@@ -10,7 +10,7 @@ import aiofabric
 from aiofabric.testing import live_resources
 from tests.fixtures.providers import CARRIERS, over
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
 
 provider = over(CARRIERS)
 

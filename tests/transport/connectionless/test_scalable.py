@@ -148,7 +148,8 @@ async def test_each_context_has_a_queue_of_its_own() -> None:
             for index in (2, 0, 1):
                 for size in (8, 5000):
                     message = await other.receive[index].recv()
-                    assert (message, message.source) == (bytes([index]) * size, back)
+                    assert message == bytes([index]) * size
+                    assert message.source in (back, None)  # sockets may not know a new connection's address yet
         other.receive[1].close()  # its queue goes with the endpoint
         await one.transmit[0].send(b"still", to=peer.context(2))
         assert await other.receive[2].recv() == b"still"

@@ -1,4 +1,4 @@
-"""Promise: what `send` and `recv` give back is a coroutine to everybody, though its steps are C's (`_hot/call.c`).
+"""Promise: what `send` and `recv` give back is a coroutine to everybody, though its steps are C's (`_core/call.c`).
 
 Hazards: a message that is sent before anybody awaits, one that is taken by a call which nobody awaits any more, a
 buffer that is kept for longer than the call.
@@ -20,7 +20,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
-from aiofabric._hot import Gate
+from aiofabric._core import ThreadCheck
 from aiofabric.transport.interfaces import InboxBase
 from aiofabric.transport.messages.inbox import Inbox
 from aiofabric.transport.messages.receive import Receives
@@ -281,7 +281,7 @@ class Meddler:
     def __init__(self, pool: InboxBase, how: str, where: str) -> None:
         self.pool, self.how, self.where = pool, how, where
         self.errors: list[str] = []
-        self.call: Any = pool.receiving(self, Gate())  # which admits nobody, so that it is asked
+        self.call: Any = pool.receiving(self, ThreadCheck())  # which admits nobody, so that it is asked
 
     def meddle(self) -> None:
         try:

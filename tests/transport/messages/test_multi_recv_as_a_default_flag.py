@@ -92,6 +92,7 @@ async def test_info_that_names_it(provider: str) -> None:
         aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as one,
     ):
         assert OpFlags.MULTI_RECV not in other.info.rx_attr.op_flags
+        assert OpFlags.MULTI_RECV in info.rx_attr.op_flags  # an Info is a value: the caller's stays as it is
         peer = await one.add_peer(other.local_address)
         await other.add_peer(one.local_address)
         for number in range(4):

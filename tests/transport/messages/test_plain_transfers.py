@@ -9,8 +9,8 @@ import pytest
 from sniffio import current_async_library
 
 from aiofabric import Caps, MessageEndpoint
+from aiofabric._core import STREAK
 from aiofabric._ffi import ffi, lib
-from aiofabric._hot import STREAK
 from aiofabric.cq.operation import Operation, State
 from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.transport.messages.receive import Receives
@@ -72,7 +72,7 @@ async def test_plain_sends_and_receives(pair: Pair, called: list[str], way: str)
 
 
 async def test_what_the_provider_has_is_exported_until_it_is_done(pair: Pair) -> None:
-    async with pair(recv_size=None) as (active, _):
+    async with pair(recv_size=None, close_timeout=0.1) as (active, _):
         source, room = bytearray(32 << 20), bytearray(10)  # more than the sockets hold, and nobody takes it
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(active.send, source)

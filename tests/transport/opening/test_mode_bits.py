@@ -8,8 +8,8 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, Caps, EndpointType, Info, MessageTooLongError, Mode, NotSupportedError, address_vector
+from aiofabric._core import PoolBuffer, PoolCore
 from aiofabric._ffi import constants, ffi, lib
-from aiofabric._hot import PoolBuffer, PoolCore
 from aiofabric.cq.operation import State
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from aiofabric.transport.connectionless import open as opening

@@ -167,7 +167,7 @@ def test_a_virtual_listener_leaves_descriptors_to_the_provider(provider: str) ->
                 with anyio.move_on_after(1), suppress(OSError):
                     while True:
                         clients.append(await aiofabric.connect(listener.address, provider=provider))
-                for client in clients:  # whoever is connected can talk
+                for client in clients:  # each connected client works
                     with anyio.fail_after(5):
                         await client.send(b"x")
                         assert await client.recv() == b"x"

@@ -22,6 +22,7 @@ ATTEMPTS = 40
 PATIENCE = 60.0  # seconds for a child, which takes 1 to 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("provider", ["tcp", "shm", "tcp;ofi_rxm", "udp", "udp;ofi_rxd", "sockets", "sm2"])
 def test_whatever_is_asked_for_works_or_is_refused_in_words(provider: str, loop: str) -> None:

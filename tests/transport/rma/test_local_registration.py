@@ -143,7 +143,7 @@ async def test_an_abandoned_send_keeps_its_region_until_the_endpoint_closes(
     pair: Pair, registrations: Registrations
 ) -> None:
     """tcp cannot cancel a send: the buffer is in the provider's hands until the peer reads, or the end."""
-    async with pair(recv_size=None) as (active, _):
+    async with pair(recv_size=None, close_timeout=0.1) as (active, _):
         memory = bytearray(32 << 20)
         region = active.domain.register(memory)
         with anyio.move_on_after(0.02):
@@ -288,7 +288,7 @@ async def test_operations_on_one_buffer_share_a_registration(pair: Pair, demandi
 async def test_an_abandoned_send_stays_registered_until_the_endpoint_closes(
     pair: Pair, demanding: Registrations
 ) -> None:
-    async with pair(recv_size=None) as (active, passive):
+    async with pair(recv_size=None, close_timeout=0.1) as (active, passive):
         before = len(demanding.open)
         memory = bytearray(32 << 20)
         with anyio.move_on_after(0.02):

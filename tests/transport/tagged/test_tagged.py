@@ -105,6 +105,7 @@ async def test_remote_data_beyond_the_providers_is_refused(rdm: str) -> None:
         assert (await other.recv_tagged(1)).remote_data == (1 << 64) - 1
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 async def test_random_cancels_lose_nothing(rdm: str) -> None:
     """Every message arrives once, under its own tag, whoever was cancelled meanwhile."""

@@ -1,19 +1,25 @@
-"""Orphaned entries in shared memory are published as empty; entries that are published in time are left alone."""
+"""Entries of a queue in shared memory that a dead sender claimed are released; those of a live one never are."""
 
 import mmap
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from psutil import STATUS_SLEEPING, STATUS_STOPPED, Process
 
 import aiofabric
 from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi
 from aiofabric.features import quirks
-from aiofabric.transport.workarounds.shm_names import path_of
-from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, PATIENCE, OrphanedEntries, _queues
+from aiofabric.transport.workarounds import writers
+from aiofabric.transport.workarounds.shm_names import own_namespace, path_of
+from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, OrphanedEntries, _queues
 from tests.cq.manual import ManualDriver
 
 
@@ -86,29 +92,104 @@ def test_no_claim_takes_no_timer(watch: Watch) -> None:
     assert not watch.driver.delays
 
 
-def test_what_stays_claimed_is_published_as_empty(watch: Watch) -> None:
+@contextmanager
+def another(path: Path, doing: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has the memory mapped, and is ``doing`` something."""
+    source = f"""
+import mmap, time
+with open({str(path)!r}, "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 0)
+print("mapped", flush=True)
+{doing}
+"""
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"mapped\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+SLEEPING, COMPUTING = "time.sleep(1000)", "while True: pass"
+
+
+def wait_for(process: subprocess.Popen[bytes], state: str) -> None:
+    while Process(process.pid).status() != state:
+        pass
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process that computes, outside of any system call."""
+    call = Path("/proc", str(process.pid), "syscall")
+    process.send_signal(signal.SIGSTOP)
+    wait_for(process, STATUS_STOPPED)
+    while not call.read_text().startswith("-1 "):
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGSTOP)
+        wait_for(process, STATUS_STOPPED)
+
+
+def test_an_entry_that_no_live_process_can_fill_is_published_as_empty(watch: Watch) -> None:
     positions = watch.claim()
     watch.orphaned_entries.watch()
     watch.begin()  # another peer has gone
-    watch.begin()
-    assert [delay for delay, _ in watch.driver.delays] == [PATIENCE]
-    assert watch.unpublished == [[position] for position in positions]
-    watch.driver.pass_time()
     assert watch.unpublished == [[] for _ in positions]
     assert all(watch.empty(positions))
     assert watch.published == 1
     assert not watch.driver.delays
 
 
-def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
-    positions = watch.claim()
-    watch.begin()
-    for queue, position in zip(watch.queues, positions, strict=True):
-        ffi.cast("int64_t *", queue._place(position))[0] = position + 1
-    later = watch.claim()
+def test_an_entry_beside_a_process_that_sleeps_in_the_kernel_is_published(watch: Watch) -> None:
+    with another(watch.orphaned_entries.path, SLEEPING) as process:
+        wait_for(process, STATUS_SLEEPING)
+        positions = watch.claim()
+        watch.begin()
+        assert all(watch.empty(positions))
+
+
+def test_a_stopped_sender_keeps_its_entry_until_it_is_killed(watch: Watch) -> None:
+    """However long it is stopped: it would go on writing where it was."""
+    with another(watch.orphaned_entries.path, COMPUTING) as process:
+        stop(process)
+        positions = watch.claim()
+        watch.begin()
+        for _ in range(5):
+            watch.driver.pass_time()
+        assert watch.unpublished == [[position] for position in positions]
+        assert not watch.published
+        process.kill()
+        process.wait()
+        watch.driver.pass_time()
+        assert all(watch.empty(positions))
+        assert not watch.driver.delays
+
+
+def test_an_entry_is_kept_while_processes_of_another_container_share_the_memory(watch: Watch) -> None:
+    other = Path("/dev/shm/aiofabric-1-1-of-a-test")
+    other.touch()
+    try:
+        positions = watch.claim()
+        watch.begin()
+        watch.driver.pass_time()
+        assert watch.unpublished == [[position] for position in positions]
+    finally:
+        other.unlink()
     watch.driver.pass_time()
-    assert not any(watch.empty(positions))
-    assert watch.unpublished == [[position] for position in later]  # these have a time of their own
+    assert all(watch.empty(positions))
+
+
+def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
+    with another(watch.orphaned_entries.path, COMPUTING) as process:
+        stop(process)
+        positions = watch.claim()
+        watch.begin()
+        for queue, position in zip(watch.queues, positions, strict=True):
+            ffi.cast("int64_t *", queue._place(position))[0] = position + 1
+        later = watch.claim()
+        watch.driver.pass_time()
+        assert not any(watch.empty(positions))
+        assert watch.unpublished == [[position] for position in later]
     watch.driver.pass_time()
     assert all(watch.empty(later))
 
@@ -131,18 +212,38 @@ def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
     watch.orphaned_entries.path = path.parent  # a directory cannot be opened so
     watch.begin()
     watch.driver.pass_time()
-    watch.orphaned_entries.path = path
-    watch.driver.pass_time()
     assert watch.unpublished == [[position] for position in positions]
+    watch.orphaned_entries.path = path
     watch.driver.pass_time()
     assert all(watch.empty(positions))
     assert not watch.driver.delays
 
 
 def test_an_endpoint_that_closes_meanwhile_is_no_matter(watch: Watch) -> None:
-    watch.claim()
+    path = watch.orphaned_entries.path
+    with another(path, COMPUTING) as process:
+        stop(process)
+        watch.claim()
+        watch.begin()
+        path.unlink()
+        watch.driver.pass_time()
+        assert not watch.driver.delays
+        assert not watch.published
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("aiofabric-{space}-4242-x", True), ("aiofabric-{space}-17-x", False), ("x", True)]
+)
+def test_an_entry_is_kept_beside_a_process_that_cannot_be_examined(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kept: bool
+) -> None:
+    """If memory in /dev/shm may be its own. (A folder in place of its maps cannot be read either.)"""
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    (memory / name.format(space=f"{own_namespace():x}")).touch()
+    (tmp_path / "proc/4242/maps").mkdir(parents=True)
+    monkeypatch.setattr(writers, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(writers, "_MEMORY", memory)
+    positions = watch.claim()
     watch.begin()
-    watch.orphaned_entries.path.unlink()
-    watch.driver.pass_time()
-    assert not watch.driver.delays
-    assert not watch.published
+    assert all(watch.empty(positions)) is not kept

@@ -1,0 +1,79 @@
+/* Steps: what everything here that is awaited is to Python, and what one of them asks of another. */
+#include "awaitable.h"
+#include "names.h"
+#include "references.h"
+
+static PyObject *name_throw;
+
+PyObject *awaitable_self(PyObject *self)
+{
+	return new_ref(self);
+}
+
+PyObject *awaitable_value(PySendResult how, PyObject *result)
+{
+	PyObject *stop;
+
+	if (how != PYGEN_RETURN)
+		return result;
+	stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
+	Py_DECREF(result);
+	if (stop)
+		PyErr_SetObject(PyExc_StopIteration, stop);
+	Py_XDECREF(stop);
+	return NULL;
+}
+
+PyObject *awaitable_send(PyObject *self, PyObject *value)
+{
+	PyObject *result;
+	PySendResult how = PyIter_Send(self, value, &result);
+
+	return awaitable_value(how, result);
+}
+
+PyObject *awaitable_next(PyObject *self)
+{
+	return awaitable_send(self, Py_None);
+}
+
+PyObject *awaitable_raise(PyObject *args)
+{
+	PyObject *type, *error = NULL, *traceback = NULL;
+
+	if (!PyArg_ParseTuple(args, "O|OO", &type, &error, &traceback))
+		return NULL;
+	if (PyExceptionInstance_Check(type))
+		PyErr_SetObject((PyObject *) type_of(type), type);
+	else if (PyExceptionClass_Check(type))
+		PyErr_SetObject(type, error ? error : Py_None);
+	else
+		PyErr_SetString(PyExc_TypeError, "an exception is thrown");
+	return NULL;
+}
+
+PyObject *awaitable_throw(PyObject *steps, PyObject *args)
+{
+	PyObject *method = PyObject_GetAttr(steps, name_throw);
+	PyObject *result = method ? PyObject_Call(method, args, NULL) : NULL;
+
+	Py_XDECREF(method);
+	return result;
+}
+
+PyObject *awaitable_of(PyObject *waiter)
+{
+	unaryfunc await = PyType_GetSlot(type_of(waiter), Py_am_await);
+
+	if (await)
+		return await(waiter);
+	PyErr_SetString(PyExc_TypeError, "a waiter is awaited");
+	return NULL;
+}
+
+int add_awaitable(PyObject *module)
+{
+	static const struct name names[] = {{&name_throw, "throw"}, {NULL}};
+
+	return intern(names);
+}

@@ -1,0 +1,16 @@
+/* Small messages, which the provider copies. */
+#ifndef AIOFABRIC_INJECTION_H
+#define AIOFABRIC_INJECTION_H
+
+#include "references.h"
+#include "submission.h"
+
+/*
+ * Have the provider copy a small message, for a task.  1: the task goes on; 2: it should let the loop go round first;
+ * 0: `post` is needed; -1: an exception.
+ */
+int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag);
+
+int add_injection(PyObject *module);
+
+#endif

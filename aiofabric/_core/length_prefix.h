@@ -1,0 +1,9 @@
+/* Messages behind their lengths. */
+#ifndef AIOFABRIC_LENGTH_PREFIX_H
+#define AIOFABRIC_LENGTH_PREFIX_H
+
+#include "references.h"
+
+int add_length_prefix(PyObject *module);
+
+#endif

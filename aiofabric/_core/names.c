@@ -1,0 +1,42 @@
+/* Names: strings that Python is asked by, made once; and making types. */
+#include "names.h"
+#include "references.h"
+
+int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type)
+{
+	PyObject *made = PyType_FromModuleAndSpec(module, spec, base);
+
+	if (!made)
+		return -1;
+	*type = (PyTypeObject *) made; /* kept for good, as the module is */
+	return PyModule_AddType(module, *type);
+}
+
+int intern(const struct name *names)
+{
+	for (; names->name; names++)
+		if (!(*names->name = PyUnicode_InternFromString(names->text)))
+			return -1;
+	return 0;
+}
+
+PyObject *import_from(const char *name, const char *what)
+{
+	PyObject *module = PyImport_ImportModule(name), *found = module ? PyObject_GetAttrString(module, what) : NULL;
+
+	Py_XDECREF(module);
+	return found;
+}
+
+int add_methods(PyTypeObject *type, PyMethodDef *methods)
+{
+	for (; methods->ml_name; methods++) {
+		PyObject *method = PyDescr_NewMethod(type, methods);
+		int rc = method ? PyObject_SetAttrString((PyObject *) type, methods->ml_name, method) : -1;
+
+		Py_XDECREF(method);
+		if (rc)
+			return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,362 @@
+/* Operation: slot, waiter and pins of what is posted.  cq/operation.py has the states and what they mean. */
+#include "operation.h"
+#include "names.h"
+#include "references.h"
+#include "slots.h"
+#include "upcalls.h"
+
+PyTypeObject *Operation_Type;
+
+static PyObject *name_unuse;
+
+/* What cq/operation.py teaches: the states in the order of `enum state`, and which moves of each are possible. */
+static PyObject *states[STATES], *impossible;
+static unsigned moves[STATES];
+
+static PyObject *learn_states(PyObject *module, PyObject *args)
+{
+	PyObject *all, *table, *call;
+	int i, j;
+
+	if (!PyArg_ParseTuple(args, "O!O!O", &PyTuple_Type, &all, &PyDict_Type, &table, &call))
+		return NULL;
+	if (PyTuple_Size(all) != STATES) {
+		PyErr_SetString(PyExc_ValueError, "an operation has six states");
+		return NULL;
+	}
+	for (i = 0; i < STATES; i++) {
+		PyObject *state = PyTuple_GetItem(all, i), *possible = PyDict_GetItemWithError(table, state);
+
+		if (!possible) {
+			if (!PyErr_Occurred())
+				PyErr_SetObject(PyExc_KeyError, state);
+			return NULL;
+		}
+		moves[i] = 0;
+		for (j = 0; j < STATES; j++) {
+			int has = PySequence_Contains(possible, PyTuple_GetItem(all, j));
+
+			if (has < 0)
+				return NULL;
+			moves[i] |= (unsigned) has << j;
+		}
+		REPLACE(states[i], new_ref(state));
+	}
+	REPLACE(impossible, new_ref(call));
+	Py_RETURN_NONE;
+}
+
+int operation_move(Operation *self, enum state state)
+{
+	assert((unsigned) state < STATES && (unsigned) self->state < STATES);
+	if (moves[(int) self->state] & 1u << state) {
+		self->state = state;
+		return 0;
+	}
+	drop(PyObject_CallFunctionObjArgs(impossible, self->what, states[(int) self->state], states[state], NULL));
+	return -1;
+}
+
+/* Of several failures the first one comes out; the others are reported, and what should follow happens all the same. */
+struct failure {
+	PyObject *type, *error, *traceback;
+};
+
+static void note(struct failure *first)
+{
+	if (first->type)
+		PyErr_WriteUnraisable((PyObject *) Operation_Type);
+	else
+		PyErr_Fetch(&first->type, &first->error, &first->traceback);
+}
+
+static int outcome(struct failure *first)
+{
+	if (!first->type)
+		return 0;
+	PyErr_Restore(first->type, first->error, first->traceback);
+	return -1;
+}
+
+int operation_release_held(Operation *self)
+{
+	PyObject *held = self->held;
+	Py_ssize_t count = PyObject_Size(held), i;
+	struct failure first = {NULL, NULL, NULL};
+
+	if (count <= 0)
+		return count < 0 ? -1 : 0;
+	self->held = PyTuple_New(0);
+	if (!self->held)
+		note(&first);
+	for (i = 0; i < count; i++) {
+		PyObject *each = PySequence_GetItem(held, i);
+
+		if (!each || drop(PyObject_CallMethodObjArgs(each, name_unuse, NULL)))
+			note(&first);
+		Py_XDECREF(each);
+	}
+	Py_DECREF(held);
+	return outcome(&first);
+}
+
+/* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
+static int wake(Operation *self, PyObject *notify)
+{
+	if (PyCallable_Check(notify))
+		return drop(PyObject_CallFunctionObjArgs(notify, self, NULL));
+	return upcalls.wake(self->owner, notify);
+}
+
+int operation_complete(Operation *self, PyObject *error)
+{
+	int left = self->state == CANCELLING || self->state == ABANDONED;
+	struct failure first = {NULL, NULL, NULL};
+	PyObject *notify;
+
+	if (operation_move(self, SETTLED))
+		return -1;
+	if (error && self->error == Py_None) /* the caller may have been answered before the provider did */
+		REPLACE(self->error, new_ref(error));
+	REPLACE(self->post, new_ref(Py_None));
+	if (left && !error && self->orphaned != Py_None &&
+	    drop(PyObject_CallFunctionObjArgs(self->orphaned, self, NULL)))
+		note(&first);
+	if (left || error) /* else the caller may still be interrupted before it has the message */
+		REPLACE(self->orphaned, new_ref(Py_None));
+	REPLACE(self->pins, new_ref(Py_None));
+	if (operation_release_held(self))
+		note(&first);
+	assert(self->state == SETTLED && self->pins == Py_None && self->post == Py_None);
+	notify = self->notify;
+	if (notify != Py_None) {
+		self->notify = new_ref(Py_None);
+		if (wake(self, notify))
+			note(&first);
+		Py_DECREF(notify);
+	}
+	return outcome(&first);
+}
+
+int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,
+			  PyObject *held, long long length)
+{
+	if (!impossible || !Py_IS_TYPE(slot, Slot_Type)) {
+		PyErr_SetString(PyExc_TypeError, "an operation needs a slot, and states");
+		return -1;
+	}
+	REPLACE(self->what, new_ref(what));
+	REPLACE(self->owner, new_ref(owner));
+	REPLACE(self->slot, (Slot *) new_ref(slot));
+	REPLACE(self->pins, new_ref(pins));
+	REPLACE(self->held, new_ref(held));
+	REPLACE(self->error, new_ref(Py_None));
+	REPLACE(self->notify, new_ref(Py_None));
+	REPLACE(self->orphaned, new_ref(Py_None));
+	REPLACE(self->post, new_ref(Py_None));
+	REPLACE(self->source, new_ref(Py_None));
+	self->length = length;
+	self->state = NEW;
+	return 0;
+}
+
+static int Operation_init(Operation *self, PyObject *args, PyObject *kwargs)
+{
+	PyObject *what, *owner, *slot, *pins, *held = NULL, *none;
+	long long length;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "OOOOL|O", &what, &owner, &slot, &pins, &length, &held))
+		return -1;
+	none = held ? new_ref(held) : PyTuple_New(0);
+	rc = none ? operation_fill(self, what, owner, slot, pins, none, length) : -1;
+	Py_XDECREF(none);
+	return rc;
+}
+
+static PyObject *Operation_move(Operation *self, PyObject *state)
+{
+	int i;
+
+	for (i = 0; i < STATES; i++)
+		if (states[i] == state) {
+			if (operation_move(self, i))
+				return NULL;
+			Py_RETURN_NONE;
+		}
+	PyErr_SetObject(PyExc_TypeError, state);
+	return NULL;
+}
+
+static PyObject *Operation_get_state(Operation *self, void *unused)
+{
+	return new_ref(states[(int) self->state]);
+}
+
+static int Operation_set_state(Operation *self, PyObject *state, void *unused)
+{
+	int i;
+
+	for (i = 0; i < STATES; i++)
+		if (states[i] == state) {
+			self->state = i;
+			return 0;
+		}
+	PyErr_SetString(PyExc_TypeError, "no state of an operation");
+	return -1;
+}
+
+static PyObject *Operation_settle(Operation *self, PyObject *args)
+{
+	PyObject *error = Py_None;
+
+	if (!PyArg_ParseTuple(args, "|O", &error) || operation_complete(self, error == Py_None ? NULL : error))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *Operation_tell(Operation *self, PyObject *notify)
+{
+	if (notify != Py_None && wake(self, notify))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *Operation_let_go(Operation *self, PyObject *unused)
+{
+	if (operation_release_held(self))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *operation_result(Operation *self)
+{
+	if (self->error == Py_None)
+		return new_ref(self);
+	PyErr_SetObject((PyObject *) type_of(self->error), self->error);
+	return NULL;
+}
+
+static PyObject *Operation_result(Operation *self, PyObject *unused)
+{
+	return operation_result(self);
+}
+
+int operation_traverse(Operation *self, visitproc visit, void *arg)
+{
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->what);
+	Py_VISIT(self->owner);
+	Py_VISIT(self->pins);
+	Py_VISIT(self->held);
+	Py_VISIT(self->error);
+	Py_VISIT(self->notify);
+	Py_VISIT(self->orphaned);
+	Py_VISIT(self->post);
+	Py_VISIT(self->source);
+	return 0;
+}
+
+int operation_clear(Operation *self)
+{
+	REPLACE(self->error, new_ref(Py_None));
+	REPLACE(self->notify, new_ref(Py_None));
+	REPLACE(self->orphaned, new_ref(Py_None));
+	REPLACE(self->post, new_ref(Py_None));
+	REPLACE(self->pins, new_ref(Py_None));
+	return 0;
+}
+
+void operation_dealloc(Operation *self)
+{
+	PyObject_GC_UnTrack(self);
+	Py_CLEAR(self->what);
+	Py_CLEAR(self->owner);
+	Py_CLEAR(self->slot);
+	Py_CLEAR(self->pins);
+	Py_CLEAR(self->held);
+	Py_CLEAR(self->error);
+	Py_CLEAR(self->notify);
+	Py_CLEAR(self->orphaned);
+	Py_CLEAR(self->post);
+	Py_CLEAR(self->source);
+	free_object(self);
+}
+
+static PyMethodDef Operation_methods[] = {
+	{"move", (PyCFunction) Operation_move, METH_O, "Change state; an impossible move is a defect of ours and says so."},
+	{"settle", (PyCFunction) Operation_settle, METH_VARARGS,
+	 "settle(error=None): give the operation its answer: drop the pins, then tell whoever waits."},
+	{"tell", (PyCFunction) Operation_tell, METH_O, "Call what was `notify`, or wake it; None is nobody."},
+	{"let_go", (PyCFunction) Operation_let_go, METH_NOARGS,
+	 "The provider has nothing of the operation any more: give back what it held."},
+	{"result", (PyCFunction) Operation_result, METH_NOARGS, "The settled operation itself, or its error raised."},
+	{NULL},
+};
+
+static PyGetSetDef Operation_getset[] = {
+	{"state", (getter) Operation_get_state, (setter) Operation_set_state, "a `State`"},
+	{NULL},
+};
+
+static PyMemberDef Operation_members[] = {
+	{"what", T_OBJECT_EX, offsetof(Operation, what), READONLY, "the call of libfabric's, for error texts"},
+	{"owner", T_OBJECT_EX, offsetof(Operation, owner)},
+	{"slot", T_OBJECT_EX, offsetof(Operation, slot), READONLY},
+	{"pins", T_OBJECT_EX, offsetof(Operation, pins), 0, "keeps buffers exported"},
+	{"held", T_OBJECT_EX, offsetof(Operation, held), 0, "the registrations that its descriptors and keys are of"},
+	{"error", T_OBJECT_EX, offsetof(Operation, error)},
+	{"notify", T_OBJECT_EX, offsetof(Operation, notify), 0, "called once, when it is settled; or a waiter"},
+	{"orphaned", T_OBJECT_EX, offsetof(Operation, orphaned), 0, "called instead when the caller has left"},
+	{"post", T_OBJECT_EX, offsetof(Operation, post), 0, "function and arguments, until it is settled"},
+	{"source", T_OBJECT_EX, offsetof(Operation, source), 0, "the fi_addr of the sender, where that is read"},
+	{"length", T_LONGLONG, offsetof(Operation, length), 0,
+	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
+	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0, "where a receive into the caller's memory begins; 0: none"},
+	{"room", T_LONGLONG, offsetof(Operation, room), 0, "and how many bytes it has"},
+	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY, "the tag of a receive that `SubmissionCore.receive` posted"},
+	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has one"},
+	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
+	{"data", T_ULONGLONG, offsetof(Operation, data)},
+	{"tag", T_ULONGLONG, offsetof(Operation, tag)},
+	{NULL},
+};
+
+static PyType_Slot Operation_slots[] = {
+	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\nOperation(what, owner, slot, pins, length, held=())"},
+	{Py_tp_init, Operation_init},
+	{Py_tp_dealloc, operation_dealloc},
+	{Py_tp_traverse, operation_traverse},
+	{Py_tp_clear, operation_clear},
+	{Py_tp_methods, Operation_methods},
+	{Py_tp_getset, Operation_getset},
+	{Py_tp_members, Operation_members},
+	{0, NULL},
+};
+
+static PyType_Spec Operation_spec = {
+	"aiofabric._core.Operation", sizeof(Operation), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Operation_slots,
+};
+
+static PyMethodDef functions[] = {
+	{"learn_states", learn_states, METH_VARARGS,
+	 "learn_states(states, moves, impossible): what operations may do; `impossible(what, old, new)` raises."},
+	{NULL},
+};
+
+int operation_is_received(const Operation *self)
+{
+	/* 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged). */
+	return self->state == SETTLED && self->error == Py_None && self->length <= self->room &&
+	       (!self->tagged || self->tag == self->asked);
+}
+
+int add_operation(PyObject *module)
+{
+	static const struct name names[] = {{&name_unuse, "unuse"}, {NULL}};
+
+	if (intern(names) || PyModule_AddFunctions(module, functions))
+		return -1;
+	return add_type(module, &Operation_spec, NULL, &Operation_Type);
+}

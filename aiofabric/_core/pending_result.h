@@ -1,0 +1,12 @@
+/* What is awaited of an operation. */
+#ifndef AIOFABRIC_PENDING_RESULT_H
+#define AIOFABRIC_PENDING_RESULT_H
+
+#include "references.h"
+#include "submission.h"
+
+PyObject *SubmissionCore_outcome(SubmissionCore *self, PyObject *transfer);
+
+int add_pending_result(PyObject *module);
+
+#endif

@@ -1,0 +1,151 @@
+/* Posting: an operation is made, registered and handed to the provider, or queued behind those that wait. */
+#include "posting.h"
+#include "arming.h"
+#include "names.h"
+#include "operation.h"
+#include "references.h"
+#include "registry.h"
+#include "slots.h"
+#include "source.h"
+#include "submission.h"
+#include "transfer.h"
+
+static PyObject *name_park, *name_try;
+
+/* No operation was made for it; the exception stays. */
+static void return_slot(SubmissionCore *self, Slot *slot)
+{
+	PyObject *type, *error, *traceback;
+
+	PyErr_Fetch(&type, &error, &traceback);
+	if (slots_release(self->source->slots, (PyObject *) slot))
+		PyErr_Clear();
+	PyErr_Restore(type, error, traceback);
+}
+
+Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
+{
+	PyObject *held = PyTuple_New(0);
+	Slot *slot = held ? slots_acquire(self->source->slots) : NULL;
+	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
+
+	if (transfer && registry_enter(self->source->operations, pointer_of(slot->address), (PyObject *) transfer)) {
+		Py_DECREF((PyObject *) transfer);
+		transfer = NULL;
+	}
+	if (!transfer && slot)
+		return_slot(self, slot);
+	Py_XDECREF(held);
+	Py_XDECREF((PyObject *) slot);
+	return transfer;
+}
+
+PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc)
+{
+	if (!(rc ? submission_undo_post(self, transfer) : submission_note_posted(self, transfer))) {
+		if (!rc)
+			return (PyObject *) transfer;
+		Py_DECREF((PyObject *) transfer);
+		Py_RETURN_NONE; /* the long way parks it, or raises */
+	}
+	Py_DECREF((PyObject *) transfer);
+	return NULL;
+}
+
+/* The arguments of the call, and behind them the context. */
+static PyObject *with_context(PyObject *function, PyObject *args, Slot *slot)
+{
+	Py_ssize_t count = PyTuple_Size(args), i;
+	PyObject *all = PyTuple_New(count + 1), *post = NULL;
+
+	if (!all)
+		return NULL;
+	for (i = 0; i < count; i++)
+		PyTuple_SetItem(all, i, new_ref(PyTuple_GetItem(args, i)));
+	PyTuple_SetItem(all, count, new_ref(slot->pointer));
+	post = PyTuple_Pack(2, function, all);
+	Py_DECREF(all);
+	return post;
+}
+
+static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", NULL};
+	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *lent = Py_None, *post;
+	Operation *transfer;
+	long long length;
+	int posted = 0;
+	Slot *slot;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OO", names, &what, &function, &PyTuple_Type, &arguments,
+					 &pins, &length, &held, &kind, &lent))
+		return NULL;
+	slot = lent == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(lent);
+	held = held ? new_ref(held) : PyTuple_New(0);
+	if (!slot || !held)
+		transfer = NULL;
+	else if (kind == Py_None)
+		transfer = transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, length);
+	else
+		transfer = (Operation *) PyObject_CallFunction(kind, "OOOOLO", what, self, slot, pins, length, held);
+	post = transfer ? with_context(function, arguments, slot) : NULL;
+	Py_XDECREF(held);
+	if (!post) {
+		if (slot && lent == Py_None)
+			return_slot(self, slot);
+		Py_XDECREF((PyObject *) slot);
+		Py_XDECREF((PyObject *) transfer);
+		return NULL;
+	}
+	Py_DECREF((PyObject *) slot);
+	REPLACE(transfer->post, post);
+	if (!PyObject_Size(self->waiting) && PyDict_Size(self->posted) < self->limit) {
+		if (self->plain_try)
+			posted = submission_try_post(self, transfer);
+		else
+			posted = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_try, transfer, NULL));
+	}
+	if (!posted)
+		posted = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_park, transfer, NULL));
+	if (posted < 0) {
+		Py_DECREF((PyObject *) transfer);
+		return NULL;
+	}
+	return (PyObject *) transfer;
+}
+
+/* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
+PyObject *SubmissionCore_settled(SubmissionCore *self, PyObject *object)
+{
+	Operation *transfer = (Operation *) object;
+
+	if (!PyObject_TypeCheck(object, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no operation");
+		return NULL;
+	}
+	if (transfer->state == POSTED && source_poll(self->source))
+		return NULL;
+	if (transfer->state != SETTLED || self->source->streak >= STREAK)
+		Py_RETURN_NONE;
+	self->source->streak++;
+	return operation_result(transfer);
+}
+
+static PyMethodDef methods[] = {
+	{"submit", (PyCFunction) (void (*)(void)) SubmissionCore_submit, METH_VARARGS | METH_KEYWORDS,
+	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args, context)\n"
+	 "now, or park it behind those that wait already.\n\n"
+	 "Args:\n    kind: what it is, if no ordinary `Transfer`.\n    slot: one that the caller kept, instead of a fresh one.\n\n"
+	 "Raises:\n    FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and\n"
+	 "        nothing stays pinned or held."},
+	{"settled", (PyCFunction) SubmissionCore_settled, METH_O,
+	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
+	{NULL},
+};
+
+int add_posting(PyObject *module)
+{
+	static const struct name names[] = {{&name_park, "_park"}, {&name_try, "_try"}, {NULL}};
+
+	return intern(names) ? -1 : add_methods(SubmissionCore_Type, methods);
+}

@@ -1,0 +1,9 @@
+/* What the event loop calls. */
+#ifndef AIOFABRIC_PROGRESS_H
+#define AIOFABRIC_PROGRESS_H
+
+#include "references.h"
+
+int add_progress(PyObject *module);
+
+#endif

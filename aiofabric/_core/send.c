@@ -1,0 +1,168 @@
+/* Sends that are awaited: posted from here where nothing special is asked for; transport/route.py has the long way. */
+#include "send.h"
+#include "call.h"
+#include "injection.h"
+#include "names.h"
+#include "operation.h"
+#include "pending_result.h"
+#include "posting.h"
+#include "references.h"
+#include "submission.h"
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
+#include <sys/uio.h>
+
+static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there are several pieces */
+static PyObject *name_breathe, *name_post;
+
+struct pieces {
+	struct iovec iov[PIECES];
+	Py_ssize_t count, size;
+};
+
+/* What keeps a piece where it is, and where that is: another export might be elsewhere.  NULL for what is no buffer. */
+static PyObject *pinned(struct pieces *pieces, PyObject *piece)
+{
+	struct iovec *iov = &pieces->iov[pieces->count];
+	PyObject *pin = PyBytes_CheckExact(piece) ? new_ref(piece) : PyMemoryView_FromObject(piece);
+	Py_buffer view;
+
+	if (!pin || PyObject_GetBuffer(pin, &view, PyBUF_SIMPLE)) {
+		Py_XDECREF(pin);
+		return NULL;
+	}
+	iov->iov_base = view.buf;
+	iov->iov_len = view.len;
+	PyBuffer_Release(&view);
+	pieces->size += iov->iov_len;
+	pieces->count++;
+	return pin;
+}
+
+static PyObject *all_pinned(struct pieces *pieces, PyObject *data, Py_ssize_t count)
+{
+	PyObject *pins = PyTuple_New(count), *pin;
+	Py_ssize_t i;
+
+	for (i = 0; pins && i < count; i++) {
+		PyObject *piece = PySequence_GetItem(data, i);
+
+		pin = piece ? pinned(pieces, piece) : NULL;
+		Py_XDECREF(piece);
+		if (!pin || PyTuple_SetItem(pins, i, pin))
+			Py_CLEAR(pins);
+	}
+	return pins;
+}
+
+static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
+{
+	const struct iovec *iov = pieces->iov;
+
+	if (pieces->count > 1)
+		return tagged ? fi_tsendv(self->ep, iov, NULL, pieces->count, self->peer, tag, context)
+			      : fi_sendv(self->ep, iov, NULL, pieces->count, self->peer, context);
+	return tagged ? fi_tsend(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, tag, context)
+		      : fi_send(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, context);
+}
+
+static PyObject *post_pinned(SubmissionCore *self, PyObject *pins, const struct pieces *pieces, PyObject *tag)
+{
+	unsigned long long number = tag == Py_None ? 0 : PyLong_AsUnsignedLongLong(tag);
+	int tagged = tag != Py_None;
+	Operation *transfer;
+	ssize_t rc;
+
+	if (PyErr_Occurred())
+		return NULL;
+	transfer = submission_prepare(self, names[tagged][pieces->count > 1], pins, pieces->size);
+	if (!transfer)
+		return NULL;
+	submission_coalesce(self);
+	rc = post(self, pieces, tagged, number, pointer_of(transfer->slot->address));
+	return submission_call_returned(self, transfer, rc);
+}
+
+static PyObject *SubmissionCore_post_here(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	struct pieces pieces = {.count = 0};
+	PyObject *data, *pins, *transfer;
+	Py_ssize_t many;
+
+	if (count != 2) {
+		PyErr_SetString(PyExc_TypeError, "_post_here(data, tag)");
+		return NULL;
+	}
+	data = args[0];
+	if (!self->pieces || PyObject_Size(self->waiting) || PyDict_Size(self->posted) >= self->limit)
+		Py_RETURN_NONE;
+	if (PyList_CheckExact(data) || PyTuple_CheckExact(data)) {
+		many = PyObject_Size(data);
+		if (many < 1 || many > self->pieces)
+			Py_RETURN_NONE;
+		pins = all_pinned(&pieces, data, many);
+	} else {
+		pins = pinned(&pieces, data);
+	}
+	if (!pins || (size_t) pieces.size > self->max_size) {
+		Py_XDECREF(pins);
+		PyErr_Clear(); /* the long way says what is wrong */
+		Py_RETURN_NONE;
+	}
+	transfer = post_pinned(self, pins, &pieces, args[1]);
+	Py_DECREF(pins);
+	return transfer;
+}
+
+/* Post, and wait for the outcome. */
+static int begin_long(Call *call, SubmissionCore *self)
+{
+	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, NULL);
+	PyObject *settled = transfer ? SubmissionCore_settled(self, transfer) : NULL;
+	int done = settled ? settled != Py_None : -1;
+
+	call->silent = 1;
+	Py_XDECREF(settled);
+	if (!done && !(call->steps = SubmissionCore_outcome(self, transfer)))
+		done = -1;
+	Py_XDECREF(transfer);
+	return done;
+}
+
+static int begin(Call *call, PyObject **result)
+{
+	SubmissionCore *self = (SubmissionCore *) call->target;
+	int sent = submission_inject(self, call->first, NULL);
+
+	if (!sent)
+		sent = begin_long(call, self);
+	if (sent == 2) {
+		call->steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_breathe, NULL);
+		return call->steps ? 0 : -1;
+	}
+	if (sent > 0)
+		*result = new_ref(Py_None);
+	return sent;
+}
+
+PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data)
+{
+	return call_new(begin, "Sends.send", self, data, sender);
+}
+
+static PyMethodDef methods[] = {
+	{"_post_here", (PyCFunction) (void (*)(void)) SubmissionCore_post_here, METH_FASTCALL,
+	 "_post_here(data, tag): post a message whose memory needs no descriptor. None: the long way is needed."},
+	{NULL},
+};
+
+int add_send(PyObject *module)
+{
+	static const struct name table[] = {
+		{&names[0][0], "fi_send"}, {&names[0][1], "fi_sendv"}, {&names[1][0], "fi_tsend"}, {&names[1][1], "fi_tsendv"},
+		{&name_breathe, "breathe"}, {&name_post, "post"}, {NULL},
+	};
+
+	return intern(table) ? -1 : add_methods(SubmissionCore_Type, methods);
+}

@@ -1,0 +1,13 @@
+/* Sends that are awaited. */
+#ifndef AIOFABRIC_SEND_H
+#define AIOFABRIC_SEND_H
+
+#include "references.h"
+#include "submission.h"
+
+/* A coroutine that returns when the message is sent, as `Sends.send` says; where awaits owe no checkpoint. */
+PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data);
+
+int add_send(PyObject *module);
+
+#endif

@@ -1,0 +1,148 @@
+/* Slot and SlotsCore: lending the fi_contexts of one queue.  cq/slots.py says what for, and makes them. */
+#include "slots.h"
+#include "fifo.h"
+#include "names.h"
+#include "references.h"
+
+PyTypeObject *Slot_Type, *SlotsCore_Type;
+
+static PyObject *name_grow;
+
+static int Slot_init(Slot *self, PyObject *args, PyObject *kwargs)
+{
+	PyObject *pointer, *address;
+
+	if (!PyArg_ParseTuple(args, "OO", &pointer, &address))
+		return -1;
+	REPLACE(self->pointer, new_ref(pointer));
+	REPLACE(self->address, new_ref(address));
+	return 0;
+}
+
+static void Slot_dealloc(Slot *self)
+{
+	Py_CLEAR(self->pointer);
+	Py_CLEAR(self->address);
+	free_object(self);
+}
+
+static PyMemberDef Slot_members[] = {
+	{"pointer", T_OBJECT_EX, offsetof(Slot, pointer), READONLY, "what is posted"},
+	{"address", T_OBJECT_EX, offsetof(Slot, address), READONLY, "what comes back"},
+	{NULL},
+};
+
+static PyType_Slot Slot_slots[] = {
+	{Py_tp_doc, "One lendable fi_context: the pointer that is posted and the address that comes back."},
+	{Py_tp_init, Slot_init},
+	{Py_tp_dealloc, Slot_dealloc},
+	{Py_tp_members, Slot_members},
+	{0, NULL},
+};
+
+static PyType_Spec Slot_spec = {"aiofabric._core.Slot", sizeof(Slot), 0, Py_TPFLAGS_DEFAULT, Slot_slots};
+
+Slot *slots_acquire(SlotsCore *self)
+{
+	PyObject *slot;
+
+	if (!self->shelf->count && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_grow, NULL)))
+		return NULL;
+	slot = fifo_popleft(self->shelf);
+	if (slot && !Py_IS_TYPE(slot, Slot_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no slot on the shelf");
+		Py_CLEAR(slot);
+	}
+	self->lent += slot != NULL;
+	return (Slot *) slot;
+}
+
+/* Of a debug build: a slot that is given back twice would be lent to two operations. */
+static inline int is_on_shelf(const SlotsCore *self, PyObject *slot)
+{
+	Py_ssize_t i;
+
+	for (i = 0; i < self->shelf->count; i++)
+		if (fifo_at(self->shelf, i) == slot)
+			return 1;
+	return 0;
+}
+
+int slots_release(SlotsCore *self, PyObject *slot)
+{
+	assert(self->lent > 0);
+	assert(!is_on_shelf(self, slot));
+	self->lent--;
+	return fifo_append(self->shelf, slot);
+}
+
+static PyObject *SlotsCore_lend(SlotsCore *self, PyObject *unused)
+{
+	return (PyObject *) slots_acquire(self);
+}
+
+static PyObject *SlotsCore_take_back(SlotsCore *self, PyObject *slot)
+{
+	if (slots_release(self, slot))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static int SlotsCore_init(SlotsCore *self, PyObject *args, PyObject *kwargs)
+{
+	if (!PyArg_ParseTuple(args, ""))
+		return -1;
+	REPLACE(self->shelf, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));
+	return self->shelf ? 0 : -1;
+}
+
+static int SlotsCore_traverse(SlotsCore *self, visitproc visit, void *arg)
+{
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->shelf);
+	return 0;
+}
+
+static void SlotsCore_dealloc(SlotsCore *self)
+{
+	PyObject_GC_UnTrack(self);
+	Py_CLEAR(self->shelf);
+	free_object(self);
+}
+
+static PyMethodDef SlotsCore_methods[] = {
+	{"lend", (PyCFunction) SlotsCore_lend, METH_NOARGS, "Lend the slot that has been home the longest."},
+	{"take_back", (PyCFunction) SlotsCore_take_back, METH_O,
+	 "The completion was read, or the operation was never posted: the slot is home."},
+	{NULL},
+};
+
+static PyMemberDef SlotsCore_members[] = {
+	{"_shelf", T_OBJECT_EX, offsetof(SlotsCore, shelf), READONLY},
+	{"lent", T_LONGLONG, offsetof(SlotsCore, lent)},
+	{NULL},
+};
+
+static PyType_Slot SlotsCore_slots[] = {
+	{Py_tp_doc, "Base of `aiofabric.cq.slots.Slots`."},
+	{Py_tp_init, SlotsCore_init},
+	{Py_tp_dealloc, SlotsCore_dealloc},
+	{Py_tp_traverse, SlotsCore_traverse},
+	{Py_tp_methods, SlotsCore_methods},
+	{Py_tp_members, SlotsCore_members},
+	{0, NULL},
+};
+
+static PyType_Spec SlotsCore_spec = {
+	"aiofabric._core.SlotsCore", sizeof(SlotsCore), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, SlotsCore_slots,
+};
+
+int add_slots(PyObject *module)
+{
+	static const struct name names[] = {{&name_grow, "_grow"}, {NULL}};
+
+	if (intern(names) || add_type(module, &Slot_spec, NULL, &Slot_Type))
+		return -1;
+	return add_type(module, &SlotsCore_spec, NULL, &SlotsCore_Type);
+}

@@ -1,0 +1,26 @@
+/* What operations lend to the provider. */
+#ifndef AIOFABRIC_SLOTS_H
+#define AIOFABRIC_SLOTS_H
+
+#include "fifo.h"
+#include "references.h"
+
+typedef struct {
+	PyObject_HEAD
+	PyObject *pointer, *address;
+} Slot;
+
+typedef struct {
+	PyObject_HEAD
+	Fifo *shelf;
+	long long lent;
+} SlotsCore;
+
+extern PyTypeObject *Slot_Type, *SlotsCore_Type;
+
+Slot *slots_acquire(SlotsCore *self);
+int slots_release(SlotsCore *self, PyObject *slot);
+
+int add_slots(PyObject *module);
+
+#endif

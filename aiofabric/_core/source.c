@@ -1,0 +1,312 @@
+/*
+ * SourceCore: what each wait passes through.  The bounded look and arming; completions.c reads the queue, progress.c is what
+ * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose
+ * classes these are the base of, and which say what must hold.
+ */
+#include "source.h"
+#include "clock.h"
+#include "coalescing.h"
+#include "completion_queue.h"
+#include "names.h"
+#include "polling.h"
+#include "references.h"
+#include "registry.h"
+#include "slots.h"
+#include "waiter.h"
+#include "wakeups.h"
+
+PyTypeObject *SourceCore_Type;
+
+static PyObject *name_create_waiter, *name_done, *name_scheduled_turn, *name_set_result;
+
+#define SHARED_NS 40000 /* an iteration that took longer had work of others */
+#define SHARED_FOR 32 /* iterations for which that is believed: see arming.c */
+
+int source_schedule(SourceCore *self)
+{
+	PyObject *turn;
+	int rc;
+
+	self->armed = 0;
+	if (self->scheduled || self->closed)
+		return 0;
+	turn = PyObject_GetAttr((PyObject *) self, name_scheduled_turn);
+	if (!turn)
+		return -1;
+	self->scheduled = 1;
+	rc = drop(PyObject_CallFunctionObjArgs(self->call_soon, turn, NULL));
+	if (rc)
+		self->scheduled = 0;
+	Py_DECREF(turn);
+	return rc;
+}
+
+int source_is_moving(SourceCore *self)
+{
+	return self->native && self->native->moving && !self->polls;
+}
+
+void source_iterated(SourceCore *self)
+{
+	self->breath = now_ns();
+	if (self->ceded && self->breath - self->ceded > SHARED_NS)
+		self->shared = SHARED_FOR;
+	else if (self->ceded && self->shared)
+		self->shared--;
+	self->ceded = 0;
+	self->crowd = self->winded = self->restless = 0;
+	self->streak = self->wakes = 0;
+}
+
+PyObject *source_waiter(SourceCore *self)
+{
+	if (self->waker)
+		return waiter_new(self->waker);
+	return PyObject_CallMethodObjArgs(self->driver, name_create_waiter, NULL);
+}
+
+int source_wake_waiter(SourceCore *self, Waiter *waiter, PyObject *result)
+{
+	int waited = waiter_set_result(waiter, result);
+
+	if (waited > 0 && self)
+		self->wakes++;
+	return waited;
+}
+
+int source_wake(SourceCore *self, PyObject *waiter, PyObject *result)
+{
+	int waited;
+
+	if (Py_IS_TYPE(waiter, Waiter_Type))
+		return source_wake_waiter(self, (Waiter *) waiter, result);
+	waited = truth_of(PyObject_CallMethodObjArgs(waiter, name_done, NULL));
+	if (waited >= 0)
+		waited = waited ? 0 : drop(PyObject_CallMethodObjArgs(waiter, name_set_result, result, NULL)) ? -1 : 1;
+	if (waited > 0 && self)
+		self->wakes++;
+	return waited;
+}
+
+/* -- the methods */
+
+static PyObject *SourceCore_touch(SourceCore *self, PyObject *unused)
+{
+	return none_if(source_schedule(self));
+}
+
+static PyObject *SourceCore_breathed(SourceCore *self, PyObject *unused)
+{
+	source_iterated(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *SourceCore_woke(SourceCore *self, PyObject *unused)
+{
+	self->wakes++;
+	Py_RETURN_NONE;
+}
+
+static PyObject *SourceCore_get_breathless(SourceCore *self, void *unused)
+{
+	return PyBool_FromLong(++self->streak > STREAK);
+}
+
+/* -- the type */
+
+static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"driver", "queue", "readers", "parked", "looking", "slots", "polls", "looks", NULL};
+	PyObject *driver, *queue, *readers, *parked, *looking, *slots, *native, *demand, *call_soon, *checkpoint, *waker;
+	int polls, looks;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO!O!pp", names, &driver, &queue, &readers, &parked,
+					 Polling_Type, &looking, SlotsCore_Type, &slots, &polls, &looks))
+		return -1;
+	if (self->operations) {
+		PyErr_SetString(PyExc_RuntimeError, "a source is initialised once");
+		return -1;
+	}
+	demand = PyObject_GetAttrString(driver, "demand");
+	call_soon = PyObject_GetAttrString(driver, "call_soon");
+	checkpoint = PyObject_GetAttrString(driver, "checkpoint_if_cancelled");
+	native = queue == Py_None ? new_ref(Py_None) : PyObject_GetAttrString(queue, "native_queue");
+	waker = (PyObject *) waker_of(driver);
+	if (!demand || !call_soon || !checkpoint || !native || !waker) {
+		Py_XDECREF(waker);
+		Py_XDECREF(demand);
+		Py_XDECREF(call_soon);
+		Py_XDECREF(checkpoint);
+		Py_XDECREF(native);
+		return -1;
+	}
+	self->driver = new_ref(driver);
+	self->queue = new_ref(queue);
+	self->readers = new_ref(readers);
+	self->parked = new_ref(parked);
+	self->looking = (Polling *) new_ref(looking);
+	self->slots = (SlotsCore *) new_ref(slots);
+	self->call_soon = call_soon;
+	if (waker != Py_None)
+		self->waker = (Waker *) new_ref(waker);
+	if (PyObject_TypeCheck(native, NativeQueue_Type))
+		self->native = (NativeQueue *) new_ref(native);
+	self->polls = polls;
+	self->looks = looks;
+	self->at_rest_when_quiet = !polls && demand == Py_None;
+	self->checkpoints = checkpoint != Py_None;
+	self->unsettled = 1;
+	self->batch.number = 1; /* no lane has sent in it */
+	self->breath = now_ns();
+	Py_DECREF(waker);
+	Py_DECREF(demand);
+	Py_DECREF(checkpoint);
+	Py_DECREF(native);
+	self->operations = (Registry *) PyObject_CallNoArgs((PyObject *) Registry_Type);
+	self->watched = PyDict_New();
+	self->companions = PyList_New(0);
+	return self->operations && self->watched && self->companions ? 0 : -1;
+}
+
+static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
+{
+	struct held_socket *socket;
+
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->driver);
+	Py_VISIT(self->queue);
+	Py_VISIT(self->readers);
+	Py_VISIT(self->operations);
+	Py_VISIT(self->parked);
+	Py_VISIT(self->companions);
+	Py_VISIT(self->watched);
+	Py_VISIT(self->looking);
+	Py_VISIT(self->native);
+	Py_VISIT(self->call_soon);
+	Py_VISIT(self->waker);
+	Py_VISIT(self->slots);
+	for (socket = self->batch.held; socket; socket = socket->next)
+		Py_VISIT(socket->owner);
+	return 0;
+}
+
+/* What the methods need is replaced, not taken away: the collector may clear a source that is still called. */
+static int SourceCore_clear(SourceCore *self)
+{
+	self->closed = 1;
+	batch_end(&self->batch);
+	if (self->operations) {
+		registry_clear(self->operations);
+		PyDict_Clear(self->watched);
+		PyList_SetSlice(self->companions, 0, PyList_Size(self->companions), NULL);
+	}
+	REPLACE(self->readers, new_ref(Py_None));
+	REPLACE(self->call_soon, new_ref(Py_None));
+	REPLACE(self->driver, new_ref(Py_None));
+	return 0;
+}
+
+static void SourceCore_dealloc(SourceCore *self)
+{
+	PyObject_GC_UnTrack(self);
+	Py_CLEAR(self->driver);
+	Py_CLEAR(self->queue);
+	Py_CLEAR(self->readers);
+	Py_CLEAR(self->operations);
+	Py_CLEAR(self->parked);
+	Py_CLEAR(self->companions);
+	Py_CLEAR(self->watched);
+	Py_CLEAR(self->looking);
+	Py_CLEAR(self->native);
+	Py_CLEAR(self->call_soon);
+	Py_CLEAR(self->waker);
+	Py_CLEAR(self->slots);
+	free_object(self);
+}
+
+static PyMethodDef SourceCore_methods[] = {
+	{"touch", (PyCFunction) SourceCore_touch, METH_NOARGS,
+	 "Something was posted: have a turn on its way, one for all posts of this iteration."},
+	{"breathed", (PyCFunction) SourceCore_breathed, METH_NOARGS,
+	 "The loop went round: awaits may be answered at once again for a while."},
+	{"woke", (PyCFunction) SourceCore_woke, METH_NOARGS,
+	 "A suspended task was woken: nobody may spin while it waits for its turn."},
+	{NULL},
+};
+
+static PyGetSetDef SourceCore_getset[] = {
+	{"breathless", (getter) SourceCore_get_breathless, NULL,
+	 "Whether so many awaits were answered at once that the next one should let the loop go round. Counts."},
+	{NULL},
+};
+
+#define OBJECT(name) {#name, T_OBJECT_EX, offsetof(SourceCore, name), READONLY}
+#define COUNT(name, field) {name, T_LONGLONG, offsetof(SourceCore, field)}
+#define FLAG(name, field) {name, T_BOOL, offsetof(SourceCore, field)}
+
+static PyMemberDef SourceCore_members[] = {
+	OBJECT(driver),
+	OBJECT(queue),
+	OBJECT(readers),
+	OBJECT(operations),
+	OBJECT(parked),
+	OBJECT(companions),
+	OBJECT(watched),
+	OBJECT(looking),
+	OBJECT(slots),
+	COUNT("breath", breath),
+	COUNT("streak", streak),
+	COUNT("wakes", wakes),
+	COUNT("interest", interest),
+	COUNT("abandoned", abandoned),
+	COUNT("_breathing", breathing),
+	COUNT("_completions", completions),
+	COUNT("_turns", turns),
+	COUNT("_wakeups", wakeups),
+	COUNT("_empty", empty),
+	COUNT("_fruitless", fruitless),
+	COUNT("_vain", vain),
+	FLAG("closed", closed),
+	FLAG("armed", armed),
+	FLAG("winded", winded),
+	FLAG("_draining", draining),
+	FLAG("_crowd", crowd),
+	FLAG("_scheduled", scheduled),
+	FLAG("_hurried", hurried),
+	FLAG("_events_due", events_due),
+	FLAG("_unsettled", unsettled),
+	FLAG("_paused", paused),
+	FLAG("_polls", polls),
+	FLAG("_looks", looks),
+	FLAG("_at_rest_when_quiet", at_rest_when_quiet),
+	{NULL},
+};
+
+static PyType_Slot SourceCore_slots[] = {
+	{Py_tp_doc, "Base of `aiofabric.cq.settling.Settling`."},
+	{Py_tp_init, SourceCore_init},
+	{Py_tp_dealloc, SourceCore_dealloc},
+	{Py_tp_traverse, SourceCore_traverse},
+	{Py_tp_clear, SourceCore_clear},
+	{Py_tp_methods, SourceCore_methods},
+	{Py_tp_getset, SourceCore_getset},
+	{Py_tp_members, SourceCore_members},
+	{0, NULL},
+};
+
+static PyType_Spec SourceCore_spec = {
+	"aiofabric._core.SourceCore", sizeof(SourceCore), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, SourceCore_slots,
+};
+
+int add_source(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_create_waiter, "create_waiter"}, {&name_done, "done"}, {&name_scheduled_turn, "_scheduled_turn"},
+		{&name_set_result, "set_result"}, {NULL},
+	};
+
+	if (intern(names) || PyModule_AddIntConstant(module, "STREAK", STREAK))
+		return -1;
+	return add_type(module, &SourceCore_spec, NULL, &SourceCore_Type);
+}

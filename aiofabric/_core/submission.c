@@ -1,0 +1,346 @@
+/* SubmissionCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
+#include "submission.h"
+#include "coalescing.h"
+#include "names.h"
+#include "operation.h"
+#include "references.h"
+#include "registry.h"
+#include "slots.h"
+#include "source.h"
+#include "thread_check.h"
+#include "upcalls.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
+
+PyTypeObject *SubmissionCore_Type;
+
+static PyObject *name_call_failed, *name_home, *name_submit, *name_tell, *name_try;
+
+/* -- batches */
+
+/* A turn has to be on its way, outside of one: it ends the volley at the latest. */
+static int batch_will_end(SourceCore *source)
+{
+	PyObject *type, *error, *traceback;
+	int rc;
+
+	if (source->passing)
+		return 1;
+	PyErr_Fetch(&type, &error, &traceback);
+	rc = source_schedule(source);
+	if (rc && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+		PyErr_SetInterrupt(); /* comes again after the message has left */
+	PyErr_Clear(); /* or the loop is closed: it can leave all the same */
+	PyErr_Restore(type, error, traceback);
+	return !rc;
+}
+
+void submission_joins_batch(SubmissionCore *self)
+{
+	struct batch *batch = &self->source->batch;
+
+	if (batch_includes(batch, &self->socket) && !self->socket.owner && batch_will_end(self->source))
+		batch_hold(batch, &self->socket, (PyObject *) self);
+}
+
+static PyObject *SubmissionCore_keep_socket(SubmissionCore *self, PyObject *number)
+{
+	long descriptor = PyLong_AsLong(number);
+
+	if (PyErr_Occurred())
+		return NULL;
+	if (self->socket.owner)
+		batch_end(&self->source->batch);
+	self->socket.descriptor = (int) descriptor;
+	Py_RETURN_NONE;
+}
+
+/* -- posting */
+
+/* Forget what a dict has under a key, if anything. */
+static int forget(PyObject *dict, PyObject *key)
+{
+	if (!PyDict_DelItem(dict, key))
+		return 0;
+	if (!PyErr_ExceptionMatches(PyExc_KeyError))
+		return -1;
+	PyErr_Clear();
+	return 0;
+}
+
+int submission_completed(SubmissionCore *self, Operation *transfer)
+{
+	SourceCore *source = self->source;
+
+	registry_forget(source->operations, pointer_of(transfer->slot->address));
+	if (slots_release(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
+		return -1;
+	assert(source->interest > 0 && source->abandoned >= (transfer->state == ABANDONED));
+	source->interest--;
+	source->abandoned -= transfer->state == ABANDONED;
+	if (PyList_Size(self->idle))
+		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_tell, NULL));
+	return 0;
+}
+
+/* It was not posted, and will not be. */
+int submission_discard(SubmissionCore *self, Operation *transfer)
+{
+	if (slots_release(self->source->slots, (PyObject *) transfer->slot))
+		return -1;
+	REPLACE(transfer->pins, new_ref(Py_None));
+	return operation_release_held(transfer);
+}
+
+int submission_note_posted(SubmissionCore *self, Operation *transfer)
+{
+	self->source->interest++;
+	if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED))
+		return -1;
+	return source_schedule(self->source);
+}
+
+int submission_undo_post(SubmissionCore *self, Operation *transfer)
+{
+	registry_forget(self->source->operations, pointer_of(transfer->slot->address));
+	return submission_discard(self, transfer);
+}
+
+/* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
+int submission_try_post(SubmissionCore *self, Operation *transfer)
+{
+	SourceCore *source = self->source;
+	void *address = pointer_of(transfer->slot->address);
+	PyObject *answer, *type, *error, *traceback;
+	long long rc;
+
+	if (!PyTuple_Check(transfer->post) || PyTuple_Size(transfer->post) != 2) {
+		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
+		return -1;
+	}
+	if (registry_enter(source->operations, address, (PyObject *) transfer)) {
+		PyErr_Fetch(&type, &error, &traceback);
+		if (submission_discard(self, transfer))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
+		return -1;
+	}
+	submission_coalesce(self);
+	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
+	rc = answer ? PyLong_AsLongLong(answer) : 0;
+	Py_XDECREF(answer);
+	if (PyErr_Occurred()) { /* an argument that is no number of C's */
+		PyErr_Fetch(&type, &error, &traceback);
+		if (submission_undo_post(self, transfer))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
+		return -1;
+	}
+	if (rc == 0)
+		return submission_note_posted(self, transfer) ? -1 : 1;
+	registry_forget(source->operations, address);
+	if (rc == -FI_EAGAIN || (rc == -FI_ENOMEM && self->receives)) { /* 1.17's shm: its queue of receives is full */
+		self->refused = 1;
+		return 0;
+	}
+	if (!submission_discard(self, transfer)) {
+		PyObject *code = PyLong_FromLongLong(rc);
+
+		if (code)
+			drop(PyObject_CallMethodObjArgs((PyObject *) self, name_call_failed, code, transfer->what, NULL));
+		Py_XDECREF(code);
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_SystemError, "a call that failed without an error");
+	}
+	return -1;
+}
+
+static PyObject *SubmissionCore_try(SubmissionCore *self, PyObject *transfer)
+{
+	int posted;
+
+	if (!PyObject_TypeCheck(transfer, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no operation");
+		return NULL;
+	}
+	posted = submission_try_post(self, (Operation *) transfer);
+	return posted < 0 ? NULL : PyBool_FromLong(posted);
+}
+
+static PyObject *SubmissionCore_home(SubmissionCore *self, PyObject *transfer)
+{
+	if (!PyObject_TypeCheck(transfer, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "no operation");
+		return NULL;
+	}
+	if (submission_completed(self, (Operation *) transfer))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* Whether the subclass has no method of its own by that name. */
+static int is_plain(SubmissionCore *self, PyObject *name)
+{
+	PyObject *ours = PyObject_GetAttr((PyObject *) SubmissionCore_Type, name);
+	PyObject *theirs = PyObject_GetAttr((PyObject *) type_of(self), name);
+
+	Py_XDECREF(ours);
+	Py_XDECREF(theirs);
+	return ours && ours == theirs; /* compared, not used */
+}
+
+static int SubmissionCore_init(SubmissionCore *self, PyObject *args, PyObject *kwargs)
+{
+	PyObject *source, *owner, *waiting;
+	int receives;
+
+	if (!PyArg_ParseTuple(args, "O!OOLp", SourceCore_Type, &source, &owner, &waiting, &self->limit, &receives))
+		return -1;
+	self->receives = receives;
+	self->socket.descriptor = -1;
+	self->plain_home = is_plain(self, name_home);
+	self->plain_try = is_plain(self, name_try);
+	REPLACE(self->source, (SourceCore *) new_ref(source));
+	REPLACE(self->owner, new_ref(owner));
+	REPLACE(self->waiting, new_ref(waiting));
+	REPLACE(self->posted, PyDict_New());
+	REPLACE(self->idle, PyList_New(0));
+	return self->posted && self->idle ? 0 : -1;
+}
+
+static int SubmissionCore_traverse(SubmissionCore *self, visitproc visit, void *arg)
+{
+	Py_VISIT(type_of(self));
+	Py_VISIT(self->source);
+	Py_VISIT(self->owner);
+	Py_VISIT(self->waiting);
+	Py_VISIT(self->posted);
+	Py_VISIT(self->idle);
+	return 0;
+}
+
+static int SubmissionCore_clear(SubmissionCore *self)
+{
+	REPLACE(self->owner, new_ref(Py_None));
+	return 0;
+}
+
+static void SubmissionCore_dealloc(SubmissionCore *self)
+{
+	PyObject_GC_UnTrack(self);
+	Py_CLEAR(self->source);
+	Py_CLEAR(self->owner);
+	Py_CLEAR(self->waiting);
+	Py_CLEAR(self->posted);
+	Py_CLEAR(self->idle);
+	Py_CLEAR(self->thread_check);
+	free_object(self);
+}
+
+static PyObject *SubmissionCore_lead(SubmissionCore *self, PyObject *args)
+{
+	PyObject *ep, *thread_check;
+	long long pieces;
+	int direct;
+
+	if (!PyArg_ParseTuple(args, "OO!KLpKL", &ep, ThreadCheck_Type, &thread_check, &self->peer, &self->inject_size, &direct,
+			      &self->max_size, &pieces))
+		return NULL;
+	self->pieces = pieces < PIECES ? pieces : PIECES;
+	if (!direct || !self->plain_try || !is_plain(self, name_submit))
+		self->pieces = 0;
+	self->ep = pointer_of(ep);
+	REPLACE(self->thread_check, (ThreadCheck *) new_ref(thread_check));
+	if (PyErr_Occurred())
+		return NULL;
+	self->direct = direct;
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef SubmissionCore_methods[] = {
+	{"home", (PyCFunction) SubmissionCore_home, METH_O, "Its completion was read: the slot may be lent again."},
+	{"keep_socket", (PyCFunction) SubmissionCore_keep_socket, METH_O,
+	 "The descriptor of the kernel's TCP socket beneath: what is sent in a volley leaves together. -1: no more."},
+	{"_try", (PyCFunction) SubmissionCore_try, METH_O, "Register, then post. False: the provider has no room now."},
+	{"_lead", (PyCFunction) SubmissionCore_lead, METH_VARARGS,
+	 "The endpoint by address, its gate, the peer's fi_addr, bytes that may be injected, whether that is done here, bytes\n"
+	 "of the longest message, and its most buffers."},
+	{NULL},
+};
+
+static PyObject *SubmissionCore_get_posted(SubmissionCore *self, void *unused)
+{
+	return new_ref(self->posted);
+}
+
+static int SubmissionCore_set_posted(SubmissionCore *self, PyObject *posted, void *unused)
+{
+	if (!posted || !PyDict_Check(posted)) {
+		PyErr_SetString(PyExc_TypeError, "what is posted is a dict");
+		return -1;
+	}
+	REPLACE(self->posted, new_ref(posted));
+	return 0;
+}
+
+static PyGetSetDef SubmissionCore_getset[] = {
+	{"posted", (getter) SubmissionCore_get_posted, (setter) SubmissionCore_set_posted,
+	 "what the provider has; a dict as a set"},
+	{NULL},
+};
+
+static PyMemberDef SubmissionCore_members[] = {
+	{"source", T_OBJECT_EX, offsetof(SubmissionCore, source), READONLY},
+	{"owner", T_OBJECT_EX, offsetof(SubmissionCore, owner), READONLY, "the endpoint's handle"},
+	{"waiting", T_OBJECT_EX, offsetof(SubmissionCore, waiting), 0, "what is parked"},
+	{"idle", T_OBJECT_EX, offsetof(SubmissionCore, idle), READONLY, "who waits for nothing to be posted or parked"},
+	{"limit", T_LONGLONG, offsetof(SubmissionCore, limit), 0, "most operations posted at once"},
+	{"receives", T_BOOL, offsetof(SubmissionCore, receives), READONLY, "whether the provider reports the length"},
+	{"refused", T_BOOL, offsetof(SubmissionCore, refused), 0,
+	 "the provider said -FI_EAGAIN to the oldest parked operation"},
+	{"peer", T_ULONGLONG, offsetof(SubmissionCore, peer), READONLY, "the peer's fi_addr"},
+	{"inject_size", T_LONGLONG, offsetof(SubmissionCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
+	{"max_size", T_ULONGLONG, offsetof(SubmissionCore, max_size), 0, "bytes of the longest message"},
+	{"socket", T_INT, offsetof(SubmissionCore, socket.descriptor), READONLY,
+	 "the descriptor of the kernel's TCP socket beneath, or -1"},
+	{"unfenced", T_LONGLONG, offsetof(SubmissionCore, unfenced), 0, "injected since the last fence"},
+	{NULL},
+};
+
+static PyType_Slot SubmissionCore_slots[] = {
+	{Py_tp_doc, "Base of `aiofabric.cq.lane.Lane`."},
+	{Py_tp_init, SubmissionCore_init},
+	{Py_tp_dealloc, SubmissionCore_dealloc},
+	{Py_tp_traverse, SubmissionCore_traverse},
+	{Py_tp_clear, SubmissionCore_clear},
+	{Py_tp_methods, SubmissionCore_methods},
+	{Py_tp_getset, SubmissionCore_getset},
+	{Py_tp_members, SubmissionCore_members},
+	{0, NULL},
+};
+
+static PyType_Spec SubmissionCore_spec = {
+	"aiofabric._core.SubmissionCore", sizeof(SubmissionCore), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, SubmissionCore_slots,
+};
+
+static int wake(PyObject *owner, PyObject *waiter)
+{
+	SourceCore *source = PyObject_TypeCheck(owner, SubmissionCore_Type) ? ((SubmissionCore *) owner)->source : NULL;
+
+	return source_wake(source, waiter, Py_None) < 0 ? -1 : 0;
+}
+
+int add_submission(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_call_failed, "_call_failed"}, {&name_home, "home"}, {&name_submit, "submit"}, {&name_tell, "_tell"},
+		{&name_try, "_try"}, {NULL},
+	};
+
+	if (intern(names))
+		return -1;
+	upcalls.wake = wake;
+	return add_type(module, &SubmissionCore_spec, NULL, &SubmissionCore_Type);
+}

@@ -1,0 +1,120 @@
+/* Transfer: an operation of a submission queue, which its completion returns to. */
+#include "transfer.h"
+#include "completion_queue.h"
+#include "names.h"
+#include "operation.h"
+#include "references.h"
+#include "submission.h"
+#include "upcalls.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+
+PyTypeObject *Transfer_Type;
+
+static PyObject *name_consumed, *name_failed, *name_home, *name_settle;
+
+Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
+			long long length)
+{
+	allocfunc alloc = PyType_GetSlot(Transfer_Type, Py_tp_alloc);
+	PyObject *self = alloc(Transfer_Type, 0);
+
+	if (self && operation_fill((Operation *) self, what, submission, slot, pins, held, length))
+		Py_CLEAR(self);
+	return (Operation *) self;
+}
+
+static SubmissionCore *submission_of(Operation *self)
+{
+	if (PyObject_TypeCheck(self->owner, SubmissionCore_Type))
+		return (SubmissionCore *) self->owner;
+	PyErr_SetString(PyExc_TypeError, "a transfer belongs to a lane");
+	return NULL;
+}
+
+int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
+{
+	SubmissionCore *submission = submission_of(self);
+	int rc;
+
+	if (!submission)
+		return -1;
+	if (submission->receives)
+		self->length = entry->len;
+	self->flags = entry->flags;
+	self->data = entry->data;
+	self->tag = entry->tag;
+	if (set_source(&self->source, from))
+		return -1;
+	Py_INCREF((PyObject *) submission);
+	if (submission->plain_home)
+		rc = submission_completed(submission, self);
+	else
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) submission, name_home, self, NULL));
+	Py_DECREF((PyObject *) submission);
+	if (rc)
+		return -1;
+	if (Py_IS_TYPE((PyObject *) self, Transfer_Type))
+		return operation_complete(self, NULL);
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_settle, NULL));
+}
+
+static PyObject *Transfer_complete(Operation *self, PyObject *tuple)
+{
+	struct fi_cq_tagged_entry entry;
+	fi_addr_t from;
+	int sources;
+
+	if (entry_parse(tuple, &entry, &from, &sources) || transfer_complete(self, &entry, sources ? &from : NULL))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *Transfer_fail(Operation *self, PyObject *entry)
+{
+	return PyObject_CallMethodObjArgs(self->owner, name_failed, self, entry, NULL);
+}
+
+static PyObject *Transfer_consumed(Operation *self, PyObject *unused)
+{
+	return PyObject_CallMethodObjArgs(self->owner, name_consumed, self, NULL);
+}
+
+static PyMethodDef Transfer_methods[] = {
+	{"complete", (PyCFunction) Transfer_complete, METH_O, "It succeeded: home, and settled."},
+	{"fail", (PyCFunction) Transfer_fail, METH_O, "It failed; see `Lane.failed`."},
+	{"consumed", (PyCFunction) Transfer_consumed, METH_NOARGS, "A peer's write used it up; see `Lane.consumed`."},
+	{NULL},
+};
+
+static PyType_Slot Transfer_slots[] = {
+	{Py_tp_doc, "An operation on a lane: the completion brings it home and settles it."},
+	{Py_tp_traverse, operation_traverse},
+	{Py_tp_clear, operation_clear},
+	{Py_tp_dealloc, operation_dealloc},
+	{Py_tp_methods, Transfer_methods},
+	{0, NULL},
+};
+
+static PyType_Spec Transfer_spec = {
+	"aiofabric._core.Transfer", sizeof(Operation), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, Transfer_slots,
+};
+
+static int complete(PyObject *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
+{
+	return transfer_complete((Operation *) self, entry, from);
+}
+
+int add_transfer(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_home, "home"}, {&name_settle, "settle"}, {NULL},
+	};
+
+	if (intern(names) || add_type(module, &Transfer_spec, (PyObject *) Operation_Type, &Transfer_Type))
+		return -1;
+	upcalls.transfer = (struct completed) {Transfer_Type, complete};
+	return 0;
+}

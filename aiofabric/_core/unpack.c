@@ -1,0 +1,108 @@
+/* Unpacking: a received buffer becomes the `Message` that its receiver gets, and is posted again. */
+#include "unpack.h"
+#include "inbox.h"
+#include "message.h"
+#include "names.h"
+#include "pool_buffer.h"
+#include "receive_pool.h"
+#include "references.h"
+
+#include <rdma/fabric.h>
+
+static PyObject *name_contents, *name_data, *name_flags, *name_put_back, *name_recycle, *name_source, *name_source_of;
+
+static int recycle(InboxCore *self, PyObject *item)
+{
+	if (PyObject_TypeCheck(item, PoolBuffer_Type) && ((PoolBuffer *) item)->pool == (PoolCore *) self)
+		return pool_recycle((PoolBuffer *) item);
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_recycle, item, NULL));
+}
+
+/* A `Message` with what is in a buffer that is none of a pool's. */
+static PyObject *message_in(PyObject *item, PyObject *source)
+{
+	PyObject *flags = PyObject_GetAttr(item, name_flags), *data = PyObject_GetAttr(item, name_data);
+	PyObject *contents = PyObject_GetAttr(item, name_contents), *message = NULL;
+
+	if (flags && data && contents) {
+		uint64_t along = PyLong_AsUnsignedLongLong(data);
+		int has = (PyLong_AsUnsignedLongLong(flags) & FI_REMOTE_CQ_DATA) != 0;
+
+		if (!PyErr_Occurred() && PyBytes_Check(contents))
+			message = message_new(PyBytes_AsString(contents), PyBytes_Size(contents), source, 0, has ? &along : NULL);
+		else if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_TypeError, "the contents of a message are bytes");
+	}
+	Py_XDECREF(flags);
+	Py_XDECREF(data);
+	Py_XDECREF(contents);
+	return message;
+}
+
+/* A `Message` with what is in the buffer, and what came along, for the endpoint that receives it. */
+static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
+{
+	PyObject *source = self->peer, *message = NULL;
+
+	if (source == Py_None) {
+		PyObject *address = PyObject_GetAttr(item, name_source);
+
+		source = address ? PyObject_CallMethodObjArgs(receiver, name_source_of, address, NULL) : NULL;
+		Py_XDECREF(address);
+		if (!source)
+			return NULL;
+	} else {
+		Py_INCREF(source);
+	}
+	if (Py_IS_TYPE(item, PoolBuffer_Type)) {
+		PoolBuffer *buffer = (PoolBuffer *) item;
+		const char *bytes = pool_contents(buffer);
+		uint64_t data = buffer->data;
+
+		if (bytes)
+			message = message_new(bytes, buffer->length, source, 0, buffer->flags & FI_REMOTE_CQ_DATA ? &data : NULL);
+	} else {
+		message = message_in(item, source);
+	}
+	Py_DECREF(source);
+	return message;
+}
+
+PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item)
+{
+	PyObject *message = message_of(self, receiver, item), *type, *error, *traceback;
+
+	if (!message) { /* nothing is lost to Ctrl-C, or to a lack of memory: it is the next one again */
+		PyErr_Fetch(&type, &error, &traceback);
+		if (drop(PyObject_CallMethodObjArgs((PyObject *) self, name_put_back, item, NULL)))
+			PyErr_Clear();
+		PyErr_Restore(type, error, traceback);
+	} else if (recycle(self, item)) {
+		Py_CLEAR(message);
+	}
+	return message;
+}
+
+static PyObject *InboxCore_unpack(InboxCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	if (count == 2)
+		return inbox_unpack(self, args[0], args[1]);
+	PyErr_SetString(PyExc_TypeError, "unpack(receiver, buffer)");
+	return NULL;
+}
+
+static PyMethodDef methods[] = {
+	{"unpack", (PyCFunction) (void (*)(void)) InboxCore_unpack, METH_FASTCALL,
+	 "unpack(receiver, buffer): the message in a buffer, copied; the buffer is recycled."},
+	{NULL},
+};
+
+int add_unpack(PyObject *module)
+{
+	static const struct name names[] = {
+		{&name_contents, "contents"}, {&name_data, "data"}, {&name_flags, "flags"}, {&name_put_back, "_put_back"},
+		{&name_recycle, "recycle"}, {&name_source, "source"}, {&name_source_of, "_source_of"}, {NULL},
+	};
+
+	return intern(names) ? -1 : add_methods(InboxCore_Type, methods);
+}

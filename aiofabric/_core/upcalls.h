@@ -1,0 +1,23 @@
+/* What a lower layer tells a higher one: functions that the higher one sets when the module is made. */
+#ifndef AIOFABRIC_UPCALLS_H
+#define AIOFABRIC_UPCALLS_H
+
+#include "references.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+
+/* A type whose objects take their completions without Python. */
+struct completed {
+	PyTypeObject *type;
+	int (*complete)(PyObject *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
+};
+
+struct upcalls {
+	int (*wake)(PyObject *owner, PyObject *waiter); /* operation: of this owner, which counts it */
+	struct completed buffer, transfer;		/* completions: receive_pool and transfer */
+};
+
+extern struct upcalls upcalls;
+
+#endif

@@ -1,0 +1,126 @@
+"""Writers: the live threads that may be in the middle of a write into shared memory.
+
+libfabric takes an entry of a queue in shared memory, fills it and publishes it without a system call in between. So a
+thread that is inside a system call has published every entry that it took before. A thread that is stopped (SIGSTOP, a
+debugger, a frozen container) is inside none, however long that lasts: /proc tells the two apart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .shm_names import own_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Thread", "Unprovable", "left_a_write", "threads_that_map"]
+
+_PROC = Path("/proc")
+_MEMORY = Path("/dev/shm")
+_IN_MEMORY = re.compile(r"/dev/shm/(\S+)")
+_OUR_NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
+_NO_ENDPOINT = "fi_sm2_"  # the table of sm2's endpoints
+_TRAPS = ("freez", "trap", "stop")  # of kernel functions in which a thread waits outside of a system call
+
+
+class Unprovable(Exception):
+    """Processes that cannot be examined may have the memory mapped, too."""
+
+
+class Thread(NamedTuple):
+    """A thread of this machine; the numbers of one that ended may be given again, which errs on the safe side."""
+
+    process: int
+    number: int
+
+
+def threads_that_map(path: Path) -> set[Thread]:
+    """Return all threads, but the calling one, of the processes that have a file mapped.
+
+    A process that cannot be examined counts if it may send over shm: memory in /dev/shm may be its own.
+
+    Raises:
+        Unprovable: with the reason.
+    """
+    memory = _shared_memory()
+    status = path.stat()
+    mapping = re.compile(rf" {os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x} {status.st_ino} ")
+    found, hidden, seen = set(), [], set[str]()
+    for process in _PROC.iterdir():
+        if not process.name.isdecimal():
+            continue
+        try:
+            mapped = (process / "maps").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        except OSError:
+            hidden.append(process)
+            continue
+        seen.update(_IN_MEMORY.findall(mapped))
+        if mapping.search(mapped):
+            found |= {Thread(int(process.name), number) for number in _threads(process)}
+    for process in hidden:
+        owner = _owner(process)
+        for name, its_owner in memory.items():
+            if owner == its_owner and _may_belong(name, process.name, seen):
+                raise Unprovable(f"process {process.name} may have {path} mapped, and cannot be examined")
+    return found - {Thread(os.getpid(), threading.get_native_id())}
+
+
+def _may_belong(name: str, process: str, seen: set[str]) -> bool:
+    """Whether a file in /dev/shm may be the memory of a process that cannot be examined."""
+    match = _OUR_NAME.match(name)
+    return match[2] == process if match else name not in seen and not name.startswith(_NO_ENDPOINT)
+
+
+def left_a_write(thread: Thread) -> bool:
+    """Whether the thread has ended, or is seen inside a system call: every entry that it had taken is published."""
+    place = _PROC / str(thread.process) / "task" / str(thread.number)
+    try:
+        state = (place / "stat").read_text().rpartition(")")[2].split()[0]
+        if state in "ZX":
+            return True
+        with suppress(PermissionError):
+            number = (place / "syscall").read_text().split()[0]  # "running", "-1" outside of a call, or its number
+            return number.isdecimal()
+        with suppress(PermissionError):
+            return state == "S" and not any(trap in (place / "wchan").read_text() for trap in _TRAPS)
+    except (FileNotFoundError, ProcessLookupError):
+        return not place.exists()  # this kernel may lack the file
+    return False
+
+
+def _threads(process: Path) -> Iterator[int]:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        yield from (int(each.name) for each in (process / "task").iterdir())
+
+
+def _owner(path: Path) -> int | None:
+    """The user, unless the process has ended, or the file is gone."""
+    try:
+        return path.stat().st_uid
+    except FileNotFoundError:
+        return None
+
+
+def _shared_memory() -> dict[str, int]:
+    """The files in /dev/shm, and the user of each. A process that sends over shm has one there.
+
+    Raises:
+        Unprovable: some of it belongs to a process that is counted elsewhere, in another container.
+    """
+    here = own_namespace()
+    found = {}
+    for entry in _MEMORY.iterdir():
+        match = _OUR_NAME.match(entry.name)
+        if match and int(match[1], 16) != here:
+            raise Unprovable(f"{entry} belongs to a process of another container, which cannot be examined")
+        if (owner := _owner(entry)) is not None:
+            found[entry.name] = owner
+    return found

@@ -1,0 +1,120 @@
+"""Hazard: an asyncio that is built otherwise than the native core expects; interpreters that it cannot serve."""
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+
+from aiofabric.cq import asyncio_layout, drivers
+from tests.fixtures.children import run_in_child
+from tests.fixtures.providers import Pair, over
+
+pytestmark = pytest.mark.once
+provider = over(["tcp"])
+
+
+def test_this_interpreter_s_asyncio_is_as_expected() -> None:
+    assert asyncio_layout.misfit() is None
+    assert drivers.MISFIT is None
+
+
+class Mute:
+    """As if the loop's futures were nothing that tasks can wait for."""
+
+    def __init__(self, _: Any) -> None:
+        pass
+
+    def create_waiter(self) -> object:
+        return object()
+
+
+@pytest.mark.parametrize("waker", [Mute, None])
+def test_another_asyncio_is_noticed(monkeypatch: pytest.MonkeyPatch, waker: Any) -> None:
+    monkeypatch.setattr(asyncio_layout, "Waker", waker)
+    assert asyncio_layout.misfit() is not None
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "MISFIT", "as a test wants it")
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("plain")
+class TestWaitersOfPython:
+    """What the fallback promises, on every loop (trio's are Python's anyway)."""
+
+    async def test_messages_go_there_and_back(self, pair: Pair) -> None:
+        async with pair() as (one, two):
+            for number in range(200):
+                await one.send(b"%d" % number)
+                await two.send(await two.recv())
+                assert await one.recv() == b"%d" % number
+
+    async def test_large_messages_are_waited_for(self, pair: Pair) -> None:
+        data = bytes(1 << 20)
+        async with pair(recv_size=None) as (one, two), anyio.create_task_group() as tasks:
+            for _ in range(10):
+                room = bytearray(len(data))
+                tasks.start_soon(one.send, data)
+                assert await two.recv_into(room) == len(data)
+
+    async def test_a_cancelled_receive_loses_nothing(self, pair: Pair) -> None:
+        async with pair() as (one, two):
+            got: list[bytes] = []
+            for number in range(50):
+                with anyio.move_on_after(0.001 * (number % 3)):
+                    got.append(await two.recv())
+                await one.send(b"%d" % number)
+            while len(got) < 50:
+                got.append(await two.recv())
+            assert [bytes(each) for each in got] == [b"%d" % number for number in range(50)]
+
+    async def test_a_close_wakes_those_who_wait(self, pair: Pair) -> None:
+        async with pair() as (one, _), anyio.create_task_group() as tasks:
+
+            async def receive() -> None:
+                with pytest.raises(anyio.ClosedResourceError):
+                    await one.recv()
+
+            for _ in range(3):
+                tasks.start_soon(receive)
+            await anyio.wait_all_tasks_blocked()
+            one.close()
+
+
+@pytest.mark.asyncio
+async def test_the_fallback_is_what_the_driver_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "MISFIT", "as a test wants it")
+    driver = drivers.AsyncioDriver(asyncio.get_running_loop())
+    assert driver.waker is None
+    waiter = driver.create_waiter()
+    assert isinstance(waiter, drivers.PlainWaiter)
+    waiter.set_result(1)
+    assert await waiter == waiter.result() == 1
+    with pytest.raises(asyncio.InvalidStateError):
+        waiter.set_result(2)
+
+
+def test_a_free_threaded_build_is_refused_in_a_sentence() -> None:
+    ended = run_in_child("import sys; sys.abiflags = 't'\nimport aiofabric; aiofabric.connect")
+    assert "ImportError: aiofabric needs the GIL: this Python is a free-threaded build" in ended.err
+
+
+def test_a_sub_interpreter_is_refused_in_a_sentence() -> None:
+    ended = run_in_child(
+        """
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            import _interpreters as interpreters
+        import aiofabric._core
+        try:  # one that shares the GIL: it would load the module
+            other = interpreters.create(isolated=False)
+        except TypeError:
+            other = interpreters.create("legacy")
+        print(interpreters.run_string(other, "import aiofabric._core"))
+        """
+    )
+    assert "aiofabric works in the main interpreter only" in ended.out + ended.err

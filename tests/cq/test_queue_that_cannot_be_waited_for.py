@@ -1,0 +1,125 @@
+"""Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters hear nothing."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from aiofabric import FabricError, Waiting
+from aiofabric._ffi import constants, ffi
+from tests.fixtures.providers import Pair, over
+
+pytestmark = [pytest.mark.anyio, pytest.mark.once]
+provider = over(["tcp"])
+
+OPS, TRYWAIT, WORDS = 3, 5, 16  # pointers: of `struct fid_fabric` before its table; in the table before trywait; copied
+
+Answer = Callable[[int], None]
+
+
+@pytest.fixture
+def break_queue() -> Iterator[Callable[[Any], Answer]]:
+    """Have fi_trywait of an endpoint's fabric give another answer, by one entry of the provider's own table."""
+    undo: list[Callable[[], None]] = []
+    kept: list[Any] = []
+
+    def replace(endpoint: Any) -> Answer:
+        fabric = endpoint._handle.source.queue.domain.fabric._handle.fid
+        place = ffi.cast("void **", fabric) + OPS
+        own = place[0]
+        table = ffi.new("void *[]", list(ffi.unpack(ffi.cast("void **", own), WORDS)))
+
+        def answer(code: int) -> None:
+            call = ffi.callback("int(void *, void **, int)", lambda *_: code)
+            kept.append(call)
+            table[TRYWAIT] = ffi.cast("void *", call)
+            place[0] = ffi.cast("void *", table)
+
+        def restore() -> None:
+            place[0] = own
+
+        kept.append(table)
+        undo.append(restore)
+        return answer
+
+    yield replace
+    for each in undo:
+        each()
+
+
+async def test_a_task_that_waits_hears_of_it(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+    async with pair(waiting=Waiting.FD) as (one, _):
+        errors: list[FabricError] = []
+
+        async def receive() -> None:
+            with pytest.raises(FabricError) as caught:
+                await one.recv()
+            errors.append(caught.value)
+
+        answer = break_queue(one)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(receive)
+                await anyio.wait_all_tasks_blocked()
+                answer(-constants.FI_EIO)
+                one._handle.source.touch()
+        assert [(error.call, error.errno) for error in errors] == [("fi_trywait", constants.FI_EIO)] * 2
+        answer(0)
+
+
+async def test_a_task_that_is_about_to_wait_hears_of_it(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+    async with pair(waiting=Waiting.FD) as (one, two):
+        await one.send(b"before")
+        assert await two.recv() == b"before"
+        answer = break_queue(two)
+        answer(-constants.FI_EIO)
+        with anyio.fail_after(5), pytest.raises(FabricError, match="fi_trywait"):
+            await two.recv()
+        answer(0)
+        await one.send(b"after")
+        with anyio.fail_after(5):
+            assert await two.recv() == b"after"
+
+
+async def test_a_receive_into_memory_hears_of_it_and_its_buffer_stays_pinned(
+    pair: Pair, break_queue: Callable[[Any], Answer]
+) -> None:
+    async with pair(waiting=Waiting.FD, recv_size=None) as (one, _):
+        buffer = bytearray(10)
+        answer = break_queue(one)
+
+        async def receive() -> None:
+            with pytest.raises(FabricError, match="fi_trywait"):
+                await one.recv_into(buffer)
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(receive)
+                await anyio.wait_all_tasks_blocked()
+                answer(-constants.FI_EIO)
+                one._handle.source.touch()
+        with pytest.raises(BufferError):
+            buffer.append(0)
+        answer(0)
+
+
+async def test_nothing_polls_a_queue_that_failed(
+    pair: Pair, break_queue: Callable[[Any], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(waiting=Waiting.FD) as (one, _):
+        source = one._handle.source
+        answer = break_queue(one)
+        reported: list[object] = []
+        monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))
+        answer(-constants.FI_EIO)
+        source.touch()
+        with anyio.fail_after(30):
+            while not reported:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            before = -1
+            while before != (before := source.statistics().turns):  # the queue becomes quiet  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        assert [type(error) for error in reported] == [FabricError]  # nobody waited, so the loop is told
+        answer(0)

@@ -1,0 +1,95 @@
+"""Promise: the wheel works on each Python that is supported, and with the lowest version of each dependency.
+
+The tests run against the installed wheel: a copy of them stands in a folder without the package's source.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import ROOT, run
+
+pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(900)]  # pip fetches wheels; then tests run
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "numpy", "psutil", "trustme")
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+
+CORE = [
+    "tests/cq",
+    "tests/state",
+    "tests/cm/test_connections.py",
+    *(f"tests/transport/test_{name}.py" for name in ("rdm", "connected_messages", "connected_rma", "tagged")),
+    "tests/streams/test_byte.py",
+]
+INTEGRATIONS = ["tests/integrations", "tests/aio/test_streams.py", "tests/streams"]
+
+
+def interpreter(version: str) -> str | None:
+    """The path of a Python with this version; a shim that refuses to run is none."""
+    roots = sorted(Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python"))
+    for candidate in (shutil.which(f"python{version}"), *map(str, roots)):
+        if candidate is not None:
+            asked = [candidate, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
+            ended = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if ended.stdout.strip() == version:
+                return candidate
+    return None
+
+
+def environment(python: str, where: Path, *what: str | Path) -> Path:
+    """A new virtual environment with ``what`` in it, from wheels only; return its interpreter."""
+    run(python, "-m", "venv", where)
+    inside = where / "bin" / "python"
+    run(inside, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--only-binary=:all:", *what)
+    return inside
+
+
+def tests_beside(folder: Path) -> Path:
+    """A copy of the tests, and of what they read, without the package."""
+    for name in ("tests", "examples", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def run_tests(python: Path, folder: Path, files: list[str], *arguments: str) -> str:
+    """Run test files in ``folder``; return pytest's summary line."""
+    command: list[str | Path] = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *arguments, *files]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-10_000:] + ended.stderr[-2_000:]
+    return ended.stdout.rstrip().rpartition("\n")[2]
+
+
+def lowest(requirement: str) -> str:
+    """``uvloop>=0.19`` as ``uvloop==0.19.*``, whose first release pip cannot be asked for otherwise."""
+    return re.sub(r">=([\d.]+)", r"==\1", requirement)
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_installed_wheel_on(version: str, wheel: Path, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    loops = [*EXTRAS["uvloop"], *EXTRAS["trio"]]
+    inside = environment(python, tmp_path / "environment", wheel, *TOOLS, *loops)
+    folder = tests_beside(tmp_path)
+    origin = subprocess.run(
+        [inside, "-c", "import aiofabric; print(aiofabric.__file__)"], cwd=folder, capture_output=True
+    )
+    assert str(tmp_path / "environment") in origin.stdout.decode()
+    assert "passed" in run_tests(inside, folder, CORE, "-k", "not trio")
+
+
+def test_the_lowest_versions_of_all_dependencies(wheel: Path, tmp_path: Path) -> None:
+    required = [*PROJECT["project"]["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
+    inside = environment(sys.executable, tmp_path / "environment", wheel, *TOOLS, *map(lowest, required))
+    folder = tests_beside(tmp_path)
+    assert "passed" in run_tests(inside, folder, CORE + INTEGRATIONS, "-k", "not uvloop")

@@ -1,0 +1,63 @@
+"""Promise: make test tries each value and each pair of values; make test-long all the others; together, everything."""
+
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+from tests.fixtures.combinations import Candidate, chosen
+
+pytestmark = pytest.mark.once
+
+LOOPS = ("asyncio", "uvloop", "trio")
+
+
+def every(**axes: tuple[object, ...]) -> list[Candidate]:
+    return [
+        Candidate(f"test{values}", library, frozenset({("library", library), *zip(axes, values, strict=True)}))
+        for values in product(*axes.values())
+        for library in ("old", "new")
+    ]
+
+
+@pytest.mark.parametrize("seed", ["a", "b", "c"])
+def test_all_pairs_are_covered_by_few(seed: str) -> None:
+    candidates = every(anyio_backend=LOOPS, provider=("tcp", "shm", "udp"), size=(1, 2, 3, 4))
+    found = chosen(candidates, seed)
+    assert {pair for each in found for pair in each.targets()} == {
+        pair for each in candidates for pair in each.targets()
+    }
+    assert len(found) <= len(candidates) / 3
+
+
+def test_a_test_over_loops_alone_runs_on_each_loop_and_each_library() -> None:
+    found = chosen(every(anyio_backend=LOOPS), "x")
+    assert len(found) == 3
+    values = {value for each in found for value in each.values}
+    assert values == {("library", "old"), ("library", "new"), *(("anyio_backend", loop) for loop in LOOPS)}
+
+
+def test_a_test_without_parameters_runs_on_each_library() -> None:
+    assert len(chosen(every(), "x")) == 2
+
+
+def test_the_choice_is_the_same_in_each_process() -> None:
+    candidates = every(anyio_backend=LOOPS, provider=("tcp", "shm"))
+    assert chosen(candidates, "x") == chosen(candidates[::-1], "x")
+
+
+def test_a_value_that_a_library_lacks_is_taken_from_the_other() -> None:
+    candidates = [
+        each
+        for each in every(anyio_backend=LOOPS, provider=("tcp", "sm2"))
+        if {("provider", "sm2"), ("library", "old")} - each.values
+    ]
+    assert sum(("provider", "sm2") in each.values for each in chosen(candidates, "x")) == 3
+
+
+def test_pytest_alone_says_that_it_cannot_choose() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--combinations=pairs", __file__]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--combinations chooses among tests of several libraries: python -m tests" in ended.stderr

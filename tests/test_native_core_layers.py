@@ -1,0 +1,108 @@
+"""The C of aiofabric/_core: layers as in docs/native-core.md, no circle, and an include for each name that is used."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+CORE = Path(__file__).parent.parent / "aiofabric/_core"
+LAYERS = (
+    {"references", "names", "clock", "upcalls", "freelist", "fifo", "awaitable", "call", "thread_check"},
+    {"slots", "registry", "operation"},
+    {"completion_queue", "polling", "coalescing", "wakeups", "waiter"},
+    {"source", "completions", "arming", "progress"},
+    {"submission", "transfer", "posting", "injection", "pending_result"},
+    {
+        *("message", "inbox", "receive_pool", "pool_buffer", "unpack", "receive_waiter", "next_message"),
+        *("send", "receive", "length_prefix"),
+    },
+    {"fast_path", "module"},
+)
+LAYER = {stem: number for number, stems in enumerate(LAYERS) for stem in stems}
+C_FILES = {path.name: path.read_text() for path in sorted(CORE.glob("*.[ch]"))}
+
+
+def included(text: str) -> set[str]:
+    return set(re.findall(r'^#include "(\w+)\.h"', text, re.MULTILINE))
+
+
+def graph(files: dict[str, str]) -> dict[str, set[str]]:
+    """What each file of C, header and body as one, includes of the others."""
+    edges: dict[str, set[str]] = {}
+    for name, text in files.items():
+        stem = name.partition(".")[0]
+        edges.setdefault(stem, set()).update(included(text) - {stem})
+    return edges
+
+
+def code_of(text: str) -> str:
+    """Without comments and strings."""
+    return re.sub(r'/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', "", text, flags=re.DOTALL)
+
+
+def declared(header: str) -> set[str]:
+    """What a header offers: macros, types, functions, enumerators and variables."""
+    text = code_of(header)
+    names = set(re.findall(r"^#define (\w+)", text, re.MULTILINE)) | set(re.findall(r"^\} (\w+);", text, re.MULTILINE))
+    names |= set(re.findall(r"^(?:typedef )?(?:struct|enum) (\w+) \{", text, re.MULTILINE))
+    names |= {word for body in re.findall(r"^enum \w+ \{([^}]*)\}", text, re.MULTILINE) for word in body.split(", ")}
+    for line in re.findall(r"^extern (.*);", text, re.MULTILINE):
+        names |= set(re.findall(r"\*?(\w+)(?=,|$)", line))
+    names |= set(re.findall(r"^[A-Za-z][\w *]*?\b(\w+)\(", text, re.MULTILINE))
+    return {name.strip() for name in names if not name.endswith("_H")}
+
+
+def complaints(files: dict[str, str], layer: dict[str, int]) -> list[str]:
+    found = []
+    edges = graph(files)
+    for stem, below in edges.items():
+        found += [f"{stem} (layer {layer[stem]}) includes {each}" for each in below if layer[each] > layer[stem]]
+    while free := [stem for stem, below in edges.items() if not below & edges.keys()]:
+        for stem in free:
+            del edges[stem]
+    if edges:
+        found.append(f"a circle, or what leads into one: {', '.join(sorted(edges))}")
+    offers = {name.partition(".")[0]: declared(text) for name, text in files.items() if name.endswith(".h")}
+    for name, text in files.items():
+        words = set(re.findall(r"\w+", code_of(text)))
+        own = name.partition(".")[0]
+        for header, offered in offers.items():
+            used = offered & words - (offers.get(own, set()) if header != own else set())
+            if header == "references" and not used:  # brings Python.h, which everybody uses
+                continue
+            if name.endswith(".c") and header != own and bool(used) != (header in included(text)):
+                found.append(f"{name}: {'lacks' if used else 'does not use'} {header}.h {sorted(used)}")
+    return found
+
+
+def test_the_native_core_has_layers_without_a_circle() -> None:
+    assert complaints(C_FILES, LAYER) == []
+
+
+def test_every_file_of_the_native_core_is_in_a_layer() -> None:
+    assert {name.partition(".")[0] for name in C_FILES} == LAYER.keys()
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"low.h": "", "low.c": '#include "low.h"\n#include "high.h"\nhigh()', "high.h": "int high(void);"}, "layer 0"),
+        (
+            {
+                "low.h": '#include "other.h"\nint low(void);',
+                "other.h": "int other(void);",
+                "other.c": '#include "other.h"\n#include "low.h"\nlow()',
+            },
+            "a circle",
+        ),
+        ({"low.h": "int low(void);", "other.h": "", "other.c": '#include "other.h"\nlow()'}, "lacks low.h"),
+        (
+            {"low.h": "#define LOW 1\n", "other.h": "", "other.c": '#include "other.h"\n#include "low.h"\n/* LOW */'},
+            "does not use low.h",
+        ),
+    ],
+)
+def test_the_check_of_the_native_core_sees_what_it_is_for(files: dict[str, str], complaint: str) -> None:
+    assert any(complaint in each for each in complaints(files, {"low": 0, "other": 0, "high": 1}))

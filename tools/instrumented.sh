@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds the tree with the core's assertions in build/NAME, and runs pytest there; the interpreter is .venv's.
+#   tools/instrumented.sh debug    [pytest's arguments]   assertions only
+#   tools/instrumented.sh sanitize [pytest's arguments]   AddressSanitizer and UndefinedBehaviorSanitizer as well
+# Without arguments: the tests that pass through C most.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+kind=${1:?debug or sanitize}; shift
+python=$PWD/.venv/bin/python
+tree=$PWD/build/$kind
+mkdir -p "$tree"
+# A copy, so that no test or child imports the ordinary build by its working directory. Times are kept: only what
+# changed is compiled again.
+git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --ignore-failed-read -cf - 2>/dev/null |
+    tar -C "$tree" -xf -
+cd "$tree"
+
+export AIOFABRIC_DEBUG_BUILD=1
+if [ "$kind" = sanitize ]; then
+    flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+    CFLAGS=$flags LDFLAGS=$flags "$python" setup.py -q build_ext --inplace
+    cc=${CC:-gcc}
+    # The interpreter is not instrumented: the runtime has to be there before it. What it never frees is no leak of ours.
+    export LD_PRELOAD; LD_PRELOAD="$($cc -print-file-name=libasan.so) $($cc -print-file-name=libubsan.so)"
+    export ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1:log_path="$tree/asan"
+    export UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
+    rm -f "$tree"/asan.*
+else
+    "$python" setup.py -q build_ext --inplace
+fi
+
+if [ $# -eq 0 ]; then
+    set -- tests/cq tests/transport/test_{calls,arrival,batch,connected_messages,message,multi_pool,plain_transfers,rdm}.py \
+        tests/transport/test_{receive_in_pieces,tagged,truncation,volleys,random_cancels_lose_nothing}.py \
+        tests/streams/test_lengths.py -k "not uvloop"
+fi
+status=0
+PYTHONPATH=$tree "$python" -m pytest -q -n 2 "$@" || status=$?
+# A child's report is in a file; the test may have expected the child to end.
+for report in "$tree"/asan.*; do
+    [ -e "$report" ] || continue
+    cat "$report"
+    status=1
+done
+exit $status
