@@ -94,16 +94,16 @@ class SourceCompletions(SourceCore):
             self._callback_failed(error)
         return True
 
-    def park(self, handle: Any) -> None:
+    def enqueue(self, handle: Any) -> None:
         """``handle`` has operations that wait for transmit room."""
-        if not handle.in_parked:
-            handle.in_parked = True
+        if not handle.is_waiting:
+            handle.is_waiting = True
             self.parked.append(handle)
 
     def _retry(self) -> int:
         moved = 0
         for _ in range(len(self.parked)):
             handle = self.parked.popleft()
-            handle.in_parked = False
-            moved += handle.retry()  # parks itself again while something is left
+            handle.is_waiting = False
+            moved += handle.retry()  # queues itself again while something is left
         return moved

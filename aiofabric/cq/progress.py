@@ -4,7 +4,7 @@ One turn:
 
     drain the queue until it is empty or a budget is spent -> settle; failed ones are read and settled too
     drain the companions when they may have something
-    retry what was parked, oldest first
+    retry what was queued, oldest first
     on asyncio, let the tasks go on that were answered; they arm the queue themselves when they wait again
     then: look again next iteration, arm and sleep, or come back later
 
@@ -239,5 +239,5 @@ class SourceProgress(SourceCompletions):
         """Settle what has finished, outside a turn; return how many completions were read."""
         found = self._drain()
         if found and not self.driver.closed():
-            self.touch()  # room for what is parked, and a queue that must be armed again
+            self.touch()  # room for what is queued, and a queue that must be armed again
         return found

@@ -61,7 +61,7 @@ class Source(SourceProgress):
             **self._counted(),
             in_flight=len(self.operations),
             abandoned=self.abandoned,
-            parked=sum(len(handle.waiting) for handle in self.parked),
+            queued=sum(len(handle.waiting) for handle in self.parked),
             lent=self.slots.lent,
             quarantined=self.slots.quarantined,
             window_hits=self.looking.window.hits,

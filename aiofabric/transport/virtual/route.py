@@ -128,7 +128,7 @@ class ConnectionRoute(Route):
             connection.announced = connection.taken
         elif self.owes:
             self.refused = True
-            self.source.park(self)
+            self.source.enqueue(self)
             self.source.touch()
         elif not connection.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
