@@ -121,18 +121,8 @@ class AddressVector(Resource):
     """
 
     __slots__ = (
-        "_introduced",
-        "_lost",
-        "_natives",
-        "_near",
-        "_peers",
-        "_removed",
-        "_spare",
-        "domain",
-        "format",
-        "rx_ctx_bits",
-        "users",
-        "watch",
+        "_introduced", "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "domain", "format", "rx_ctx_bits",
+        "users", "watch",
     )  # fmt: skip
 
     def __init__(

@@ -1,4 +1,4 @@
-/* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/inbox.py has the rest. */
+/* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/messages/inbox.py has the rest. */
 #include "inbox.h"
 #include "fifo.h"
 #include "names.h"
@@ -213,7 +213,7 @@ static PyMemberDef InboxCore_members[] = {
 };
 
 static PyType_Slot InboxCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.transport.inbox.Inbox`."},
+	{Py_tp_doc, "Base of `aiofabric.transport.messages.inbox.Inbox`."},
 	{Py_tp_init, InboxCore_init},
 	{Py_tp_dealloc, InboxCore_dealloc},
 	{Py_tp_traverse, inbox_traverse},

@@ -1,4 +1,4 @@
-/* PoolCore: receives that stay posted.  transport/pool.py has the rest, and says what they are for. */
+/* PoolCore: receives that stay posted.  transport/messages/pool.py has the rest, and says what they are for. */
 #include "receive_pool.h"
 #include "coalescing.h"
 #include "completion_queue.h"
@@ -296,7 +296,7 @@ static PyMemberDef PoolCore_members[] = {
 };
 
 static PyType_Slot PoolCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.transport.pool.Pool`."},
+	{Py_tp_doc, "Base of `aiofabric.transport.messages.pool.Pool`."},
 	{Py_tp_dealloc, PoolCore_dealloc},
 	{Py_tp_traverse, PoolCore_traverse},
 	{Py_tp_clear, PoolCore_clear},

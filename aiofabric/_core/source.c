@@ -1,6 +1,6 @@
 /*
  * SourceCore: what each wait passes through.  The bounded look and arming; completions.c reads the queue, progress.c is what
- * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose
+ * the event loop calls.  What happens now and then is in Python: cq/completions.py, cq/progress.py and cq/source.py, whose
  * classes these are the base of, and which say what must hold.
  */
 #include "source.h"
@@ -283,7 +283,7 @@ static PyMemberDef SourceCore_members[] = {
 };
 
 static PyType_Slot SourceCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.cq.settling.Settling`."},
+	{Py_tp_doc, "Base of `aiofabric.cq.completions.SourceCompletions`."},
 	{Py_tp_init, SourceCore_init},
 	{Py_tp_dealloc, SourceCore_dealloc},
 	{Py_tp_traverse, SourceCore_traverse},

@@ -1,4 +1,4 @@
-/* SubmissionCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
+/* SubmissionCore: posting operations, and sending small messages.  cq/submission.py and transport/route.py have the rest. */
 #include "submission.h"
 #include "coalescing.h"
 #include "names.h"
@@ -309,7 +309,7 @@ static PyMemberDef SubmissionCore_members[] = {
 };
 
 static PyType_Slot SubmissionCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.cq.lane.Lane`."},
+	{Py_tp_doc, "Base of `aiofabric.cq.submission.SubmissionQueue`."},
 	{Py_tp_init, SubmissionCore_init},
 	{Py_tp_dealloc, SubmissionCore_dealloc},
 	{Py_tp_traverse, SubmissionCore_traverse},

@@ -28,7 +28,7 @@ async def receive(endpoint: MessageEndpoint, direct: bool) -> bytes:
 def nothing_is_left(*endpoints: MessageEndpoint) -> None:
     for endpoint in endpoints:
         statistics = endpoint.statistics()
-        assert (statistics.sends, statistics.parked, statistics.abandoned) == (0, 0, 0)
+        assert (statistics.sends, statistics.queued, statistics.abandoned) == (0, 0, 0)
         assert statistics.receives == 0
 
 

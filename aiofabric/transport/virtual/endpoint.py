@@ -23,11 +23,13 @@ from ..connected.endpoint import MessageEndpoint
 from ..exclusions import exclude
 from ..messages.receive import Message
 from ..messages.truncation import DetectsTruncation
-from .connection import ConnectionHandle, ConnectionRoute
+from ..workarounds.shm_same_process import reads_ours
+from .connection import ConnectionHandle
 from .multiplexer import acquire_multiplexer, one_host
 from .oob_listener import OobListener
 from .oob_socket import OobSocket, dial
 from .protocol import FrameKind, Hello
+from .route import ConnectionRoute
 
 if TYPE_CHECKING:
     from ...cq.drivers import Driver, Waiter
@@ -164,7 +166,8 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
         multiplexer = handle.multiplexer
         self.local_address = oob_socket.local_address or multiplexer.endpoint.local_address
         self.peer_address = oob_socket.peer_address or handle.peer.address
-        handle.tx = ConnectionRoute(handle, handle.peer.native, hello, self.peer_address)
+        near = reads_ours(multiplexer.handle, handle.peer.address)
+        handle.tx = ConnectionRoute(handle, handle.peer.native, hello, self.peer_address, near=near)
         self._stage.move(ConnectionState.CONNECTED)
         handle.closes_in_order = True
         if hello.room:
