@@ -1,5 +1,5 @@
 /*
- * Settling: reading the queue of a source, and telling whose completion it is.  cq/settling.py has the exceptions to it.
+ * Settling: reading the queue of a source, and telling whose completion it is.  cq/completions.py has the exceptions to it.
  */
 #include "completions.h"
 #include "clock.h"

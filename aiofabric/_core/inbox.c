@@ -1,4 +1,4 @@
-/* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/inbox.py has the rest. */
+/* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/messages/inbox.py has the rest. */
 #include "inbox.h"
 #include "fifo.h"
 #include "names.h"

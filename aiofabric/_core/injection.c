@@ -1,4 +1,4 @@
-/* Small messages: the provider copies them, and has nothing to complete.  cq/lane.py has the rest. */
+/* Small messages: the provider copies them, and has nothing to complete.  cq/submission.py has the rest. */
 #include "injection.h"
 #include "names.h"
 #include "references.h"

@@ -1,5 +1,5 @@
 /*
- * PendingResult: what is awaited of an operation that is not settled yet.  cq/lane.py has what happens when the caller is
+ * PendingResult: what is awaited of an operation that is not settled yet.  cq/submission.py has what happens when the caller is
  * interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000 instructions
  * for each message of 64 KiB.
  */

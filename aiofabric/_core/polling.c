@@ -1,4 +1,4 @@
-/* Window and Polling: how long to look at a queue before sleeping on its descriptor.  The reasons are in cq/waiting.py. */
+/* Window and Polling: how long to look at a queue before sleeping on its descriptor.  The reasons are in cq/polling.py. */
 #include "polling.h"
 #include "completion_queue.h"
 #include "names.h"

@@ -1,5 +1,5 @@
 /*
- * What the event loop calls: a turn, and the wake-up.  cq/turning.py says what must hold before the loop sleeps, and has
+ * What the event loop calls: a turn, and the wake-up.  cq/progress.py says what must hold before the loop sleeps, and has
  * what a queue alone does not need: event queues, counters, what is parked, delays.
  */
 #include "progress.h"

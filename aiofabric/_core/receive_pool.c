@@ -1,4 +1,4 @@
-/* PoolCore: receives that stay posted.  transport/pool.py has the rest, and says what they are for. */
+/* PoolCore: receives that stay posted.  transport/messages/pool.py has the rest, and says what they are for. */
 #include "receive_pool.h"
 #include "coalescing.h"
 #include "completion_queue.h"

@@ -24,7 +24,7 @@ typedef struct {
 	struct receive *receives;
 	uint32_t *free;		/* indexes of what is not posted, filled or lent */
 	long long capacity, nfree, batch;
-	struct iovec spill;	/* room behind each, if it has a length: see transport/spill.py */
+	struct iovec spill;	/* room behind each, if it has a length: see transport/messages/overflow.py */
 	uint64_t end_mark;	/* remote data of the empty message by which the peer ends the connection; 0: none does */
 	char limits;		/* whether longer messages than `size` may complete, for `overlong` */
 	char by_hand;		/* `_post_each` posts: for tests that stand in for fi_recv */

@@ -1,6 +1,6 @@
 /*
  * SourceCore: what each wait passes through.  The bounded look and arming; completions.c reads the queue, progress.c is what
- * the event loop calls.  What happens now and then is in Python: cq/settling.py, cq/turning.py and cq/source.py, whose
+ * the event loop calls.  What happens now and then is in Python: cq/completions.py, cq/progress.py and cq/source.py, whose
  * classes these are the base of, and which say what must hold.
  */
 #include "source.h"

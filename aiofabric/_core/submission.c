@@ -1,4 +1,4 @@
-/* SubmissionCore: posting operations, and sending small messages.  cq/lane.py and transport/route.py have the rest. */
+/* SubmissionCore: posting operations, and sending small messages.  cq/submission.py and transport/route.py have the rest. */
 #include "submission.h"
 #include "coalescing.h"
 #include "names.h"

@@ -29,7 +29,7 @@ typedef struct SubmissionCore {
 	long long pieces;	/* most buffers of a message that is posted from here; 0: none is */
 	char receives, refused;
 	char direct;		/* whether small messages are sent, and plain receives posted, from here */
-	struct iovec spill;	/* room behind each receive, if it has a length: see transport/spill.py */
+	struct iovec spill;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
 	char plain_home, plain_try; /* whether the subclass has none of its own */
 	struct held_socket socket; /* the kernel's TCP socket beneath, to be corked */
 } SubmissionCore;
