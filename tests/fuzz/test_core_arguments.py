@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SEEDS = int(os.environ.get("FUZZ_EXAMPLES", "100")) // 25
-CALLS = 4000
+CALLS = 8000
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
 

@@ -24,8 +24,8 @@ from aiofabric.cm.preface import Preface
 from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.streams import listen_stream
 from aiofabric.transport.virtual import protocol
-from aiofabric.transport.virtual.oob_socket import Frame, Line
-from aiofabric.transport.virtual.protocol import HAIL_ANSWER, HAIL_QUESTION
+from aiofabric.transport.virtual.oob_socket import Frame, OobSocket
+from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.cq.manual import ManualDriver
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
@@ -140,7 +140,7 @@ def test_lengths_before_messages() -> None:
 def test_frames_of_the_out_of_band_socket(pieces: list[bytes]) -> None:
     driver = ManualDriver()
     one, other = socket.socketpair()
-    line = Line(other, driver)
+    line = OobSocket(other, driver)
     got: list[Frame] = []
     line.on_frame = got.append
     with one:
@@ -197,9 +197,7 @@ def test_frames_of_a_channel(pieces: list[bytes]) -> None:
 @fuzz_slowly
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, (1 << 47) - 1) | st.sampled_from([HAIL_QUESTION, HAIL_ANSWER]), near(b"\2" + bytes(20))
-        ),
+        st.tuples(st.integers(0, (1 << 47) - 1) | st.sampled_from([QUERY, QUERY_REPLY]), near(b"\2" + bytes(20))),
         min_size=1,
         max_size=8,
     )
