@@ -27,6 +27,15 @@ bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture
 	@mkdir -p build
 	@$(bin)/python -m benchmarks --json build/benchmark.json --picture build/benchmark.svg $(ARGS)
 
+sanitize: .venv/.with-test  ## the tests that touch C, under AddressSanitizer and UndefinedBehaviorSanitizer; ARGS=…
+	@tools/instrumented.sh sanitize $(ARGS)
+
+fuzz: .venv/.with-test  ## every decoder, and the native core's methods, with arbitrary input, under the sanitizers; EXAMPLES=1000
+	@FUZZ_EXAMPLES=$(or $(EXAMPLES),1000) tools/instrumented.sh fuzz $(ARGS)
+
+leaks: .venv/.with-test  ## memory and descriptors over thousands of messages and connections
+	@$(bin)/python tools/leaks.py
+
 lint: .venv/.with-lint  ## style and formatting
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .

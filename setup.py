@@ -40,8 +40,8 @@ sources = sorted(map(str, Path("aiofabric/_core").glob("*.c")))
 direct = ["-fvisibility=hidden", "-fno-plt"]
 
 # AIOFABRIC_DEBUG_BUILD=1: with the core's assertions, as `make sanitize` builds it.
-if os.environ.get("AIOFABRIC_DEBUG_BUILD") == "1":
-    direct += ["-UNDEBUG", "-O1", "-g"]
+# CFLAGS of the environment replace the interpreter's own, so the other builds say that they want none.
+direct += ["-UNDEBUG", "-O1", "-g"] if os.environ.get("AIOFABRIC_DEBUG_BUILD") == "1" else ["-DNDEBUG"]
 
 setup(
     ext_modules=[

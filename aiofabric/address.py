@@ -92,6 +92,8 @@ class Address:
             case socket.AF_INET:
                 return socket.inet_ntop(socket.AF_INET, self.raw[4:8])
             case socket.AF_INET6:
+                if len(self.raw) < _IN6.size:
+                    raise ValueError(f"an IPv6 address has {_IN6.size} bytes, not {len(self.raw)}")
                 scope = _IN6.unpack_from(self.raw)[4]
                 return socket.inet_ntop(socket.AF_INET6, self.raw[8:24]) + (f"%{scope}" if scope else "")
         return None

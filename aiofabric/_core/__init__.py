@@ -1,8 +1,8 @@
 """The native core: what every message passes through, in C, beside the modules of Python that say what it is for.
 
-===== ================ ======================================================= ===============================
+===== ================ ======================================================= =====================================
 layer file             what                                                    belongs to
-===== ================ ======================================================= ===============================
+===== ================ ======================================================= =====================================
 0     references       what every file needs of Python
 0     names            strings that Python is asked by; making types
 0     clock            the clock of all windows
@@ -41,7 +41,7 @@ layer file             what                                                    b
 5     length_prefix    messages behind their lengths, in a stream of bytes     ``streams/message.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
-===== ================ ======================================================= ===============================
+===== ================ ======================================================= =====================================
 
 A file includes its own layer and lower ones, without a circle (``tests/test_native_core_layers.py``). The page for
 maintainers is docs/native-core.md. A class in Python inherits from each ``Core`` and does what happens now and then:

@@ -140,6 +140,20 @@ static PyObject *Call_get_qualname(Call *self, void *unused)
 	return PyUnicode_FromString(self->name);
 }
 
+static PyObject *Call_get_suspended(Call *self, void *unused)
+{
+	return PyBool_FromLong(self->phase == GOING && !self->running);
+}
+
+/* There is none. `inspect.getcoroutinestate` takes None for closed, so one that has not begun says that it knows no answer. */
+static PyObject *Call_get_frame(Call *self, void *unused)
+{
+	if (self->phase != CREATED)
+		Py_RETURN_NONE;
+	PyErr_SetString(PyExc_AttributeError, "a call has no frame");
+	return NULL;
+}
+
 static int Call_traverse(Call *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
@@ -191,6 +205,8 @@ static PyMethodDef Call_methods[] = {
 static PyGetSetDef Call_getset[] = {
 	{"__name__", (getter) Call_get_name, NULL, "What was called."},
 	{"__qualname__", (getter) Call_get_qualname, NULL, "What was called, and whose it is."},
+	{"cr_suspended", (getter) Call_get_suspended, NULL, "As of a coroutine."},
+	{"cr_frame", (getter) Call_get_frame, NULL, "As of a coroutine, but that there is none: None once it has begun."},
 	{NULL},
 };
 

@@ -128,6 +128,8 @@ static int InboxCore_init(InboxCore *self, PyObject *args, PyObject *kwargs)
 	static char *names[] = {"handle", "source", "size", "count", NULL};
 	PyObject *handle, *source;
 
+	if (refuse_second_init(self->source))
+		return -1;
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!LL", names, &handle, SourceCore_Type, &source, &self->size,
 					 &self->count))
 		return -1;
@@ -193,15 +195,19 @@ static PyMethodDef InboxCore_methods[] = {
 	{NULL},
 };
 
+static PyGetSetDef InboxCore_getset[] = {
+	OBJECT_FIELD("peer", InboxCore, peer, "whom every message is from; None: the receiver's `_source_of` knows"),
+	OBJECT_FIELD("ended", InboxCore, ended, NULL),
+	OBJECT_FIELD("sink", InboxCore, sink, NULL),
+	OBJECT_FIELD("_on_end", InboxCore, on_end, NULL),
+	{NULL},
+};
+
 static PyMemberDef InboxCore_members[] = {
 	{"handle", T_OBJECT_EX, offsetof(InboxCore, handle), READONLY},
 	{"source", T_OBJECT_EX, offsetof(InboxCore, source), READONLY},
 	{"inbox", T_OBJECT_EX, offsetof(InboxCore, inbox), READONLY},
 	{"waiting", T_LONGLONG, offsetof(InboxCore, nwaiting), READONLY, "how many wait for the next message"},
-	{"peer", T_OBJECT, offsetof(InboxCore, peer), 0, "whom every message is from; None: the receiver's `_source_of` knows"},
-	{"ended", T_OBJECT, offsetof(InboxCore, ended)},
-	{"sink", T_OBJECT, offsetof(InboxCore, sink)},
-	{"_on_end", T_OBJECT, offsetof(InboxCore, on_end)},
 	{"size", T_LONGLONG, offsetof(InboxCore, size)},
 	{"count", T_LONGLONG, offsetof(InboxCore, count)},
 	{"posted", T_LONGLONG, offsetof(InboxCore, posted)},
@@ -219,6 +225,7 @@ static PyType_Slot InboxCore_slots[] = {
 	{Py_tp_traverse, inbox_traverse},
 	{Py_tp_clear, inbox_clear},
 	{Py_tp_methods, InboxCore_methods},
+	{Py_tp_getset, InboxCore_getset},
 	{Py_tp_members, InboxCore_members},
 	{0, NULL},
 };

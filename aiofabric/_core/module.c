@@ -59,7 +59,8 @@ PyMODINIT_FUNC PyInit__core(void)
 		add_awaitable, add_call, add_fifo, add_thread_check, add_slots, add_registry, add_operation, add_polling,
 		add_completion_queue, add_coalescing, add_wakeups, add_waiter, add_source, add_completions, add_arming, add_progress,
 		add_submission, add_transfer, add_posting, add_injection, add_pending_result, add_message, add_inbox,
-		add_receive_pool, add_pool_buffer, add_unpack, add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix,
+		add_receive_pool, add_pool_buffer, add_unpack, add_receive_waiter, add_next_message, add_send, add_receive,
+		add_length_prefix,
 		add_fast_path,
 	};
 	PyObject *module = PyModule_Create(&definition);

@@ -40,3 +40,30 @@ int add_methods(PyTypeObject *type, PyMethodDef *methods)
 	}
 	return 0;
 }
+
+static PyObject **field_of(PyObject *self, void *offset)
+{
+	return (PyObject **) ((char *) self + (size_t) offset);
+}
+
+PyObject *field_get(PyObject *self, void *offset)
+{
+	PyObject *value = *field_of(self, offset);
+
+	if (value)
+		return new_ref(value);
+	PyErr_SetString(PyExc_AttributeError, "it is not set");
+	return NULL;
+}
+
+int field_set(PyObject *self, PyObject *value, void *offset)
+{
+	PyObject **field = field_of(self, offset);
+
+	if (!value) {
+		PyErr_SetString(PyExc_TypeError, "this attribute is not deleted");
+		return -1;
+	}
+	REPLACE(*field, new_ref(value));
+	return 0;
+}

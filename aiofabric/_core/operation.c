@@ -166,6 +166,8 @@ static int Operation_init(Operation *self, PyObject *args, PyObject *kwargs)
 	long long length;
 	int rc;
 
+	if (refuse_second_init(self->slot))
+		return -1;
 	if (!PyArg_ParseTuple(args, "OOOOL|O", &what, &owner, &slot, &pins, &length, &held))
 		return -1;
 	none = held ? new_ref(held) : PyTuple_New(0);
@@ -233,7 +235,10 @@ PyObject *operation_result(Operation *self)
 {
 	if (self->error == Py_None)
 		return new_ref(self);
-	PyErr_SetObject((PyObject *) type_of(self->error), self->error);
+	if (PyExceptionInstance_Check(self->error))
+		PyErr_SetObject((PyObject *) type_of(self->error), self->error);
+	else
+		PyErr_SetString(PyExc_TypeError, "an operation fails with an exception");
 	return NULL;
 }
 
@@ -296,20 +301,20 @@ static PyMethodDef Operation_methods[] = {
 
 static PyGetSetDef Operation_getset[] = {
 	{"state", (getter) Operation_get_state, (setter) Operation_set_state, "a `State`"},
+	OBJECT_FIELD("owner", Operation, owner, NULL),
+	OBJECT_FIELD("pins", Operation, pins, "keeps buffers exported"),
+	OBJECT_FIELD("held", Operation, held, "the registrations that its descriptors and keys are of"),
+	OBJECT_FIELD("error", Operation, error, NULL),
+	OBJECT_FIELD("notify", Operation, notify, "called once, when it is settled; or a waiter"),
+	OBJECT_FIELD("orphaned", Operation, orphaned, "called instead when the caller has left"),
+	OBJECT_FIELD("post", Operation, post, "function and arguments, until it is settled"),
+	OBJECT_FIELD("source", Operation, source, "the fi_addr of the sender, where that is read"),
 	{NULL},
 };
 
 static PyMemberDef Operation_members[] = {
 	{"what", T_OBJECT_EX, offsetof(Operation, what), READONLY, "the call of libfabric's, for error texts"},
-	{"owner", T_OBJECT_EX, offsetof(Operation, owner)},
 	{"slot", T_OBJECT_EX, offsetof(Operation, slot), READONLY},
-	{"pins", T_OBJECT_EX, offsetof(Operation, pins), 0, "keeps buffers exported"},
-	{"held", T_OBJECT_EX, offsetof(Operation, held), 0, "the registrations that its descriptors and keys are of"},
-	{"error", T_OBJECT_EX, offsetof(Operation, error)},
-	{"notify", T_OBJECT_EX, offsetof(Operation, notify), 0, "called once, when it is settled; or a waiter"},
-	{"orphaned", T_OBJECT_EX, offsetof(Operation, orphaned), 0, "called instead when the caller has left"},
-	{"post", T_OBJECT_EX, offsetof(Operation, post), 0, "function and arguments, until it is settled"},
-	{"source", T_OBJECT_EX, offsetof(Operation, source), 0, "the fi_addr of the sender, where that is read"},
 	{"length", T_LONGLONG, offsetof(Operation, length), 0,
 	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
 	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0, "where a receive into the caller's memory begins; 0: none"},

@@ -1,7 +1,7 @@
 /*
- * PendingResult: what is awaited of an operation that is not settled yet.  cq/submission.py has what happens when the caller is
- * interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000 instructions
- * for each message of 64 KiB.
+ * PendingResult: what is awaited of an operation that is not settled yet.  cq/submission.py has what happens when the
+ * caller is interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000
+ * instructions for each message of 64 KiB.
  */
 #include "pending_result.h"
 #include "arming.h"

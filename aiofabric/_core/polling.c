@@ -174,6 +174,8 @@ static int Polling_init(Polling *self, PyObject *args, PyObject *kwargs)
 	PyObject *window, *limit;
 	int never, polls;
 
+	if (refuse_second_init(self->window))
+		return -1;
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Opp", names, &limit, &never, &polls))
 		return -1;
 	window = PyObject_CallFunctionObjArgs((PyObject *) Window_Type, limit, NULL);

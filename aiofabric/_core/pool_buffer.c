@@ -16,6 +16,8 @@ static int PoolBuffer_init(PoolBuffer *self, PyObject *args, PyObject *kwargs)
 	static char *names[] = {"pool", "index", "offset", "slot", NULL};
 	PyObject *pool, *slot;
 
+	if (refuse_second_init(self->pool))
+		return -1;
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLO", names, PoolCore_Type, &pool, &self->index, &self->offset,
 					 &slot))
 		return -1;

@@ -1,6 +1,6 @@
 /*
- * Receives into the caller's memory: posted from here where nothing special is asked for.  transport/messages/receive.py has the
- * long way, which this leaves everything else to; over shm it took 260 of the 560 bytecodes of a round trip.
+ * Receives into the caller's memory: posted from here where nothing special is asked for.  Everything else is left to
+ * transport/messages/receive.py; over shm that took 260 of the 560 bytecodes of a round trip.
  */
 #include "receive.h"
 #include "arming.h"

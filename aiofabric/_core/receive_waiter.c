@@ -57,6 +57,8 @@ static void finish(ReceiveWaiter *self)
 {
 	assert(!self->over && self->inbox->source->interest > 0);
 	self->over = 1;
+	if (self->enlisted) /* a driver's waiter that went on without an answer */
+		inbox_unlist(self->inbox, self);
 	self->inbox->source->interest--;
 }
 
@@ -68,10 +70,9 @@ static void leave(ReceiveWaiter *self)
 	if (self->over)
 		return;
 	PyErr_Fetch(&type, &error, &traceback);
+	item = self->enlisted ? NULL : in_hand(self);
 	finish(self);
-	if (self->enlisted)
-		inbox_unlist(self->inbox, self);
-	else if ((item = in_hand(self))) {
+	if (item) {
 		drop(PyObject_CallMethodObjArgs((PyObject *) self->inbox, name_give_back, item, NULL));
 		Py_DECREF(item);
 	}

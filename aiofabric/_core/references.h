@@ -68,6 +68,14 @@ static inline int drop(PyObject *result)
 	return 0;
 }
 
+/* A second `__init__` would change what others rely on: for the beginning of a tp_init, with a field that it sets. */
+static inline int refuse_second_init(const void *field)
+{
+	if (field)
+		PyErr_SetString(PyExc_RuntimeError, "an object of the native core is initialised once");
+	return field != NULL;
+}
+
 /* What a method returns that has nothing to say. */
 static inline PyObject *none_if(int rc)
 {

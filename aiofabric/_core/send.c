@@ -56,7 +56,15 @@ static PyObject *all_pinned(struct pieces *pieces, PyObject *data, Py_ssize_t co
 	return pins;
 }
 
-static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
+/*
+ * tcp copies into the socket while it posts: 12 us for 64 KiB, 30 for 256 KiB, 95 for 1 MiB, 190 for 4 MiB. From here on
+ * other threads may run meanwhile. A shorter post is over before another thread has woken up, and this one would wait for
+ * the lock behind it.
+ */
+#define UNLOCKED_SIZE (512 << 10)
+
+static ssize_t call_provider(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag,
+			     void *context)
 {
 	const struct iovec *iov = pieces->iov;
 
@@ -65,6 +73,19 @@ static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagge
 			      : fi_sendv(self->ep, iov, NULL, pieces->count, self->peer, context);
 	return tagged ? fi_tsend(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, tag, context)
 		      : fi_send(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, context);
+}
+
+/* As with cffi's calls, which never hold the lock: the thread check keeps other threads from this endpoint. */
+static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
+{
+	ssize_t rc;
+
+	if (pieces->size < UNLOCKED_SIZE)
+		return call_provider(self, pieces, tagged, tag, context);
+	Py_BEGIN_ALLOW_THREADS
+	rc = call_provider(self, pieces, tagged, tag, context);
+	Py_END_ALLOW_THREADS
+	return rc;
 }
 
 static PyObject *post_pinned(SubmissionCore *self, PyObject *pins, const struct pieces *pieces, PyObject *tag)

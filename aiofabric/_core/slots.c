@@ -12,6 +12,8 @@ static int Slot_init(Slot *self, PyObject *args, PyObject *kwargs)
 {
 	PyObject *pointer, *address;
 
+	if (refuse_second_init(self->pointer))
+		return -1;
 	if (!PyArg_ParseTuple(args, "OO", &pointer, &address))
 		return -1;
 	REPLACE(self->pointer, new_ref(pointer));
@@ -90,6 +92,8 @@ static PyObject *SlotsCore_take_back(SlotsCore *self, PyObject *slot)
 
 static int SlotsCore_init(SlotsCore *self, PyObject *args, PyObject *kwargs)
 {
+	if (refuse_second_init(self->shelf))
+		return -1;
 	if (!PyArg_ParseTuple(args, ""))
 		return -1;
 	REPLACE(self->shelf, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));

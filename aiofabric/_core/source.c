@@ -123,10 +123,8 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO!O!pp", names, &driver, &queue, &readers, &parked,
 					 Polling_Type, &looking, SlotsCore_Type, &slots, &polls, &looks))
 		return -1;
-	if (self->operations) {
-		PyErr_SetString(PyExc_RuntimeError, "a source is initialised once");
+	if (refuse_second_init(self->operations))
 		return -1;
-	}
 	demand = PyObject_GetAttrString(driver, "demand");
 	call_soon = PyObject_GetAttrString(driver, "call_soon");
 	checkpoint = PyObject_GetAttrString(driver, "checkpoint_if_cancelled");

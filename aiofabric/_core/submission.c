@@ -195,6 +195,8 @@ static int SubmissionCore_init(SubmissionCore *self, PyObject *args, PyObject *k
 	PyObject *source, *owner, *waiting;
 	int receives;
 
+	if (refuse_second_init(self->source))
+		return -1;
 	if (!PyArg_ParseTuple(args, "O!OOLp", SourceCore_Type, &source, &owner, &waiting, &self->limit, &receives))
 		return -1;
 	self->receives = receives;
@@ -287,13 +289,13 @@ static int SubmissionCore_set_posted(SubmissionCore *self, PyObject *posted, voi
 static PyGetSetDef SubmissionCore_getset[] = {
 	{"posted", (getter) SubmissionCore_get_posted, (setter) SubmissionCore_set_posted,
 	 "what the provider has; a dict as a set"},
+	OBJECT_FIELD("waiting", SubmissionCore, waiting, "what is parked"),
 	{NULL},
 };
 
 static PyMemberDef SubmissionCore_members[] = {
 	{"source", T_OBJECT_EX, offsetof(SubmissionCore, source), READONLY},
 	{"owner", T_OBJECT_EX, offsetof(SubmissionCore, owner), READONLY, "the endpoint's handle"},
-	{"waiting", T_OBJECT_EX, offsetof(SubmissionCore, waiting), 0, "what is parked"},
 	{"idle", T_OBJECT_EX, offsetof(SubmissionCore, idle), READONLY, "who waits for nothing to be posted or parked"},
 	{"limit", T_LONGLONG, offsetof(SubmissionCore, limit), 0, "most operations posted at once"},
 	{"receives", T_BOOL, offsetof(SubmissionCore, receives), READONLY, "whether the provider reports the length"},

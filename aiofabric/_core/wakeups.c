@@ -296,13 +296,17 @@ static int Waker_init(Waker *self, PyObject *args)
 {
 	PyObject *loop;
 
-	if (!PyArg_ParseTuple(args, "O", &loop))
+	if (!PyArg_ParseTuple(args, "O", &loop) || refuse_second_init(self->answered))
+		return -1;
+	self->answered = (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type);
+	if (!self->answered)
 		return -1;
 	REPLACE(self->loop, new_ref(loop));
 	REPLACE(self->call_soon, PyObject_GetAttr(loop, name_call_soon));
-	REPLACE(self->answered, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));
+	if (!self->call_soon)
+		return -1;
 	REPLACE(self->told, PyObject_CallMethodObjArgs(loop, name_create_future, NULL));
-	if (!self->call_soon || !self->answered || !self->told)
+	if (!self->told)
 		return -1;
 	REPLACE(self->kind, (PyTypeObject *) new_ref(type_of(self->told)));
 	REPLACE(self->remove, PyObject_GetAttr((PyObject *) self->kind, name_remove_done_callback));

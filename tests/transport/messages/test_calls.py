@@ -427,3 +427,17 @@ async def test_connectionless_endpoints_are_told_whom_to_send_to_when_they_await
         made = endpoint.send(b"to nobody")
         with pytest.raises(TypeError, match="to="):
             await made
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_its_state_can_be_inspected(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        call: Any = passive.recv()
+        task = asyncio.ensure_future(call)
+        assert task.get_stack() == []
+        await anyio.wait_all_tasks_blocked()
+        assert inspect.getcoroutinestate(call) == inspect.CORO_SUSPENDED
+        assert task.get_stack() == []
+        await active.send(b"it")
+        await task
+        assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED

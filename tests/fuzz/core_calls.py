@@ -1,0 +1,257 @@
+"""A child of test_core_arguments: calls everything of the native core with arbitrary objects, and ends.
+
+``python -m tests.fuzz.core_calls SEED CALLS LOG``: each call is written to LOG before it is made: a crash has a name.
+
+Addresses are the exception: what takes the address of a native object trusts its caller (`NativeQueue`, `_lead`,
+`_receive_here`, `_prepare`, `_enter`), so a number there is of memory that exists. Objects are initialised: so do the
+classes in Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import sys
+import warnings
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from aiofabric import _core
+from aiofabric._ffi import ffi
+from aiofabric.cq.operation import State
+from tests.cq.manual import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOM = 64  # bytes of a pool's receive
+
+MEMORY = ffi.new("char[]", 4096)
+ADDRESS = int(ffi.cast("uintptr_t", MEMORY))
+
+
+class Evil:
+    """Fails wherever Python asks it something."""
+
+    def _fail(self, *_: object) -> Any:
+        raise LookupError("evil")
+
+    __index__ = __len__ = __iter__ = __eq__ = __hash__ = __bool__ = __call__ = __getitem__ = __float__ = _fail
+
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+class Vast:
+    """Claims to be very long."""
+
+    def __len__(self) -> int:
+        return 1 << 16
+
+    def __index__(self) -> int:
+        return 1 << 63
+
+    def __getitem__(self, _: object) -> object:
+        return self
+
+
+class Helpful:
+    """Has every name that C may ask for, as a call without a result."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
+class Slots(_core.SlotsCore):
+    count = 0
+
+    def _grow(self) -> None:
+        Slots.count += 1
+        self._shelf.append(_core.Slot(ffi.NULL, 64 * Slots.count))
+
+
+TOLD = {"end_came", "failed", "overlong", "_post_failed", "ran_dry", "feed", "told", "_put_back", "_all_lent"}
+
+
+class Pool(_core.PoolCore):
+    """A pool in Python: C posts nothing, `_post_each` does."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {
+            "end_came",
+            "failed",
+            "overlong",
+            "_post_failed",
+            "ran_dry",
+            "feed",
+            "told",
+            "_put_back",
+            "_all_lent",
+        }:
+            return lambda *_: None
+        raise AttributeError(name)
+
+    def _post_each(self, which: list[int]) -> int:
+        return RANDOM.choice([len(which), 1, -11, 0, len(which) + 1, -5])
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(bytes(1024))
+
+
+SPECIAL = ["__init__", "__iter__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__await__", "__next__"]
+RANDOM = random.Random()
+
+
+class Fuzz:
+    def __init__(self, seed: int, log: int) -> None:
+        RANDOM.seed(seed)
+        self.log = log
+        self.loop = asyncio.new_event_loop()
+        self.things: list[Any] = []  # of the core's types, to be passed to others
+        self.renew()
+
+    def renew(self) -> None:
+        """Make objects anew: what was called may have been left in any state."""
+        self.endpoint = endpoint = Endpoint()
+        source = endpoint.source
+        handle: Any = Helpful()
+        handle.native_open = True
+        pool = Pool(handle, source, ROOM, 4)
+        pool._prepare(0, 0, ROOM, 4, (0, 0), RANDOM.random() < 0.5, True)
+        slots = Slots()
+        for index in range(4):
+            buffer = _core.PoolBuffer(pool, index, index * ROOM, slots.lend())
+            pool._enter(buffer, ADDRESS + index * ROOM, 64 * index + 64)
+        check = _core.ThreadCheck()
+        waker = _core.Waker(self.loop)
+        operation = _core.Operation("fi_test", RANDOM.choice([None, endpoint.submissions]), slots.lend(), None, 0)
+        transfer = endpoint.submissions.submit("fi_test", endpoint.post, ("label",), None, 0)
+        self.things = [
+            source, endpoint.submissions, pool, *pool._buffers, slots, slots.lend(), operation, transfer, check, waker,
+            waker.create_waiter(),
+            _core.Fifo(), _core.Registry(), _core.Window(1000), _core.Polling(1000, never=False, polls=False),
+            _core.FastPath(check), _core.ResourceCore(), _core.Message(b"text", None, 1, 2),
+            _core.InboxCore(handle, source, ROOM, 4),
+        ]  # fmt: skip
+
+    def value(self) -> Any:
+        """Anything."""
+        kind = RANDOM.randrange(12)
+        if kind < 3:
+            return RANDOM.choice(
+                [0, 1, -1, 2, 63, 64, 65, 1 << 31, 1 << 32, (1 << 63) - 1, -(1 << 63), (1 << 64) - 1, 1 << 64, 10**30]
+            )
+        if kind < 5:
+            return RANDOM.choice(
+                [None, True, False, 1.5, float("nan"), "", "text", "\udc80", b"", b"bytes", bytes(300)]
+            )
+        if kind < 7:
+            return RANDOM.choice(
+                [bytearray(b"array"), memoryview(bytearray(100)), memoryview(bytes(100))[::2], memoryview(b"")]
+            )
+        if kind < 8:
+            return [self.value() for _ in range(RANDOM.randrange(4))]
+        if kind < 9:
+            return tuple(self.value() for _ in range(RANDOM.randrange(8)))
+        if kind < 10:
+            return RANDOM.choice(
+                [Evil(), Vast(), Helpful(), object(), int, KeyError, KeyError("it"), GeneratorExit, {}, {1: 2},
+                 deque([1]), lambda *_: None, State.NEW, State.POSTED, (lambda: 0, ()), (1, 2, 3, 4, 5, 6),
+                 (64, 0, 5, 0, 0, 0, 9)]
+            )  # fmt: skip
+        return RANDOM.choice(self.things)
+
+    def call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
+        words = ", ".join(map(self._word, args))
+        os.pwrite(self.log, f"{what}({words})".encode(errors="replace").ljust(600)[:600], 0)
+        try:
+            return function(*args)
+        except BaseException:  # what is thrown into a coroutine comes out of it
+            return None
+
+    @staticmethod
+    def _word(each: object) -> str:
+        return repr(each)[:60] if type(each) in (int, float, bool, str, bytes) else type(each).__name__
+
+    def arguments(self) -> list[Any]:
+        return [self.value() for _ in range(RANDOM.choice([0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 4, 6]))]
+
+    def step(self) -> None:
+        thing = RANDOM.choice(self.things)
+        names = [name for name in dir(type(thing)) if not name.startswith("__")]
+        names += [
+            "__init__",
+            "__iter__",
+            "__len__",
+            "__getitem__",
+            "__setitem__",
+            "__delitem__",
+            "__await__",
+            "__next__",
+        ]
+        name = RANDOM.choice(names)
+        what = f"{type(thing).__name__}.{name}"
+        if name in TRUSTED or (name == "__init__" and isinstance(thing, TRUSTED_INITS)):
+            return
+        attribute = getattr(type(thing), name, None)
+        if attribute is None:
+            return
+        if callable(attribute):
+            awaited = self.call(what, lambda *args: getattr(thing, name)(*args), *self.arguments())
+            if hasattr(awaited, "send") and hasattr(awaited, "throw"):
+                self.drive(what, awaited)
+        elif RANDOM.random() < 0.5:
+            self.call(what, lambda: getattr(thing, name))
+        elif RANDOM.random() < 0.8:
+            self.call(f"{what} = ", lambda value: setattr(thing, name, value), self.value())
+        else:
+            self.call(f"del {what}", lambda: delattr(thing, name))
+
+    def drive(self, what: str, awaited: Any) -> None:
+        """Step a coroutine of the core, as a careless loop would."""
+        for _ in range(RANDOM.randrange(3)):
+            how = RANDOM.choice(["send", "send", "throw", "close", "__next__", "__await__"])
+            method = getattr(awaited, how, None)
+            if method is not None:
+                args = {"send": [RANDOM.choice([None, 1])], "throw": self.arguments()}.get(how, [])
+                self.call(f"{what}().{how}", method, *args)
+
+    def functions(self) -> None:
+        """What belongs to no object, and constructors."""
+        of_all: list[Any] = [
+            _core.cut_messages, _core.join_messages, _core.fast_send, _core.fast_recv, _core.Message, _core.Slot,
+            _core.Operation, _core.Fifo, _core.Registry, _core.Window, _core.Polling, _core.Waker, _core.FastPath,
+            _core.ThreadCheck, _core.ResourceCore, _core.SlotsCore, _core.PoolBuffer, _core.InboxCore, _core.SourceCore,
+            _core.SubmissionCore, _core.Transfer,
+        ]  # fmt: skip
+        function = RANDOM.choice(of_all)
+        made = self.call(function.__name__, function, *self.arguments())
+        if made is not None and not isinstance(made, (tuple, bytes)) and len(self.things) < 60:
+            self.things.append(made)
+
+
+TRUSTED = {"_lead", "_receive_here", "_prepare", "_enter", "keep_socket"}
+TRUSTED_INITS = (_core.PoolCore,)
+
+
+def main(seed: int, calls: int, path: str) -> None:
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _: None
+    fuzz = Fuzz(seed, os.open(path, os.O_RDWR | os.O_CREAT))
+    for number in range(calls):
+        if number % 40 == 0:
+            fuzz.renew()
+        if number % 1000 == 0:
+            gc.collect()
+        fuzz.step() if RANDOM.random() < 0.85 else fuzz.functions()
+    fuzz.things.clear()
+    gc.collect()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
