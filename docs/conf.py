@@ -34,6 +34,9 @@ _AT_THE_ROOT = {"project/contributing": "CONTRIBUTING.md", "project/changelog": 
 _LINKS = {
     "(docs/design.md)": "(../design.md)",
     "(docs/glossary.md)": "(../glossary.md)",
+    "(docs/native-core.md)": "(../native-core.md)",
+    "(docs/performance.md)": "(../performance.md)",
+    "(docs/project/": "(",
     "(CHANGELOG.md)": "(changelog.md)",
 }
 
