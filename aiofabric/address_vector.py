@@ -22,7 +22,7 @@ __all__ = ["AddressVector", "Peer"]
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
-_STRANGERS_MOST = 1024
+_UNKNOWN_MOST = 1024
 _NOBODY: int = constants.FI_ADDR_NOTAVAIL
 _CONTEXT_BITS_MOST = 16  # sock_av.c takes no more
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
@@ -121,7 +121,7 @@ class AddressVector(Resource):
     """
 
     __slots__ = (
-        "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "_strangers", "domain", "format", "rx_ctx_bits",
+        "_introduced", "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "domain", "format", "rx_ctx_bits",
         "users", "watch",
     )  # fmt: skip
 
@@ -156,7 +156,7 @@ class AddressVector(Resource):
         self._natives: dict[int, Peer] = {}
         self.users: WeakSet[User] = WeakSet()
         self._removed: list[int] = []  # numbers of removed peers, for which transfers may still be under way
-        self._strangers: list[Peer] = []  # that introduced themselves
+        self._introduced: list[Peer] = []  # that introduced themselves
         self.watch: Watch | None = None
         self._near: dict[Address, int] = {}  # the numbers of endpoints of this process
         self._spare: dict[Address, int] = {}  # and of those that nobody here asks for, or no more
@@ -201,13 +201,13 @@ class AddressVector(Resource):
     def introduce(self, raw: bytes) -> int:
         """The number of a sender that the provider did not find here; FI_ADDR_NOTAVAIL if it cannot have one.
 
-        With FI_SOURCE_ERR whoever writes becomes a peer: `_STRANGERS_MOST` of them, until the program removes some.
+        With FI_SOURCE_ERR whoever writes becomes a peer: `_UNKNOWN_MOST` of them, until the program removes some.
         """
-        self._strangers = [peer for peer in self._strangers if peer.vector is self]
+        self._introduced = [peer for peer in self._introduced if peer.vector is self]
         with suppress(FabricError, ValueError):
-            if raw and len(self._strangers) < _STRANGERS_MOST:
+            if raw and len(self._introduced) < _UNKNOWN_MOST:
                 peer = self.insert(raw)
-                self._strangers.append(peer)
+                self._introduced.append(peer)
                 return peer.native
         return _NOBODY
 

@@ -1,4 +1,4 @@
-"""Debugging: what is open, in flight, parked and abandoned in this process, and who opened it."""
+"""Debugging: what is open, in flight, queued and abandoned in this process, and who opened it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def debug(file: TextIO | None = None) -> None:
     """Print what is open, as a tree: each object with the place where it was opened, and what it holds up.
 
     Operations are listed in the order of posting, those alike together, with their state: ``posted`` (the provider
-    has it), ``parked`` (it waits for room), ``cancelling`` and ``abandoned`` (the caller left). For a hung program:
+    has it), ``queued`` (it waits for room), ``cancelling`` and ``abandoned`` (the caller left). For a hung program:
     call it from a signal handler or another thread; it only looks.
 
     Args:
@@ -91,7 +91,7 @@ def _source(source: Source) -> Iterator[str]:
     found = source.statistics()
     yield (
         f"  queue on {source.driver.name}, waiting {found.waiting.value}: {found.in_flight} in flight, "
-        f"{found.parked} parked, {found.abandoned} abandoned, {found.quarantined} quarantined; "
+        f"{found.queued} queued, {found.abandoned} abandoned, {found.quarantined} quarantined; "
         f"{found.completions} completions in {found.turns} turns, {found.wakeups} wake-ups"
     )
 

@@ -46,7 +46,7 @@ FAMILIES: dict[str, Family] = {
     "endpoints": Family("gauge", "Open endpoints.", "provider"),
     "sends": Family("gauge", "Sends and other outgoing operations that the provider has.", "provider"),
     "receives": Family("gauge", "Receives and other incoming operations of callers that the provider has.", "provider"),
-    "parked": Family("gauge", "Operations that wait for transmit room.", "provider"),
+    "queued": Family("gauge", "Operations that wait for transmit room.", "provider"),
     "abandoned": Family("gauge", "Operations whose caller left and whose provider has not answered.", "provider"),
     "waiting_messages": Family("gauge", "Received messages that nobody has taken yet.", "provider"),
     "messages": Family("counter", "Messages received into pools.", "provider"),
@@ -95,7 +95,7 @@ def _endpoint(handle: EndpointHandle) -> Iterator[tuple[str, int]]:
     yield "endpoints", 1
     yield "sends", sum(len(route.posted) for route in routes)
     yield "receives", len(handle.rx.posted)
-    yield "parked", sum(len(queue.waiting) for queue in queues)
+    yield "queued", sum(len(queue.waiting) for queue in queues)
     yield "abandoned", sum(transfer.state is ABANDONED for queue in queues for transfer in list(queue.posted))
     if (pool := handle.pool) is not None:
         yield "waiting_messages", len(pool.inbox)

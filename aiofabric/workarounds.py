@@ -75,8 +75,8 @@ _LISTENING = (
     "endpoint's. It gets a send timeout that no other socket has, and the sockets that it accepts inherit that."
 )
 _CONNECTED = (
-    "The descriptor was free before our own call, it is a TCP socket, and both its addresses are the connection's. The "
-    "kernel gives the same two addresses to no other socket."
+    "libfabric names the descriptor (FI_GET_FD, 2.2 and later), or it was free before our own call. It is a TCP "
+    "socket, and both its addresses are the connection's. The kernel gives the same two addresses to no other socket."
 )
 _OWN_MEMORY = "The file in /dev/shm has the name that this process gave its own endpoint."
 

@@ -31,7 +31,11 @@ napoleon_numpy_docstring = False
 
 # Pages that GitHub's readers find at the root of the project.
 _AT_THE_ROOT = {"project/contributing": "CONTRIBUTING.md", "project/changelog": "CHANGELOG.md"}
-_LINKS = {"(docs/design.md)": "(../design.md)", "(CHANGELOG.md)": "(changelog.md)"}
+_LINKS = {
+    "(docs/design.md)": "(../design.md)",
+    "(docs/glossary.md)": "(../glossary.md)",
+    "(CHANGELOG.md)": "(changelog.md)",
+}
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:

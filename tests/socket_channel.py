@@ -1,4 +1,4 @@
-"""A byte channel over a kernel socket: for tests alone, which judge the faces without a fabric under them."""
+"""A byte channel over a kernel socket: for tests alone, which judge the adapters without a fabric under them."""
 
 from __future__ import annotations
 

@@ -26,29 +26,29 @@ def text() -> str:
 
 
 @pytest.mark.anyio
-async def test_tells_what_is_posted_and_parked_and_who_opened_it(pair: Pair) -> None:
+async def test_tells_what_is_posted_and_queued_and_who_opened_it(pair: Pair) -> None:
     async with pair() as (active, _), anyio.create_task_group() as tasks:
         limit = active.info.tx_attr.size
         for _ in range(8 * limit):  # nobody receives: what the provider does not take waits here
             tasks.start_soon(active.send, bytes(65536))
         with anyio.fail_after(10):
-            while not active.statistics().parked:
+            while not active.statistics().queued:
                 await anyio.lowlevel.checkpoint()
         said = text()
         tasks.cancel_scope.cancel()
     peer = re.escape(f"MessageEndpoint with {active.peer_address}")
     assert re.search(rf"^ +{peer}, opened at .*providers\.py:\d+$", said, re.MULTILINE)
     assert re.search(r"^ +- posted: fi_send with \S+, 65536 bytes, \d+ times$", said, re.MULTILINE)
-    assert re.search(r"^ +- parked: fi_send with \S+, 65536 bytes, \d+ times$", said, re.MULTILINE)
+    assert re.search(r"^ +- queued: fi_send with \S+, 65536 bytes, \d+ times$", said, re.MULTILINE)
     assert re.search(r"- pool of \d+ x 65536 bytes: \d+ posted, \d+ filled, 0 lent", said)
-    assert re.search(r"queue on (asyncio|trio), waiting adaptive: \d+ in flight, [1-9]\d* parked, 0 abandoned", said)
+    assert re.search(r"queue on (asyncio|trio), waiting adaptive: \d+ in flight, [1-9]\d* queued, 0 abandoned", said)
 
 
 @pytest.mark.anyio
 async def test_tells_what_is_abandoned(pair: Pair) -> None:
     async with pair() as (active, _):
         async with anyio.create_task_group() as tasks:
-            while not active.statistics().parked:
+            while not active.statistics().queued:
                 tasks.start_soon(active.send, bytes(65536))
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()

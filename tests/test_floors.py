@@ -11,14 +11,14 @@ pytestmark = pytest.mark.once
 ROOT = Path(__file__).parent.parent
 PACKAGE = "aiofabric"
 
-NOUNS, FACES, TOP = 1, 5, 6
+NOUNS, INTERFACES, TOP = 1, 5, 6
 FLOORS = {
     "_ffi": 0,
     "_core": 0,
     "cq": 2,
     "cm": 3,
     "transport": 4,
-    **dict.fromkeys(("streams", "aio", "rpc", "testing", "channel", "metrics", "debugging"), FACES),
+    **dict.fromkeys(("streams", "aio", "rpc", "testing", "channel", "metrics", "debugging"), INTERFACES),
     **dict.fromkeys(("integrations", "cli", "__main__"), TOP),
 }
 NOUN_MODULES = {
@@ -105,8 +105,8 @@ def room_of(dotted: str) -> str:
 
 
 def floor(dotted: str) -> int:
-    """The package's own names are public: they count as a familiar face, above all machinery."""
-    return FLOORS.get(room(dotted), FACES)
+    """The package's own names are public: they count as a familiar interface, above all machinery."""
+    return FLOORS.get(room(dotted), INTERFACES)
 
 
 def storey(dotted: str) -> int:

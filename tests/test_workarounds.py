@@ -12,6 +12,8 @@ import aiofabric
 from aiofabric import NotSupportedError, Version, workarounds
 from aiofabric.cli.doctor.library import workarounds as findings
 from aiofabric.cm.passive import PassiveHandle
+from aiofabric.features import Feature
+from aiofabric.transport.connected import endpoint as connected
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child
@@ -127,6 +129,16 @@ async def test_without_keepalive_a_heartbeat_is_refused(provider: str, preface: 
         with pytest.raises(NotSupportedError, match="heartbeat"):
             await aiofabric.connect(listener.address, provider=provider, heartbeat=5, preface=preface)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_libfabric_names_the_socket_of_a_connection_since_2_2(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that, a connection whose descriptor was not foreseen has no socket that is known to be its own."""
+    monkeypatch.setattr(connected, "next_descriptor", lambda: None)
+    async with pair() as (active, _):
+        assert (active._handle.socket != -1) is (aiofabric.library_version() >= Feature.GET_FD.since)
 
 
 @pytest.mark.once

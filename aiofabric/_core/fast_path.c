@@ -331,8 +331,8 @@ static PyType_Spec ResourceCore_spec = {
 int add_fast_path(PyObject *module)
 {
 	static PyMethodDef functions[] = {
-		{"fast_send", fast_send, METH_O, "quick_send(function): it, but that sending a message is C's where `Quick` has a lane."},
-		{"fast_recv", fast_recv, METH_O, "quick_recv(function): it, but that receiving one is C's where `Quick` has an inbox."},
+		{"fast_send", fast_send, METH_O, "fast_send(function): the function, except that C sends a plain message where `FastPath` may."},
+		{"fast_recv", fast_recv, METH_O, "fast_recv(function): the function, except that C receives a plain message where `FastPath` has an inbox."},
 		{NULL},
 	};
 

@@ -319,7 +319,7 @@ static PyMemberDef Operation_members[] = {
 	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
 	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0, "where a receive into the caller's memory begins; 0: none"},
 	{"room", T_LONGLONG, offsetof(Operation, room), 0, "and how many bytes it has"},
-	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY, "the tag of a receive that `LaneCore.receive` posted"},
+	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY, "the tag of a receive that `SubmissionCore.receive` posted"},
 	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has one"},
 	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
 	{"data", T_ULONGLONG, offsetof(Operation, data)},

@@ -296,7 +296,7 @@ static PyMemberDef PoolCore_members[] = {
 };
 
 static PyType_Slot PoolCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.transport.pool.Pool`."},
+	{Py_tp_doc, "Base of `aiofabric.transport.messages.pool.Pool`."},
 	{Py_tp_dealloc, PoolCore_dealloc},
 	{Py_tp_traverse, PoolCore_traverse},
 	{Py_tp_clear, PoolCore_clear},

@@ -119,7 +119,7 @@
 #define FI_DIFF AIOFABRIC_ABSENT
 #endif
 #if !AIOFABRIC_SINCE(2, 2)
-#define FI_GET_FD AIOFABRIC_ABSENT
+#define FI_GET_FD (FI_EXPORT_FID + 1) /* appended by 2.2: a library has it, whatever headers we are built with */
 #define FI_OPT_FIREWALL_ADDR AIOFABRIC_ABSENT
 #define FI_EFIREWALLADDR AIOFABRIC_ABSENT
 #endif

@@ -171,7 +171,7 @@ class EndpointChannel(Sending):
         if self._watcher is not None:
             self._watcher()
 
-    # -- pace: for a face that answers many awaits at once ---------------------------------------------------
+    # -- pace: for an adapter that answers many awaits at once ---------------------------------------------------
 
     @property
     def pace(self) -> tuple[Source, bool]:

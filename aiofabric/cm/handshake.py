@@ -34,7 +34,17 @@ if TYPE_CHECKING:
     from ..info import Info
     from .queue import EventQueue
 
-__all__ = ["ELSEWHERE", "MOVES", "Handshake", "LinkState", "Stage", "check_param", "foreign", "name_of", "rejection"]
+__all__ = [
+    "CHECK_BOTH_SIDES",
+    "MOVES",
+    "ConnectionState",
+    "Handshake",
+    "Stage",
+    "check_param",
+    "foreign",
+    "name_of",
+    "rejection",
+]
 
 
 # How tcp reports that the peer closed the socket before its answer was complete. 2.x reports FI_EIO. 1.17 reports
@@ -46,10 +56,10 @@ _CUT_OFF = frozenset(
         errno.ENOTTY, errno.EALREADY, errno.ESRCH, errno.ECHILD, errno.ENOTDIR, errno.ESPIPE,
     )
 )  # fmt: skip
-ELSEWHERE = "Check the port, and that both sides use aiofabric or libfabric with the same provider"
+CHECK_BOTH_SIDES = "Check the port, and that both sides use aiofabric or libfabric with the same provider"
 
 
-class LinkState(Enum):
+class ConnectionState(Enum):
     """How far a connection is."""
 
     OPEN = "open"
@@ -59,12 +69,14 @@ class LinkState(Enum):
     CLOSED = "closed"
 
 
-MOVES: dict[LinkState, frozenset[LinkState]] = {
-    LinkState.OPEN: frozenset({LinkState.CONNECTING, LinkState.CLOSED}),
-    LinkState.CONNECTING: frozenset({LinkState.CONNECTED, LinkState.PEER_GONE, LinkState.CLOSED}),
-    LinkState.CONNECTED: frozenset({LinkState.PEER_GONE, LinkState.CLOSED}),
-    LinkState.PEER_GONE: frozenset({LinkState.CLOSED}),
-    LinkState.CLOSED: frozenset(),
+MOVES: dict[ConnectionState, frozenset[ConnectionState]] = {
+    ConnectionState.OPEN: frozenset({ConnectionState.CONNECTING, ConnectionState.CLOSED}),
+    ConnectionState.CONNECTING: frozenset(
+        {ConnectionState.CONNECTED, ConnectionState.PEER_GONE, ConnectionState.CLOSED}
+    ),
+    ConnectionState.CONNECTED: frozenset({ConnectionState.PEER_GONE, ConnectionState.CLOSED}),
+    ConnectionState.PEER_GONE: frozenset({ConnectionState.CLOSED}),
+    ConnectionState.CLOSED: frozenset(),
 }
 
 
@@ -103,7 +115,7 @@ def foreign(peer: object, call: str) -> FabricError:
     """What to raise for a peer that answered in words that are not the provider's."""
     error = FabricConnectionAbortedError(constants.FI_ECONNABORTED, call, peer=peer)
     error.detail = "What listens there speaks another protocol, such as HTTP or another provider's"
-    error.cure = ELSEWHERE
+    error.cure = CHECK_BOTH_SIDES
     return error
 
 
@@ -113,17 +125,17 @@ class Stage:
     __slots__ = ("state",)
 
     def __init__(self) -> None:
-        self.state = LinkState.OPEN
+        self.state = ConnectionState.OPEN
 
-    def move(self, state: LinkState) -> None:
+    def move(self, state: ConnectionState) -> None:
         if state not in MOVES[self.state]:
             raise InternalError(f"connection: impossible move from {self.state.value} to {state.value}")
         self.state = state
 
     def end(self) -> None:
         """The endpoint is closed."""
-        if self.state is not LinkState.CLOSED:
-            self.move(LinkState.CLOSED)
+        if self.state is not ConnectionState.CLOSED:
+            self.move(ConnectionState.CLOSED)
 
 
 class Handshake(Stage):
@@ -167,7 +179,7 @@ class Handshake(Stage):
         self.param = b""  # 2.x's tcp reports our own data here, followed by 256 bytes of its stack
 
     def _begin(self) -> None:
-        self.move(LinkState.CONNECTING)
+        self.move(ConnectionState.CONNECTING)
         self._key = self._events.handle_events_of(self._fid, self)
 
     async def _established(self) -> None:
@@ -185,11 +197,11 @@ class Handshake(Stage):
     def event(self, event: Event) -> None:
         if event.kind == CONNECTED_EVENT:
             self.param = event.param
-            self.move(LinkState.CONNECTED)
+            self.move(ConnectionState.CONNECTED)
             self._wake()
-        elif event.kind == SHUTDOWN and self.state in (LinkState.CONNECTING, LinkState.CONNECTED):
-            connecting = self.state is LinkState.CONNECTING
-            self.move(LinkState.PEER_GONE)
+        elif event.kind == SHUTDOWN and self.state in (ConnectionState.CONNECTING, ConnectionState.CONNECTED):
+            connecting = self.state is ConnectionState.CONNECTING
+            self.move(ConnectionState.PEER_GONE)
             if connecting:
                 self._error = self.aborted("fi_connect")
             self._forget()  # the native endpoint closes next, and another may get its address
@@ -199,15 +211,15 @@ class Handshake(Stage):
 
     def peer_ended(self) -> None:
         """The peer has ended the connection in order, by a message."""
-        if self.state is LinkState.CONNECTED:
+        if self.state is ConnectionState.CONNECTED:
             self.event(Event(SHUTDOWN, self._key or 0, b"", ffi.NULL))
 
     def event_error(self, error: EventError) -> None:
-        if self.state is LinkState.CONNECTING:
-            self.move(LinkState.PEER_GONE)
+        if self.state is ConnectionState.CONNECTING:
+            self.move(ConnectionState.PEER_GONE)
             self._error = self._refusal(error)
             self._wake()
-        elif self.state is LinkState.CONNECTED:
+        elif self.state is ConnectionState.CONNECTED:
             self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
 
     def _refusal(self, error: EventError) -> FabricError:
@@ -224,7 +236,7 @@ class Handshake(Stage):
         )
         if isinstance(exception, FabricConnectionResetError):
             exception.detail = "The peer ended the handshake without an answer: its process ended, or it is no listener"
-            exception.cure = ELSEWHERE
+            exception.cure = CHECK_BOTH_SIDES
         return exception
 
     def aborted(self, call: str) -> FabricError:

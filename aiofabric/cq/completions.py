@@ -1,4 +1,4 @@
-"""Settling: read what a completion queue has, give each operation its answer, post what waited for room.
+"""SourceCompletions: read a completion queue, complete the operations, post what waited for transmit credits.
 
 Reading, and telling the operation that a completion names, is in _core/completions.c; here are the exceptions.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Settling"]
+__all__ = ["SourceCompletions"]
 
 # What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there.
 _OF_THE_PEER = constants.FI_REMOTE_READ | constants.FI_REMOTE_WRITE
@@ -32,7 +32,7 @@ _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 _UNKNOWN = constants.FI_EADDRNOTAVAIL
 
 
-class Settling(SourceCore):
+class SourceCompletions(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
     def __init__(self, driver: Driver, queue: Queue | None, looking: Polling, *, polls: bool, looks: bool) -> None:
@@ -94,16 +94,16 @@ class Settling(SourceCore):
             self._callback_failed(error)
         return True
 
-    def park(self, handle: Any) -> None:
+    def enqueue(self, handle: Any) -> None:
         """``handle`` has operations that wait for transmit room."""
-        if not handle.in_parked:
-            handle.in_parked = True
+        if not handle.is_waiting:
+            handle.is_waiting = True
             self.parked.append(handle)
 
     def _retry(self) -> int:
         moved = 0
         for _ in range(len(self.parked)):
             handle = self.parked.popleft()
-            handle.in_parked = False
-            moved += handle.retry()  # parks itself again while something is left
+            handle.is_waiting = False
+            moved += handle.retry()  # queues itself again while something is left
         return moved

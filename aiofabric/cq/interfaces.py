@@ -67,9 +67,14 @@ class SourceStatistics:
     empty_wakeups: int
     in_flight: int
     abandoned: int
-    parked: int
+    queued: int
     lent: int
     quarantined: int
     window_hits: int
     window_misses: int
     window_ns: int
+
+    @property
+    def parked(self) -> int:
+        """The former name of ``queued``; deprecated."""
+        return self.queued

@@ -1,8 +1,8 @@
 """Operation: slot, waiter and pins of one posted transfer, and the states it may be in.
 
     NEW -> POSTED -> SETTLED                      the ordinary life
-    NEW -> PARKED -> POSTED                       no transmit room yet
-    PARKED -> SETTLED                             cancelled or closed before it was ever posted
+    NEW -> QUEUED -> POSTED                       no transmit room yet
+    QUEUED -> SETTLED                             cancelled or closed before it was ever posted
     POSTED -> CANCELLING -> SETTLED               the caller left, the provider was asked, and answered
     CANCELLING -> ABANDONED -> SETTLED            it did not answer in time: pinned until it does, or until close
 
@@ -26,19 +26,19 @@ class State(Enum):
     """Where an operation is in its life; see the picture above."""
 
     NEW = "new"
-    PARKED = "parked"
+    QUEUED = "queued"
     POSTED = "posted"
     CANCELLING = "cancelling"
     ABANDONED = "abandoned"
     SETTLED = "settled"
 
 
-NEW, PARKED, POSTED = State.NEW, State.PARKED, State.POSTED
+NEW, QUEUED, POSTED = State.NEW, State.QUEUED, State.POSTED
 CANCELLING, ABANDONED, SETTLED = State.CANCELLING, State.ABANDONED, State.SETTLED
 
 MOVES: dict[State, frozenset[State]] = {
-    NEW: frozenset({POSTED, PARKED, SETTLED}),
-    PARKED: frozenset({POSTED, SETTLED}),
+    NEW: frozenset({POSTED, QUEUED, SETTLED}),
+    QUEUED: frozenset({POSTED, SETTLED}),
     POSTED: frozenset({CANCELLING, SETTLED}),
     CANCELLING: frozenset({ABANDONED, SETTLED}),
     ABANDONED: frozenset({SETTLED}),

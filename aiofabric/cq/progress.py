@@ -1,10 +1,10 @@
-"""Turning: a completion queue, its companions (event queues), and the turns that move them.
+"""SourceProgress: a completion queue, its companions (event queues), and the turns that move them.
 
 One turn:
 
     drain the queue until it is empty or a budget is spent -> settle; failed ones are read and settled too
     drain the companions when they may have something
-    retry what was parked, oldest first
+    retry what was queued, oldest first
     on asyncio, let the tasks go on that were answered; they arm the queue themselves when they wait again
     then: look again next iteration, arm and sleep, or come back later
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .._core import EMPTY_WAKEUPS, Polling, Transfer
 from ..errors import FabricError, from_errno
 from ..observe import ended
-from .completions import Settling
+from .completions import SourceCompletions
 from .polling import Waiting
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .drivers import Driver
     from .interfaces import Companion, Queue
 
-__all__ = ["Turning"]
+__all__ = ["SourceProgress"]
 
 _FRUITLESS = 2  # turns with nothing to read though fi_trywait promised something
 _DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
@@ -43,7 +43,7 @@ _POLL_DELAYS = _DELAYS[:4]
 _DROWSY = 16  # turns without anything, 70 ms, after which a queue without a descriptor may be left alone
 
 
-class Turning(Settling):
+class SourceProgress(SourceCompletions):
     """The part of a source that the event loop calls. Knows nothing of endpoints but `retry`."""
 
     def __init__(
@@ -239,5 +239,5 @@ class Turning(Settling):
         """Settle what has finished, outside a turn; return how many completions were read."""
         found = self._drain()
         if found and not self.driver.closed():
-            self.touch()  # room for what is parked, and a queue that must be armed again
+            self.touch()  # room for what is queued, and a queue that must be armed again
         return found

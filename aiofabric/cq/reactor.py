@@ -70,7 +70,7 @@ class Reactor:
         return source
 
     def acquire(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is shared under ``key``, made on first use; every borrow is given back once."""
+        """What is shared under ``key``, made on first use; every acquire is followed by one release."""
         entry = self._shared.get(key)
         if entry is None:
             entry = self._shared[key] = [make(), 0]
@@ -78,7 +78,7 @@ class Reactor:
         return entry[0]
 
     def users_of(self, key: Hashable) -> int:
-        """How many have borrowed what is shared under ``key``."""
+        """How many have acquired what is shared under ``key``."""
         entry = self._shared.get(key)
         return 0 if entry is None else entry[1]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from time import monotonic_ns
 
 from .interfaces import SourceStatistics
-from .progress import Turning
+from .progress import SourceProgress
 
 __all__ = ["Source"]
 
 
-class Source(Turning):
+class Source(SourceProgress):
     """A queue under a reactor: what is waited for, looked for and counted."""
 
     async def checkpoint(self) -> None:
@@ -61,7 +61,7 @@ class Source(Turning):
             **self._counted(),
             in_flight=len(self.operations),
             abandoned=self.abandoned,
-            parked=sum(len(handle.waiting) for handle in self.parked),
+            queued=sum(len(handle.waiting) for handle in self.parked),
             lent=self.slots.lent,
             quarantined=self.slots.quarantined,
             window_hits=self.looking.window.hits,

@@ -1,8 +1,8 @@
-"""SubmissionQueue: one direction of one endpoint. What is posted there, what is parked, and how a caller leaves.
+"""SubmissionQueue: one direction of one endpoint. What is posted there, what is queued, and how a caller leaves.
 
 It bounds what is in flight: the tcp provider accepts any number of sends (20,000 of 64 KiB were seen). So above the
-endpoint's own limit operations are parked here, in order, and are posted as room comes back. -FI_EAGAIN from the
-provider parks in the same place.
+endpoint's own limit operations are queued here, in order, and are posted as room comes back. So are operations
+to which the provider answers -FI_EAGAIN.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anyio import move_on_after
 
 from .._core import SubmissionCore, Transfer
 from ..errors import check, from_errno
-from .operation import ABANDONED, CANCELLING, PARKED, POSTED, SETTLED
+from .operation import ABANDONED, CANCELLING, POSTED, QUEUED, SETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,23 +38,23 @@ class SubmissionOwner(Protocol):
     def explain(self, transfer: Transfer, entry: ErrorEntry, /) -> BaseException: ...
 
 
-# Shared by all submission queues: an empty deque takes 760 bytes, and few of them ever park.
+# Shared by all submission queues: an empty deque takes 760 bytes, and few of them ever need one.
 _NOBODY: deque[Transfer] = deque()
 
 
 class SubmissionQueue(SubmissionCore):
-    """Posted and parked operations of one direction.
+    """Posted and queued operations of one direction.
 
     Args:
         source: where completions come from.
         owner: the endpoint handle.
-        limit: most operations posted at once; more park.
+        limit: most operations posted at once; more are queued.
         receives: whether the provider reports the length (receives) or the caller knows it (everything else).
         grace: seconds to wait for the provider's answer to a cancel; 0 where it is known not to cancel.
         name: whom it leads to, for error texts.
     """
 
-    __slots__ = ("_unparked", "grace", "in_parked", "name", "shut")
+    __slots__ = ("_waiters", "grace", "is_waiting", "name", "shut")
 
     def __init__(
         self, source: Source, owner: SubmissionOwner, limit: int, *, receives: bool, grace: float, name: object = None
@@ -62,8 +62,8 @@ class SubmissionQueue(SubmissionCore):
         super().__init__(source, owner, _NOBODY, limit, receives)
         self.grace = grace
         self.name = name
-        self._unparked: tuple[Waiter, ...] = ()  # who waits for nothing to be parked
-        self.in_parked = False
+        self._waiters: tuple[Waiter, ...] = ()  # of callers that wait until nothing is queued
+        self.is_waiting = False
         self.shut: Callable[[], BaseException] | None = None  # why nothing may be posted any more
 
     def _park(self, transfer: Transfer) -> None:
@@ -73,11 +73,11 @@ class SubmissionQueue(SubmissionCore):
             transfer.pins = None
             transfer.let_go()
             raise self.shut()
-        transfer.move(PARKED)
+        transfer.move(QUEUED)
         if not self.waiting:
             self.waiting = deque()
         self.waiting.append(transfer)
-        self.source.park(self)
+        self.source.enqueue(self)
         if self.refused:
             self.source.touch()
 
@@ -101,7 +101,7 @@ class SubmissionQueue(SubmissionCore):
             transfer.settle(from_errno(-rc, transfer.what, peer=self.name))
 
     def retry(self) -> int:
-        """Post what is parked, oldest first, as far as there is room; return how many found their way."""
+        """Post what is queued, oldest first, as far as there is room; return how many found their way."""
         moved = 0
         self.refused = False
         if self.shut is not None:
@@ -118,7 +118,7 @@ class SubmissionQueue(SubmissionCore):
                 self.waiting.popleft()
             moved += 1
         if self.waiting:
-            self.source.park(self)
+            self.source.enqueue(self)
         else:
             self._tell()
         return moved
@@ -127,7 +127,7 @@ class SubmissionQueue(SubmissionCore):
         """Something has left the submission queue: wake who waited for that."""
         if self.waiting:
             return
-        told, self._unparked = [*self._unparked], ()
+        told, self._waiters = [*self._waiters], ()
         if not self.posted:
             told += self.idle
             self.idle.clear()
@@ -136,17 +136,17 @@ class SubmissionQueue(SubmissionCore):
                 self.source.woke()
                 waiter.set_result(None)
 
-    async def unparked(self) -> None:
-        """Wait until nothing is parked on this submission queue. Cancelling changes nothing."""
+    async def all_posted(self) -> None:
+        """Wait until nothing is queued on this submission queue. Cancelling changes nothing."""
         source = self.source
         while self.waiting:
             waiter = source.driver.create_waiter()
-            self._unparked += (waiter,)
+            self._waiters += (waiter,)
             source.prepare()
             await waiter
 
     async def drained(self) -> None:
-        """Wait until nothing is posted or parked on this submission queue. Cancelling changes nothing."""
+        """Wait until nothing is posted or queued on this submission queue. Cancelling changes nothing."""
         while self.posted or self.waiting:
             waiter = self.source.driver.create_waiter()
             self.idle.append(waiter)
@@ -173,7 +173,7 @@ class SubmissionQueue(SubmissionCore):
             return True
         if transfer.state is ABANDONED:  # dismissed already
             return True
-        if transfer.state is PARKED:
+        if transfer.state is QUEUED:
             self.waiting.remove(transfer)
             self.source.slots.take_back(transfer.slot)
             transfer.settle()
@@ -220,7 +220,7 @@ class SubmissionQueue(SubmissionCore):
         transfer.tell(notify)
 
     def turn_away(self, error: Callable[[], BaseException]) -> None:
-        """Settle what is parked: it will not be posted any more."""
+        """Settle what is queued: it will not be posted any more."""
         left, self.waiting = self.waiting, _NOBODY
         for transfer in left:
             self.source.slots.take_back(transfer.slot)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, SupportsIndex
 
 from ..address import Address, split_uri
-from ..cm.gate import Gate
+from ..cm.accept_predicate import AcceptPredicate
 from ..cm.handshake import check_param
 from ..cm.listener import Listener
 from ..cm.preface import MAX_PARAM
@@ -179,7 +179,7 @@ async def listen(
     """
     defaults = endpoint_options("listen", options)
     check_wishes(provider, domain, hints, info)
-    gate = None if accept is None else Gate(accept)
+    predicate = None if accept is None else AcceptPredicate(accept)
     if isinstance(backlog, bool) or not isinstance(backlog, SupportsIndex):
         raise TypeError(f"backlog is a number of requests, not {backlog!r}")
     if backlog < 1:
@@ -206,7 +206,7 @@ async def listen(
         handle = listen_native(found, backlog, reservation)
     else:
         handle = await listen_virtual(found, node, service, domain, defaults, backlog)
-    handle.screen = gate
+    handle.screen = predicate
     async with Listener(handle, found, open_accepted) as listener:
         yield listener
 

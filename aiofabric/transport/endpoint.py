@@ -21,17 +21,22 @@ __all__ = ["Endpoint", "EndpointStatistics"]
 class EndpointStatistics:
     """What is under way on an endpoint now.
 
-    ``sends`` and ``receives`` are posted operations, ``parked`` wait for transmit room, ``abandoned`` belong to
+    ``sends`` and ``receives`` are posted operations, ``queued`` wait for transmit room, ``abandoned`` belong to
     callers that left: their buffers stay pinned until the provider answers. ``pool`` is None for direct receives.
     """
 
     state: str
     sends: int
     receives: int
-    parked: int
+    queued: int
     abandoned: int
     injected: int
     pool: PoolStatistics | None
+
+    @property
+    def parked(self) -> int:
+        """The former name of ``queued``; deprecated."""
+        return self.queued
 
 
 class Endpoint(Resource):
@@ -85,7 +90,7 @@ class Endpoint(Resource):
             state=self.state,
             sends=sum(len(route.posted) for route in routes),
             receives=len(handle.rx.posted),
-            parked=sum(len(queue.waiting) for queue in queues),
+            queued=sum(len(queue.waiting) for queue in queues),
             abandoned=sum(t.state is ABANDONED for queue in queues for t in queue.posted),
             injected=sum(route.untracked for route in routes),
             pool=None if handle.pool is None else handle.pool.statistics(),

@@ -354,7 +354,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.wake_gone_waiters()
 
     def _finish(self) -> None:
-        """Settle what is left, and give back what was borrowed."""
+        """Settle what is left, and release what was acquired."""
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)

@@ -46,7 +46,7 @@ _UNTRACKED_MOST = 256  # injected messages that may be under way without a compl
 
 
 class Route(SubmissionQueue):
-    """What is posted and parked for one peer, ``peer`` being its fi_addr."""
+    """What is posted and queued for one peer, ``peer`` being its fi_addr."""
 
     flags = _FLAGS  # that an operation here may have
 
@@ -114,7 +114,7 @@ class Route(SubmissionQueue):
         return self.covered + self.unfenced
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
-        """Post a message, or park it in order. ``data`` is a buffer, or a list of buffers for one message.
+        """Post a message, or queue it in order. ``data`` is a buffer, or a list of buffers for one message.
 
         Man pages: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg), fi_tagged (fi_tsend ...).
         """
@@ -169,7 +169,7 @@ class Route(SubmissionQueue):
         return self.submit(what, partial(with_context, function), args, keep, size, held)
 
     def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
-        """Post a read or write of a peer's memory, or park it in order.
+        """Post a read or write of a peer's memory, or queue it in order.
 
         Raises:
             NotSupportedError: the endpoint has no FI_RMA.

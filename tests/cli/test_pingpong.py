@@ -164,13 +164,13 @@ def test_a_taken_port_is_one_sentence() -> None:
     assert said.err == f"aiofabric pingpong: cannot listen at port {port}: Address already in use; -B chooses another\n"
 
 
-def test_a_stranger_on_the_control_port_is_one_sentence() -> None:
+def test_a_client_on_the_control_port_is_one_sentence() -> None:
     port = free_port()
     with started(*OURS, *MSG, "-B", port) as serving:
         serving.listens(port)
-        with socket.create_connection(("127.0.0.1", int(port))) as stranger:
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            stranger.shutdown(socket.SHUT_WR)
+        with socket.create_connection(("127.0.0.1", int(port))) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            client.shutdown(socket.SHUT_WR)
             said = serving.end()
     assert said.status == 1
     assert said.err.startswith("aiofabric pingpong: ")

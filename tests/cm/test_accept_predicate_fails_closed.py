@@ -8,10 +8,10 @@ import pytest
 
 import aiofabric
 from aiofabric import ConnectionRequest
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 HERE = "127.0.0.1"
 

@@ -10,10 +10,10 @@ import aiofabric
 from aiofabric import ConnectionRequest, Domain, Listener, MessageEndpoint
 from aiofabric.resource import live_handles
 from tests.fixtures.peers import where
-from tests.fixtures.providers import FACES, Pair, kind_of, over
+from tests.fixtures.providers import CARRIERS, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 HERE = "127.0.0.1"
 

@@ -1,4 +1,4 @@
-"""Hazard: strangers at the listening port. They say nothing, half of it or nonsense, by the thousand.
+"""Hazard: clients at the listening port. They say nothing, half of it or nonsense, by the thousand.
 
 The listener is in a process of its own, which a provider may crash. What it has to do: cut them off, serve the next
 honest client at once, and have as many descriptors as before when they are gone.
@@ -25,8 +25,7 @@ from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.transport.virtual import oob_listener as oob_listener
 from aiofabric.transport.virtual.protocol import Hello
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import FACES, require
-from tests.fixtures.strangers import (
+from tests.fixtures.clients import (
     HERE,
     ONE_LOOP,
     Listening,
@@ -37,10 +36,11 @@ from tests.fixtures.strangers import (
     request_words,
     stopped,
 )
+from tests.fixtures.providers import CARRIERS, require
 
 pytestmark = pytest.mark.anyio
 
-PROVIDERS = [*FACES, "tcp;ofi_rxm"]
+PROVIDERS = [*CARRIERS, "tcp;ofi_rxm"]
 
 
 async def echo(request: aiofabric.ConnectionRequest) -> None:
@@ -48,7 +48,7 @@ async def echo(request: aiofabric.ConnectionRequest) -> None:
         async with await request.accept() as endpoint:
             async for message in endpoint:
                 await endpoint.send(message)
-    except OSError:  # a stranger that became a request and left
+    except OSError:  # a client that became a request and left
         pass
 
 
@@ -284,8 +284,8 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("told", ["nothing", "nobody"])
-async def test_no_connection_is_taken_for_a_stranger(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nobody says which of the strangers a request is, or that there is one."""
+async def test_no_connection_is_taken_for_a_client(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody says which of the clients a request is, or that there is one."""
     provider, spoke = require("tcp"), half_open_clients.HalfOpenClients.became_request
     monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
     monkeypatch.setattr(

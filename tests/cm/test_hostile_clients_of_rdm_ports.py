@@ -1,4 +1,4 @@
-"""Hazard: strangers at the port of a connectionless endpoint over TCP, which accepts connections of its own.
+"""Hazard: clients at the port of a connectionless endpoint over TCP, which accepts connections of its own.
 
 Nobody of ours sees them come. What it has to do: serve honest peers while they are there, keep nobody who says
 nothing, and not spin.
@@ -13,7 +13,7 @@ import aiofabric
 from aiofabric import Address, EndpointType, EpAttr, FabricAttr, Hints
 from aiofabric.errors import NoProviderError
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.strangers import (
+from tests.fixtures.clients import (
     HERE,
     ONE_LOOP,
     Listening,

@@ -34,7 +34,9 @@ def test_the_shorter_period_counts() -> None:
 
 
 def keepalive_of(endpoint: aiofabric.MessageEndpoint) -> int:
-    line = getattr(endpoint._handle, "line", None)  # the kernel tells what a socket is set to, and nothing else does
+    line = getattr(
+        endpoint._handle, "oob_socket", None
+    )  # the kernel tells what a socket is set to, and nothing else does
     if line is not None:
         return int(line._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
     with connected_socket(endpoint._descriptor, endpoint.local_address, endpoint.peer_address) as sock:

@@ -7,10 +7,10 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 
 async def knock(parent: Parent, provider: str, port: int) -> None:

@@ -89,12 +89,12 @@ def bound(host: str, port: int = 0) -> socket.socket:
 
 async def misbehave(port: int, provider: str) -> None:
     """Clients that say nothing, half a request, or leave; and an honest one."""
-    strangers = [socket.create_connection((HERE, port)) for _ in range(10)]
-    for sock in strangers[:5]:
+    clients = [socket.create_connection((HERE, port)) for _ in range(10)]
+    for sock in clients[:5]:
         sock.sendall(b"\0" * 10)
     honest = await aiofabric.connect(HERE, port, provider=provider)
     with anyio.fail_after(30):
-        for sock in strangers:
+        for sock in clients:
             await closed_by_the_peer(sock)
             sock.close()
     honest.abort()

@@ -11,16 +11,16 @@ import pytest
 
 import aiofabric
 from aiofabric import FabricConnectionRefusedError, FabricConnectionRejectedError, streams
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 HERE = "127.0.0.1"
 
 
 @contextlib.contextmanager
-def stranger(answer: bytes) -> Iterator[int]:
+def client(answer: bytes) -> Iterator[int]:
     """A program at a port that reads a little, answers, and ends the connection."""
     with socket.create_server((HERE, 0)) as listening:
 
@@ -101,14 +101,14 @@ async def test_peer_without_preface_may_be_told_apart_by_data_only() -> None:
 
 async def test_http_server(provider: str) -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nwhat?"
-    with stranger(answer) as port:
+    with client(answer) as port:
         error = await error_of(service=port, provider=provider)
     assert isinstance(error, aiofabric.FabricConnectionAbortedError)
     assert "speaks another protocol, such as HTTP or another provider's. Check the port, and " in str(error)
 
 
 async def test_program_that_hangs_up(provider: str) -> None:
-    with stranger(b"") as port:
+    with client(b"") as port:
         error = await error_of(service=port, provider=provider)
     assert isinstance(error, aiofabric.FabricConnectionError)
     assert not isinstance(error, FabricConnectionRefusedError)

@@ -126,7 +126,7 @@ STATEMENTS = [
                 ("FI_SOURCE: a message tells who sent it, on connectionless endpoints.", HOLDS,
                  _T + "connectionless/test_rdm.py::three_endpoints_know_who_is_who"),
                 ("FI_SOURCE_ERR: a message of an unknown sender brings its address.", HOLDS,
-                 _T + "opening/test_mode_bits.py::a_stranger_s_message_brings_its_address", "no provider here grants it; a double does"),
+                 _T + "opening/test_mode_bits.py::an_unknown_peer_s_address_comes_along", "no provider here grants it; a double does"),
                 ("FI_TRIGGER: an operation starts when a counter gets to a value.", HOLDS,
                  _T + "rma/test_triggered.py::a_message_leaves_when_the_counter_gets_there"),
                 ("FI_LOCAL_COMM and FI_REMOTE_COMM say which peers are reached.", HOLDS,

@@ -11,9 +11,9 @@ import aiofabric
 from aiofabric import EndpointType, WrongLoopError
 from tests.fixtures.children import run_in_child
 from tests.fixtures.peers import where
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
-provider = over(FACES)
+provider = over(CARRIERS)
 
 CALLS: dict[str, Callable[[Any], Awaitable[Any] | Any]] = {
     "send": lambda ep: ep.send(b"small"),

@@ -129,7 +129,7 @@ def test_silent_provider_and_close(endpoint: Endpoint, receive: Receive, kept: l
     assert (statistics.stale, statistics.quarantined, kept) == (1, 1, [])
 
 
-def test_cancelled_while_parked_it_is_never_posted(endpoint: Endpoint) -> None:
+def test_cancelled_while_queued_it_is_never_posted(endpoint: Endpoint) -> None:
     transfers = [endpoint.submit(n) for n in range(6)]
     callers = [endpoint.await_(t) for t in transfers]
     callers[4].cancel()

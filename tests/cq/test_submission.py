@@ -1,4 +1,4 @@
-"""A submission queue: what is posted, what is parked behind it, and the order with a full or refusing provider."""
+"""A submission queue: what is posted, what is queued behind it, and the order with a full or refusing provider."""
 
 from collections.abc import Iterator
 
@@ -30,8 +30,8 @@ def finish(endpoint: Endpoint, *addresses: int) -> None:
 
 def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) -> None:
     transfers = [endpoint.submit(n) for n in range(20)]
-    assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.PARKED] * 16
-    assert endpoint.source.statistics().parked == 16
+    assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.QUEUED] * 16
+    assert endpoint.source.statistics().queued == 16
     # Completions out of order make room all the same; what is posted next is the oldest that waits.
     finish(endpoint, endpoint.posted[2], endpoint.posted[0])
     assert endpoint.labels == [0, 1, 2, 3, 4, 5]
@@ -42,11 +42,11 @@ def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) 
     assert endpoint.source.statistics().lent == 0
 
 
-def test_new_operation_never_overtakes_a_parked_one(endpoint: Endpoint) -> None:
+def test_new_operation_never_overtakes_a_queued_one(endpoint: Endpoint) -> None:
     endpoint.answers.append(AGAIN)
     first = endpoint.submit("first")
     second = endpoint.submit("second")
-    assert (first.state, second.state) == (State.PARKED, State.PARKED)
+    assert (first.state, second.state) == (State.QUEUED, State.QUEUED)
     endpoint.driver.settle_down()
     assert endpoint.labels == ["first", "second"]
 
@@ -57,7 +57,7 @@ def test_refused_post_is_tried_again_with_growing_delays_and_nothing_else_to_wak
     transfer = endpoint.submit()
     delays = []
     endpoint.driver.settle_down()
-    while transfer.state is State.PARKED:
+    while transfer.state is State.QUEUED:
         delays.append(endpoint.driver.pass_time())
         endpoint.driver.settle_down()
     assert delays == sorted(delays)
@@ -66,7 +66,7 @@ def test_refused_post_is_tried_again_with_growing_delays_and_nothing_else_to_wak
 
 
 @pytest.mark.parametrize("waiting", [Waiting.FD, Waiting.ADAPTIVE])
-def test_completion_read_outside_a_turn_lets_the_parked_go_on(waiting: Waiting) -> None:
+def test_completion_read_outside_a_turn_lets_the_queued_go_on(waiting: Waiting) -> None:
     """Closing or accepting one endpoint drains the queue of all: the room made there must be used."""
     endpoint = Endpoint(limit=1, waiting=waiting)
     first = endpoint.submit("first")
@@ -87,11 +87,11 @@ def test_refusal_at_once_raises_and_leaves_nothing_behind(endpoint: Endpoint) ->
     assert caught.value.errno == constants.FI_EMSGSIZE
     del caught
     statistics = endpoint.source.statistics()
-    assert (statistics.lent, statistics.in_flight, statistics.parked) == (0, 0, 0)
+    assert (statistics.lent, statistics.in_flight, statistics.queued) == (0, 0, 0)
     memory.append(1)
 
 
-def test_refusal_of_a_parked_operation_is_its_own_answer(endpoint: Endpoint) -> None:
+def test_refusal_of_a_queued_operation_is_its_own_answer(endpoint: Endpoint) -> None:
     endpoint.answers.extend([AGAIN, 0, -constants.FI_EMSGSIZE, 0])
     endpoint.answers.appendleft(AGAIN)
     transfers = [endpoint.submit(n) for n in range(3)]
@@ -131,7 +131,7 @@ def test_end_settles_everything_and_quarantines_what_was_posted(endpoint: Endpoi
     assert all(t.pins is None for t in transfers)
     statistics = endpoint.source.statistics()
     assert (statistics.in_flight, statistics.lent, statistics.quarantined) == (0, 0, LIMIT)
-    assert statistics.parked == 0
+    assert statistics.queued == 0
 
 
 def test_end_goes_on_when_a_callback_raises(endpoint: Endpoint) -> None:
@@ -176,12 +176,12 @@ def test_interest_ends_with_the_last_operation() -> None:
 
 
 @pytest.mark.parametrize("way", ["completion", "cancel", "refusal", "end"])
-def test_whoever_waits_for_the_lane_to_be_empty_learns_of_it(endpoint: Endpoint, way: str) -> None:
+def test_whoever_waits_for_an_empty_queue_learns_of_it(endpoint: Endpoint, way: str) -> None:
     endpoint.answers.append(AGAIN)
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)
     empty = Caller(endpoint.driver, endpoint.submissions.drained())
-    room = Caller(endpoint.driver, endpoint.submissions.unparked())
+    room = Caller(endpoint.driver, endpoint.submissions.all_posted())
     assert not empty.done
     assert not room.done
     if way == "cancel":

@@ -497,12 +497,12 @@ def test_a_task_that_goes_on_in_a_wake_up_in_vain_may_close_the_queue(
 
 
 def test_a_callback_that_closes_the_queue_has_nothing_retried(source: Source, queue: ScriptedQueue) -> None:
-    """Hazard: what is parked would be posted on what fi_close has freed."""
+    """Hazard: what is queued would be posted on what fi_close has freed."""
     retried: list[bool] = []
 
-    class Parked:
+    class Queued:
         waiting: tuple[()] = ()
-        refused = in_parked = False
+        refused = is_waiting = False
 
         def retry(self) -> int:
             retried.append(source.closed)
@@ -513,8 +513,8 @@ def test_a_callback_that_closes_the_queue_has_nothing_retried(source: Source, qu
         queue.close()
 
     source.operations[1000] = Settled(close)
-    parked: Any = Parked()
-    source.park(parked)
+    queued: Any = Queued()
+    source.enqueue(queued)
     queue.complete(1000)
     source.turn()
     assert source.closed

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.fixtures.providers import FACES, require
+from tests.fixtures.providers import CARRIERS, require
 
 
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=CARRIERS)
+def carrier(request: pytest.FixtureRequest) -> str:
     """The name of a provider that streams and transports run on; a test skips where it is missing."""
     return require(request.param)

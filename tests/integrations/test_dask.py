@@ -34,9 +34,9 @@ def register(provider: str) -> None:
 
 
 @pytest.fixture
-def fabric(face: str) -> Iterator[None]:
-    with dask.config.set({"distributed.comm.fabric.provider": face}):
-        register(face)
+def fabric(carrier: str) -> Iterator[None]:
+    with dask.config.set({"distributed.comm.fabric.provider": carrier}):
+        register(carrier)
         yield
         del backends["fabric"]
 
@@ -151,14 +151,14 @@ async def test_a_peer_that_speaks_no_dask_costs_a_connection_and_no_memory(heade
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("fabric")
-async def test_a_client_that_leaves_in_the_handshake_leaves_nothing(face: str) -> None:
+async def test_a_client_that_leaves_in_the_handshake_leaves_nothing(carrier: str) -> None:
     async def nobody(comm: Comm) -> None:
         raise AssertionError(comm)
 
     with anyio.fail_after(PATIENCE):
         listener = await listen("fabric://127.0.0.1:0", nobody)
         host, port = get_address_host_port(listener.contact_address)
-        stream = await connect_stream(host, port, provider=face)
+        stream = await connect_stream(host, port, provider=carrier)
         assert await stream.receive()
         await stream.aclose()
         listener.stop()

@@ -100,8 +100,8 @@ async def serving(stubs: Any, provider: str, tls: Tls | None = None) -> AsyncIte
             yield service, stubs.EchoStub(channel), service.Data
 
 
-async def test_unary_calls_share_one_connection(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (_, stub, data):
+async def test_unary_calls_share_one_connection(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (_, stub, data):
         await stub.Unary(data(count=0))
         first = stub.Unary.channel._protocol
         for number in range(10):
@@ -109,19 +109,19 @@ async def test_unary_calls_share_one_connection(stubs: Any, face: str) -> None:
         assert stub.Unary.channel._protocol is first
 
 
-async def test_the_server_streams(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (_, stub, data):
+async def test_the_server_streams(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (_, stub, data):
         assert [each.count for each in await stub.Repeat(data(count=100))] == list(range(100))
 
 
-async def test_the_client_streams(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (_, stub, data):
+async def test_the_client_streams(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (_, stub, data):
         joined = await stub.Join([data(content=b"%d" % number) for number in range(10)])
     assert (joined.content, joined.count) == (b"0123456789", 10)
 
 
-async def test_both_stream_in_turns(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (_, stub, data), stub.Chat.open() as chat:
+async def test_both_stream_in_turns(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (_, stub, data), stub.Chat.open() as chat:
         for number in range(20):
             await chat.send_message(data(count=number))
             assert (await chat.recv_message()).count == number
@@ -129,13 +129,13 @@ async def test_both_stream_in_turns(stubs: Any, face: str) -> None:
         assert await chat.recv_message() is None
 
 
-async def test_large_messages_both_ways(stubs: Any, face: str) -> None:
+async def test_large_messages_both_ways(stubs: Any, carrier: str) -> None:
     content = bytes(range(256)) * (LARGE // 256) + b"!"
-    async with serving(stubs, face) as (_, stub, data):
+    async with serving(stubs, carrier) as (_, stub, data):
         assert (await stub.Unary(data(content=content))).content == content
 
 
-async def test_both_stream_much_at_once(stubs: Any, face: str) -> None:
+async def test_both_stream_much_at_once(stubs: Any, carrier: str) -> None:
     content = bytes(range(256)) * (PIECE // 256)
 
     async def send(chat: Any, data: Any) -> None:
@@ -143,7 +143,7 @@ async def test_both_stream_much_at_once(stubs: Any, face: str) -> None:
             await chat.send_message(data(content=content, count=number))
         await chat.end()
 
-    async with serving(stubs, face) as (_, stub, data), stub.Chat.open() as chat:
+    async with serving(stubs, carrier) as (_, stub, data), stub.Chat.open() as chat:
         await chat.send_request()
         sending = asyncio.create_task(send(chat, data))
         received = [(each.count, each.content == content) async for each in chat]
@@ -167,20 +167,20 @@ async def one(shape: str, stub: Any, data: Any, number: int) -> int:
 
 
 @pytest.mark.parametrize("shape", ["unary", "server streams", "client streams", "both stream"])
-async def test_a_hundred_concurrent_calls(shape: str, stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (_, stub, data):
+async def test_a_hundred_concurrent_calls(shape: str, stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (_, stub, data):
         answers = await asyncio.gather(*(one(shape, stub, data, number) for number in range(100)))
     assert answers == list(range(100))
 
 
-async def test_calls_over_tls(stubs: Any, face: str, tls: Tls) -> None:
-    async with serving(stubs, face, tls) as (_, stub, data):
+async def test_calls_over_tls(stubs: Any, carrier: str, tls: Tls) -> None:
+    async with serving(stubs, carrier, tls) as (_, stub, data):
         for number in range(3):
             assert (await stub.Unary(data(count=number))).count == number
 
 
-async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (service, stub, data):
+async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (service, stub, data):
         await stub.Unary(data())  # connects: the time is for the call alone
         with pytest.raises((asyncio.TimeoutError, GRPCError)):
             await stub.Never(data(), timeout=0.5)
@@ -188,8 +188,8 @@ async def test_a_deadline_ends_the_call_on_both_sides(stubs: Any, face: str) -> 
         assert (await stub.Unary(data(count=1))).count == 1
 
 
-async def test_a_deadline_ends_a_stream_on_both_sides(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (service, stub, data):
+async def test_a_deadline_ends_a_stream_on_both_sides(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (service, stub, data):
         await stub.Unary(data())  # connects: the time is for the call alone
         # AssertionError: grpclib's own, where the server's end of the deadline comes first and within a message.
         with pytest.raises((asyncio.TimeoutError, GRPCError, AssertionError)):
@@ -198,8 +198,8 @@ async def test_a_deadline_ends_a_stream_on_both_sides(stubs: Any, face: str) -> 
         assert (await stub.Unary(data(count=1))).count == 1
 
 
-async def test_a_stream_that_its_reader_cancels_ends_at_the_server(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (service, stub, data):
+async def test_a_stream_that_its_reader_cancels_ends_at_the_server(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (service, stub, data):
         async with stub.Forever.open() as stream:
             await stream.send_message(data(content=bytes(PIECE)), end=True)
             assert await stream.recv_message() is not None
@@ -208,8 +208,8 @@ async def test_a_stream_that_its_reader_cancels_ends_at_the_server(stubs: Any, f
         assert (await stub.Unary(data(count=1))).count == 1
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (service, stub, data):
+async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (service, stub, data):
         call = asyncio.create_task(stub.Never(data()))
         await asyncio.wait_for(service.begun.wait(), 5)
         call.cancel()
@@ -219,19 +219,19 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(stubs: Any, face: str
         assert (await stub.Unary(data(count=1))).count == 1
 
 
-async def test_a_closed_server_closes_the_connections_of_its_clients(stubs: Any, face: str) -> None:
+async def test_a_closed_server_closes_the_connections_of_its_clients(stubs: Any, carrier: str) -> None:
     service = Service(stubs)
-    server = Server([service.echo], provider=face)
+    server = Server([service.echo], provider=carrier)
     await server.start("127.0.0.1", 0)
     assert server.address is not None
-    async with Channel(*server.address, provider=face) as channel:
+    async with Channel(*server.address, provider=carrier) as channel:
         assert (await stubs.EchoStub(channel).Unary(service.Data(count=1))).count == 1
         server.close()
         await asyncio.wait_for(server.wait_closed(), 10)
 
 
-async def test_a_client_that_goes_away_cancels_its_call_at_the_server(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (service, stub, data):
+async def test_a_client_that_goes_away_cancels_its_call_at_the_server(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (service, stub, data):
         call = asyncio.create_task(stub.Never(data()))
         await asyncio.wait_for(service.begun.wait(), 5)
         stub.Never.channel.close()
@@ -248,10 +248,10 @@ async def test_a_server_that_cannot_start_says_why(stubs: Any) -> None:
     assert server.address is None
 
 
-async def test_nobody_listening_is_a_connection_error(stubs: Any, face: str) -> None:
-    async with serving(stubs, face) as (_, stub, _):
+async def test_nobody_listening_is_a_connection_error(stubs: Any, carrier: str) -> None:
+    async with serving(stubs, carrier) as (_, stub, _):
         channel = stub.Unary.channel
         host, port = channel._host, channel._port
-    async with Channel(host, port, provider=face) as channel:
+    async with Channel(host, port, provider=carrier) as channel:
         with pytest.raises(ConnectionRefusedError):
             await stubs.EchoStub(channel).Unary(stubs.echo_pb2.Data())

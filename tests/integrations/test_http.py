@@ -36,10 +36,10 @@ def client(provider: str, http2: bool = False, **options: Any) -> httpx.AsyncCli
     return httpx.AsyncClient(transport=transport, timeout=20)
 
 
-async def test_ten_requests_use_one_connection(version: tuple[str, bool], face: str) -> None:
+async def test_ten_requests_use_one_connection(version: tuple[str, bool], carrier: str) -> None:
     kind, http2 = version
     app = App()
-    async with serving(kind, app, face) as web, client(face, http2) as http:
+    async with serving(kind, app, carrier) as web, client(carrier, http2) as http:
         for number in range(10):
             answer = await http.post(web.url, content=b"%d" % number)
             assert answer.text == str(number)
@@ -47,27 +47,27 @@ async def test_ten_requests_use_one_connection(version: tuple[str, bool], face: 
     assert list(app.requests.values()) == [10]
 
 
-async def test_a_hundred_concurrent_requests(version: tuple[str, bool], face: str) -> None:
+async def test_a_hundred_concurrent_requests(version: tuple[str, bool], carrier: str) -> None:
     kind, http2 = version
     app = App()
-    async with serving(kind, app, face) as web, client(face, http2) as http:
+    async with serving(kind, app, carrier) as web, client(carrier, http2) as http:
         answers = await asyncio.gather(*(http.post(web.url, content=b"%d" % number) for number in range(100)))
     assert [answer.text for answer in answers] == [str(number) for number in range(100)]
     assert app.requests.total() == 100
     assert len(app.requests) == 1 or not http2
 
 
-async def test_large_bodies_both_ways(version: tuple[str, bool], face: str) -> None:
+async def test_large_bodies_both_ways(version: tuple[str, bool], carrier: str) -> None:
     kind, http2 = version
     body = bytes(range(256)) * (LARGE // 256) + b"!"
-    async with serving(kind, App(), face) as web, client(face, http2) as http:
+    async with serving(kind, App(), carrier) as web, client(carrier, http2) as http:
         assert (await http.post(web.url, content=body)).content == body
 
 
-async def test_an_answer_that_does_not_come_is_a_read_timeout(version: tuple[str, bool], face: str) -> None:
+async def test_an_answer_that_does_not_come_is_a_read_timeout(version: tuple[str, bool], carrier: str) -> None:
     kind, http2 = version
     app = App()
-    async with serving(kind, app, face) as web, client(face, http2) as http:
+    async with serving(kind, app, carrier) as web, client(carrier, http2) as http:
         with pytest.raises(httpx.ReadTimeout):
             await http.get(f"{web.url}/never", timeout=httpx.Timeout(20, read=0.1))
         assert (await http.get(web.url)).text == "empty"
@@ -75,10 +75,10 @@ async def test_an_answer_that_does_not_come_is_a_read_timeout(version: tuple[str
             await asyncio.wait_for(app.left.wait(), 5)
 
 
-async def test_a_cancelled_request_leaves_the_client_usable(version: tuple[str, bool], face: str) -> None:
+async def test_a_cancelled_request_leaves_the_client_usable(version: tuple[str, bool], carrier: str) -> None:
     kind, http2 = version
     app = App()
-    async with serving(kind, app, face) as web, client(face, http2) as http:
+    async with serving(kind, app, carrier) as web, client(carrier, http2) as http:
         asking = asyncio.create_task(http.get(f"{web.url}/never"))
         await asyncio.wait_for(app.asked.wait(), 5)
         asking.cancel()
@@ -90,9 +90,9 @@ async def test_a_cancelled_request_leaves_the_client_usable(version: tuple[str, 
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_a_connection_that_the_server_ended_is_not_used_again(kind: str, face: str) -> None:
-    async with client(face) as http:
-        async with serving(kind, App(), face) as web:
+async def test_a_connection_that_the_server_ended_is_not_used_again(kind: str, carrier: str) -> None:
+    async with client(carrier) as http:
+        async with serving(kind, App(), carrier) as web:
             assert (await http.get(web.url)).text == "empty"
         pool: httpcore.AsyncConnectionPool = http._transport._pool  # type: ignore[attr-defined]
         (connection,) = pool.connections
@@ -105,11 +105,11 @@ async def test_a_connection_that_the_server_ended_is_not_used_again(kind: str, f
 
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
-async def test_httpx_speaks_tls_over_a_fabric(kind: str, http2: bool, tls: Tls, face: str) -> None:
+async def test_httpx_speaks_tls_over_a_fabric(kind: str, http2: bool, tls: Tls, carrier: str) -> None:
     app = App()
     async with (
-        serving(kind, app, face, tls=tls.server) as web,
-        httpx.AsyncClient(transport=FabricHTTPTransport(provider=face, verify=tls.client, http2=http2)) as http,
+        serving(kind, app, carrier, tls=tls.server) as web,
+        httpx.AsyncClient(transport=FabricHTTPTransport(provider=carrier, verify=tls.client, http2=http2)) as http,
     ):
         for number in range(3):
             answer = await http.post(web.url, content=b"%d" % number, extensions={"sni_hostname": NAME})
@@ -118,22 +118,22 @@ async def test_httpx_speaks_tls_over_a_fabric(kind: str, http2: bool, tls: Tls, 
     assert list(app.requests.values()) == [3]
 
 
-async def test_nobody_listening_is_a_connect_error(face: str) -> None:
-    async with serving("uvicorn", App(), face) as web:
+async def test_nobody_listening_is_a_connect_error(carrier: str) -> None:
+    async with serving("uvicorn", App(), carrier) as web:
         pass
-    async with client(face) as http:
+    async with client(carrier) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(web.url)
 
 
-async def test_a_peer_that_leaves_without_an_answer_is_a_protocol_error(face: str) -> None:
+async def test_a_peer_that_leaves_without_an_answer_is_a_protocol_error(carrier: str) -> None:
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
-    server = await aio.start_server(leave, "127.0.0.1", 0, provider=face)
+    server = await aio.start_server(leave, "127.0.0.1", 0, provider=carrier)
     host, port = server.sockets[0].getsockname() or ("", 0)
-    async with client(face) as http:
+    async with client(carrier) as http:
         with pytest.raises(httpx.RemoteProtocolError):
             await http.get(f"http://{host}:{port}")
     server.close()
@@ -141,10 +141,10 @@ async def test_a_peer_that_leaves_without_an_answer_is_a_protocol_error(face: st
 
 
 @pytest.mark.parametrize("what", ["client_addr", "server_addr"])
-async def test_httpcore_learns_the_addresses(what: str, face: str) -> None:
-    async with listen_stream("127.0.0.1", 0, provider=face) as listener:
+async def test_httpcore_learns_the_addresses(what: str, carrier: str) -> None:
+    async with listen_stream("127.0.0.1", 0, provider=carrier) as listener:
         accepting = asyncio.create_task(listener.accept())
-        stream = await FabricBackend(provider=face).connect_tcp("127.0.0.1", listener.address.port or 0)
+        stream = await FabricBackend(provider=carrier).connect_tcp("127.0.0.1", listener.address.port or 0)
         async with await accepting:
             assert stream.get_extra_info(what)[0] == "127.0.0.1"
             assert not stream.get_extra_info("is_readable")

@@ -30,7 +30,7 @@ def client(provider: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=FabricHTTPTransport(provider=provider), timeout=20)
 
 
-async def test_ten_requests_use_one_connection(face: str) -> None:
+async def test_ten_requests_use_one_connection(carrier: str) -> None:
     connections = []
 
     async def answer(stream: FabricStream) -> None:
@@ -40,13 +40,13 @@ async def test_ten_requests_use_one_connection(face: str) -> None:
                 assert request.endswith(b"\r\n\r\n")
                 await stream.send(OK)
 
-    async with serving(answer, face) as url, client(face) as http:
+    async with serving(answer, carrier) as url, client(carrier) as http:
         for _ in range(10):
             assert (await http.get(url)).text == "OK"
     assert len(connections) == 1
 
 
-async def test_a_connection_that_ended_while_it_was_idle_is_not_used_again(face: str) -> None:
+async def test_a_connection_that_ended_while_it_was_idle_is_not_used_again(carrier: str) -> None:
     connections = []
 
     async def answer(stream: FabricStream) -> None:
@@ -55,7 +55,7 @@ async def test_a_connection_that_ended_while_it_was_idle_is_not_used_again(face:
             await stream.receive()
             await stream.send(OK)
 
-    async with serving(answer, face) as url, client(face) as http:
+    async with serving(answer, carrier) as url, client(carrier) as http:
         for number in range(3):
             assert (await http.get(url)).text == "OK"
             pool = http._transport._pool  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ async def test_a_connection_that_ended_while_it_was_idle_is_not_used_again(face:
             assert len(connections) == number + 1
 
 
-async def test_large_bodies_both_ways(face: str) -> None:
+async def test_large_bodies_both_ways(carrier: str) -> None:
     body = bytes(range(256)) * (LARGE // 256) + b"!"
 
     async def answer(stream: FabricStream) -> None:
@@ -76,11 +76,11 @@ async def test_large_bodies_both_ways(face: str) -> None:
             await stream.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body))
             await stream.send(body)
 
-    async with serving(answer, face) as url, client(face) as http:
+    async with serving(answer, carrier) as url, client(carrier) as http:
         assert (await http.post(url, content=body)).content == body
 
 
-async def test_a_deadline_and_a_cancel_end_the_connection_of_their_request(face: str) -> None:
+async def test_a_deadline_and_a_cancel_end_the_connection_of_their_request(carrier: str) -> None:
     asked, ended = anyio.Event(), []
 
     async def answer(stream: FabricStream) -> None:
@@ -90,7 +90,7 @@ async def test_a_deadline_and_a_cancel_end_the_connection_of_their_request(face:
                     asked.set()
         ended.append(stream)
 
-    async with serving(answer, face) as url, client(face) as http:
+    async with serving(answer, carrier) as url, client(carrier) as http:
         with pytest.raises(httpx.ReadTimeout):
             await http.get(url, timeout=httpx.Timeout(20, read=0.05))
         with anyio.fail_after(20):

@@ -28,9 +28,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.asyncio
-async def test_the_application_starts_before_and_ends_after_the_server(kind: str, face: str) -> None:
+async def test_the_application_starts_before_and_ends_after_the_server(kind: str, carrier: str) -> None:
     app = App()
-    async with serving(kind, app, face) as web, client(face) as http:
+    async with serving(kind, app, carrier) as web, client(carrier) as http:
         assert app.lifespan == ["startup"]
         assert (await http.get(web.url)).text == "empty"
         assert app.lifespan == ["startup"]
@@ -38,15 +38,15 @@ async def test_the_application_starts_before_and_ends_after_the_server(kind: str
 
 
 @pytest.mark.asyncio
-async def test_a_request_under_way_is_answered_before_the_end(kind: str, face: str) -> None:
+async def test_a_request_under_way_is_answered_before_the_end(kind: str, carrier: str) -> None:
     app = App()
-    async with client(face) as http, asyncio.timeout(20), serving(kind, app, face) as web:
+    async with client(carrier) as http, asyncio.timeout(20), serving(kind, app, carrier) as web:
         asking = asyncio.create_task(http.get(f"{web.url}/late"))
         await app.asked.wait()
         web.stop()
         while web.listens:
             await anyio.lowlevel.checkpoint()
-        async with client(face) as other:
+        async with client(carrier) as other:
             with pytest.raises(httpx.ConnectError):
                 await other.get(web.url)
         assert app.lifespan == ["startup"]
@@ -56,10 +56,10 @@ async def test_a_request_under_way_is_answered_before_the_end(kind: str, face: s
 
 
 @pytest.mark.asyncio
-async def test_a_request_without_an_end_does_not_hold_up_the_server_s(kind: str, face: str) -> None:
+async def test_a_request_without_an_end_does_not_hold_up_the_server_s(kind: str, carrier: str) -> None:
     app = App()
-    async with client(face) as http:
-        async with serving(kind, app, face, grace=0.05) as web:
+    async with client(carrier) as http:
+        async with serving(kind, app, carrier, grace=0.05) as web:
             asking = asyncio.create_task(http.get(f"{web.url}/late"))
             await app.asked.wait()
         assert app.lifespan == ["startup", "shutdown"]
@@ -96,10 +96,10 @@ async def test_a_server_that_cannot_listen_says_so_to_both_who_wait(kind: str) -
 
 
 @pytest.mark.asyncio
-async def test_hypercorn_cancelled_ends_in_good_order(face: str) -> None:
+async def test_hypercorn_cancelled_ends_in_good_order(carrier: str) -> None:
     app = App()
-    server, run, _ = make("hypercorn", app, face)
-    async with client(face) as http:
+    server, run, _ = make("hypercorn", app, carrier)
+    async with client(carrier) as http:
         task = asyncio.ensure_future(run())
         await server.wait_started()
         url = "http://{}:{}".format(*server.address)

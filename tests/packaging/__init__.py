@@ -1,1 +1,1 @@
-"""Built, installed and run as a stranger does it."""
+"""Built, installed and run as a newcomer does it."""

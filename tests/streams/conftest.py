@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.fixtures.providers import FACES, require
+from tests.fixtures.providers import CARRIERS, require
 
 
-@pytest.fixture(params=FACES)
+@pytest.fixture(params=CARRIERS)
 def provider(request: pytest.FixtureRequest) -> str:
     return require(request.param)

@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 Stream: TypeAlias = FabricStream | MessageStream
 
-CANCELS = {"tcp": 10_000, "shm": 1_000, "udp": 10_000}  # of each face on each loop
-SOME = 0.1  # of the cancels: receives that were not cancelled; each face has far more
+CANCELS = {"tcp": 10_000, "shm": 1_000, "udp": 10_000}  # of each adapter on each loop
+SOME = 0.1  # of the cancels: receives that were not cancelled; each adapter has far more
 
 
 async def until_the_end(receive: Callable[[], Awaitable[None]]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiofabric.streams import FabricStream
-from tests.fixtures.providers import FACES, require
+from tests.fixtures.providers import CARRIERS, require
 from tests.streams.contract import (
     StreamMaker,
     TrioShape,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["sockets", *FACES])
+@pytest.fixture(params=["sockets", *CARRIERS])
 def channels(request: pytest.FixtureRequest) -> Callable[[], Awaitable[Channels]]:
     if request.param == "sockets":
         return over_sockets

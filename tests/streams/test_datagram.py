@@ -92,8 +92,8 @@ async def test_places_are_names_numbers_and_addresses(provider: str) -> None:
 
 
 async def test_a_connected_stream_hears_its_peer_alone(provider: str) -> None:
-    async with two(provider) as (peer, stranger), await connect_datagrams(*place_of(peer), provider=provider) as stream:
-        await stranger.sendto(b"psst", *place_of(stream))
+    async with two(provider) as (peer, unknown), await connect_datagrams(*place_of(peer), provider=provider) as stream:
+        await unknown.sendto(b"psst", *place_of(stream))
         await peer.sendto(b"hello", *place_of(stream))
         assert await stream.receive() == b"hello"
         assert stream.statistics() == DatagramStatistics(sent=0, received=1, dropped=1)

@@ -13,7 +13,7 @@ from anyio.streams.tls import TLSAttribute, TLSConnectable, TLSListener
 import aiofabric
 from aiofabric.streams import FabricAttribute, FabricConnectable, FabricStream, connect_stream, listen_stream
 from tests.fixtures.certificates import NAME
-from tests.fixtures.providers import FACES, require
+from tests.fixtures.providers import CARRIERS, require
 
 if TYPE_CHECKING:
     from tests.fixtures.certificates import Tls
@@ -56,7 +56,7 @@ async def test_serve(provider: str, own_tasks: bool) -> None:
 
 
 async def test_several_listeners_as_one() -> None:
-    available = [require(name) for name in FACES]
+    available = [require(name) for name in CARRIERS]
     async with anyio.create_task_group() as tg:
         listeners = [listen_stream(LOCAL, 0, provider=provider) for provider in available]
         async with listeners[0] as tcp, listeners[1] as shm:

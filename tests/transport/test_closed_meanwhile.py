@@ -106,7 +106,7 @@ def test_a_callback_closes_the_last_connection_when_its_peer_is_gone(child: Star
     assert closing.result() == SENDS
 
 
-async def closes_when_a_parked_send_is_refused(parent: Parent) -> tuple[int, list[str]]:
+async def closes_when_a_queued_send_is_refused(parent: Parent) -> tuple[int, list[str]]:
     problems: list[str] = []
     told: list[BaseException | None] = []
 
@@ -122,8 +122,8 @@ async def closes_when_a_parked_send_is_refused(parent: Parent) -> tuple[int, lis
         handle.tx.limit = 1
         active.send_nowait(bytes(SIZE))
         active.send_nowait(bytes(1000), done)
-        [parked] = handle.tx.waiting
-        parked.post = (lambda *_: -22, ())  # refused when its time has come
+        [queued] = handle.tx.waiting
+        queued.post = (lambda *_: -22, ())  # refused when its time has come
         await passive.recv_into(bytearray(SIZE))
         with pytest.raises(FabricConnectionResetError):
             await passive.recv_into(bytearray(SIZE))
@@ -131,8 +131,8 @@ async def closes_when_a_parked_send_is_refused(parent: Parent) -> tuple[int, lis
     return handle.source.slots.lent, problems
 
 
-def test_a_callback_closes_when_a_parked_send_is_refused(child: StartChild) -> None:
-    assert child(closes_when_a_parked_send_is_refused).result() == (0, [])
+def test_a_callback_closes_when_a_queued_send_is_refused(child: StartChild) -> None:
+    assert child(closes_when_a_queued_send_is_refused).result() == (0, [])
 
 
 async def leaves_between_two_pieces(parent: Parent, provider: str) -> str:

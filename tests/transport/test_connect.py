@@ -14,9 +14,9 @@ from anyio.to_thread import current_default_thread_limiter
 import aiofabric
 from aiofabric import Address, FabricConnectionResetError, Hints
 from aiofabric.transport.opening.selection import resolve
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
-provider = over(FACES)
+provider = over(CARRIERS)
 
 
 async def connected(listener: aiofabric.Listener, *where: Any, **options: Any) -> None:

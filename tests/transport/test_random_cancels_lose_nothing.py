@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(120)]
 
-provider = over(FACES)
+provider = over(CARRIERS)
 
 CANCELS = {"tcp": 10_000, "shm": 500}
 OPTIONS = pytest.mark.parametrize("options", [{}, {"recv_size": None}], ids=["pooled", "direct"])
@@ -28,7 +28,7 @@ async def receive(endpoint: MessageEndpoint, direct: bool) -> bytes:
 def nothing_is_left(*endpoints: MessageEndpoint) -> None:
     for endpoint in endpoints:
         statistics = endpoint.statistics()
-        assert (statistics.sends, statistics.parked, statistics.abandoned) == (0, 0, 0)
+        assert (statistics.sends, statistics.queued, statistics.abandoned) == (0, 0, 0)
         assert statistics.receives == 0
 
 

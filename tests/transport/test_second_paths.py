@@ -9,7 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, OpFlags
 from aiofabric.testing import live_resources
-from aiofabric.transport.virtual.connection import ConnectionRoute
+from aiofabric.transport.virtual.route import ConnectionRoute
 from tests.aio.protocols import where
 from tests.fixtures.providers import VIRTUAL, Pair, over
 from tests.fixtures.sides import Open
@@ -34,7 +34,7 @@ async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(
         for _ in range(20):  # the four have arrived, so a fifth could leave now
             await anyio.lowlevel.checkpoint()
         assert active._handle.tx.sent == 4
-        assert active.statistics().parked == 6
+        assert active.statistics().queued == 6
         for _ in range(10):
             assert len(await passive.recv()) == size
 

@@ -57,7 +57,7 @@ def friend(request: aiofabric.ConnectionRequest) -> bool:
     return request.param == b"friend"
 
 
-async def stranger(request: aiofabric.ConnectionRequest) -> bool:
+async def asynchronous(request: aiofabric.ConnectionRequest) -> bool:
     return True
 
 
@@ -71,8 +71,8 @@ async def server() -> None:
             await request.accept(recv_sise=8)  # wrong
             await request.accept(param="text")  # wrong
             request.reject(param="text")  # wrong
-    aiofabric.listen(accept=stranger)  # wrong
-    aiofabric.listen(accept=functools.partial(stranger))  # wrong
+    aiofabric.listen(accept=asynchronous)  # wrong
+    aiofabric.listen(accept=functools.partial(asynchronous))  # wrong
     aiofabric.listen(accept=True)  # wrong
 
 

@@ -1,11 +1,12 @@
 """The kernel's sockets that a provider over TCP opened in this process, each found with proof that it is one.
 
-libfabric does not hand them out before 2.2. What proves that a socket is the provider's:
+tcp of 2.2 and later names the socket of a connection (FI_GET_FD). All others have to be found. The proof that a socket
+is the provider's:
 
 - A listening socket: its descriptor did not exist before our call that opened the endpoint, it is TCP, it has no peer,
   and its local address is the endpoint's (fi_getname).
-- The socket of a connection: its descriptor was free before our call, it is TCP, and both its addresses are the
-  connection's. The kernel gives the same pair of addresses to no other socket.
+- The socket of a connection: libfabric names it, or its descriptor was free before our call. It is TCP, and both its
+  addresses are the connection's. The kernel gives the same pair of addresses to no other socket.
 - A client that a listener accepted and that is no request yet: it has the mark of that listener. A mark is a send
   timeout (SO_SNDTIMEO) that no other socket has. The kernel copies it from the listening socket to those that it
   accepts. It changes nothing, since the provider does not wait in a send.
@@ -31,6 +32,10 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..._ffi import CData, constants, ffi, lib
+from ...features import Feature
+from ...info import library_version
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
@@ -43,6 +48,7 @@ __all__ = [
     "bytes_received",
     "bytes_written",
     "connected_socket",
+    "descriptor_of",
     "host_and_port",
     "listening_sockets",
     "next_descriptor",
@@ -177,6 +183,19 @@ def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
             except OSError as error:
                 return error.errno == errno.ENOTCONN
     return False
+
+
+def descriptor_of(endpoint: CData) -> int | None:
+    """Return the descriptor that libfabric says a connected tcp endpoint has (FI_GET_FD, 2.2 and later).
+
+    Args:
+        endpoint: a ``struct fid *`` of tcp.
+    """
+    if library_version() < Feature.GET_FD.since:
+        return None
+    descriptor = ffi.new("int *", -1)
+    failed = lib.fi_control(endpoint, constants.FI_GET_FD, descriptor)
+    return None if failed or descriptor[0] < 0 else int(descriptor[0])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..._ffi import constants
 from ...errors import from_errno
-from ..operation import PARKED, SETTLED
+from ..operation import QUEUED, SETTLED
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -46,7 +46,7 @@ class _Copies:
 
 
 def watch(source: Source, transfer: Transfer) -> None:
-    """``transfer`` was just posted or parked; find it when ``source`` reports an error that names no operation."""
+    """``transfer`` was just posted or queued; find it when ``source`` reports an error that names no operation."""
     if transfer.state is SETTLED:
         return
     copies = source.unnamed_failure
@@ -58,7 +58,7 @@ def watch(source: Source, transfer: Transfer) -> None:
 def _fail(transfer: Transfer) -> None:
     queue: SubmissionQueue = transfer.owner
     error = from_errno(constants.FI_EACCES, transfer.what, peer=queue.name)
-    if transfer.state is PARKED:
+    if transfer.state is QUEUED:
         queue.waiting.remove(transfer)
         queue.source.slots.take_back(transfer.slot)
     else:

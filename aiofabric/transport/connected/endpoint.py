@@ -12,7 +12,7 @@ from ...cm.handshake import Handshake, Stage, name_of
 from ...cm.preface import Preface, new_end_mark
 from ...cm.workarounds.keepalive import agree, notice_silence
 from ...cm.workarounds.pacing import never_paced
-from ...cm.workarounds.provider_sockets import connected_socket, next_descriptor
+from ...cm.workarounds.provider_sockets import connected_socket, descriptor_of, next_descriptor
 from ...cm.workarounds.traffic_class import mark
 from ...cq.reactor import Reactor
 from ...errors import FabricConnectionError, NotSupportedError, check
@@ -193,6 +193,8 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             handle.open_for_use()
             if handle.end_heard:  # before FI_CONNECTED: 2.x's tcp may report the messages first
                 handle.end_came()
+            if self.info.fabric_attr.prov_name == "tcp" and (said := descriptor_of(handle.native)) is not None:
+                self._descriptor = said
             with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
                 wish = self._heartbeat if self._preface is None else self._preface.heartbeat
                 if wish and (sock is None or not is_on("keepalive")):

@@ -115,7 +115,7 @@ class Batch:
         if remote_data is not None:
             route.check_data(remote_data)
         if route.waiting:  # not until an answer: of those under way, perhaps none has one to give
-            await route.unparked()
+            await route.all_posted()
             if self._error is not None:
                 raise self._error
             handle.check_usable("fi_send")

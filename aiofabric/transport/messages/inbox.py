@@ -100,7 +100,7 @@ class Inbox(InboxBase):
         if self.one_message_each:
             warn_of_all_lent(self)
 
-    # -- the face that wants callbacks
+    # -- for adapters that want callbacks
 
     def set_sink(
         self,

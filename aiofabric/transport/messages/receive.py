@@ -169,7 +169,7 @@ class Receives(Resource):
     ) -> None:
         """Have each message handed to ``on_message`` from the reactor's turn, and the end to ``on_end``, once.
 
-        For faces that live on callbacks. The view is valid during the call only. None takes the sink away;
+        For adapters that are built on callbacks. The view is valid during the call only. None takes the sink away;
         messages then queue in the pool again.
 
         Raises:

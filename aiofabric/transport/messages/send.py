@@ -112,7 +112,7 @@ class Sends(Resource):
     ) -> None:
         """Post now, or wait in order; ``done(error)`` is called when the buffers are the caller's again.
 
-        For faces that live on callbacks. The buffers stay pinned until then.
+        For adapters that are built on callbacks. The buffers stay pinned until then.
         """
         handle = self._handle
         if not handle.gate.admits():

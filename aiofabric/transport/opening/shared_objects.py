@@ -166,7 +166,7 @@ def acquire_queues(
 ) -> tuple[DomainQueues, Any]:
     """Queues with room for one more endpoint (on ``domain``, if the caller brings one), and how to give them back.
 
-    ``alone`` gives queues that nobody else borrows.
+    ``alone`` gives queues that is not shared.
     """
     if alone:
         queues = DomainQueues(reactor, info, domain, waiting, busy_poll)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
-from ...cq.operation import PARKED
+from ...cq.operation import QUEUED
 from ...cq.submission import Transfer
 from ...errors import FabricError, NotSupportedError
 from ...features import Quirk
@@ -110,7 +110,7 @@ class _Reserving(Transfer):
     __slots__ = ()
 
     def settle(self, error: BaseException | None = None) -> None:
-        if error is None and self.state is not PARKED:
+        if error is None and self.state is not QUEUED:
             self.owner.source.slots.keep(self.slot)
         super().settle(error)
 

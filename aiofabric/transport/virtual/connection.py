@@ -11,17 +11,14 @@ import errno
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ..._ffi import constants, ffi, lib
+from ..._ffi import constants
 from ...cm.workarounds.keepalive import agree
 from ...cq.operation import POSTED
 from ...cq.submission import SubmissionQueue
-from ...errors import FabricError, check
-from ..handle import EndpointHandle
 from ..messages.inbox import Inbox
-from ..route import Route
-from ..workarounds.shm_same_process import INLINE, reads_ours
 from .doorbell import Doorbell
-from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, POOL, SEQUENCE, FrameKind
+from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, SEQUENCE, FrameKind
+from .route import WINDOW_MOST, ConnectionRoute, SendingHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,14 +29,11 @@ if TYPE_CHECKING:
     from ..opening.options import EndpointOptions
     from .multiplexer import Multiplexer
     from .oob_socket import Frame, OobSocket
-    from .protocol import Hello
     from .receive_pools import SharedBuffer
 
 __all__ = ["ConnectionHandle"]
 
-_EAGAIN = constants.FI_EAGAIN
 _COUNT = struct.Struct("!Q")
-_WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
 # How a receive ends on shm, which copies out of the sender's process, when that has ended.
 _ENDED = frozenset((errno.EIO, errno.ESRCH))
 # And a send whose peer cannot be reached any more.
@@ -52,114 +46,6 @@ _LOST = _ENDED | frozenset(
 )  # fmt: skip
 _STRAGGLERS = 0.1  # seconds that messages may be behind the end of the OOB socket when nobody said how many there are
 _ANNOUNCED = 1.0  # and when the peer did say
-
-
-class ConnectionRoute(Route):
-    """Where a connection's messages go: the peer's fi_addr, and under which tags."""
-
-    __slots__ = ("base", "connection", "notices", "owes", "room", "sent", "taken", "window")
-    direct = False
-
-    def __init__(self, connection: ConnectionHandle, peer: int, hello: Hello, name: object) -> None:
-        super().__init__(connection, peer, name)
-        self.connection = connection
-        self.base = hello.connection | (hello.pool << POOL if hello.room else DIRECT)
-        self.notices = hello.connection | hello.pool << POOL
-        self.room = hello.room
-        self.window = min(hello.credits, _WINDOW_MOST)
-        self.sent = 0
-        self.taken = 0  # of those, by the peer's program
-        self.owes = False
-        if reads_ours(connection.multiplexer.handle, connection.peer.address):
-            self.inject_size = min(self.inject_size, INLINE)
-        if hello.room:
-            self.inject_size = min(self.inject_size, hello.room)
-
-    def _stamp(self) -> int:
-        connection = self.connection
-        if not self.room:
-            return self.base
-        connection.announced = connection.taken
-        return self.base | (connection.taken & 255) << CREDITS | (self.sent & 255) << SEQUENCE
-
-    def _inject(self, data: bytes, tag: int | None) -> bool:
-        if self.sent - self.taken >= self.window:
-            return False
-        rc = lib.fi_tinject(self.handle.fid, data, len(data), self.peer, self._stamp())
-        if rc == 0:
-            self.sent += 1
-            if self.connection.doorbell.peer_sleeps:
-                self.connection.doorbell.ring()
-            return True
-        if rc != -_EAGAIN:
-            if self.connection.unreachable(-rc):
-                raise (self.connection.gone or self.connection.lost_peer)()
-            check(rc, "fi_tinject", peer=self.name)
-        return False
-
-    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
-        return super().post(data, 0, remote_data, flags)
-
-    def _try(self, transfer: Transfer) -> bool:
-        if not transfer.what.startswith("fi_tsend"):
-            posted = super()._try(transfer)
-            if self.connection.doorbell.peer_sleeps:
-                self.connection.doorbell.ring()
-            return posted
-        if self.sent - self.taken >= self.window:
-            return False
-        assert transfer.post is not None
-        function, args = transfer.post
-        if transfer.what == "fi_tsendmsg":
-            args[1].tag = args[1].tag & KIND | self._stamp()
-        else:
-            transfer.post = function, (*args[:-2], args[-2] & KIND | self._stamp(), args[-1])
-        try:
-            posted = super()._try(transfer)
-        except FabricError as error:
-            if self.connection.unreachable(error.errno or 0):
-                raise (self.connection.gone or self.connection.lost_peer)() from error
-            raise
-        self.sent += posted
-        if self.connection.doorbell.peer_sleeps:
-            self.connection.doorbell.ring()
-        return posted
-
-    def granted(self, count: int) -> None:
-        """The peer has taken so many messages, modulo 256."""
-        newly = (count - self.taken) & 255
-        if 0 < newly <= min(_WINDOW_MOST, self.sent - self.taken):
-            self.taken += newly
-            if self.waiting:
-                self.source.touch()
-
-    def announce(self) -> None:
-        """Tell the peer how many messages were taken, when no message is on its way that would."""
-        connection = self.connection
-        tag = self.notices | KIND_CREDITS | (connection.taken & 255) << CREDITS
-        rc = lib.fi_tinject(self.handle.fid, b"", 0, self.peer, tag)
-        self.owes = rc == -_EAGAIN
-        if rc == 0:
-            connection.announced = connection.taken
-        elif self.owes:
-            self.refused = True
-            self.source.park(self)
-            self.source.touch()
-        elif not connection.unreachable(-rc):
-            check(rc, "fi_tinject", peer=self.name)
-
-    def post_notice(self, left: Callable[[Operation], None]) -> None:
-        """Tell the peer how many messages were taken; ``left`` is called when that, and all before it, has left."""
-        tag = self.notices | KIND_CREDITS | (self.connection.taken & 255) << CREDITS
-        args = (self.handle.fid, ffi.NULL, 0, ffi.NULL, self.peer, tag)
-        self.submit("credits", lib.fi_tsend, args, None, 0).notify = left
-
-    def retry(self) -> int:
-        moved = super().retry()
-        if self.owes and self.connection.live:  # not if the connection has ended: nor may the multiplexer be there
-            self.announce()
-            moved += not self.owes
-        return moved
 
 
 class ConnectionReceives(SubmissionQueue):
@@ -204,27 +90,12 @@ class ConnectionInbox(Inbox):
         super().end(error)
 
 
-class ConnectionHandle(EndpointHandle):
+class ConnectionHandle(SendingHandle):
     """One virtual connection, as its multiplexer and its OOB socket hold it."""
 
     __slots__ = (
-        "_cancel_wait",
-        "_early",
-        "_expected",
-        "announced",
-        "doorbell",
-        "heartbeat",
-        "id",
-        "last",
-        "multiplexer",
-        "on_gone",
-        "oob_socket",
-        "orderly",
-        "peer",
-        "pooled",
-        "received",
-        "taken",
-        "window",
+        "_cancel_wait", "_early", "_expected", "heartbeat", "id", "last", "multiplexer",
+        "on_gone", "oob_socket", "orderly", "pooled", "received", "window",
     )  # fmt: skip
 
     plain_receives = False
@@ -247,7 +118,7 @@ class ConnectionHandle(EndpointHandle):
         self.oob_socket: OobSocket | None = None
         self.doorbell = Doorbell(self)
         self.peer: Any = None
-        self.window = multiplexer.window(min(options.recv_count, _WINDOW_MOST))
+        self.window = multiplexer.window(min(options.recv_count, WINDOW_MOST))
         self.heartbeat = options.heartbeat
         self.close_timeout = options.close_timeout
         self.orderly = False  # the peer is told that all messages were sent

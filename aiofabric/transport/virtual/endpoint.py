@@ -14,7 +14,7 @@ from anyio import ClosedResourceError
 
 from ..._ffi import constants
 from ...address import Address, split_uri
-from ...cm.handshake import ELSEWHERE, LinkState, Stage, foreign, rejection
+from ...cm.handshake import CHECK_BOTH_SIDES, ConnectionState, Stage, foreign, rejection
 from ...cm.requests import ConnectionRequest, RequestQueue
 from ...cq.reactor import Reactor
 from ...errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
@@ -23,11 +23,13 @@ from ..connected.endpoint import MessageEndpoint
 from ..exclusions import exclude
 from ..messages.receive import Message
 from ..messages.truncation import DetectsTruncation
-from .connection import ConnectionHandle, ConnectionRoute
+from ..workarounds.shm_same_process import reads_ours
+from .connection import ConnectionHandle
 from .multiplexer import acquire_multiplexer, one_host
 from .oob_listener import OobListener
 from .oob_socket import OobSocket, dial
 from .protocol import FrameKind, Hello
+from .route import ConnectionRoute
 
 if TYPE_CHECKING:
     from ...cq.drivers import Driver, Waiter
@@ -66,13 +68,13 @@ class OobHandshake(Stage):
         if oob_socket.closed:
             self._wake(oob_socket, None)
         frame: Frame | None = await self._waiter
-        if self.state is LinkState.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             raise ClosedResourceError("the endpoint was closed while it was connecting")
         if frame is None:
             if oob_socket.foreign:
                 raise foreign(oob_socket.peer_address, "connect")
             error = _aborted(oob_socket.peer_address)
-            error.cure = ELSEWHERE
+            error.cure = CHECK_BOTH_SIDES
             raise error
         return frame
 
@@ -119,7 +121,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
             release()
 
         handle.on_release = released
-        handle.on_gone = lambda: stage.move(LinkState.PEER_GONE)
+        handle.on_gone = lambda: stage.move(ConnectionState.PEER_GONE)
 
     def _annotated(self, data: Any, transfer: Operation) -> Message:
         message = super()._annotated(data, transfer)
@@ -129,7 +131,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     async def _connect_over(self, oob_socket: OobSocket, param: bytes) -> None:
         handle = self._handle
         try:
-            self._stage.move(LinkState.CONNECTING)
+            self._stage.move(ConnectionState.CONNECTING)
             if not oob_socket.send(FrameKind.CONNECT, _hello(handle, param).pack()):
                 raise _aborted(oob_socket.peer_address)
             frame = await self._stage.answer(oob_socket)
@@ -145,7 +147,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
 
     def _accept_over(self, oob_socket: OobSocket, hello: Hello, param: bytes) -> None:
         try:
-            self._stage.move(LinkState.CONNECTING)
+            self._stage.move(ConnectionState.CONNECTING)
             oob_socket.look()
             if not oob_socket.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
                 raise _aborted(oob_socket.peer_address)
@@ -164,8 +166,9 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
         multiplexer = handle.multiplexer
         self.local_address = oob_socket.local_address or multiplexer.endpoint.local_address
         self.peer_address = oob_socket.peer_address or handle.peer.address
-        handle.tx = ConnectionRoute(handle, handle.peer.native, hello, self.peer_address)
-        self._stage.move(LinkState.CONNECTED)
+        near = reads_ours(multiplexer.handle, handle.peer.address)
+        handle.tx = ConnectionRoute(handle, handle.peer.native, hello, self.peer_address, near=near)
+        self._stage.move(ConnectionState.CONNECTED)
         handle.closes_in_order = True
         if hello.room:
             handle.limit_messages(hello.room)

@@ -47,7 +47,7 @@ _WINDOW_SHARE = 14  # of the receives that are left, what one connection more ge
 _WINDOW_LEAST = 1
 _PARTED_MOST = 64  # of the 256 peers that shm knows at most
 _SHARE_AGAIN = 0.02  # seconds until a pool that got too little asks again
-_KEPT_FREE = 16  # one in so many of the provider's receives is no pool's: direct receives and strangers need some
+_KEPT_FREE = 16  # one in so many of the provider's receives is no pool's: direct receives and unknown peers need some
 
 
 class Carried(Taker, Protocol):
@@ -278,7 +278,7 @@ def acquire_multiplexer(
 ) -> tuple[Multiplexer, Callable[[], None]]:
     """The loop's multiplexer for ``info`` (or for the caller's ``domain``), and the call that gives it back.
 
-    ``alone`` gives one that nobody else borrows.
+    ``alone`` gives one that is not shared.
     """
     if alone:
         own = Multiplexer(info, domain, waiting, busy_poll)

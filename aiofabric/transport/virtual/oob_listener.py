@@ -120,7 +120,7 @@ class OobListener:
         oob_socket.on_end = oob_socket.on_frame = None
         try:
             self._on_request(oob_socket, frame)
-        except Exception:  # whatever a stranger wrote: it ends this OOB socket and nothing else
+        except Exception:  # whatever a client wrote: it ends this OOB socket and nothing else
             oob_socket.close()
 
     def _dismiss(self, oob_socket: OobSocket) -> None:

@@ -1,6 +1,6 @@
-"""Promise: what one connection sends in a volley leaves together, and nobody waits for it.
+"""Promise: what one connection sends in a batch leaves together, and nobody waits for it.
 
-A volley is held back by corking the kernel's socket. Hazards: a cork that stays, one that is taken off another's
+A batch is held back by corking the kernel's socket. Hazards: a cork that stays, one that is taken off another's
 socket, words that are lost because the end comes first.
 """
 
@@ -24,7 +24,7 @@ from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
 
-VOLLEY = COALESCE_NS / 1e9  # seconds
+BATCH = COALESCE_NS / 1e9  # seconds
 MANY = 50  # fewer than an await may answer at once, and than a receiver has receives
 
 
@@ -52,7 +52,7 @@ def corked(endpoint: MessageEndpoint) -> bool:
         return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
 
 
-def volley(endpoint: MessageEndpoint) -> list[bytes]:
+def batch(endpoint: MessageEndpoint) -> list[bytes]:
     """Send a few messages, of which the last is held back."""
     words: list[bytes] = []
     while len(words) < 3 or not corked(endpoint):
@@ -66,13 +66,13 @@ async def received(endpoint: MessageEndpoint, words: list[bytes]) -> bool:
     return [bytes(await endpoint.recv()) for _ in words] == words
 
 
-def outlast_a_volley() -> None:
-    sleep(2 * VOLLEY)
+def outlast_a_batch() -> None:
+    sleep(2 * BATCH)
 
 
 def most_segments(seconds: float) -> float:
-    """Of messages that were sent in a row for so long: those of each volley make two."""
-    return 2 + 2 * seconds / VOLLEY
+    """Of messages that were sent in a row for so long: those of each batch make two."""
+    return 2 + 2 * seconds / BATCH
 
 
 async def test_it_leaves_together(pair: Pair) -> None:
@@ -101,8 +101,8 @@ async def test_awaited_sends_are_one_as_well(pair: Pair) -> None:
 async def test_each_connection_has_its_own(pair: Pair) -> None:
     """And all of them end with the first, however late another one sends."""
     async with pair() as (one, other_one), pair() as (two, other_two):
-        words = volley(one)
-        outlast_a_volley()
+        words = batch(one)
+        outlast_a_batch()
         assert two.try_send(b"0")
         assert not corked(one)
         assert not corked(two)
@@ -124,7 +124,7 @@ async def test_the_first_one_leaves_at_once(pair: Pair) -> None:
 async def test_it_leaves_when_the_loop_goes_round(pair: Pair) -> None:
     """The task that sent it may wait for something else altogether."""
     async with pair() as (active, passive):
-        words = volley(active)
+        words = batch(active)
         with anyio.fail_after(5):
             while corked(active):
                 await anyio.lowlevel.checkpoint()
@@ -133,7 +133,7 @@ async def test_it_leaves_when_the_loop_goes_round(pair: Pair) -> None:
 
 async def test_it_leaves_before_a_look(pair: Pair) -> None:
     async with pair() as (active, passive):
-        words = volley(active)
+        words = batch(active)
         active._handle.source.drain()
         assert not corked(active)
         assert await received(passive, words)
@@ -142,7 +142,7 @@ async def test_it_leaves_before_a_look(pair: Pair) -> None:
 @pytest.mark.parametrize("end", ["close", "shutdown"])
 async def test_it_leaves_before_the_end(pair: Pair, end: str) -> None:
     async with pair() as (active, passive):
-        words = volley(active)
+        words = batch(active)
         if end == "close":
             active.close()
         else:
@@ -154,7 +154,7 @@ async def test_it_leaves_before_the_end(pair: Pair, end: str) -> None:
 
 async def send_and_vanish(parent: Parent, port: int, provider: str) -> None:
     endpoint = await aiofabric.connect("127.0.0.1", port, provider=provider)
-    parent.tell(len(volley(endpoint)))
+    parent.tell(len(batch(endpoint)))
     os._exit(0)
 
 
@@ -169,7 +169,7 @@ async def test_it_leaves_though_the_process_ends(provider: str, child: Callable[
 async def test_the_cork_of_anothers_socket_stays(pair: Pair) -> None:
     """A closed endpoint's descriptor is somebody else's soon."""
     async with pair() as (active, passive):
-        words, number = volley(active), socket_of(active)
+        words, number = batch(active), socket_of(active)
         active.close()
         with ExitStack() as others:
             while (sock := others.enter_context(socket.socket())).fileno() < number:

@@ -12,10 +12,10 @@ import aiofabric
 from aiofabric import Access, Domain, EndpointType, EpAttr, Fabric, FabricAttr, Hints, MessageEndpoint, RemoteRegion
 from aiofabric.cq.reactor import Reactor
 from tests.fixtures.peers import where
-from tests.fixtures.providers import FACES, Pair, kind_of, over
+from tests.fixtures.providers import CARRIERS, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 MIB = 1 << 20
 HUGE = 16 * MIB
@@ -54,7 +54,7 @@ async def end_with(expected: type[BaseException], operation: Awaitable[Any]) -> 
 def at_home() -> None:
     """No slot is lent, and on a tcp connection none had to be given up."""
     for source in Reactor.current().statistics().sources:
-        assert (source.lent, source.in_flight, source.abandoned, source.parked) == (0, 0, 0, 0)
+        assert (source.lent, source.in_flight, source.abandoned, source.queued) == (0, 0, 0, 0)
         assert source.quarantined == 0
 
 
@@ -86,7 +86,7 @@ async def test_pending_operations_end_with_closed(pair: Pair, provider: str, kin
                     await passive.recv(*([HUGE] if kind in DIRECT else []))
         await passive.aclose()
         statistics = active.statistics()
-        assert (statistics.sends, statistics.receives, statistics.parked, statistics.abandoned) == (0, 0, 0, 0)
+        assert (statistics.sends, statistics.receives, statistics.queued, statistics.abandoned) == (0, 0, 0, 0)
         await keeper.aclose()
         memory.append(1)  # nobody holds it
 
@@ -109,7 +109,7 @@ async def test_pending_operations_of_the_other_side_end_with_reset(pair: Pair, p
     at_home()
 
 
-async def test_parked_sends_end_as_well(pair: Pair) -> None:
+async def test_queued_sends_end_as_well(pair: Pair) -> None:
     outcomes: list[str] = []
 
     async def send() -> None:
@@ -123,7 +123,7 @@ async def test_parked_sends_end_as_well(pair: Pair) -> None:
     async with pair(recv_size=None) as (active, _), anyio.create_task_group() as tasks:
         for _ in range(600):
             tasks.start_soon(send)
-        while active.statistics().parked < 200:
+        while active.statistics().queued < 200:
             await anyio.lowlevel.checkpoint()
         active.close()
     assert len(outcomes) == 600

@@ -13,10 +13,10 @@ import pytest
 import aiofabric
 from aiofabric import MessageEndpoint
 from aiofabric._ffi import ffi
-from tests.fixtures.providers import CONNECTED, FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, CONNECTED, Pair, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 MIB = 1 << 20
 
@@ -130,7 +130,7 @@ async def test_hundreds_of_mebibytes(pair: Pair, provider: str) -> None:
 
 
 async def test_small_and_large_messages_keep_their_order(pair: Pair) -> None:
-    """What is injected, posted, fenced and parked goes out in the order of the calls."""
+    """What is injected, posted, fenced and queued goes out in the order of the calls."""
     sizes = random.Random(4)
     async with pair() as (active, passive), anyio.create_task_group() as tasks:
 
@@ -166,14 +166,14 @@ async def test_sends_above_the_limit_park_in_order(pair: Pair) -> None:
             active.send_nowait(n.to_bytes(8, "big") + bytes(size - 8))
         statistics = active.statistics()
         assert statistics.sends <= limit
-        assert statistics.parked >= limit
+        assert statistics.queued >= limit
         tasks.start_soon(active.send, b"the last one")
         target = bytearray(size)
         for n in range(3 * limit):
             assert await passive.recv_into(target) == size
             assert int.from_bytes(target[:8], "big") == n
         assert await passive.recv(size) == b"the last one"
-        assert active.statistics().parked == 0
+        assert active.statistics().queued == 0
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 
 import aiofabric
 from aiofabric.testing import live_resources
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
 
-provider = over(FACES)
+provider = over(CARRIERS)
 
 CYCLES = {"tcp": 1_000, "shm": 200}
 MIB = 1 << 20

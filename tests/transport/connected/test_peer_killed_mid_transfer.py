@@ -7,11 +7,11 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import Parent
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone, pytest.mark.timeout(60)]
 
-provider = over(FACES)
+provider = over(CARRIERS)
 
 SIZE = 256 << 20
 PIECE = 1 << 20

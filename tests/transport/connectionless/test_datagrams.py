@@ -1,4 +1,4 @@
-"""Datagrams: boundaries, limits, strangers, and groups that they are sent to."""
+"""Datagrams: boundaries, limits, unknown peers, and groups that they are sent to."""
 
 import os
 import socket
@@ -103,15 +103,15 @@ async def test_one_that_does_not_fit_a_direct_receive_is_told_and_the_next_one_a
         assert (got, got.source) == (b"." * 100, back)
 
 
-async def test_to_nobody_and_from_strangers() -> None:
+async def test_to_nobody_and_from_unknown_peers() -> None:
     async with pair() as (one, other, there, back):
         nobody = await one.add_peer("fi_sockaddr_in://127.0.0.1:9")
         for _ in range(5):
             await one.send(b"lost", to=nobody)  # which says nothing of who hears it
         other.remove_peer(back)
-        await one.send(b"from a stranger", to=there)
+        await one.send(b"from an unknown peer", to=there)
         got = await other.recv()
-        assert (got, got.source) == (b"from a stranger", None)
+        assert (got, got.source) == (b"from an unknown peer", None)
         with pytest.raises(TypeError, match="say which peer"):
             await one.send(b"to whom?")
 
@@ -154,16 +154,16 @@ async def test_a_group_hears_what_its_members_send() -> None:
 
 @pytest.mark.usefixtures("multicast")
 async def test_who_left_hears_no_more_and_may_come_again() -> None:
-    """Of a member beside us in this host Linux would let us hear, too (IP_MULTICAST_ALL); so a stranger sends."""
+    """Of a member beside us in this host Linux would let us hear, too (IP_MULTICAST_ALL); so an unknown peer sends."""
     async with member() as (one, address):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unknown:
             to = (GROUP, one.local_address.port)
             async with one.join(address):
-                stranger.sendto(b"first", to)
+                unknown.sendto(b"first", to)
                 assert await one.recv() == b"first"
-            stranger.sendto(b"not for one", to)
+            unknown.sendto(b"not for one", to)
             async with one.join(address):
-                stranger.sendto(b"third", to)
+                unknown.sendto(b"third", to)
                 assert await one.recv() == b"third"
 
 

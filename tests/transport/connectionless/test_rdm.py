@@ -85,7 +85,7 @@ async def test_three_endpoints_know_who_is_who(rdm: str) -> None:
         assert (got, got.source) == (b"from the first", source(rdm, back))
 
 
-async def test_a_strangers_message_has_no_source_until_he_is_known(rdm: str) -> None:
+async def test_an_unknown_peers_message_has_no_source_until_he_is_known(rdm: str) -> None:
     async with (
         aiofabric.open_endpoint(EndpointType.RDM, where(rdm), provider=rdm) as one,
         aiofabric.open_endpoint(EndpointType.RDM, where(rdm), provider=rdm) as other,
@@ -115,7 +115,7 @@ async def test_a_peer_that_never_answers_ends_at_the_callers_deadline(rdm: str, 
             await one.send(bytes(size), to=dead)
         if rdm != "udp;ofi_rxd" or size > 4:  # rxd takes a small message over, and tries for a minute to be rid of it
             assert scope.cancelled_caught
-        assert one.statistics().parked == 0
+        assert one.statistics().queued == 0
         for number in range(10):
             await one.send(numbered(number, 100), to=there)
             assert await other.recv() == numbered(number, 100)

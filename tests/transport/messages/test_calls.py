@@ -394,10 +394,10 @@ async def test_hazard_object_that_is_no_endpoint(pair: Pair) -> None:
 
     async with pair() as (active, passive):
         await active.send(b"the usual one")
-        for stranger in (object(), Other(), 1, active.domain, b""):
+        for unknown in (object(), Other(), 1, active.domain, b""):
             for method, args in zip(quick, ((b"",), ()), strict=True):
                 with pytest.raises((AttributeError, TypeError)):
-                    await method(stranger, *args)
+                    await method(unknown, *args)
         assert await passive.recv() == b"the usual one"
 
 

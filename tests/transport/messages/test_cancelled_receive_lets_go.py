@@ -4,10 +4,10 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 
 async def test_the_buffer_can_be_resized_at_once(pair: Pair) -> None:

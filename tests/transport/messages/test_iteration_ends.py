@@ -10,10 +10,10 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
 from tests.fixtures.peers import where
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 
 async def read(endpoint: Any, got: list[bytes]) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from aiofabric import MessageEndpoint
 from aiofabric.transport.messages.inbox import PoolStatistics
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 COUNT = 4
 

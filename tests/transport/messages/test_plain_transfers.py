@@ -176,7 +176,7 @@ async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytes
         assert other.closed == (current_async_library() != "trio")  # there it goes the long way from the beginning
 
 
-async def test_a_receive_that_was_to_take_a_leftover_and_got_a_message_is_forgotten(
+async def test_a_receive_that_was_to_take_an_undelivered_message_and_got_a_message_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):

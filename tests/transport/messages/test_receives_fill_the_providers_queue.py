@@ -18,7 +18,7 @@ async def test_a_large_pool_and_a_thousand_tagged_receives(provider: str) -> Non
     async with peers(provider, recv_size=64, recv_count=1024) as (one, other, to_other, _):
 
         async def take(tag: int) -> None:
-            order.append(tag)  # trio starts tasks in any order, and what is parked is posted in this one
+            order.append(tag)  # trio starts tasks in any order, and what is queued is posted in this one
             got.append(await other.recv_tagged(tag, max_bytes=64))
 
         with anyio.fail_after(20):

@@ -5,10 +5,10 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.fixtures.providers import FACES, Pair, over
+from tests.fixtures.providers import CARRIERS, Pair, over
 
 pytestmark = pytest.mark.anyio
-provider = over(FACES)
+provider = over(CARRIERS)
 
 
 @pytest.mark.parametrize("recv_size", [None, 1000], ids=["direct", "pooled"])

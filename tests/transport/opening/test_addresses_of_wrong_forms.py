@@ -13,9 +13,9 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, EndpointType, NameResolutionError, streams
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
-provider = over(FACES)
+provider = over(CARRIERS)
 pytestmark = pytest.mark.anyio
 
 Function = Callable[..., Awaitable[Any]]

@@ -221,10 +221,10 @@ async def test_the_context_of_an_operation_is_the_provider_s(monkeypatch: pytest
 
 
 class Naming:
-    """udp as a provider that grants FI_SOURCE_ERR: it reports a message of a stranger as an error, with an address."""
+    """udp as a provider that grants FI_SOURCE_ERR: it reports such messages as errors, with an address."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.address = b""  # of the stranger
+        self.address = b""  # of the unknown peer
         self._strange: list[Any] = []
         read, read_error, find = CompletionQueue.read, CompletionQueue.read_error, selection.find
 
@@ -255,28 +255,30 @@ class Naming:
 @pytest.mark.exercises("FI_SOURCE_ERR", "FI_EADDRNOTAVAIL")
 @pytest.mark.anyio
 @pytest.mark.parametrize("recv_size", [1000, None], ids=["pooled", "direct"])
-async def test_a_stranger_s_message_brings_its_address(recv_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_peer_s_address_comes_along(recv_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     naming, room = Naming(monkeypatch), (1000,) if recv_size is None else ()
     async with (
-        aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp") as stranger,
+        aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp") as unknown,
         aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp", recv_size=recv_size) as host,
     ):
-        naming.address = stranger.local_address.raw
-        peer = await stranger.add_peer(host.local_address)
+        naming.address = unknown.local_address.raw
+        peer = await unknown.add_peer(host.local_address)
         with anyio.fail_after(5):
             for words in (b"who am I?", b"and now?"):
-                await stranger.send(words, to=peer)
+                await unknown.send(words, to=peer)
                 message = await host.recv(*room)
                 assert message == words
                 assert message.source is not None
-                assert message.source.address == stranger.local_address
+                assert message.source.address == unknown.local_address
             await host.send(b"I know you", to=message.source)
-            assert await stranger.recv() == b"I know you"
+            assert await unknown.recv() == b"I know you"
 
 
 @pytest.mark.anyio
-async def test_strangers_without_an_address_or_without_number_have_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address_vector, "_STRANGERS_MOST", 2)
+async def test_unknown_peers_without_address_or_number_have_no_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(address_vector, "_UNKNOWN_MOST", 2)
     nobody = constants.FI_ADDR_NOTAVAIL
     async with aiofabric.open_endpoint(EndpointType.DGRAM, "127.0.0.1", provider="udp") as ep:
         ports = [Address.from_ip("127.0.0.1", port).raw for port in (1, 2, 3)]
@@ -306,7 +308,7 @@ def test_the_address_is_read_from_the_error_s_data(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.exercises("FI_SOURCE_ERR")
-def test_a_receive_from_a_stranger_succeeds_where_it_has_a_number() -> None:
+def test_a_receive_from_an_unknown_peer_succeeds_where_it_has_a_number() -> None:
     endpoint = Endpoint()
     endpoint.source.introduce = {b"somewhere": 42}.__getitem__
     known, unknown = endpoint.submit("receive"), endpoint.submit("receive")

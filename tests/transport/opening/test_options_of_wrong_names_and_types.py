@@ -10,9 +10,9 @@ import pytest
 import aiofabric
 from aiofabric import ConnectionRequest, EndpointOptions, EndpointType
 from aiofabric.transport.opening.keywords import EndpointKeywords
-from tests.fixtures.providers import FACES, over
+from tests.fixtures.providers import CARRIERS, over
 
-provider = over(FACES)
+provider = over(CARRIERS)
 pytestmark = pytest.mark.anyio
 
 HERE = "127.0.0.1"

@@ -209,14 +209,14 @@ async def test_a_post_that_the_provider_refuses_holds_nothing(
                     with pytest.raises(aiofabric.FabricError):
                         await active.send(data)
                 assert region._handle.users == 0  # type: ignore[attr-defined]
-            # parked behind a provider without room, then refused there
+            # queued behind a provider without room, then refused there
             with monkeypatch.context() as patch:
                 answers = [-constants.FI_EAGAIN, -constants.FI_EINVAL]
                 patch.setattr(lib, "fi_send", lambda *_: answers.pop(0))
                 with pytest.raises(aiofabric.FabricError):
                     await active.send(memory)
             assert region._handle.users == 0  # type: ignore[attr-defined]
-            # parked, and closed there
+            # queued, and closed there
             with monkeypatch.context() as patch:
                 patch.setattr(lib, "fi_send", lambda *_: -constants.FI_EAGAIN)
                 with anyio.move_on_after(0.02):

@@ -1,4 +1,4 @@
-"""Virtual connections to a raw address of the fabric: the question goes through the fabric, and strangers ask too."""
+"""Virtual connections to a raw address of the fabric: the query goes through the fabric."""
 
 import errno
 import random
@@ -59,7 +59,7 @@ async def serve(parent: Parent, provider: str, elsewhere: bool = False) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider, hints=RDM) as listener, anyio.create_task_group() as tasks:
 
         async def echo(request: aiofabric.ConnectionRequest) -> None:
-            if request.param == b"stranger":
+            if request.param == b"unknown":
                 request.reject(param=b"go away")
                 return
             async with await request.accept(param=request.param + b"!") as endpoint:
@@ -95,7 +95,7 @@ async def test_private_data_and_messages(provider: str, child: Callable[..., Chi
 async def test_rejected(provider: str, child: Callable[..., Child]) -> None:
     address = await child(serve, provider).ahear()
     with anyio.fail_after(30), pytest.raises(FabricConnectionRefusedError) as caught:
-        await connect(address, provider, param=b"stranger")
+        await connect(address, provider, param=b"unknown")
     assert caught.value.param == b"go away"
 
 
@@ -121,7 +121,7 @@ async def test_nobody_there_ends_at_the_callers_deadline(provider: str, child: C
 
 
 @ONE_LOOP
-async def test_strangers_that_ask_nonsense(provider: str, child: Callable[..., Child]) -> None:
+async def test_unknown_peers_that_ask_nonsense(provider: str, child: Callable[..., Child]) -> None:
     """Of all lengths, with addresses of nobody, in answers that nobody waits for; then a friend, as if nothing were."""
     peer = child(serve, provider)
     address: Address = await peer.ahear()
@@ -131,13 +131,13 @@ async def test_strangers_that_ask_nonsense(provider: str, child: Callable[..., C
         for n in range(100)
     ]
     with anyio.fail_after(30):
-        async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as stranger:
-            there = await stranger.add_peer(address)
+        async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as unknown:
+            there = await unknown.add_peer(address)
             for n, raw in enumerate(nobody):
                 number = n.to_bytes(8, "big")
                 for words in (b"\1" + number + raw, b"\2" + number + raw, chance.randbytes(n * 7), b"\1" + number):
                     tag = chance.choice([QUERY, QUERY, QUERY_REPLY, QUERY | n])
-                    await stranger.send_tagged(words, tag, to=there)
+                    await unknown.send_tagged(words, tag, to=there)
         async with await connect(address, provider, param=b"friend") as endpoint:
             await endpoint.send(b"still there?")
             assert await endpoint.recv() == b"still there?"

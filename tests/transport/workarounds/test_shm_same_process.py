@@ -115,7 +115,7 @@ LEFT = """
                         if both:
                             tasks.start_soon(send, other, back, tag)
                     await anyio.wait_all_tasks_blocked()
-                    while one.statistics().parked or other.statistics().parked:
+                    while one.statistics().queued or other.statistics().queued:
                         await anyio.sleep(0.001)
                     await (mine if first else theirs).aclose()
                     left = other if first else one
@@ -256,7 +256,7 @@ def test_too_many_closed_endpoints_with_unread_messages_are_told_of() -> None:
                             for size in (1000, 5000):  # 2.5 copies the second one, 1.17 the first
                                 tasks.start_soon(lambda: other.send(bytes(size), to=back))
                                 await anyio.wait_all_tasks_blocked()
-                            while other.statistics().parked:
+                            while other.statistics().queued:
                                 await anyio.sleep(0.001)
                             assert other.statistics().sends
                             tasks.cancel_scope.cancel()

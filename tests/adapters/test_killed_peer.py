@@ -1,4 +1,4 @@
-"""A peer that is killed is a broken stream within a second, on every face; a closed one has delivered everything."""
+"""A peer that is killed is a broken stream within a second, on every adapter; a closed one has delivered everything."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from aiofabric import aio
 from aiofabric.streams import listen_messages, listen_stream
+from tests.adapters import peers
 from tests.aio.protocols import Recorder, where
-from tests.faces import peers
 from tests.fixtures.loops import LOOPS
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ def _forbid_the_loops_own() -> None:
         return
 
     def forbidden(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a face asks the loop for a connection of the kernel's")
+        raise AssertionError("a adapter asks the loop for a connection of the kernel's")
 
     for name in _LOOP:
         setattr(type(asyncio.get_running_loop()), name, forbidden)
@@ -106,16 +106,16 @@ async def _write(provider: str) -> None:
         assert await received == SIZE
 
 
-async def over_every_face(parent: Parent, provider: str) -> dict[str, int]:
-    """Bytes that kernel sockets carried while each face moved `SIZE` bytes; last over a channel that is a socket."""
+async def over_every_adapter(parent: Parent, provider: str) -> dict[str, int]:
+    """Bytes that kernel sockets carried while each adapter moved `SIZE` bytes; last over a channel that is a socket."""
     _forbid_the_loops_own()
     carried, found = Carried(), {}
     carried.watch()
 
-    async def measure(face: str, move: Awaitable[None]) -> None:
+    async def measure(adapter: str, move: Awaitable[None]) -> None:
         before = carried.bytes
         await move
-        found[face] = carried.bytes - before
+        found[adapter] = carried.bytes - before
 
     await measure("bytes", _move(*map(FabricStream, await over_fabric(provider))))
     await measure("messages", _move(*await over_messages(provider)))

@@ -1,4 +1,4 @@
-"""Hazard: strangers at the port of a stream listener or an asyncio server: what they sent must end them, not it."""
+"""Hazard: clients at the port of a stream listener or an asyncio server: what they sent must end them, not it."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ import pytest
 from aiofabric import aio
 from aiofabric.streams import connect_messages, connect_stream, listen_messages, listen_stream
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.strangers import HERE, ONE_LOOP, Listening, connections, first_words, kinds, questions
+from tests.fixtures.clients import HERE, ONE_LOOP, Listening, connections, first_words, kinds, questions
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ async def call_messages(provider: str, port: int) -> None:
         assert await stream.receive() == b"still here?"
 
 
-FACES = {
+CARRIERS = {
     "bytes": (serve_bytes, call_bytes),
     "messages": (serve_messages, call_messages),
     "asyncio": (serve_asyncio, call_bytes),
@@ -79,11 +79,11 @@ KINDS = [*kinds(b"", 0), "a whole request and no more", "a whole request and non
 
 @ONE_LOOP
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("face", FACES)
-async def test_strangers_stop_nobody(face: str, kind: str, provider: str, child: Callable[..., Child]) -> None:
+@pytest.mark.parametrize("adapter", CARRIERS)
+async def test_clients_stop_nobody(adapter: str, kind: str, provider: str, child: Callable[..., Child]) -> None:
     if provider == "tcp" and kind == "a whole request and nonsense":
         pytest.skip("tcp trusts the frames of whoever is connected, in every version: docs/topics/security.md says so")
-    serve, call = FACES[face]
+    serve, call = CARRIERS[adapter]
 
     async def ask(port: int) -> None:
         await call(provider, port)

@@ -1,4 +1,4 @@
-"""Gate: the ``accept=`` predicate of a listener. It lets a request in for True and for nothing else."""
+"""AcceptPredicate: the ``accept=`` predicate of a listener. It lets a request in for True and for nothing else."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
     from .requests import ConnectionRequest
 
-__all__ = ["Gate"]
+__all__ = ["AcceptPredicate"]
 
 _INSTEAD = (
     "Decide asynchronously after listener.accept_request(): await there, then call request.accept() or request.reject()"
 )
 
 
-class Gate:
+class AcceptPredicate:
     """Calls the predicate. An answer that is not a bool rejects the request and raises TypeError the first time.
 
     Raises:

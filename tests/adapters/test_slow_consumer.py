@@ -1,4 +1,4 @@
-"""A reader that does not read stops the writer on every face, and neither side's memory grows."""
+"""A reader that does not read stops the writer on every adapter, and neither side's memory grows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from aiofabric import aio
 from aiofabric.channel.connect import HELLO
 from aiofabric.streams import listen_messages, listen_stream
+from tests.adapters import peers
 from tests.aio.protocols import Recorder, where
-from tests.faces import peers
 from tests.fixtures.children import Child
-from tests.fixtures.providers import FACES, require
+from tests.fixtures.providers import CARRIERS, require
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +38,7 @@ WRITERS: list[tuple[Any, Any]] = [
     (peers.asyncio_streams, UVLOOP),
     (peers.asyncio_protocol, ASYNCIO),
 ]
-EXPECTED = len(WRITERS) * len(FACES)
+EXPECTED = len(WRITERS) * len(CARRIERS)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ class Reluctant(Recorder):
 
 
 class Consumers:
-    """Listeners of every face, and the connections that they have accepted and do not read."""
+    """Listeners of every adapter, and the connections that they have accepted and do not read."""
 
     def __init__(self) -> None:
         self.channels: list[Any] = []
@@ -152,7 +152,7 @@ async def test_slow_consumers(children: list[Child]) -> None:
     me, consumers = psutil.Process(), Consumers()
     async with anyio.create_task_group() as tg, AsyncExitStack() as stack:
         before = me.memory_info().rss
-        for provider in map(require, FACES):
+        for provider in map(require, CARRIERS):
             ports = await consumers.listen(provider, stack, tg)
             children += [Child(writer, ports[writer], provider, backend=backend) for writer, backend in WRITERS]
         await consumers.everybody.wait()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faces import carried
+from tests.adapters import carried
 from tests.fixtures.children import run_in_child
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ ATTEMPTS = {
     "open_connection": lambda: aio.open_connection(*THERE),
     "start_server": lambda: aio.start_server(print, *HERE),
 }
-for face, attempt in ATTEMPTS.items():
+for adapter, attempt in ATTEMPTS.items():
     async def main():
         await attempt()
     try:
         asyncio.run(main())
     except aiofabric.NoProviderError:
         continue
-    raise SystemExit(f"{face} worked")
+    raise SystemExit(f"{adapter} worked")
 print("tried", *ATTEMPTS)
 """
 
 
-def test_without_a_provider_no_face_works() -> None:
+def test_without_a_provider_no_adapter_works() -> None:
     ended = run_in_child(ATTEMPTS, FI_PROVIDER=WITHOUT_SOFTWARE)
     assert (ended.status, len(ended.out.split())) == (0, 11), ended.err
 
@@ -52,7 +52,7 @@ def test_without_a_provider_no_face_works() -> None:
 @pytest.mark.anyio
 async def test_data_moves_through_libfabrics_descriptors_only(child: Callable[..., Child], provider: str) -> None:
     """Where connections are ours (shm) a socket carries the handshake, the end and doorbells, and no data."""
-    found = await child(carried.over_every_face, provider).aresult()
+    found = await child(carried.over_every_adapter, provider).aresult()
     assert found.pop("a socket") >= 2 * carried.SIZE
     assert set(found) >= {"bytes", "messages"}
     assert max(found.values()) < 1000, found

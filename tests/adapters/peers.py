@@ -1,4 +1,4 @@
-"""Every face as a child process: one that sends without end, one that reads nothing, one that sends and leaves."""
+"""Every adapter as a child process: one that sends without end, one that reads nothing, one that sends and leaves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,0 @@
-"""These tests run over connections of both kinds."""
-
-from tests.fixtures.providers import FACES, over
-
-provider = over(FACES)

@@ -1,0 +1,97 @@
+"""The words of our own are few and in the glossary; words that the field has others for are not used any more."""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).parent.parent
+OWN_MOST = 10
+OWN = re.compile(r"^\| (\w+) \|", re.MULTILINE)
+
+# What was renamed, and the field's word. "Rendezvous" stays free for the protocol of large messages.
+RENAMED = {
+    "trunk": "multiplexer",
+    "hail": "address query",
+    "bell": "doorbell",
+    "lane": "submission queue",
+    "parcel": "received buffer",
+    "leftover": "undelivered message",
+    "spill": "overflow area",
+    "spilt": "overflow area",
+    "volley": "batch",
+    "stranger": "client, unknown peer",
+    "borrow": "acquire",
+    "face": "interface, adapter",
+}
+EXCEPTIONS = {("aiofabric/device_memory.py", "lane")}  # DLPack's
+KEPT = "# deprecated"  # beside names that programs may still use
+
+FILES = [
+    path
+    for folder in ("aiofabric", "tests", "docs")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".md") and "_core" not in path.parts and path != Path(__file__)
+]
+
+
+def words(text: str) -> Iterator[str]:
+    """The words of a text, in the singular, also those that names are made of."""
+    for name in re.findall(r"[A-Za-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text)):
+        yield name.lower()
+        yield name.lower().removesuffix("s")
+
+
+def renamed(path: Path, text: str) -> list[str]:
+    """Which lines use a word that was renamed; of the tests only their names count."""
+    where = path.relative_to(ROOT).as_posix() if path.is_absolute() else path.as_posix()
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if KEPT in line:
+            continue
+        old = set(words(line)) & RENAMED.keys()
+        found += [f"{where}:{number}: {word}" for word in sorted(old) if (where, word) not in EXCEPTIONS]
+    return found
+
+
+def names(source: str) -> str:
+    """The names in a program, each in its own line."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return "\n".join(token.string for token in tokens if token.type == tokenize.NAME)
+
+
+def test_the_glossary_is_short() -> None:
+    own = OWN.findall((ROOT / "docs" / "glossary.md").read_text())[1:]
+    assert 0 < len(own) <= OWN_MOST
+    assert not set(own) & RENAMED.keys()
+
+
+def test_renamed_words_are_not_used() -> None:
+    found = []
+    for path in FILES:
+        text = path.read_text()
+        found += renamed(path, names(text) if path.parts[len(ROOT.parts)] == "tests" and path.suffix == ".py" else text)
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("class TrunkPool:", "trunk"),
+        ("self._spills = 1", "spill"),
+        ("# the lanes of an endpoint", "lane"),
+        ("def test_a_leftover_is_kept() -> None:", "leftover"),
+    ],
+)
+def test_the_check_sees_what_it_is_for(line: str, word: str) -> None:
+    assert renamed(Path("aiofabric/cq/queue.py"), line) == [f"aiofabric/cq/queue.py:1: {word}"]
+
+
+@pytest.mark.parametrize("line", ["interface = surface()", "TRUNK = MULTIPLEXER  # deprecated", "a planet"])
+def test_the_check_lets_pass_what_is_none(line: str) -> None:
+    assert renamed(Path("aiofabric/cq/queue.py"), line) == []
