@@ -33,6 +33,7 @@ napoleon_numpy_docstring = False
 _AT_THE_ROOT = {"project/contributing": "CONTRIBUTING.md", "project/changelog": "CHANGELOG.md"}
 _LINKS = {
     "(docs/design.md)": "(../design.md)",
+    "(docs/native-core.md)": "(../native-core.md)",
     "(docs/glossary.md)": "(../glossary.md)",
     "(CHANGELOG.md)": "(changelog.md)",
 }
