@@ -23,6 +23,9 @@ test-long: .venv/.with-test  ## the combinations of parameters that make test le
 check: lint types  ## before a commit, in two minutes: style, types, and a part of the tests on asyncio
 	@$(bin)/python -m pytest -q -n 2 -k "not trio and not uvloop" $(quick)
 
+mutate: .venv/.with-test .venv/.with-mutate  ## put small errors into the modules that changed; ARGS=… names others
+	@$(bin)/python -m tools.mutate $(ARGS)
+
 bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture; ARGS=… e.g. --quick
 	@mkdir -p build
 	@$(bin)/python -m benchmarks --json build/benchmark.json --picture build/benchmark.svg $(ARGS)
@@ -58,6 +61,6 @@ clean:  ## forget the environment and everything built
 	@$(bin)/python -m pip install --quiet --group $*
 	@touch $@
 
-.PHONY: help demo docs test test-long check bench lint types clean
+.PHONY: help demo docs test test-long check mutate bench lint types clean
 .PRECIOUS: .venv/.with-%
 .NOTPARALLEL:  # one pip at a time

@@ -33,8 +33,8 @@ napoleon_numpy_docstring = False
 _AT_THE_ROOT = {"project/contributing": "CONTRIBUTING.md", "project/changelog": "CHANGELOG.md"}
 _LINKS = {
     "(docs/design.md)": "(../design.md)",
-    "(docs/glossary.md)": "(../glossary.md)",
     "(docs/native-core.md)": "(../native-core.md)",
+    "(docs/glossary.md)": "(../glossary.md)",
     "(docs/performance.md)": "(../performance.md)",
     "(docs/project/": "(",
     "(CHANGELOG.md)": "(changelog.md)",

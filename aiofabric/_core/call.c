@@ -145,7 +145,7 @@ static PyObject *Call_get_suspended(Call *self, void *unused)
 	return PyBool_FromLong(self->phase == GOING && !self->running);
 }
 
-/* There is none. `inspect.getcoroutinestate` takes None for closed, so one that has not begun says that it knows no answer. */
+/* There is none. `inspect.getcoroutinestate` takes None for closed, so before the first step the attribute is missing. */
 static PyObject *Call_get_frame(Call *self, void *unused)
 {
 	if (self->phase != CREATED)

@@ -5,7 +5,7 @@
 #include "inbox.h"
 #include "references.h"
 
-/* It waits already.  The `receiver` gets a `Message`; without one the answer is the buffer, unless that is longer than `room`. */
+/* It waits already.  Without a `receiver`, who gets a `Message`, the answer is the buffer, unless longer than `room`. */
 ReceiveWaiter *receive_waiter_new(InboxCore *inbox, PyObject *receiver, PyObject *room);
 
 int add_receive_waiter(PyObject *module);

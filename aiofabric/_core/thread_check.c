@@ -1,5 +1,5 @@
 /*
- * ThreadCheck: which thread may use an endpoint now.  Every call of the hot path asks it: as an attribute it took 6 % of one.
+ * ThreadCheck: which thread may use an endpoint now.  Each call of the hot path asks it: as an attribute it took 6 %.
  */
 #include "thread_check.h"
 #include "names.h"

@@ -194,7 +194,7 @@ class ByteChannel(ABC):
 
         self.post(rest, done)
         if not outcome:
-            self.look()
+            self.poll()
         try:
             if not outcome:
                 await signal.wait()
@@ -229,12 +229,12 @@ class ByteChannel(ABC):
     def _signal(self) -> Signal:
         return anyio.Event()
 
-    def look(self) -> None:  # noqa: B027  (a socket has nothing to look at)
+    def poll(self) -> None:  # noqa: B027  (a socket has nothing to look at)
         """Before waiting: look whether what is waited for has come, for as long as that pays."""
 
     def look_for(self, take: Callable[[], T | None]) -> T | None:
         """Look for something to arrive that ``take`` takes."""
-        self.look()
+        self.poll()
         return take()
 
     @property

@@ -31,18 +31,18 @@ class Posted:
             self.over()
 
     def over(self) -> None:
-        self._tell(None)
+        self._report(None)
 
     def fail(self, error: BaseException) -> None:
         self.rest = self.rest[:0]
-        self._tell(error)
+        self._report(error)
 
-    def _tell(self, error: BaseException | None) -> None:
-        done, self.done = self.done, _nobody
+    def _report(self, error: BaseException | None) -> None:
+        done, self.done = self.done, _ignore
         done(error)
 
 
-def _nobody(_: BaseException | None) -> None:
+def _ignore(_: BaseException | None) -> None:
     pass
 
 
@@ -92,7 +92,7 @@ class Outbox:
                 self._over.append(each)
         return memoryview(joined), None
 
-    def tell(self) -> None:
+    def report_sent(self) -> None:
         """The frame is on its way, and what it held the caller's again. Not before: who is told may send at once."""
         over, self._over = self._over, []
         for each in over:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .drivers import Driver
-    from .interfaces import Queue, Settled
+    from .interfaces import Completable, Queue
     from .queue import Entry
 
 _log = logging.getLogger(__name__)
@@ -35,10 +35,10 @@ _UNKNOWN = constants.FI_EADDRNOTAVAIL
 class SourceCompletions(SourceCore):
     """The part of a source that needs no event loop. Owns the operations posted to its queue, by slot address."""
 
-    def __init__(self, driver: Driver, queue: Queue | None, looking: Polling, *, polls: bool, looks: bool) -> None:
-        super().__init__(driver, queue, Readers(driver), deque(), looking, Slots(), polls=polls, looks=looks)
+    def __init__(self, driver: Driver, queue: Queue | None, polling: Polling, *, polls: bool, busy_polls: bool) -> None:
+        super().__init__(driver, queue, Readers(driver), deque(), polling, Slots(), polls=polls, busy_polls=busy_polls)
         self.peer_wrote: Callable[[Entry], object] | None = None  # whose memory a peer's write is in, if it is known
-        self._told = False  # that nobody was
+        self._warned = False  # that nobody was
         self.introduce: Callable[[bytes], int] | None = None  # the number of a sender that had none (FI_SOURCE_ERR)
         self.rx_cq_data = False  # whether a peer's write with data uses up a receive (FI_RX_CQ_DATA)
         self.unnamed_failure: Any = None  # finds the operation of an error without a context, where that happens
@@ -58,7 +58,7 @@ class SourceCompletions(SourceCore):
     def _callback_failed(self, error: Exception) -> None:
         self.driver.report("aiofabric: a completion's callback failed", error)
 
-    def _unasked(self, operation: Settled | None, entry: Entry) -> None:
+    def _unasked(self, operation: Completable | None, entry: Entry) -> None:
         """A completion that ends no operation of ours."""
         if entry[1] & _OF_THE_PEER:
             if operation is not None and self.rx_cq_data:
@@ -66,8 +66,8 @@ class SourceCompletions(SourceCore):
             if self.peer_wrote is not None:
                 self.peer_wrote(entry)
                 return
-            if entry[1] & _REMOTE_CQ_DATA and not self._told:
-                self._told = True
+            if entry[1] & _REMOTE_CQ_DATA and not self._warned:
+                self._warned = True
                 _log.warning(
                     "a peer's write carried data that nobody here hears of: open the endpoint with remote_writes="
                 )
@@ -98,12 +98,12 @@ class SourceCompletions(SourceCore):
         """``handle`` has operations that wait for transmit room."""
         if not handle.is_waiting:
             handle.is_waiting = True
-            self.parked.append(handle)
+            self.queued.append(handle)
 
     def _retry(self) -> int:
         moved = 0
-        for _ in range(len(self.parked)):
-            handle = self.parked.popleft()
+        for _ in range(len(self.queued)):
+            handle = self.queued.popleft()
             handle.is_waiting = False
             moved += handle.retry()  # queues itself again while something is left
         return moved

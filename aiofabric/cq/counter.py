@@ -49,7 +49,7 @@ class _CounterHandle(Handle):
         self.waits: dict[_Wait, None] = {}
         self.moved_by: set[Source] = set()
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Wake whoever has what they waited for; return how many."""
         value, errors = lib.fi_cntr_read(self.fid), lib.fi_cntr_readerr(self.fid)
         reached = [wait for wait in self.waits if value >= wait.threshold or errors != wait.errors]
@@ -61,14 +61,14 @@ class _CounterHandle(Handle):
     def remember(self, wait: _Wait) -> None:
         self.waits[wait] = None
         for source in self.moved_by:
-            source.watched[self] = None
+            source.polled[self] = None
             source.touch()
 
     def forget(self, wait: _Wait) -> None:
         self.waits.pop(wait, None)
         if not self.waits:
             for source in self.moved_by:
-                source.watched.pop(self, None)
+                source.polled.pop(self, None)
 
     def release(self) -> None:
         for wait in list(self.waits):
@@ -143,7 +143,7 @@ class Counter(Resource):
         handle = self._handle
         handle.check_open()
         check(function(handle.fid, value), call)
-        handle.look()
+        handle.poll()
 
     async def wait(self, threshold: int) -> int:
         """Wait until at least ``threshold`` operations have finished well; return the count.

@@ -179,7 +179,7 @@ class _TrioWaiter:
         return self._result
 
 
-def _nobody_wakes() -> Waiter:
+def _waiter_without_waker() -> Waiter:
     raise RuntimeError("this object belongs to a trio.run() that has ended: nothing would wake whoever waits for it")
 
 
@@ -200,26 +200,26 @@ class _TrioReader:
         self._callback = callback
         self._on_demand = on_demand
         self._wanted = True
-        self._parked: Any = None
+        self._asleep: Any = None
 
     def demand(self) -> None:
         self._wanted = True
-        if self._parked is not None:
-            task, self._parked = self._parked, None
+        if self._asleep is not None:
+            task, self._asleep = self._asleep, None
             self._trio.lowlevel.reschedule(task)
 
     async def run(self) -> None:
         lowlevel = self._trio.lowlevel
 
         def abort(_: Any) -> Any:
-            self._parked = None
+            self._asleep = None
             return lowlevel.Abort.SUCCEEDED
 
         with self.scope, suppress(self._trio.ClosedResourceError):
             # Removed while it was about to run: waiting again would hand trio a closed descriptor.
             while not self.removed:
                 if self._on_demand and not self._wanted:
-                    self._parked = lowlevel.current_task()
+                    self._asleep = lowlevel.current_task()
                     await lowlevel.wait_task_rescheduled(abort)
                     continue
                 await lowlevel.wait_readable(self._fd)
@@ -247,7 +247,7 @@ class TrioDriver:
         self.breathe: Callable[[], Coroutine[Any, Any, None]] = trio.lowlevel.cancel_shielded_checkpoint
         self.checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._soon: list[Callable[[], None]] = []
-        self._parked: Any = None
+        self._asleep: Any = None
         self._readers: dict[int, _TrioReader] = {}
         self._closed = False
         trio.lowlevel.spawn_system_task(self._run_soon, name="aiofabric turns")
@@ -260,7 +260,7 @@ class TrioDriver:
         lowlevel = self._trio.lowlevel
 
         def abort(_: Any) -> Any:
-            self._parked = None
+            self._asleep = None
             return lowlevel.Abort.SUCCEEDED
 
         try:
@@ -271,16 +271,16 @@ class TrioDriver:
                 if self._soon:  # asked for by one of them: in the next pass, after everybody else's turn
                     await lowlevel.cancel_shielded_checkpoint()
                 else:
-                    self._parked = lowlevel.current_task()
+                    self._asleep = lowlevel.current_task()
                     await lowlevel.wait_task_rescheduled(abort)
         finally:
             self._closed = True
-            self.create_waiter = _nobody_wakes
+            self.create_waiter = _waiter_without_waker
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
-        if self._parked is not None:
-            task, self._parked = self._parked, None
+        if self._asleep is not None:
+            task, self._asleep = self._asleep, None
             self._trio.lowlevel.reschedule(task)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:

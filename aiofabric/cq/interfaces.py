@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .polling import Waiting
     from .queue import Entry, ErrorEntry
 
-__all__ = ["Companion", "Queue", "Settled", "SourceStatistics", "Watched"]
+__all__ = ["AttachedQueue", "Queue", "Completable", "SourceStatistics", "Polled"]
 
 
 class Queue(Protocol):
@@ -27,7 +27,7 @@ class Queue(Protocol):
     def fileno(self) -> int | None: ...
 
 
-class Companion(Protocol):
+class AttachedQueue(Protocol):
     """An event queue that is drained in the turns of a source."""
 
     def drain(self) -> int: ...
@@ -35,13 +35,13 @@ class Companion(Protocol):
     def fileno(self) -> int | None: ...
 
 
-class Watched(Protocol):
+class Polled(Protocol):
     """What moves without waking anybody, such as a counter: looked at after every turn while somebody waits."""
 
-    def look(self) -> int: ...
+    def poll(self) -> int: ...
 
 
-class Settled(Protocol):
+class Completable(Protocol):
     """Whatever is registered under a slot's address."""
 
     def complete(self, entry: Entry, /) -> None: ...
@@ -59,7 +59,7 @@ class SourceStatistics:
     """
 
     waiting: Waiting
-    turns: int
+    passes: int
     completions: int
     errors: int
     stale: int
@@ -75,6 +75,11 @@ class SourceStatistics:
     window_ns: int
 
     @property
-    def parked(self) -> int:
+    def parked(self) -> int:  # deprecated
         """The former name of ``queued``; deprecated."""
         return self.queued
+
+    @property
+    def turns(self) -> int:  # deprecated
+        """The former name of ``passes``; deprecated."""
+        return self.passes

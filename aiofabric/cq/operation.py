@@ -30,19 +30,19 @@ class State(Enum):
     POSTED = "posted"
     CANCELLING = "cancelling"
     ABANDONED = "abandoned"
-    SETTLED = "settled"
+    FINISHED = "finished"
 
 
 NEW, QUEUED, POSTED = State.NEW, State.QUEUED, State.POSTED
-CANCELLING, ABANDONED, SETTLED = State.CANCELLING, State.ABANDONED, State.SETTLED
+CANCELLING, ABANDONED, FINISHED = State.CANCELLING, State.ABANDONED, State.FINISHED
 
 MOVES: dict[State, frozenset[State]] = {
-    NEW: frozenset({POSTED, QUEUED, SETTLED}),
-    QUEUED: frozenset({POSTED, SETTLED}),
-    POSTED: frozenset({CANCELLING, SETTLED}),
-    CANCELLING: frozenset({ABANDONED, SETTLED}),
-    ABANDONED: frozenset({SETTLED}),
-    SETTLED: frozenset(),
+    NEW: frozenset({POSTED, QUEUED, FINISHED}),
+    QUEUED: frozenset({POSTED, FINISHED}),
+    POSTED: frozenset({CANCELLING, FINISHED}),
+    CANCELLING: frozenset({ABANDONED, FINISHED}),
+    ABANDONED: frozenset({FINISHED}),
+    FINISHED: frozenset(),
 }
 
 

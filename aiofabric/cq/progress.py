@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .drivers import Driver
-    from .interfaces import Companion, Queue
+    from .interfaces import AttachedQueue, Queue
 
 __all__ = ["SourceProgress"]
 
@@ -59,9 +59,11 @@ class SourceProgress(SourceCompletions):
         if self._deaf:
             waiting = Waiting.POLL
         self.waiting = waiting
-        polls, looks = waiting is Waiting.POLL, waiting is not Waiting.FD
-        looking = Polling(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
-        super().__init__(driver, queue, looking, polls=polls, looks=looks)
+        polls, busy_polls = waiting is Waiting.POLL, waiting is not Waiting.FD
+        polling = Polling(
+            int(busy_poll * 1000), never=queue is None or not busy_polls, polls=queue is not None and polls
+        )
+        super().__init__(driver, queue, polling, polls=polls, busy_polls=busy_polls)
         self.starved: Callable[[], bool] | None = None  # whether what wakes us may be there to stay; None: never
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
@@ -73,16 +75,16 @@ class SourceProgress(SourceCompletions):
 
     # -- descriptors
 
-    def accompany(self, companion: Companion) -> None:
+    def attach_queue(self, attached: AttachedQueue) -> None:
         """Drain ``companion`` in this source's turns, and wake up for it."""
-        self.companions.append(companion)
-        self._unsettled = True
-        self.readers.add(companion.fileno(), self._events_readable)
+        self.attached_queues.append(attached)
+        self._recheck = True
+        self.readers.add(attached.fileno(), self._events_readable)
 
-    def part(self, companion: Companion) -> None:
+    def part(self, attached: AttachedQueue) -> None:
         """Stop draining ``companion``; call before it is closed."""
-        self.companions.remove(companion)
-        self.readers.remove(companion.fileno())
+        self.attached_queues.remove(attached)
+        self.readers.remove(attached.fileno())
 
     def close(self) -> None:
         """Leave the loop. The queue itself is closed by whoever opened it, afterwards."""
@@ -97,7 +99,7 @@ class SourceProgress(SourceCompletions):
 
     def _counted(self) -> dict[str, int]:
         return {
-            "turns": self._turns,
+            "passes": self._passes,
             "completions": self._completions,
             "errors": self._errors,
             "stale": self._stale,
@@ -107,10 +109,10 @@ class SourceProgress(SourceCompletions):
 
     def _events_readable(self) -> None:
         self.armed = False
-        self._vain += 1  # 1.17's fi_trywait resets nothing here while it refuses because of the other queue
+        self._empty_streak += 1  # 1.17's fi_trywait resets nothing here while it refuses because of the other queue
         self._hurried = True
         self._events_due = True
-        self.turn()
+        self.progress()
 
     # -- turns
 
@@ -119,11 +121,13 @@ class SourceProgress(SourceCompletions):
         self._events_due = True
         self.touch()
 
-    def _delayed_turn(self) -> None:
+    def _delayed_pass(self) -> None:
         self._cancel_delay = None
         self._events_due |= self._deaf and self._paused
-        self._vain = min(self._vain, EMPTY_WAKEUPS - 1)  # one more chance for a descriptor that was left alone
-        self.turn()
+        self._empty_streak = min(
+            self._empty_streak, EMPTY_WAKEUPS - 1
+        )  # one more chance for a descriptor that was left alone
+        self.progress()
 
     def _failed(self, error: Exception) -> None:
         """A defect, or a provider that broke its contract: never a dead reactor."""
@@ -142,50 +146,50 @@ class SourceProgress(SourceCompletions):
         def again() -> FabricError:
             return from_errno(error.errno or 0, error.call)
 
-        told = 0
+        woken = 0
         inboxes: dict[Any, None] = {}
         for address in list(self.operations):
             operation = self.operations.get(address)
             if isinstance(operation, Transfer) and operation.notify is not None:
                 operation.owner.dismiss(operation, again())  # it stays pinned: the provider has it
-                told += 1
+                woken += 1
             elif (inbox := getattr(operation, "pool", None)) is not None:
                 inboxes[inbox] = None
         for inbox in inboxes:
             while inbox.waiting:
-                told += inbox._answer_first(again())
+                woken += inbox._answer_first(again())
             if inbox.sink is not None:
                 inbox.finish(again())
-                told += 1
-        for submission in [*self.parked]:
-            told += len(submission.waiting)
-            submission.turn_away(again)
-        if not told:
+                woken += 1
+        for submission in [*self.queued]:
+            woken += len(submission.waiting)
+            submission.fail_waiting(again)
+        if not woken:
             self.driver.report("aiofabric: a completion queue cannot be waited for", error)
 
-    def _look_after_others(self) -> int:
+    def _poll_others(self) -> int:
         """What a turn does besides reading the queue; how much of it moved."""
         moved = 0
         if self._events_due:
             self._events_due = False
-            self._unsettled = True
-            for companion in tuple(self.companions):
-                if companion in self.companions:  # not closed by what the one before had to say
-                    moved += companion.drain()
-        for watched in tuple(self.watched):
-            moved += watched.look()
+            self._recheck = True
+            for attached in tuple(self.attached_queues):
+                if attached in self.attached_queues:  # not closed by what the one before had to say
+                    moved += attached.drain()
+        for polled in tuple(self.polled):
+            moved += polled.poll()
         return moved + self._retry()
 
     def _rest(self, moved: int) -> None:
         """Arm and sleep, or come back later, where a turn that has only a queue to think of does not know which."""
         if self._polls:
             # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
-            self.looking.over()
+            self.polling.over()
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
                 return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
                 # A companion's descriptor that never goes quiet, as net's, is polled as well.
-                if self._vain >= EMPTY_WAKEUPS:
+                if self._empty_streak >= EMPTY_WAKEUPS:
                     self._pause()
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
@@ -196,7 +200,7 @@ class SourceProgress(SourceCompletions):
             self._fruitless += 1
         if not self._quiet():
             self._disquiet()
-        elif self._vain >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
+        elif self._empty_streak >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
             self._pause()
             self._later(1)
         else:
@@ -210,7 +214,7 @@ class SourceProgress(SourceCompletions):
         if self._fruitless <= _FRUITLESS:
             self.touch()
             return
-        if self._vain >= EMPTY_WAKEUPS:
+        if self._empty_streak >= EMPTY_WAKEUPS:
             self._pause()
         else:
             self.readers.sleep()
@@ -226,14 +230,14 @@ class SourceProgress(SourceCompletions):
         Counters have none with most providers. And the connection of an RDM peer does not wake the queue's: what
         was refused because of it must be posted again.
         """
-        if not self.watched and not self.parked:
+        if not self.polled and not self.queued:
             return False
-        return bool(self.watched) or any(handle.refused for handle in self.parked)
+        return bool(self.polled) or any(handle.refused for handle in self.queued)
 
     def _later(self, step: int, delays: tuple[float, ...] = _DELAYS) -> None:
         if self._cancel_delay is None:
             delay = delays[min(step, len(delays) - 1)]
-            self._cancel_delay = self.driver.call_later(delay, self._delayed_turn)
+            self._cancel_delay = self.driver.call_later(delay, self._delayed_pass)
 
     def drain(self) -> int:
         """Settle what has finished, outside a turn; return how many completions were read."""

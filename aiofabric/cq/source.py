@@ -30,8 +30,8 @@ class Source(SourceProgress):
     def wake(self) -> None:
         """Somebody says that there is something to look for, though no descriptor does."""
         self._begin_anew()
-        self.looking.over()
-        self.looking.ask(monotonic_ns())
+        self.polling.over()
+        self.polling.ask(monotonic_ns())
         self.touch()
 
     def _begin_anew(self) -> None:
@@ -61,10 +61,10 @@ class Source(SourceProgress):
             **self._counted(),
             in_flight=len(self.operations),
             abandoned=self.abandoned,
-            queued=sum(len(handle.waiting) for handle in self.parked),
+            queued=sum(len(handle.waiting) for handle in self.queued),
             lent=self.slots.lent,
             quarantined=self.slots.quarantined,
-            window_hits=self.looking.window.hits,
-            window_misses=self.looking.window.misses,
-            window_ns=0 if self.looking.window.skip else self.looking.window.length,
+            window_hits=self.polling.window.hits,
+            window_misses=self.polling.window.misses,
+            window_ns=0 if self.polling.window.skip else self.polling.window.length,
         )

@@ -15,7 +15,7 @@ from anyio import move_on_after
 
 from .._core import SubmissionCore, Transfer
 from ..errors import check, from_errno
-from .operation import ABANDONED, CANCELLING, POSTED, QUEUED, SETTLED
+from .operation import ABANDONED, CANCELLING, FINISHED, POSTED, QUEUED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class SubmissionQueue(SubmissionCore):
         self.is_waiting = False
         self.shut: Callable[[], BaseException] | None = None  # why nothing may be posted any more
 
-    def _park(self, transfer: Transfer) -> None:
+    def _wait_for_credits(self, transfer: Transfer) -> None:
         """There is no room for it now."""
         if self.shut is not None:
             self.source.slots.take_back(transfer.slot)
@@ -88,7 +88,7 @@ class SubmissionQueue(SubmissionCore):
         """The provider says that it failed."""
         error = self.owner.explain(transfer, entry)
         self.home(transfer)
-        transfer.settle(error)
+        transfer.finish(error)
 
     def consumed(self, transfer: Transfer) -> None:
         """A peer's write used the receive up (FI_RX_CQ_DATA): post it again, from the same slot."""
@@ -98,14 +98,14 @@ class SubmissionQueue(SubmissionCore):
             return
         if rc := function(*args):
             self.home(transfer)
-            transfer.settle(from_errno(-rc, transfer.what, peer=self.name))
+            transfer.finish(from_errno(-rc, transfer.what, peer=self.name))
 
     def retry(self) -> int:
         """Post what is queued, oldest first, as far as there is room; return how many found their way."""
         moved = 0
         self.refused = False
         if self.shut is not None:
-            self.turn_away(self.shut)
+            self.fail_waiting(self.shut)
         while self.waiting and len(self.posted) < self.limit:
             transfer = self.waiting[0]
             try:
@@ -113,25 +113,25 @@ class SubmissionQueue(SubmissionCore):
                     break
             except BaseException as error:
                 self.waiting.popleft()  # before anybody is told, who may close the submission queue
-                self._settle(transfer, error)
+                self._finish(transfer, error)
             else:
                 self.waiting.popleft()
             moved += 1
         if self.waiting:
             self.source.enqueue(self)
         else:
-            self._tell()
+            self._wake_waiters()
         return moved
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         """Something has left the submission queue: wake who waited for that."""
         if self.waiting:
             return
-        told, self._waiters = [*self._waiters], ()
+        waiters, self._waiters = [*self._waiters], ()
         if not self.posted:
-            told += self.idle
+            waiters += self.idle
             self.idle.clear()
-        for waiter in told:
+        for waiter in waiters:
             if not waiter.done():
                 self.source.woke()
                 waiter.set_result(None)
@@ -166,7 +166,7 @@ class SubmissionQueue(SubmissionCore):
     def _taken_back(self, transfer: Transfer) -> bool:
         """The caller was interrupted: whether that ends the matter, because the provider has nothing of it."""
         transfer.notify = None
-        if transfer.state is SETTLED:
+        if transfer.state is FINISHED:
             orphaned, transfer.orphaned = transfer.orphaned, None
             if transfer.error is None and orphaned is not None:
                 orphaned(transfer)
@@ -176,8 +176,8 @@ class SubmissionQueue(SubmissionCore):
         if transfer.state is QUEUED:
             self.waiting.remove(transfer)
             self.source.slots.take_back(transfer.slot)
-            transfer.settle()
-            self._tell()
+            transfer.finish()
+            self._wake_waiters()
             return True
         return False
 
@@ -188,7 +188,7 @@ class SubmissionQueue(SubmissionCore):
         source.drain()  # tcp answers at once
         source.touch()
         try:
-            if self.grace and transfer.state is not SETTLED:
+            if self.grace and transfer.state is not FINISHED:
                 transfer.notify = waiter = source.driver.create_waiter()
                 with move_on_after(self.grace, shield=True):
                     await waiter
@@ -217,19 +217,19 @@ class SubmissionQueue(SubmissionCore):
         notify = transfer.notify
         transfer.error = error
         self._abandon(transfer)
-        transfer.tell(notify)
+        transfer.wake_waiter(notify)
 
-    def turn_away(self, error: Callable[[], BaseException]) -> None:
+    def fail_waiting(self, error: Callable[[], BaseException]) -> None:
         """Settle what is queued: it will not be posted any more."""
         left, self.waiting = self.waiting, _NOBODY
         for transfer in left:
             self.source.slots.take_back(transfer.slot)
-            self._settle(transfer, error())
-        self._tell()
+            self._finish(transfer, error())
+        self._wake_waiters()
 
     def forsake(self, error: Callable[[], BaseException], attic: SubmissionQueue) -> None:
         """The peer is gone but the endpoint stays: answer who waits; what is posted stays pinned, in ``attic``."""
-        self.turn_away(error)
+        self.fail_waiting(error)
         left, self.posted = self.posted, {}
         for transfer in left:
             transfer.owner = attic
@@ -240,8 +240,8 @@ class SubmissionQueue(SubmissionCore):
                 transfer.move(CANCELLING)
                 self.owner.cancel(transfer.slot.pointer)
                 self._abandon(transfer)
-            transfer.tell(notify)
-        self._tell()
+            transfer.wake_waiter(notify)
+        self._wake_waiters()
 
     def end(self, error: Callable[[], BaseException]) -> None:
         """After fi_close: no completion will come any more; settle what is left."""
@@ -257,16 +257,16 @@ class SubmissionQueue(SubmissionCore):
             source.slots.take_back(transfer.slot)
         self.posted.clear()
         self.waiting.clear()
-        nobody = source.driver.closed()  # the loop was closed first: its futures cannot be woken any more
+        loop_is_closed = source.driver.closed()  # the loop was closed first: its futures cannot be woken any more
         for transfer in left:
-            if nobody:
+            if loop_is_closed:
                 transfer.notify = None
-            self._settle(transfer, error())
-        if not nobody:
-            self._tell()
+            self._finish(transfer, error())
+        if not loop_is_closed:
+            self._wake_waiters()
 
-    def _settle(self, transfer: Transfer, error: BaseException) -> None:
+    def _finish(self, transfer: Transfer, error: BaseException) -> None:
         try:
-            transfer.settle(error)
+            transfer.finish(error)
         except Exception as failure:  # a callback's; the operations behind it are others'
             self.source.driver.report("aiofabric: a completion's callback failed", failure)

@@ -103,7 +103,7 @@ class WatchedListener(Protocol):
     @property
     def unanswered(self) -> Iterable[ConnectionRequest]: ...
     def cut_off(self) -> None: ...
-    def settle(self) -> None: ...
+    def read_events(self) -> None: ...
 
 
 class _Client(NamedTuple):
@@ -277,7 +277,7 @@ class HalfOpenClients:
 
     def _late(self) -> None:
         try:
-            self._listener.settle()  # a loop that stood still has not read yet which clients are requests
+            self._listener.read_events()  # a loop that stood still has not read yet which clients are requests
             late = monotonic() - PATIENCE + _TICK
             if self._missed is not None and self._missed <= late:
                 self._missed = monotonic()

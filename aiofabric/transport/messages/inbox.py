@@ -47,7 +47,7 @@ class Inbox(InboxBase):
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)
 
-    def told(self) -> None:
+    def message_refused(self) -> None:
         """A message that cannot be taken was told of instead: its error was raised."""
 
     # -- the caller's side
@@ -77,7 +77,7 @@ class Inbox(InboxBase):
             return
         await source.breathe()
         if not self.inbox and self.ended is None:
-            source.look()
+            source.poll()
 
     def _give_back(self, item: ReceivedBuffer | BaseException) -> None:
         """The receive was cancelled: what it was given already is the next one's again."""

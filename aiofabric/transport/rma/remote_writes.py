@@ -89,7 +89,7 @@ class RemoteWriteQueue:
         elif self.events and source.breathless:
             await source.breathe()
         if not self.events and self.ended is None:
-            source.look()
+            source.poll()
         while not self.events:
             if self.ended is not None:
                 raise self.ended()
@@ -153,7 +153,7 @@ class RemoteWrites(Receives):
                 f"this {handle.what} does not hear of its peers' writes: open it with remote_writes=, how many may "
                 "wait to be taken"
             )
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             handle.check_open()
             if handle.gone is None:
                 raise handle.refuse("remote_write")

@@ -101,7 +101,7 @@ class OobSocket:
         if len(self._received) > _ROOM:  # nobody listens yet, and that is more than a peer has to say meanwhile
             self._end()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what the loop has not read yet: who has left already is known to have left."""
         self._readable()
 

@@ -1,0 +1,223 @@
+"""Put small errors into the code, one at a time. A test must notice each: ``make mutate ARGS="aiofabric/cq"``.
+
+cosmic-ray makes the errors in Python: another comparison, a negated condition, ``break`` for ``continue``, another
+exception. Besides, calls that stand by themselves are left out. The errors in C are the patches in ``mutations/``.
+
+Everything happens in a copy of the tree. The tests of the module's room run first, on asyncio and the system's
+libfabric; an error that they miss meets the same files on all loops and libraries. What is left is printed as a diff.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+PATCHES = ROOT / "tools" / "mutations"
+NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
+PATIENCE = 600  # seconds for a run of tests: an error may make it wait for ever
+
+# One error for each place. Left out is what is mostly none (`X | None` in annotations, tuning constants), and what any
+# test would notice (`*` for `+`).
+OPERATORS = (
+    "core/AddNot",
+    "core/ReplaceAndWithOr",
+    "core/ReplaceOrWithAnd",
+    "core/ReplaceTrueWithFalse",
+    "core/ReplaceFalseWithTrue",
+    "core/ReplaceBreakWithContinue",
+    "core/ReplaceContinueWithBreak",
+    "core/ExceptionReplacer",
+    "core/ZeroIterationForLoop",
+    "core/ReplaceUnaryOperator_Delete_Not",
+    *(f"core/ReplaceBinaryOperator_{pair}" for pair in ("Add_Sub", "Sub_Add", "BitAnd_BitOr", "Mod_Add")),
+    *(
+        f"core/ReplaceComparisonOperator_{pair}"
+        for pair in ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is")
+    ),
+)
+
+TESTS = {  # the most specific one counts
+    "aiofabric/_core": ["tests/cq", "tests/transport/messages", "tests/transport/connected"],
+    "aiofabric/_ffi": ["tests/_ffi"],
+    "aiofabric/aio": ["tests/aio/test_transport.py", "tests/aio/test_server.py", "tests/aio/test_tls.py"],
+    "aiofabric/channel": ["tests/channel", "tests/streams", "tests/aio/test_transport.py"],
+    "aiofabric/cm": ["tests/cm", "tests/transport/connected", "tests/transport/opening"],
+    "aiofabric/cq": ["tests/cq", "tests/state", "tests/transport/messages", "tests/transport/connected"],
+    "aiofabric/streams": ["tests/streams", "tests/channel"],
+    "aiofabric/transport": ["tests/transport"],
+    **{
+        f"aiofabric/transport/{room}": [f"tests/transport/{room}", *more]
+        for room, more in {
+            "connected": ["tests/cm"],
+            "connectionless": ["tests/transport/tagged", "tests/transport/messages"],
+            "messages": ["tests/transport/connected", "tests/transport/connectionless"],
+            "opening": [
+                "tests/transport/messages",
+                "tests/transport/connectionless",
+                "tests/transport/test_second_paths.py",
+            ],
+            "rma": [],
+            "tagged": ["tests/transport/connectionless"],
+            "virtual": ["tests/transport/connected", "tests/cm", "tests/transport/test_second_paths.py"],
+            "workarounds": ["tests/adapters"],
+        }.items()
+    },
+}
+
+
+class Mutation(NamedTuple):
+    """One error: the file, what it is called, and how often that occurs before it."""
+
+    file: Path
+    operator: str
+    occurrence: int
+
+
+def statements(source: str) -> list[tuple[int, int, int]]:
+    """Calls that stand by themselves in a function: first and last line, and column."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
+                    place = (node.lineno, node.end_lineno or node.lineno, node.col_offset)
+                    if "log." not in ast.unparse(node) and place not in found:
+                        found.append(place)
+    return found
+
+
+def mutations(files: list[Path]) -> Iterator[Mutation]:
+    """All errors that can be put into some files of Python."""
+    from cosmic_ray import plugins
+    from cosmic_ray.ast import ast_nodes, get_ast
+
+    for file in files:
+        source = file.read_text()
+        yield from (Mutation(file, "left out", number) for number in range(len(statements(source))))
+        nodes = list(ast_nodes(get_ast(source)))
+        for name in OPERATORS:
+            operator = plugins.get_operator(name)()
+            count = sum(1 for node in nodes for _ in operator.mutation_positions(node))
+            yield from (Mutation(file, name, number) for number in range(count))
+
+
+def mutated(mutation: Mutation) -> str:
+    """The file's text with the error in it."""
+    source = mutation.file.read_text()
+    if mutation.operator == "left out":
+        first, last, column = statements(source)[mutation.occurrence]
+        lines = source.splitlines(keepends=True)
+        return "".join([*lines[: first - 1], " " * column + "pass\n", *lines[last:]])
+    from cosmic_ray import plugins
+    from cosmic_ray.mutating import mutate_code
+
+    text: str | None = mutate_code(source, plugins.get_operator(mutation.operator)(), mutation.occurrence)
+    assert text is not None
+    return text
+
+
+def tests_of(file: Path) -> list[str]:
+    """The test files and folders that are to notice an error in a file."""
+    return TESTS[max((prefix for prefix in TESTS if file.as_posix().startswith(prefix)), key=len)]
+
+
+def passes(copy: Path, *command: str) -> bool:
+    """Whether tests pass in the copy; tests that do not end have noticed."""
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", *command],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait(PATIENCE) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            return False
+
+
+def survives(copy: Path, tests: list[str]) -> bool:
+    quick = ("pytest", "-q", "-x", "-n", "2", "--dist", "loadfile", "-k", "not uvloop and not trio", *tests)
+    return passes(copy, *quick) and passes(copy, "tests", "--combinations=pairs", "-q", "-x", *tests)
+
+
+def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
+    """Try errors in Python; return the diffs of those that nothing noticed."""
+    folders = [copy / name for name in names]
+    files = [file for folder in folders for file in (sorted(folder.rglob("*.py")) if folder.is_dir() else [folder])]
+    chosen = random.Random(seed).sample(every := sorted(mutations(files)), min(count, len(every)))
+    left = []
+    for number, mutation in enumerate(chosen, 1):
+        here = mutation.file.relative_to(copy)
+        own, other = mutation.file.read_text(), mutated(mutation)
+        diff = "".join(difflib.unified_diff(own.splitlines(True), other.splitlines(True), str(here), str(here), n=1))
+        mutation.file.write_text(other)
+        try:
+            missed = survives(copy, tests_of(here))
+        finally:
+            mutation.file.write_text(own)
+        print(f"{number}/{len(chosen)} {'MISSED' if missed else 'noticed'} {here} {mutation.operator}", flush=True)
+        if missed:
+            print(diff, flush=True)
+            left.append(diff)
+    return left
+
+
+def in_c(copy: Path) -> list[str]:
+    """Try the patches of C; return the names of those that nothing noticed."""
+    left = []
+    for patch in sorted(PATCHES.glob("*.patch")):
+        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        subprocess.run(["patch", "-p1", "-i", patch], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+        try:
+            subprocess.run(build, cwd=copy, check=True)
+            missed = survives(copy, TESTS["aiofabric/_core"])
+        finally:
+            subprocess.run(["patch", "-p1", "-R", "-i", patch], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+        print(f"{'MISSED' if missed else 'noticed'} {patch.name}", flush=True)
+        left += [patch.name] if missed else []
+    return left
+
+
+def changed(since: str) -> list[str]:
+    """The modules that changed since a commit."""
+    listed = subprocess.run(["git", "diff", "--name-only", since], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = [name for name in listed.stdout.split() if name.startswith(tuple(TESTS)) and (ROOT / name).exists()]
+    return [name for name in names if name.endswith((".py", ".c"))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="folders or modules; otherwise those that changed")
+    parser.add_argument("--since", default="HEAD~1", help="the commit since which they changed")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    wishes = parser.parse_args()
+    names = wishes.names or changed(wishes.since)
+    copy = ROOT / "build" / "mutate"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(ROOT, copy, ignore=lambda folder, names: {*NOT_OURS(folder, names), ".venv"})
+    left = in_python(copy, [name for name in names if not name.endswith(".c")], wishes.count, wishes.seed)
+    if any(name.startswith("aiofabric/_core") for name in names):
+        left += in_c(copy)
+    print(f"{len(left)} were not noticed")
+    return bool(left)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
