@@ -21,7 +21,7 @@ PLACES = [
     *(ROOT / each for each in ("aiofabric", "tests", "aiofabric/transport", "aiofabric/_core", "aiofabric/_ffi")),
 ]
 PATH = re.compile(r"[\w./*-]+\.(py|pyi|c|h|md|sh)|[\w-]+/[\w./-]*")
-PLACEHOLDERS = re.compile(r"NAME|ROOM|[<>*…{]|^build/")  # what is built is not there before
+PLACEHOLDERS = re.compile(r"NAME|ROOM|[<>*…{]|^build/")  # build/ exists after a build only
 
 
 @cache
