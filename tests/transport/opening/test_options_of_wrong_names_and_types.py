@@ -27,7 +27,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"recv_count": True}, TypeError, r"{}\(\): recv_count must be a number of receives, not True"),
     ({"multi_recv": "1M"}, TypeError, r"{}\(\): multi_recv must be a number of bytes, or None, not '1M'"),
     ({"cancel_grace": "1"}, TypeError, r"{}\(\): cancel_grace must be a number of seconds, not '1'"),
-    ({"cancel_grace": float("nan")}, ValueError, r"{}\(\): cancel_grace, close_timeout .* not negative"),
+    ({"cancel_grace": float("nan")}, ValueError, r"{}\(\): cancel_grace, close_timeout .* must not be negative"),
     ({"busy_poll": None}, TypeError, r"{}\(\): busy_poll must be a number of microseconds"),
     ({"heartbeat": "5s"}, TypeError, r"{}\(\): heartbeat must be a number of seconds, or None, not '5s'"),
     ({"waiting": "poll"}, TypeError, r"{}\(\): waiting must be one of .*, not 'poll'"),
@@ -92,7 +92,7 @@ async def test_accept_names_itself_and_refuses_the_peer(provider: str) -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("backlog", "many"), ("backlog", True), ("reservation", "127.0.0.1")])
 async def test_options_of_the_listener_itself(provider: str, option: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"^{option} is a .*, not {value!r}"):
+    with pytest.raises(TypeError, match=f"^{option} must be a .*, not {value!r}"):
         await listen(provider=provider, **{option: value})
 
 
