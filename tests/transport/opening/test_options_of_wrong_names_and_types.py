@@ -134,7 +134,7 @@ async def test_a_sink_is_no_async_function() -> None:
 
 async def test_a_peer_s_address_is_no_tuple() -> None:
     async with aiofabric.open_endpoint(EndpointType.RDM, HERE, provider="udp;ofi_rxd") as endpoint:
-        with pytest.raises(TypeError, match=r"\('127.0.0.1', 5\) is no address: pass an Address"):
+        with pytest.raises(TypeError, match=r"\('127.0.0.1', 5\) is not an address: pass an Address"):
             await endpoint.add_peer(("127.0.0.1", 5))  # type: ignore[arg-type]
 
 
