@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from aiofabric import starting as _starting  # noqa: F401 - before everything that takes time
+from aiofabric import starting as _starting  # noqa: F401 - first, because the other imports take time
 
 __version__ = "0.1.0"
 
-# Modules and the names that are public here. A module is imported when one of its names is first asked for: all of
-# them take 100 ms, and a program needs few.
+# Modules and their public names. A module is imported at the first use of one of its names: importing all of them takes
+# 100 ms, and a program needs few.
 _PUBLIC = {
     "address": "Address",
     "address_vector": "AddressVector Peer",
@@ -62,12 +62,12 @@ _PUBLIC = {
     "transport.rma.triggered": "Trigger XpuTrigger",
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
-_ROOMS = {"aio", "metrics", "streams", "testing", "workarounds"}  # modules whose names are public there
+_ROOMS = {"aio", "metrics", "streams", "testing", "workarounds"}  # modules with public names of their own
 _PARTS = {module.partition(".")[0] for module in _PUBLIC} | _ROOMS
 
 
 def __getattr__(name: str) -> object:
-    """Import what ``name`` stands for; called once for each."""
+    """Import the object that ``name`` stands for; called once for each name."""
     from importlib import import_module
 
     if name in _HOMES:
@@ -85,7 +85,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES, *_PARTS})
 
 
-if _TYPE_CHECKING:  # what type checkers read; a test compares it with _PUBLIC
+if _TYPE_CHECKING:  # for type checkers; a test compares it with _PUBLIC
     from aiofabric import aio as aio
     from aiofabric import metrics as metrics
     from aiofabric import streams as streams

@@ -1,4 +1,4 @@
-"""Where an endpoint is: a fabric address of any format."""
+"""Address: a fabric address of any format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from ._ffi import CData, ffi
 from .flags import AddressFormat
 
-# struct sockaddr_in and sockaddr_in6: family, port, address; the six has flow label and scope around it.
+# struct sockaddr_in and sockaddr_in6: family, port, address; sockaddr_in6 also has a flow label and a scope.
 _IN = struct.Struct("=H2s4s8x")
 _IN6 = struct.Struct("=H2sI16sI")
 
@@ -25,7 +25,7 @@ _URI = re.compile(r"(\w+)://(?:\[([^]]*)\]|([^:/?]*))(?::(\d+))?(?:[/?].*)?")
 
 @dataclass(frozen=True, order=True, slots=True)
 class Address:
-    """A fabric address: its format, and its bytes as libfabric takes and gives them.
+    """A fabric address: its format, and its bytes as libfabric reads and writes them.
 
     Immutable, hashable, comparable. ``str()`` is the FI_ADDR_STR text of an IP or string address, such as
     ``fi_sockaddr_in://127.0.0.1:7471``, and the bytes in hexadecimal of any other.
@@ -36,7 +36,7 @@ class Address:
     raw: bytes
 
     def __post_init__(self) -> None:
-        """Make equal what is equal: padding is zero, a text ends in one NUL."""
+        """Normalise the bytes, so that equal addresses compare equal: padding is zero, a text ends in one NUL."""
         raw = self.raw
         if self.format == AddressFormat.ADDR_STR:
             raw = raw.partition(b"\0")[0] + b"\0"
@@ -48,7 +48,7 @@ class Address:
     def from_ip(cls, host: str, port: int = 0) -> Address:
         """Return the address of a numeric IPv4 or IPv6 host (``fe80::1%eth0`` with its scope) and a port."""
         if not 0 <= port < 1 << 16:
-            raise ValueError(f"a port is 0 to 65535, not {port}")
+            raise ValueError(f"a port must be 0 to 65535, not {port}")
         bare, _, scope = host.partition("%")
         ip = ip_address(bare)
         big_endian = port.to_bytes(2, "big")
@@ -61,8 +61,8 @@ class Address:
     def from_str(cls, text: str) -> Address:
         """Return the address that an FI_ADDR_STR text names.
 
-        ``fi_sockaddr://``, ``fi_sockaddr_in://`` and ``fi_sockaddr_in6://`` become socket addresses (the
-        host has to be numeric); other texts are addresses themselves, as shared memory's are.
+        ``fi_sockaddr://``, ``fi_sockaddr_in://`` and ``fi_sockaddr_in6://`` become socket addresses; their host must be
+        numeric. Other texts are addresses as they are, such as those of shared memory.
         """
         if (parts := split_uri(text)) is not None:
             host, port = parts
@@ -73,14 +73,14 @@ class Address:
 
     @classmethod
     def from_native(cls, format: int, pointer: CData, length: int) -> Address | None:
-        """Return a copy of ``length`` bytes at ``pointer``; None for no address."""
+        """Return a copy of ``length`` bytes at ``pointer``; None if there is no address."""
         if not pointer or not length:
             return None
         return cls(AddressFormat(format), bytes(ffi.buffer(pointer, length)))
 
     @property
     def family(self) -> int:
-        """The socket family (AF_INET, AF_INET6); 0 for formats that are no socket addresses."""
+        """The socket family (AF_INET, AF_INET6); 0 for formats that are not socket addresses."""
         if self.format not in SCHEMES.values():
             return 0
         return int.from_bytes(self.raw[:2], "little" if struct.pack("=H", 1)[0] else "big")

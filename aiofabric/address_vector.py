@@ -1,4 +1,4 @@
-"""AddressVector: the peers of connectionless endpoints, under the numbers that transfers name them by (fi_av)."""
+"""AddressVector: the peers of connectionless endpoints, with the numbers that name them in transfers (fi_av)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
 _UNKNOWN_MOST = 1024
 _NOBODY: int = constants.FI_ADDR_NOTAVAIL
-_CONTEXT_BITS_MOST = 16  # sock_av.c takes no more
+_CONTEXT_BITS_MOST = 16  # sock_av.c accepts no more
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
 
 
 def context_bits(info: Info) -> int:
-    """Bits of a peer's number that name its receive contexts: enough for as many as the provider's endpoints can have.
+    """Bits of a peer's number that name its receive contexts: enough for the contexts that the provider's endpoints can
+    have.
 
-    How many a peer has is the peer's; without FI_NAMED_RX_CTX none can be named.
+    The number of contexts of a peer is not known here. Without FI_NAMED_RX_CTX, contexts cannot be named.
     """
     if Caps.NAMED_RX_CTX not in info.caps:
         return 0
@@ -39,9 +40,9 @@ def context_bits(info: Info) -> int:
 
 
 class Peer:
-    """An endpoint that an address vector knows. ``native`` is its fi_addr_t.
+    """An endpoint in an address vector. ``native`` is its fi_addr_t.
 
-    Sends name it (``to=peer``) and received messages bring it (`Message.source`). Each address has one Peer per
+    Sends name it (``to=peer``), and received messages have it as `Message.source`. Each address has one Peer per
     vector, so peers compare by identity.
     """
 
@@ -54,13 +55,14 @@ class Peer:
         self._contexts: dict[int, Peer] = {}
 
     def context(self, index: int) -> Peer:
-        """One of this peer's receive contexts, where it is a scalable endpoint; for ``to=`` (fi_rx_addr).
+        """One receive context of this peer, if it is a scalable endpoint; for ``to=`` (fi_rx_addr).
 
-        The endpoint that sends needs `Caps.NAMED_RX_CTX`. How many contexts the peer has nobody tells: sockets, the one
-        software provider with scalable endpoints, leaves a message for a missing one, and all behind it, unread.
+        The sending endpoint needs `Caps.NAMED_RX_CTX`. The peer's number of contexts is not known here. sockets is the
+        only software provider with scalable endpoints: it leaves a message for a missing context unread, and all
+        messages behind it.
 
         Raises:
-            ValueError: no endpoint of the provider has so many, or the capability is missing.
+            ValueError: no endpoint of the provider has so many contexts, or the capability is missing.
         """
         if self.vector is None:
             raise ValueError(f"{self!r} was removed")
@@ -80,37 +82,37 @@ class Peer:
 
 
 class Watch(Protocol):
-    """Looks at what is inserted, where the provider must not be left alone with endpoints of the same process."""
+    """Checks inserted addresses, for providers that cannot handle endpoints of the same process alone."""
 
     def admit(self, address: Address) -> None:
-        """Raise if the provider must not hear of the address."""
+        """Raise if the address must not be given to the provider."""
 
     def inserted(self, address: Address, native: int) -> bool:
-        """The provider has numbered it: whether it is an endpoint of this process, whose end is told of by `lose`."""
+        """The provider has inserted it. Return whether it is an endpoint of this process; `lose` reports its end."""
 
 
 class User(Protocol):
-    """What is bound to an address vector and sends by its numbers: an endpoint, a context or an alias."""
+    """A user of an address vector: an endpoint, a context or an alias that sends by its numbers."""
 
     def part(self, peer: Peer) -> None:
-        """The peer is removed: end what waits to be sent to it."""
+        """The peer is removed: end the sends to it that still wait."""
 
     def numbers_in_use(self) -> set[int]:
-        """The numbers of removed peers for which the provider still holds transfers."""
+        """The numbers of removed peers for which the provider still holds operations."""
 
 
 class AddressVector(Resource):
     """The addresses that endpoints of a domain can send to.
 
-    Each endpoint has one; ``open_endpoint(address_vector=...)`` has several share one. Closing it closes the endpoints
-    that were opened with it first.
+    Each endpoint has one; with ``open_endpoint(address_vector=...)`` several endpoints share one. Closing it first
+    closes the endpoints that were opened with it.
 
     Args:
-        domain: where to open it.
-        type: how addresses are numbered, by default as the domain says; 2.x numbers them 0, 1, 2 whatever is asked for.
+        domain: the domain to open it on.
+        type: how addresses are numbered, by default as the domain says; 2.x always numbers them 0, 1, 2.
         count: how many addresses to expect; a hint.
         name: of a vector that processes share (`Caps.SHARED_AV`).
-        flags: `AvFlags.READ` opens a shared one for reading.
+        flags: `AvFlags.READ` opens a shared vector for reading.
         rx_ctx_bits: bits of a peer's number that name one of its receive contexts (see `Peer.context`).
 
     Raises:
@@ -139,8 +141,8 @@ class AddressVector(Resource):
         fixed = domain.info.domain_attr.av_type
         if AvType.UNSPEC not in (type, fixed) and type != fixed:
             raise ValueError(f"the type is {type}, and {domain!r} was opened for {fixed}: leave one of them out")
-        attr = ffi.new("struct fi_av_attr[2]")  # 2.x may copy a longer layout than the headers know
-        attr[0].type = int(type or fixed)  # the providers' own default differs from a domain's; sm2 crashes then
+        attr = ffi.new("struct fi_av_attr[2]")  # 2.x may copy a longer structure than the headers have
+        attr[0].type = int(type or fixed)  # the provider's default may differ from the domain's; sm2 crashes then
         attr[0].count = count
         attr[0].flags = int(flags)
         attr[0].rx_ctx_bits = rx_ctx_bits
@@ -155,12 +157,12 @@ class AddressVector(Resource):
         self._peers: dict[Address, Peer] = {}
         self._natives: dict[int, Peer] = {}
         self.users: WeakSet[User] = WeakSet()
-        self._removed: list[int] = []  # numbers of removed peers, for which transfers may still be under way
-        self._introduced: list[Peer] = []  # that introduced themselves
+        self._removed: list[int] = []  # numbers of removed peers that operations may still use
+        self._introduced: list[Peer] = []  # senders that the provider reported (FI_SOURCE_ERR)
         self.watch: Watch | None = None
         self._near: dict[Address, int] = {}  # the numbers of endpoints of this process
-        self._spare: dict[Address, int] = {}  # and of those that nobody here asks for, or no more
-        self._lost: set[int] = set()  # numbers given back already, though somebody may have them still
+        self._spare: dict[Address, int] = {}  # numbers of endpoints of this process that are not peers
+        self._lost: set[int] = set()  # numbers that were removed although a Peer may still have them
 
     @property
     def native(self) -> Any:
@@ -168,16 +170,16 @@ class AddressVector(Resource):
         return ffi.cast("struct fid *", self._handle.fid)
 
     def insert(self, address: Address | str | bytes) -> Peer:
-        """Make ``address`` reachable; the peer that it already is, if it was inserted before.
+        """Add ``address`` as a peer; return the existing peer if it was inserted before.
 
         Nothing is sent: connections are made by the first transfer.
 
         Args:
-            address: an `Address`, an FI_ADDR_STR text such as ``fi_sockaddr://127.0.0.1:7471`` or ``fi_shm://1234``,
-                or raw bytes in the domain's own format, as a peer's ``local_address.raw`` is.
+            address: an `Address`, an FI_ADDR_STR text such as ``fi_sockaddr://127.0.0.1:7471`` or ``fi_shm://1234``, or
+                raw bytes in the domain's own format, such as a peer's ``local_address.raw``.
 
         Raises:
-            ValueError: the address has another format or length than the domain's.
+            ValueError: the address has another format or length than the addresses of the domain.
             FabricError: the provider refused it.
 
         Man page: fi_av (fi_av_insert).
@@ -199,9 +201,9 @@ class AddressVector(Resource):
         return native
 
     def introduce(self, raw: bytes) -> int:
-        """The number of a sender that the provider did not find here; FI_ADDR_NOTAVAIL if it cannot have one.
+        """The number of a sender that is not in the vector; FI_ADDR_NOTAVAIL if it cannot be inserted.
 
-        With FI_SOURCE_ERR whoever writes becomes a peer: `_UNKNOWN_MOST` of them, until the program removes some.
+        With FI_SOURCE_ERR each sender becomes a peer: at most `_UNKNOWN_MOST`, until the program removes some.
         """
         self._introduced = [peer for peer in self._introduced if peer.vector is self]
         with suppress(FabricError, ValueError):
@@ -212,7 +214,7 @@ class AddressVector(Resource):
         return _NOBODY
 
     def insert_service(self, node: str, service: str | int) -> Peer:
-        """Look a host and port up and make them reachable. May block while the name is resolved.
+        """Look up a host and port and add it as a peer. May block while the name is resolved.
 
         Raises:
             FabricError: no such name, or the provider has no names (FI_ENOSYS).
@@ -229,14 +231,14 @@ class AddressVector(Resource):
         return self._add(rc, self._lookup(out[0]), out[0], "fi_av_insertsvc")
 
     def insert_symmetric(self, node: str, nodes: int, service: str | int, services: int) -> list[Peer]:
-        """Make ``nodes`` hosts counted up from ``node`` reachable, at ``services`` ports counted up from ``service``.
+        """Add the hosts and ports of a range as peers: ``nodes`` hosts from ``node`` on, ``services`` ports each.
 
         Man page: fi_av (fi_av_insertsym).
         """
         self._handle.check_open()
         count = nodes * services
         if nodes < 1 or services < 1:
-            raise ValueError("at least one node and one service")
+            raise ValueError(f"nodes and services must be at least 1, not {nodes} and {services}")
         out = ffi.new("fi_addr_t[]", [constants.FI_ADDR_NOTAVAIL] * count)
         fid, first = self._handle.fid, str(service).encode()
         rc = lib.fi_av_insertsym(fid, node.encode(), nodes, first, services, out, 0, ffi.NULL)
@@ -244,9 +246,9 @@ class AddressVector(Resource):
         return [self._add(rc == count, self._lookup(native), native, "fi_av_insertsym") for native in out]
 
     def remove(self, peer: Peer) -> None:
-        """Forget a peer: it can no longer be sent to, and its messages have no `Message.source`.
+        """Remove a peer: it can no longer be sent to, and its messages have no `Message.source`.
 
-        What waits to be sent to it ends with ClosedResourceError, on all endpoints that share the vector.
+        Sends to it that still wait end with ClosedResourceError, on all endpoints that share the vector.
 
         Man page: fi_av (fi_av_remove).
         """
@@ -263,37 +265,37 @@ class AddressVector(Resource):
             for each in contexts:
                 user.part(each)
         self._removed.append(peer.native)
-        whole = (1 << (64 - self.rx_ctx_bits)) - 1  # without the number of a receive context
+        whole = (1 << (64 - self.rx_ctx_bits)) - 1  # masks the number of a receive context
         busy = {number & whole for user in users for number in user.numbers_in_use()}
         for native in [native for native in self._removed if native not in busy]:
             self._removed.remove(native)
             self._release(native)
 
     def check(self, peer: Peer) -> None:
-        """Raise ValueError unless ``peer`` is of this vector and was not removed."""
+        """Raise ValueError unless ``peer`` is in this vector."""
         if peer.vector is not self:
             gone = "was removed" if peer.vector is None else "belongs to another address vector"
             raise ValueError(f"{peer!r} {gone}")
 
     def _release(self, native: int) -> None:
-        """Give the number of a forgotten peer back to the provider, unless somebody has it again."""
+        """Remove the number of a removed peer from the provider, unless a new Peer has it."""
         if self.closed or native in self._natives:
             return
         if native in self._lost:
             self._lost.discard(native)
             return
         for address in [address for address, number in self._near.items() if number == native]:
-            self._spare[address] = self._near.pop(address)  # both sides forget at once: see `lose`
+            self._spare[address] = self._near.pop(address)  # both sides remove it at the same time: see `lose`
             return
         self._remove(native)
 
     def _remove(self, native: int) -> None:
         rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
-        if rc != -constants.FI_EINVAL:  # 2.x's sockets: the peer was never sent to; it is removed all the same
+        if rc != -constants.FI_EINVAL:  # 2.x's sockets returns it for a peer that was never sent to, but removes it
             check(rc, "fi_av_remove")
 
     def prepare(self, address: Address) -> int:
-        """Have the provider number an address that nobody here has asked for yet."""
+        """Insert an address into the provider's vector that is not yet a peer."""
         peer = self._peers.get(address)
         native = self._spare.get(address) if peer is None else peer.native
         if native is None:
@@ -301,11 +303,11 @@ class AddressVector(Resource):
         return native
 
     def knows(self, address: Address) -> bool:
-        """Whether the provider has a number for an endpoint of this process, because somebody asked for it."""
+        """Whether an endpoint of this process is, or was, a peer and still has a number."""
         return address in self._near
 
     def lose(self, address: Address) -> None:
-        """An endpoint of this process goes, or this one does: the provider forgets the other's number now."""
+        """An endpoint of this process closes, or this one does: remove the other's number from the provider now."""
         native = self._spare.pop(address, None)
         if native is None:
             native = self._near.pop(address, None)
@@ -316,7 +318,7 @@ class AddressVector(Resource):
             self._remove(native)
 
     def find(self, native: int | None) -> Peer | None:
-        """The peer with this number, as a completion brings it; None for an unknown source."""
+        """The peer with this number, as in a completion; None for an unknown source."""
         return self._natives.get(native) if native is not None else None
 
     def lookup(self, peer: Peer) -> Address:
@@ -329,7 +331,7 @@ class AddressVector(Resource):
         return self._lookup(peer.native)
 
     def straddr(self, address: Address | Peer) -> str:
-        """The provider's text of an address.
+        """The provider's text for an address.
 
         Man page: fi_av (fi_av_straddr).
         """
@@ -350,14 +352,15 @@ class AddressVector(Resource):
         return address in self._peers or (isinstance(address, Peer) and address.vector is self)
 
     def fit(self, address: Address | str | bytes) -> Address:
-        """An address in the domain's format. The providers read as many bytes as their format has, unasked."""
+        """Check an address and return it in the domain's format; the providers read as many bytes as that format
+        has."""
         if isinstance(address, bytes | bytearray | memoryview):
             address = Address(self.format, bytes(address))
         elif isinstance(address, str):
             address = Address.from_str(address)
         elif not isinstance(address, Address):
             raise TypeError(
-                f"{address!r} is no address: pass an Address, its raw bytes, its text, or host and service apart"
+                f"{address!r} is not an address: pass an Address, its raw bytes, its text, or host and service apart"
             )
         own = self.domain.info.src_addr
         if address.format != self.format and not (
@@ -369,7 +372,7 @@ class AddressVector(Resource):
                 raise ValueError(f"a text address has at most {_LONGEST_NAME} bytes, not {len(address.raw)}")
         elif own is not None and own.family and len(address.raw) != _LENGTHS.get(address.family):
             lengths = " or ".join(map(str, _LENGTHS.values()))
-            raise ValueError(f"an address of this domain has {lengths} bytes, not {len(address.raw)}, and its family")
+            raise ValueError(f"an address of this domain has {lengths} bytes, by its family, not {len(address.raw)}")
         return address
 
     def _lookup(self, native: int) -> Address:
@@ -383,7 +386,7 @@ class AddressVector(Resource):
         if native in self._lost:
             self._lost.discard(native)
             del self._natives[native]
-        peer = self._peers.get(address) or self._natives.get(native)  # the provider may see one where bytes differ
+        peer = self._peers.get(address) or self._natives.get(native)  # two forms may be one address
         if peer is None:
             peer = self._peers[address] = self._natives[native] = Peer(address, native, self)
             if self.watch is not None and self.watch.inserted(address, native):

@@ -1,4 +1,4 @@
-"""What can be sent and received into, for type checkers."""
+"""Types of buffers to send from and to receive into, for type checkers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["BufferLike", "Buffers"]
 
 
 class _Array(Protocol):
-    """numpy's arrays: their type hints have the buffer protocol from Python 3.12 on only."""
+    """numpy's arrays: before Python 3.12, type hints of numpy do not have the buffer protocol."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
 
 BufferLike: TypeAlias = "Buffer | _Array"
-"""bytes, bytearray, memoryview, array, mmap, numpy arrays, and whatever else exports its memory."""
+"""bytes, bytearray, memoryview, array, mmap, numpy arrays, and other objects that export their memory."""
 
 Buffers: TypeAlias = "BufferLike | Sequence[BufferLike]"
-"""One buffer, or a list of them that is one message."""
+"""One buffer, or a list of buffers that form one message."""

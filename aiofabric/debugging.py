@@ -1,4 +1,4 @@
-"""Debugging: what is open, in flight, queued and abandoned in this process, and who opened it."""
+"""Debugging: what is open, in flight, queued and abandoned in this process, and where it was opened."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["debug"]
 
 
 def debug(file: TextIO | None = None) -> None:
-    """Print what is open, as a tree: each object with the place where it was opened, and what it holds up.
+    """Print the open objects as a tree: each with the place where it was opened, and its operations.
 
-    Operations are listed in the order of posting, those alike together, with their state: ``posted`` (the provider
-    has it), ``queued`` (it waits for room), ``cancelling`` and ``abandoned`` (the caller left). For a hung program:
-    call it from a signal handler or another thread; it only looks.
+    Operations are listed in the order of posting, equal ones together, with their state: ``posted`` (the provider has
+    it), ``queued`` (it waits for transmit credits), ``cancelling`` and ``abandoned`` (the caller was cancelled). If a
+    program hangs, call this from a signal handler or another thread; it changes nothing.
 
     Args:
-        file: where to; standard error by default.
+        file: the output; standard error by default.
     """
     print(*_lines(), sep="\n", file=sys.stderr if file is None else file)
 
@@ -42,7 +42,7 @@ def _lines() -> Iterator[str]:
     handles = live_handles()
     yield f"aiofabric: {describe()}; {len(handles)} objects are open"
     shown: set[Handle] = set()
-    for handle in handles:  # the oldest first: parents before their children
+    for handle in handles:  # the oldest first, so parents before their children
         if handle not in shown:
             yield from _tree(handle, shown, "  ")
     for source in dict.fromkeys(handle.source for handle in handles if isinstance(handle, EndpointHandle)):

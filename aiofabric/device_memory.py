@@ -1,7 +1,7 @@
-"""Device memory as Python passes it around: DLPack, and CUDA's array interface (FI_HMEM; man page: fi_mr).
+"""Device memory by DLPack and CUDA's array interface (FI_HMEM; man page: fi_mr).
 
-Neither copies. Both say where the memory is; DLPack also says on which device, and can describe host memory. What
-is not contiguous cannot be registered as one piece and is refused.
+Neither copies the memory. Both give its address. DLPack also names the device, and can describe host memory. Memory
+that is not contiguous cannot be registered as one piece and is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .flags import HmemIface
 
 __all__ = ["DeviceMemory", "device_memory"]
 
-# DLPack's device types: host memory (its own, and pinned by CUDA or ROCm), and the devices that libfabric knows.
+# DLPack's device types: host memory (plain, or pinned by CUDA or ROCm), and the devices that libfabric knows.
 _DLPACK_HOST = {1, 3, 11}
 _DLPACK_DEVICES = {2: HmemIface.CUDA, 13: HmemIface.CUDA, 10: HmemIface.ROCR, 14: HmemIface.ZE}
 
@@ -27,7 +27,7 @@ _TENSOR = struct.Struct("=QiiiBBHQQQ")
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """``size`` bytes at ``address`` on ``device`` of ``iface``; ``owner`` keeps them there."""
+    """``size`` bytes at ``address`` on ``device`` of ``iface``; ``owner`` keeps the memory alive."""
 
     iface: HmemIface
     device: int
@@ -37,13 +37,13 @@ class DeviceMemory:
     owner: Any
 
     def pin(self) -> Any:
-        """A ``char[]`` cdata that keeps the owner alive; its bytes cannot be read from here."""
+        """A ``char[]`` cdata that keeps the owner alive; its bytes cannot be read by the CPU."""
         owner = [self.owner]
         return ffi.gc(ffi.cast(f"char(*)[{self.size}]", self.address)[0], lambda _: owner.clear())
 
 
 def device_memory(buffer: Any) -> DeviceMemory | None:
-    """What ``buffer`` says of its memory by DLPack or CUDA's array interface; None for anything else.
+    """The memory of ``buffer`` by DLPack or CUDA's array interface; None if it has neither.
 
     Raises:
         BufferError: it is not contiguous.
@@ -83,8 +83,8 @@ def _from_dlpack(buffer: Any) -> DeviceMemory:
     elif (known := _DLPACK_DEVICES.get(kind)) is not None:
         iface = known
     else:
-        raise TypeError(f"libfabric knows no memory of DLPack's device type {kind}")
-    # The capsule frees the tensor when it is collected, as long as nobody has taken it over.
+        raise TypeError(f"libfabric does not support memory of DLPack's device type {kind}")
+    # The capsule frees the tensor when it is collected, as long as no consumer has taken it over.
     return DeviceMemory(iface, device, data + offset, itemsize * prod(shape), False, capsule)
 
 

@@ -1,4 +1,4 @@
-"""Domain: the device, as one event loop uses it; endpoints, queues and regions are opened on it (fi_domain)."""
+"""Domain: a device as one event loop uses it; endpoints, queues and regions are opened on it (fi_domain)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Domain"]
 
 
 class DomainHandle(MemoryHome):
-    """An open domain, with the table of what is registered with it."""
+    """Handle of an open domain, with the table of its registrations."""
 
     __slots__ = ("reads_outlive_regions",)
 
@@ -37,11 +37,11 @@ class Domain(Resource):
 
     Args:
         info: a result of `getinfo`.
-        fabric: the fabric to open it on; by default one of its own, closed together with the domain.
+        fabric: the fabric to open it on; by default a fabric of its own, which closes together with the domain.
 
     Raises:
-        TypeError: no Info, or no Fabric.
-        NotSupportedError: the info has a mode that aiofabric does not do.
+        TypeError: ``info`` is not an Info, or ``fabric`` is not a Fabric.
+        NotSupportedError: the info has a mode that aiofabric does not support.
         FabricError: the provider refused (fi_domain).
     """
 
@@ -51,7 +51,7 @@ class Domain(Resource):
     def __init__(self, info: Info, fabric: Fabric | None = None) -> None:
         check_info(info)
         if not isinstance(fabric, Fabric | None):
-            raise TypeError(f"fabric is an open Fabric, or None, not {fabric!r}")
+            raise TypeError(f"fabric must be an open Fabric or None, not {fabric!r}")
         self.fabric = Fabric(info) if fabric is None else fabric
         self._owned_fabric = fabric is None
         self.info = info
@@ -85,25 +85,25 @@ class Domain(Resource):
     ) -> MemoryRegion:
         """Register ``buffer`` with the domain; a context manager.
 
-        Any contiguous buffer, or memory of a device: whatever has DLPack or CUDA's array interface, where the
-        domain was opened with `Caps.HMEM`.
+        ``buffer`` is any contiguous buffer, or device memory with DLPack or CUDA's array interface if the domain was
+        opened with `Caps.HMEM`.
 
-        Nothing is exposed to a peer unless ``access`` names ``REMOTE_READ`` or ``REMOTE_WRITE``; the default is
-        local use only. The region exports the buffer (a `bytearray` cannot be resized meanwhile) and outlives
-        the operations that use it; leaving the ``with`` block forbids new use at once.
+        Nothing is exposed to a peer unless ``access`` names ``REMOTE_READ`` or ``REMOTE_WRITE``; the default is local
+        use only. The region exports the buffer, so a `bytearray` cannot be resized meanwhile. The native region stays
+        until the last operation that uses it has ended. Leaving the ``with`` block forbids new use at once.
 
         Args:
-            buffer: must be writable when ``access`` lets somebody write into it.
-            access: what the memory may be used for (fi_mr). Its owner may send from it in any case, and use it in
-                every way if it is writable.
-            key: the remote key, where the application chooses it; by default an unpredictable one.
-            endpoint: by which endpoint peers reach it, where the provider wants to know (FI_MR_ENDPOINT); by default
-                the only one of the domain. Closing the endpoint closes the region first.
+            buffer: must be writable if ``access`` allows writing into it.
+            access: the permitted uses of the memory (fi_mr). Its owner may always send from it, and may use it in every
+                way if it is writable.
+            key: the remote key, if the application chooses it; by default an unpredictable one.
+            endpoint: the endpoint by which peers reach it, if the provider needs it (FI_MR_ENDPOINT); by default the
+                only one of the domain. Closing the endpoint first closes the region.
 
         Raises:
-            TypeError: no buffer, or the domain has several endpoints and the provider wants one named.
-            BufferError: not contiguous, or read-only where it would be written.
-            ValueError: an empty buffer.
+            TypeError: not a buffer; or the domain has several endpoints, and the provider needs one of them named.
+            BufferError: not contiguous, or read-only although it would be written.
+            ValueError: the buffer is empty.
             FabricError: the provider refused, for example a key that another region has (fi_mr_regattr).
             ClosedResourceError: the domain is closed.
 
@@ -112,7 +112,7 @@ class Domain(Resource):
         return MemoryRegion(self, buffer, access=access, key=key, endpoint=endpoint)
 
     def close(self) -> None:
-        """Close the domain after everything opened on it, and the fabric when it is the domain's own."""
+        """Close the domain after all objects opened on it, and the fabric if it is the domain's own."""
         super().close()
         if self._owned_fabric:
             self.fabric.close()

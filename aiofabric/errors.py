@@ -1,12 +1,12 @@
-"""From libfabric's codes to exceptions: the one door.
+"""Conversion of libfabric's error codes to exceptions; all exceptions are made here.
 
-A situation has a class, and the class has the builtin of that situation as its second base, so ordinary
+Each situation has a class, and the class has the builtin exception of that situation as its second base. So ordinary
 code (``except ConnectionResetError``, ``except TimeoutError``) catches what it expects::
 
     FabricError (OSError)
     ├── FabricConnectionError (ConnectionError)
     │   ├── FabricConnectionRefusedError (ConnectionRefusedError)
-    │   │   └── FabricConnectionRejectedError                        .param: the rejecter's private data
+    │   │   └── FabricConnectionRejectedError                        .param: the listener's private data
     │   ├── FabricConnectionResetError (ConnectionResetError)
     │   │   └── FabricConnectionEndedError                           the peer closed in order
     │   ├── FabricConnectionAbortedError (ConnectionAbortedError)
@@ -23,8 +23,7 @@ code (``except ConnectionResetError``, ``except TimeoutError``) catches what it 
     LibfabricNotFound (ImportError)
     ForkedError, WrongThreadError, InternalError (RuntimeError)
 
-FI_EAGAIN, FI_EAVAIL and FI_ECANCELED are questions that the code asking answers from its context; they
-are no situations of a user's.
+FI_EAGAIN, FI_EAVAIL and FI_ECANCELED have no class: the code that gets them handles them itself.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ __all__ = [
 class FabricError(OSError):
     """A libfabric call or operation failed (man page: fi_errno).
 
-    Attributes: ``errno`` (positive, of fi_errno), ``strerror`` (fi_strerror's words), ``call`` (the C
-    function, or the operation in words), ``peer`` (who was talked to, or None), ``provider_errno`` and
-    ``provider_text`` (the provider's own reason; 0 and "" if it gave none), ``detail`` (more in words).
+    Attributes: ``errno`` (positive, of fi_errno), ``strerror`` (the text of fi_strerror), ``call`` (the C function, or
+    the operation in words), ``peer`` (the peer's address, or None), ``provider_errno`` and ``provider_text`` (the
+    provider's own reason; 0 and "" if it gave none), ``detail`` (more in words).
     """
 
     cure: str = ""
-    """What to do about it, one sentence: the class's, unless an instance knows better."""
+    """What to do about it, in one sentence: the class's, unless the instance has a better one."""
 
     def __init__(
         self,
@@ -106,11 +105,11 @@ class FabricError(OSError):
 
 
 class FabricConnectionError(FabricError, ConnectionError):
-    """The connection failed or ended; the classes below say how."""
+    """The connection failed or ended; the subclasses tell how."""
 
 
 class FabricConnectionRefusedError(FabricConnectionError, ConnectionRefusedError):
-    """Nobody listens at the address; or a listener that does not use aiofabric rejected the request without data."""
+    """No process listens at the address; or a listener without aiofabric rejected the request without data."""
 
     cure = "Check that a listener runs at that address"
     param: bytes = b""
@@ -119,16 +118,17 @@ class FabricConnectionRefusedError(FabricConnectionError, ConnectionRefusedError
 class FabricConnectionRejectedError(FabricConnectionRefusedError):
     """The listener rejected the request (`ConnectionRequest.reject`, ``accept=``, ``backlog=``, or its close).
 
-    ``param``: the private data that the rejecter sent, at most 256 bytes.
+    ``param``: the private data that the listener sent, at most 256 bytes.
     """
 
-    cure = "The listener runs and decided so; .param has its reason, if it gave one"
+    cure = "The listener runs and rejected the request; .param has its reason, if it gave one"
 
 
 class FabricConnectionResetError(FabricConnectionError, ConnectionResetError):
     """The connection broke: the peer was killed, aborted the connection, or lost its network.
 
-    A peer that does not use aiofabric ends like this in any case: libfabric does not report whether an end was orderly.
+    The end of a peer that does not use aiofabric always raises this: libfabric does not report whether an end was
+    orderly.
     """
 
     cure = "Connect again; messages that the peer sent last may be lost"
@@ -137,7 +137,7 @@ class FabricConnectionResetError(FabricConnectionError, ConnectionResetError):
 class FabricConnectionEndedError(FabricConnectionResetError):
     """The peer closed the connection in order: everything that it sent was received.
 
-    Only another aiofabric endpoint can say so. The end of any other peer is a `FabricConnectionResetError`.
+    Only another aiofabric endpoint can report this. The end of any other peer is a `FabricConnectionResetError`.
     """
 
     cure = "Nothing more will come on this connection"
@@ -149,15 +149,15 @@ class FabricConnectionEndedError(FabricConnectionResetError):
 
 
 class FabricConnectionAbortedError(FabricConnectionError, ConnectionAbortedError):
-    """The connection was given up on this side."""
+    """This side ended the connection, or the attempt to connect."""
 
-    cure = "Connect anew"
+    cure = "Connect again"
 
 
 class FabricBrokenPipeError(FabricConnectionError, BrokenPipeError):
     """The operation was posted to a connection that has already ended."""
 
-    cure = "Connect anew"
+    cure = "Connect again"
 
 
 class UnreachableError(FabricConnectionError):
@@ -167,15 +167,15 @@ class UnreachableError(FabricConnectionError):
 
 
 class FabricTimeoutError(FabricError, TimeoutError):
-    """The provider waited for the peer in vain. Deadlines of the caller's raise plain TimeoutError."""
+    """The provider gave up waiting for the peer. Deadlines set by the caller raise a plain TimeoutError."""
 
-    cure = "Check that the peer is alive and that no firewall stands between"
+    cure = "Check that the peer is alive and that no firewall blocks the connection"
 
 
 class RemoteAccessError(FabricError, PermissionError):
     """The target's memory region does not allow this access, or its key is not valid (any more).
 
-    Software providers end the connection as well.
+    Software providers also end the connection.
     """
 
     cure = (
@@ -187,10 +187,10 @@ class RemoteAccessError(FabricError, PermissionError):
 class TruncatedMessageError(FabricError):
     """A message was longer than the buffer that received it.
 
-    Of a direct receive the rest is lost. A pooled message is kept, and is the next one again.
+    The rest of a direct receive's message is lost. A pooled message is kept, and the next receive gets it again.
 
-    ``size``: length of the message in bytes, None if the provider does not tell; ``limit``: room in the
-    buffer in bytes, None if unknown. libfabric 1.17's tcp provider ends the connection as well.
+    ``size``: length of the message in bytes, None if the provider does not report it; ``limit``: size of the buffer in
+    bytes, None if unknown. libfabric 1.17's tcp provider also ends the connection.
     """
 
     cure = "Receive with a buffer of the largest message's size (recv_size=), or send smaller messages"
@@ -213,19 +213,19 @@ class MessageTooLongError(FabricError):
 
 
 class QueueOverrunError(FabricError):
-    """A completion queue overflowed, and completions are lost: operations bound to it stay unanswered."""
+    """A completion queue overflowed, and completions are lost: the operations bound to it never complete."""
 
     cure = "Open the queue with a larger size, and close the endpoints that were bound to this one"
 
 
 class NotSupportedError(FabricError):
-    """The provider, or this version of libfabric, does not have what was asked for."""
+    """The provider, or this version of libfabric, does not support the request."""
 
-    cure = "aiofabric.getinfo() with the capability in its hints shows which providers have it"
+    cure = "aiofabric.getinfo() with the capability in its hints lists the providers that have it"
 
 
 class NoProviderError(FabricError):
-    """No provider matches the hints; the text repeats them and names the one that excludes all."""
+    """No provider matches the hints; the text repeats them and names the one that no provider meets."""
 
 
 class NameResolutionError(FabricError, _socket.gaierror):
@@ -240,19 +240,19 @@ class NameResolutionError(FabricError, _socket.gaierror):
 
 
 class ForkedError(RuntimeError):
-    """A forked child used an object of its parent's; even closing it would break the parent's connection."""
+    """A forked child used an object of its parent; even closing it would break the parent's connection."""
 
 
 class WrongThreadError(RuntimeError):
-    """An object was used from another thread than the one whose event loop it belongs to."""
+    """An object was used from another thread than the thread of its event loop."""
 
 
 class WrongLoopError(RuntimeError):
-    """An object was used after its event loop had ended: under a second ``asyncio.run()``, for example."""
+    """An object was used after the end of its event loop: for example, in a second ``asyncio.run()``."""
 
 
 class InternalError(RuntimeError):
-    """aiofabric made an impossible move: a bug here, not in the caller's program; please report it."""
+    """aiofabric reached an impossible state: a bug in aiofabric, not in the program; please report it."""
 
 
 _C = constants
@@ -280,7 +280,7 @@ _CLASSES: dict[int, type[FabricError]] = {
     _C.FI_EBADFLAGS: NotSupportedError,
 }
 
-# The same codes mean a local matter elsewhere: a privileged port, a key that is already taken.
+# In other calls the same codes have a local cause: a privileged port, a key that is already taken.
 _CLASSES_RMA: dict[int, type[FabricError]] = {
     _C.FI_EACCES: RemoteAccessError,
     _C.FI_EPERM: RemoteAccessError,
@@ -297,16 +297,16 @@ _RMA_CALLS = (
 )
 
 _CURES = {
-    _C.FI_EADDRINUSE: "Somebody listens there already: choose another port, or 0 for a free one",
-    _C.FI_EADDRNOTAVAIL: "The address is none of this host's; getinfo() lists those that are",
+    _C.FI_EADDRINUSE: "Another socket listens there already: choose another port, or 0 for a free one",
+    _C.FI_EADDRNOTAVAIL: "The address is not one of this host's; getinfo() lists those",
     _C.FI_EACCES: "Ports below 1024 and some devices need privileges",
     _C.FI_ENOMEM: "Free memory, or raise the limit on locked memory (ulimit -l) for providers that pin it",
     _C.FI_EMFILE: "Raise the limit on open files (ulimit -n)",
     _C.FI_ENOKEY: (
-        "Another region of the domain has that key: leave key= to aiofabric, which draws one at random. If it did, the "
+        "Another region of the domain has that key: leave key= out, and aiofabric chooses a random one. If it did, the "
         "provider gave two registrations one key: ask for no capability that is not used, such as FI_ATOMIC over rxm"
     ),
-    _C.FI_EBUSY: "Something still uses the object: close what was opened from it first",
+    _C.FI_EBUSY: "The object is still in use: close the objects that were opened from it first",
 }
 
 _FABRIC_NAMES = (
@@ -330,14 +330,14 @@ _RESOLVER = {
 
 
 def error_name(errno: int) -> str:
-    """Return the symbol of an error of fi_errno, such as ``FI_ECONNREFUSED``, or of getaddrinfo, which are negative."""
+    """Return the symbol of an error of fi_errno, such as ``FI_ECONNREFUSED``, or of getaddrinfo (negative codes)."""
     if errno in _RESOLVER:
         return _RESOLVER[errno][0]
     return f"FI_{_NAMES.get(errno) or _errno.errorcode.get(errno, errno)}"
 
 
 def error_text(errno: int) -> str:
-    """Return the words of an error: fi_strerror's, or the system's before libfabric is loaded."""
+    """Return the text of an error: fi_strerror's, or the system's before libfabric is loaded."""
     if errno in _RESOLVER:
         return _RESOLVER[errno][1]
     if is_loaded():
@@ -355,7 +355,7 @@ def from_errno(
     peer: object = None,
     detail: str = "",
 ) -> FabricError:
-    """Return the exception for a positive error of fi_errno that ``call`` ended with.
+    """Return the exception for a positive error code of fi_errno that ``call`` returned.
 
     ``provider_errno`` and ``provider_text`` are an error entry's prov_errno and the queue's strerror.
     """

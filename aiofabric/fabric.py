@@ -25,10 +25,10 @@ class Fabric(Resource):
     """An open fabric of one provider.
 
     Args:
-        info: a result of `getinfo`; its ``fabric_attr`` says which fabric.
+        info: a result of `getinfo`; its ``fabric_attr`` selects the fabric.
 
     Raises:
-        TypeError: no Info.
+        TypeError: ``info`` is not an Info.
         FabricError: the provider refused (fi_fabric).
     """
 

@@ -1,4 +1,4 @@
-"""LibraryObject: what libfabric itself, rather than a provider, opens by name (man page: fi_open)."""
+"""LibraryObject: an object that libfabric itself, not a provider, opens by name (man page: fi_open)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["LibraryObject"]
 
 
 class LibraryObject(Resource):
-    """An object of the library's own, such as ``"mr_cache"``, or ``"logging"`` where log messages can be taken over.
+    """An object of the library, such as ``"mr_cache"``, or ``"logging"``, which redirects log messages.
 
     ``native`` is its C pointer, for calls that this package does not wrap (man pages: fi_mr, fi_provider).
 
     Args:
-        name: what to open.
+        name: the name of the object.
         flags: the object's own.
 
     Raises:
-        NotSupportedError: this libfabric has nothing of that name.
+        NotSupportedError: this libfabric has no object of that name.
     """
 
     __slots__ = ("name",)
@@ -32,7 +32,7 @@ class LibraryObject(Resource):
         try:
             check(rc, "fi_open")
         except NotSupportedError as error:
-            error.detail = f"The library opens nothing that is called {name!r}"
+            error.detail = f"The library has no object called {name!r}"
             error.cure = f"This is {describe()}"
             raise
         self.name = name

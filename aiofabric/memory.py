@@ -1,4 +1,4 @@
-"""Memory regions: registered memory of ours (man page: fi_mr)."""
+"""Memory regions: registered local memory (man page: fi_mr)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["MemoryRegion", "pin"]
 
 _ANY_ACCESS = sum(Access)
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
-# The collector crashes as it clears a memoryview that something exports (CPython gh-77894): a pin and its view in the
-# cycle that an exception makes are enough. So a view that is pinned is kept out of its sight. Debian 12 has 3.11.2.
+# The collector crashes when it clears a memoryview with an export (CPython gh-77894). A pin and its view in the cycle
+# that an exception makes are enough. So a pinned view is hidden from the collector. Debian 12 has 3.11.2.
 _FRAGILE_VIEWS = sys.version_info < (3, 11, 9) or (3, 12) <= sys.version_info < (3, 12, 3)
 
 
 class _PinnedView(weakref.ref[Any]):
-    """A pin, and its view. By identity: pins of one place are equal."""
+    """A pin, and its view. Compared by identity: pins of one address are equal."""
 
     __slots__ = ("view",)
     __hash__ = object.__hash__
@@ -45,11 +45,11 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
     """Export ``buffer`` for as long as the result lives: a ``char[]`` cdata; ``len()`` of it is in bytes.
 
     Raises:
-        TypeError: it is no buffer.
-        BufferError: it is not contiguous, read-only where it would be written, or gone (a closed mmap).
+        TypeError: it is not a buffer.
+        BufferError: it is not contiguous, is read-only although it would be written, or is closed (mmap).
     """
     try:
-        pins = ffi.from_buffer("char[]", buffer, writable)  # by its name it takes 0.30 us instead of 0.17
+        pins = ffi.from_buffer("char[]", buffer, writable)  # writable as a keyword takes 0.30 us instead of 0.17
     except TypeError:
         raise TypeError(
             "a bytes-like object is required (bytes, bytearray, memoryview, array, mmap, numpy), "
@@ -72,7 +72,7 @@ def _objection(buffer: Any, writable: bool) -> str:
             if writable and view.readonly:
                 return "it is read-only; pass a writable one such as bytearray"
             return "" if view.c_contiguous else "it must be contiguous, in C's order"
-    except ValueError:  # closed or released: its own words say so
+    except ValueError:  # closed or released: the original error says so
         return ""
 
 
@@ -92,7 +92,7 @@ def _is_readonly(buffer: Any, device: DeviceMemory | None) -> bool:
 
 
 def _pin_device(device: DeviceMemory, domain: OpenDomain, *, writable: bool) -> Any:
-    """Device memory, unless the provider would take its address for one of the host's."""
+    """Pin device memory; raise if the provider would take its address for host memory."""
     if device.iface is not HmemIface.SYSTEM:
         require(Caps.HMEM, domain.info)
     if writable and device.readonly:
@@ -101,7 +101,7 @@ def _pin_device(device: DeviceMemory, domain: OpenDomain, *, writable: bool) -> 
 
 
 class OpenDomain(Protocol):
-    """A `Domain`, as what is registered with it knows it."""
+    """The parts of a `Domain` that registrations need."""
 
     info: Info
     fabric: Fabric
@@ -115,7 +115,7 @@ class OpenDomain(Protocol):
 
 
 class MemoryRegion(Resource):
-    """Registered memory; made by `Domain.register`. ``with`` and ``async with`` alike.
+    """Registered memory; made by `Domain.register`. A context manager, ``with`` and ``async with`` alike.
 
     The buffer stays exported while the region is open and while an operation still uses it.
     """
@@ -136,15 +136,15 @@ class MemoryRegion(Resource):
             endpoint._handle.check_open()
         asked = LOCAL_USE if access is None else Access(access)
         if int(asked) & ~_ANY_ACCESS:
-            raise ValueError(f"access is made of {', '.join(each.name or '' for each in Access)}, not {access:#x}")
+            raise ValueError(f"access can be {', '.join(each.name or '' for each in Access)}, not {access:#x}")
         if key is not None and key >> 64:
-            raise ValueError(f"a key has 64 bits and no sign, unlike {key}")
+            raise ValueError(f"a key must be 0 to 2**64 - 1, not {key}")
         writable = bool(asked & _WRITES) and asked != LOCAL_USE
         device = None if _has_buffer(buffer) else device_memory(buffer)
         pins = pin(buffer, writable=writable) if device is None else _pin_device(device, domain, writable=writable)
         if not len(pins):
             raise ValueError("cannot register an empty buffer")
-        # Its owner may use it in any case, so that no operation here has to register it a second time.
+        # The owner may always use it, so that no operation here has to register it a second time.
         access = asked | (Access.SEND if _is_readonly(buffer, device) else LOCAL_USE)
         table = domain._handle.regions
         of = None if endpoint is None else endpoint._handle
@@ -164,7 +164,7 @@ class MemoryRegion(Resource):
 
     @property
     def remote(self) -> RemoteRegion:
-        """What a peer needs to access the region.
+        """The description that a peer needs to access the region.
 
         Raises:
             ClosedResourceError: the region is closed, and peers are refused.
@@ -182,7 +182,7 @@ class MemoryRegion(Resource):
         return self._remote.length
 
     def close(self) -> None:
-        """Forbid new use at once; deregister when the last operation that uses the region is settled."""
+        """Forbid new use at once; deregister when the last operation that uses the region has ended."""
         super().close()
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Metrics: one reading of everything that is open in this process, and the totals since it began.
+"""Metrics: the values of all open objects of this process, and the totals since the process began.
 
-`read` takes the statistics of every endpoint, listener and queue, adds up, and adds what has closed meanwhile. It
-may be called from any thread: it only looks. `aiofabric.integrations.prometheus` and
-`aiofabric.integrations.opentelemetry` hand the samples on.
+`read` adds up the statistics of every endpoint, listener and queue, and the counts of closed ones. It may be called
+from any thread, and changes nothing. `aiofabric.integrations.prometheus` and `aiofabric.integrations.opentelemetry`
+export the samples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal["gauge", "counter"]
 
 
 class Family(NamedTuple):
-    """A metric: what it means, whether it only grows (counter), and what its one label tells apart."""
+    """A metric: its kind (a counter only grows), its meaning, and the name of its one label."""
 
     kind: Kind
     help: str
@@ -46,9 +46,9 @@ FAMILIES: dict[str, Family] = {
     "endpoints": Family("gauge", "Open endpoints.", "provider"),
     "sends": Family("gauge", "Sends and other outgoing operations that the provider has.", "provider"),
     "receives": Family("gauge", "Receives and other incoming operations of callers that the provider has.", "provider"),
-    "queued": Family("gauge", "Operations that wait for transmit room.", "provider"),
-    "abandoned": Family("gauge", "Operations whose caller left and whose provider has not answered.", "provider"),
-    "waiting_messages": Family("gauge", "Received messages that nobody has taken yet.", "provider"),
+    "queued": Family("gauge", "Operations that wait for transmit credits.", "provider"),
+    "abandoned": Family("gauge", "Operations of cancelled callers that the provider has not completed.", "provider"),
+    "waiting_messages": Family("gauge", "Received messages that were not taken yet.", "provider"),
     "messages": Family("counter", "Messages received into pools.", "provider"),
     "bytes": Family("counter", "Bytes received into pools.", "provider"),
     "listeners": Family("gauge", "Open listeners.", ""),
@@ -57,7 +57,7 @@ FAMILIES: dict[str, Family] = {
     "accepted": Family("counter", "Connection requests that were accepted.", ""),
     "rejected": Family("counter", "Connection requests that were rejected, overflowed ones included.", ""),
     "overflowed": Family("counter", "Connection requests that found the backlog full.", ""),
-    "cut_off": Family("counter", "Connections that were cut off because they said nothing.", ""),
+    "cut_off": Family("counter", "Clients that were disconnected before they sent a complete request.", ""),
     "passes": Family("counter", "Passes of the reactor over a queue.", "waiting"),
     "completions": Family("counter", "Completions read from queues.", "waiting"),
     "errors": Family("counter", "Failed operations read from queues.", "waiting"),
@@ -65,11 +65,11 @@ FAMILIES: dict[str, Family] = {
     "wakeups": Family("counter", "Times that a queue's descriptor woke the loop.", "waiting"),
     "empty_wakeups": Family("counter", "Wake-ups that found nothing to read.", "waiting"),
 }
-"""Every metric, by name; ``waiting`` is how the queue is waited for: adaptive, fd or poll."""
+"""Every metric, by name; the label ``waiting`` is the queue's waiting strategy: adaptive, fd or poll."""
 
 
 def read() -> list[Sample]:
-    """Every metric's values now, in the order of `FAMILIES`."""
+    """The values of all metrics now, in the order of `FAMILIES`."""
     counts = ended.read()
     counts.update({(name, ""): 0 for name, family in FAMILIES.items() if not family.label})
     sources: dict[Source, None] = {}

@@ -1,7 +1,7 @@
-"""Observe: what a program can watch of aiofabric without taking part: its log, its spans, its totals.
+"""Observe: the log, spans and totals of aiofabric that a program can watch.
 
-Nothing here runs for a transfer. Statistics are read when somebody asks; the counts of what has closed meanwhile
-are kept in `ended`, so that totals never shrink. `aiofabric.metrics` adds both up, `aiofabric.integrations` hands
+Nothing here runs for a transfer. Statistics are collected only when they are read. The counts of closed objects are
+kept in `ended`, so that totals never shrink. `aiofabric.metrics` adds both up, and `aiofabric.integrations` exports
 them to Prometheus and OpenTelemetry.
 """
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Totals", "ended", "span", "span_hooks"]
 
-logging.getLogger("aiofabric").addHandler(logging.NullHandler())  # quiet until the program sets up logging
+logging.getLogger("aiofabric").addHandler(logging.NullHandler())  # no output until the program sets up logging
 
 SpanHook: TypeAlias = "Callable[[str, Mapping[str, object]], AbstractContextManager[object]]"
 
 span_hooks: list[SpanHook] = []
-"""Called with a name and attributes for every `span`; the context manager that they return is around it."""
+"""Functions that get the name and attributes of every `span`; the context manager they return encloses the span."""
 
 
 def span(name: str, **attributes: object) -> AbstractContextManager[object]:
-    """Something that takes time, seldom enough to be watched: connecting, accepting. Never a transfer."""
+    """Enclose an action that is long and rare enough to be watched: connecting, accepting. Never a transfer."""
     if not span_hooks:
         return nullcontext()
     stack = ExitStack()
@@ -37,7 +37,7 @@ def span(name: str, **attributes: object) -> AbstractContextManager[object]:
 
 
 class Totals:
-    """Counts by (name, label); any thread."""
+    """Counts by (name, label); may be used in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

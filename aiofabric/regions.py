@@ -1,9 +1,9 @@
-"""The registrations of a domain: made once, found again, kept until nothing uses them any more (man page: fi_mr).
+"""The registrations of a domain: made once, looked up per operation, kept until no operation uses them (fi_mr).
 
-Whoever has the provider touch local memory asks `RegionTable.lend` for the registration that it lies in, hands the
-descriptor over with the operation, and says `unuse` when that is settled. Where the provider wants all local memory
-registered (FI_MR_LOCAL), what lies in no region is registered for as long as it is lent. Longer would be a cache, and
-it would have to hear of memory that is freed and handed out anew; the providers that need one have it.
+Code that lets the provider access local memory calls `RegionTable.lend` for the memory's registration. It passes the
+descriptor to the operation, and calls `unuse` when the operation has ended. If the provider wants all local memory
+registered (FI_MR_LOCAL), memory in no region is registered while it is lent. A longer registration would be a cache,
+which must learn when memory is freed and allocated again; the providers that need such a cache have one.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ _log = logging.getLogger("aiofabric")
 
 LOCAL_USE = Access.SEND | Access.RECV | Access.READ | Access.WRITE
 _REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
-_BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # what FI_MR_BASIC, from before 1.5, stands for
+_BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # the meaning of FI_MR_BASIC, from before 1.5
 
 
 class Held(Protocol):
-    """What an operation holds until it is settled."""
+    """An object that an operation holds until it has ended."""
 
     def unuse(self) -> None:
-        """One user less. Never raises: whoever settles has others to settle."""
+        """Remove one user. Never raises, because the caller has other operations to end."""
 
 
 class MemoryHome(Handle):
-    """Where memory is registered: a domain, and what is opened on it."""
+    """A handle that memory is registered with: a domain, or an object opened on it."""
 
     __slots__ = ("regions",)
     regions: RegionTable
     reads_outlive_regions: bool = False
-    """Of a domain: whether a peer's read may still be answered from the memory of a region that was closed."""
+    """Of a domain: whether a peer's read may still be answered from the memory of a closed region."""
     serves_memory: ClassVar[bool] = False
-    """Whether peers reach registered memory through it: a native endpoint."""
+    """Whether peers reach registered memory through it: true of native endpoints."""
     keep_for_readers: ClassVar[Callable[[MemoryHome, Any], None]]
-    """Hold the memory of a closed region while a peer may still be reading it; see transport/readers.py."""
+    """Keep the memory of a closed region while a peer may still read it; see transport/readers.py."""
 
 
 class RegionHandle(Handle):
-    """A registration, kept until the last operation that uses it is settled.
+    """A registration, kept until the last operation that uses it has ended.
 
     A ``temporary`` one is closed by its last user, any other by its owner.
     """
@@ -87,7 +87,7 @@ class RegionHandle(Handle):
         self.endpoint = endpoint
 
     def made(self) -> None:
-        """The registration is valid: from now on it has a key and a descriptor, and is found."""
+        """The registration is valid: read its key and descriptor, and add it to the table."""
         self.descriptor = lib.fi_mr_desc(self.fid)
         key = lib.fi_mr_key(self.fid)
         if key != constants.FI_KEY_NOTAVAIL:
@@ -97,9 +97,9 @@ class RegionHandle(Handle):
         self.table.add(self)
 
     def _raw_key(self) -> bytes:
-        """Base address and key as a peer needs them where keys have more than 64 bits (FI_MR_RAW)."""
+        """Base address and key in the form that a peer needs, if keys have more than 64 bits (FI_MR_RAW)."""
         base, size = ffi.new("uint64_t *"), ffi.new("size_t *")
-        lib.fi_mr_raw_attr(self.fid, base, ffi.NULL, size, 0)  # -FI_ETOOSMALL: only asks for the size
+        lib.fi_mr_raw_attr(self.fid, base, ffi.NULL, size, 0)  # returns -FI_ETOOSMALL, and sets the size
         room = ffi.new("uint8_t[]", size[0])
         check(lib.fi_mr_raw_attr(self.fid, base, room, size, 0), "fi_mr_raw_attr")
         return int(base[0]).to_bytes(8, "big") + bytes(ffi.buffer(room, size[0]))
@@ -110,7 +110,7 @@ class RegionHandle(Handle):
             self._deregister()
 
     def unuse(self) -> None:
-        """One operation less; a region that was closed meanwhile goes with its last one."""
+        """Remove one user; a region that was closed meanwhile is deregistered with its last one."""
         self.users -= 1
         if self.users or self.forked or not (self.closed or self.temporary):
             return
@@ -128,7 +128,7 @@ class RegionHandle(Handle):
 
 
 class MappedKey:
-    """A peer's long key, known to the domain under a short one while operations use it (FI_MR_RAW)."""
+    """A peer's long key, mapped to a short one while operations use it (FI_MR_RAW)."""
 
     __slots__ = ("key", "raw", "table", "users")
 
@@ -150,10 +150,10 @@ class MappedKey:
 
 
 class RegionTable:
-    """What is registered with a domain, by address; ``mode`` says what the provider wants of registrations.
+    """The registrations of a domain, by address; ``mode`` says how the provider wants memory registered.
 
-    ``busy`` is false while no local memory needs a descriptor and none could have one: a single look at it is all
-    that an operation pays then.
+    ``busy`` is false while no local memory needs a descriptor and none has one: then an operation checks only this
+    flag.
     """
 
     def __init__(self, domain: MemoryHome, info: Info) -> None:
@@ -166,11 +166,11 @@ class RegionTable:
         self.local_required = MrMode.LOCAL in mode
         self.bound_to_endpoint = MrMode.ENDPOINT in mode
         self.raw_keys = MrMode.RAW in mode
-        # FI_MR_ALLOCATED asks for nothing more: memory that Python exports has been allocated.
+        # FI_MR_ALLOCATED needs no code: memory that Python exports is always allocated.
         self.mapped: dict[bytes, MappedKey] = {}
         self._key_bits = 8 * min(max(info.domain_attr.mr_key_size, 1), 8)
         self._starts: list[int] = []
-        self._regions: list[RegionHandle] = []  # by start
+        self._regions: list[RegionHandle] = []  # sorted by start
         self._longest = 0
         self.exposed = False  # whether a region was ever registered for remote access
         self._keys: set[int] = set()
@@ -190,14 +190,14 @@ class RegionTable:
         device: DeviceMemory | None = None,
         endpoint: Handle | None = None,
     ) -> RegionHandle:
-        """Register ``pins``; the handle's close takes the registration back.
+        """Register ``pins``; closing the handle deregisters.
 
         Raises:
             FabricError: the provider refused (fi_mr_regattr, fi_mr_bind, fi_mr_enable).
         """
         chosen = 0 if self.provider_keys else (self._choose_key() if key is None else key)
         iov = ffi.new("struct iovec *", {"iov_base": pins, "iov_len": len(pins)})
-        attr = ffi.new("struct fi_mr_attr[2]")  # 2.x may copy a longer layout than the headers know
+        attr = ffi.new("struct fi_mr_attr[2]")  # 2.x may copy a longer structure than the headers have
         attr[0].mr_iov = iov
         attr[0].iov_count = 1
         attr[0].access = int(access)
@@ -221,17 +221,17 @@ class RegionTable:
         return region
 
     def _endpoint(self) -> Handle:
-        """The endpoint that a region belongs to when nobody said which: the only one of the domain."""
+        """The endpoint of a region if the caller named none: the only one of the domain."""
         found = [child for child in self.domain.children if isinstance(child, MemoryHome) and child.serves_memory]
         if len(found) != 1:
             raise TypeError(
                 f"this provider ties registered memory to an endpoint (FI_MR_ENDPOINT), and the domain has "
-                f"{len(found)}: say which one, register(buffer, endpoint=ep)"
+                f"{len(found)}: name it with register(buffer, endpoint=ep)"
             )
         return found[0]
 
     def _choose_key(self) -> int:
-        """A key that nobody can guess and that no region of the domain has."""
+        """An unpredictable key that no region of the domain has."""
         while (key := secrets.randbits(self._key_bits)) in self._keys:
             pass
         self._keys.add(key)
@@ -243,9 +243,9 @@ class RegionTable:
     # -- finding them again
 
     def lend(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
-        """The registration for an operation on local memory, which is to say `unuse` once it is settled.
+        """The registration for an operation on local memory; the operation must call its `unuse` at the end.
 
-        None where the memory is in no region and needs none.
+        None if the memory is in no region and needs none.
         """
         region = self.find(endpoint, pins, access)
         if region is None:
@@ -257,7 +257,8 @@ class RegionTable:
         return region
 
     def find(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
-        """The region that holds all of ``pins`` and permits the access. Overlapping ones: that which starts last."""
+        """The region that covers all of ``pins`` and permits the access; of overlapping ones, the one that starts
+        last."""
         start = int(ffi.cast("uintptr_t", pins))
         stop, wanted = start + len(pins), int(access)
         for at in range(bisect_right(self._starts, start) - 1, -1, -1):
@@ -269,7 +270,7 @@ class RegionTable:
         return None
 
     def lend_key(self, remote: RemoteRegion) -> tuple[int, tuple[Held, ...]]:
-        """The key that an operation on a peer's memory names, and what it holds meanwhile."""
+        """The key for an operation on a peer's memory, and the objects that the operation holds for it."""
         if not remote.raw:
             return remote.key, ()
         if not self.raw_keys:
@@ -286,7 +287,7 @@ class RegionTable:
         self._regions.insert(at, region)
         self._longest = max(self._longest, region.stop - region.start)
         self.exposed |= bool(region.access & _REMOTE)
-        # What is bound to an endpoint closes before it, and what is lent after it: one cannot be the other.
+        # A region bound to an endpoint closes before the endpoint, a lent one after it: no region can be both.
         self.busy = self.local_required or not self.bound_to_endpoint
 
     def remove(self, region: RegionHandle) -> None:

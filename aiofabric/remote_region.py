@@ -17,11 +17,11 @@ _RAW_BASE = 8  # bytes of the base address before a raw key
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion:
-    """Memory of a peer that was registered for remote access: where, under which key, how many bytes, and for what.
+    """A peer's memory that was registered for remote access: address, key, length in bytes, and permitted access.
 
-    ``region[4096:8192]`` is a part of it, by byte range. `pack` and `unpack` carry it through a message. ``raw`` is
-    empty but with providers whose keys are longer than 64 bits (FI_MR_RAW). ``access`` holds ``REMOTE_READ``,
-    ``REMOTE_WRITE`` or both; None where the peer did not say.
+    ``region[4096:8192]`` is a part of it, by byte range. `pack` and `unpack` convert it to bytes for a message. ``raw``
+    is empty, except with providers whose keys are longer than 64 bits (FI_MR_RAW). ``access`` is ``REMOTE_READ``,
+    ``REMOTE_WRITE`` or both; None if the peer did not send it.
     """
 
     address: int
@@ -35,10 +35,10 @@ class RemoteRegion:
 
     def __post_init__(self) -> None:
         if (self.address | self.key | self.length) >> 64 or self.address + self.length > 1 << 64:
-            raise ValueError("address, key and length of a RemoteRegion have 64 bits and no sign, its end as well")
+            raise ValueError("address, key, length and end of a RemoteRegion must be 0 to 2**64 - 1")
 
     def pack(self) -> bytes:
-        """25 bytes to send to the peer that shall use the region; more where it has a ``raw`` key."""
+        """25 bytes to send to the peer that uses the region; more if it has a ``raw`` key."""
         access = self._ACCESS.index(self.access).to_bytes(1, "big")
         return self._PACKED.pack(self.address, self.key, self.length) + access + self.raw
 
@@ -46,16 +46,16 @@ class RemoteRegion:
     def unpack(cls, packed: bytes | bytearray | memoryview) -> Self:
         """The region that `pack` described.
 
-        The first 24 bytes alone, three numbers in network byte order, are taken as well: a peer without aiofabric may
-        send them.
+        Also accepts the first 24 bytes alone, three numbers in network byte order: a peer without aiofabric may send
+        them.
 
         Raises:
-            ValueError: not 25 bytes, and not those of a longer key either.
+            ValueError: the bytes are neither 25 nor those of a longer key.
         """
         size = cls._PACKED.size
         access, raw = bytes(packed[size : size + 1]) or b"\0", bytes(packed[size + 1 :])
         if len(packed) < size or 0 < len(raw) <= _RAW_BASE or access[0] >= len(cls._ACCESS):
-            raise ValueError(f"these {len(packed)} bytes are no packed RemoteRegion, which has {size + 1} bytes")
+            raise ValueError(f"these {len(packed)} bytes are not a packed RemoteRegion, which has {size + 1} bytes")
         address, key, length = cls._PACKED.unpack(packed[:size])
         return cls(address, key, length, raw, cls._ACCESS[access[0]])
 
@@ -63,20 +63,20 @@ class RemoteRegion:
         """Raise unless ``call`` may access ``size`` bytes from the start of the region.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: the region has fewer bytes.
             RemoteAccessError: the owner did not register the region for this access.
         """
         if size > self.length:
             raise IndexError(f"{size} bytes do not fit a remote region of {self.length} bytes")
         if self.access is not None and int(needed) & ~int(self.access):
-            detail = f"The peer registered the region for {self.access}, and this needs {needed}; nothing was sent"
+            detail = f"The peer registered the region for {self.access}, but this needs {needed}; nothing was sent"
             raise from_errno(constants.FI_EACCES, call, peer=peer, detail=detail)
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: slice) -> RemoteRegion:
-        """A part, by byte range. Unlike a sequence's, a range that leaves the region is an `IndexError`."""
+        """A part, by byte range. Unlike with a sequence, a range that leaves the region is an `IndexError`."""
         if not isinstance(index, slice):
             raise TypeError("a RemoteRegion is sliced by byte range, region[start:stop]")
         if index.step not in (None, 1):
@@ -88,4 +88,4 @@ class RemoteRegion:
         return RemoteRegion(self.address + start, self.key, stop - start, self.raw, self.access)
 
 
-# A dataclass with slots makes a class attribute without annotation no field, which is what _PACKED relies on.
+# In a dataclass with slots, a class attribute without annotation is not a field; _PACKED relies on it.

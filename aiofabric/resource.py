@@ -1,12 +1,12 @@
-"""One native object, its parent and its children: what closes when, and who may touch it.
+"""One native object, its parent and its children: in which order they close, and which thread may use them.
 
-libfabric wants children closed before parents, and a refused ``fi_close`` is destructive: 1.17's tcp provider
-frees the transfer pool of a completion queue before it answers ``-FI_EBUSY`` (tcpx_cq.c), 2.x's stops the
-progress of an event queue (xnet_eq.c). So the order is never tried out: it is read off this tree.
+libfabric wants children closed before parents, and a refused ``fi_close`` is destructive: 1.17's tcp provider frees the
+transfer pool of a completion queue before it returns ``-FI_EBUSY`` (tcpx_cq.c), 2.x's stops the progress of an event
+queue (xnet_eq.c). So aiofabric never tries an order: this tree determines it.
 
-Two classes share the work. A `Handle` is what parents, queues and the reactor hold: the fid and the tree. A
-`Resource` is what the caller holds. Nothing native points back at a `Resource`, so one that is forgotten is
-collected, warns with the place where it was opened, and its handle is still closed in order by its parent.
+There are two classes. A `Handle` is the object that parents, queues and the reactor hold: the fid and the tree. A
+`Resource` is the object that the caller holds. Nothing native refers to a `Resource`, so a forgotten one is collected,
+and warns with the place where it was opened. Its parent still closes its handle in order.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _numbers = count()
 
 
 def opened_at() -> str:
-    """``file:line`` of the nearest caller outside this package (and outside contextlib, which enters for it)."""
+    """``file:line`` of the nearest caller outside this package (and outside contextlib, which calls __enter__)."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)):
         frame = frame.f_back
-    return sys.intern(f"{frame.f_code.co_filename}:{frame.f_lineno}")  # one line opens a thousand connections
+    return sys.intern(f"{frame.f_code.co_filename}:{frame.f_lineno}")  # one line may open a thousand connections
 
 
 class Handle:
-    """A native object in the tree that the close order is read from.
+    """A native object in the tree that determines the close order.
 
-    ``fid`` is any cdata pointer whose struct begins with a ``struct fid``. Subclasses that must do more around
-    ``fi_close`` than close their children override `release`.
+    ``fid`` is any cdata pointer whose struct begins with a ``struct fid``. Subclasses that must do more than close
+    their children and call ``fi_close`` override `release`.
     """
 
     __slots__ = (
@@ -79,9 +79,9 @@ class Handle:
         self.children: dict[Handle, None] = {}
         self.closed = False
         self.forked = False
-        self.over = False  # the event loop that moves it has ended
+        self.over = False  # its event loop has ended
         self.lingers = False  # closed, but the native object must stay for a while
-        self.released = False  # the native object was given back
+        self.released = False  # the native object was closed
         self.thread = threading.get_ident()
         self.number = next(_numbers)
         self.opened_at = opened_at()
@@ -90,24 +90,24 @@ class Handle:
         _handles.add(self)
 
     def need(self, other: Handle) -> None:
-        """``other`` is bound to this: whichever closes first, this one is closed before it."""
+        """``other`` is bound to this object, so this object must close before ``other``."""
         other.check_open()
         other.children[self] = None
         self.needed.append(other)
 
     def close(self) -> None:
-        """Close the children, newest first, then this. Closing twice is quiet; a forked child closes nothing."""
+        """Close the children, newest first, then this. A second call does nothing; neither does a forked child's."""
         if self.closed or self.forked:
             return
         self.check_thread()
         self.closed = True
-        with ExitStack() as order:  # the last callback first, and each whatever the others raise
+        with ExitStack() as order:  # runs the last callback first, and each even if others raise
             order.callback(self._leave)
             for child in self.children:
                 order.callback(child.close)
 
     def _leave(self) -> None:
-        """Give the native object back; or let whichever child still lingers come by when it has left."""
+        """Close the native object; if a child still lingers, the last such child calls this when it has closed."""
         if self.released or self.lingers or self.children:
             return
         self.released = True
@@ -120,17 +120,17 @@ class Handle:
                 other._leave()
 
     def release(self) -> None:
-        """Give the native object back."""
+        """Close the native object."""
         rc = lib.fi_close(ffi.cast("struct fid *", self.fid))
         if rc == -constants.FI_EBUSY and not self.children:
-            # Nothing of ours is left on it. rxm (1.17 to 2.6) forgets the registration of a large message that its
-            # peer never fetched, and then holds its domain to the end of the process.
+            # All objects of aiofabric on it are closed. rxm (1.17 to 2.6) forgets the registration of a large message
+            # that its peer never fetched, and then holds its domain until the process ends.
             _log.warning("%s opened at %s: the provider keeps it open (FI_EBUSY)", self.what, self.opened_at)
             return
         check(rc, "fi_close")
 
     def check_open(self) -> None:
-        """Raise unless this process and this thread may use the object, and it is open."""
+        """Raise if this process or this thread may not use the object, or if it is closed."""
         if self.forked:
             raise ForkedError(
                 f"this {self.what} belongs to the parent process (opened at {self.opened_at}): libfabric objects "
@@ -147,10 +147,10 @@ class Handle:
             )
 
     def on_loop_end(self, driver: object) -> None:
-        """The event loop of ``driver`` ends. What is moved by a loop cannot be used any more."""
+        """The event loop of ``driver`` ends: objects of that loop cannot be used any more."""
 
     def on_fork(self) -> None:
-        """We are the child now."""
+        """Called in a forked child."""
         self.forked = True
 
     def check_thread(self) -> None:
@@ -162,8 +162,8 @@ class Handle:
 
 
 def _mark_forked() -> None:
-    # A child that closes an inherited endpoint removes the parent's socket from the shared epoll instance, and
-    # the parent never completes again. So the child may not touch anything.
+    # A child that closes an inherited endpoint removes the parent's socket from the shared epoll instance, and then the
+    # parent's operations never complete. So the child may not touch any object.
     for handle in list(_handles):
         handle.on_fork()
 
@@ -172,13 +172,13 @@ os.register_at_fork(after_in_child=_mark_forked)
 
 
 def loop_ended(driver: object) -> None:
-    """Tell all that is open."""
+    """Tell all open objects that the event loop of ``driver`` has ended."""
     for handle in list(_handles):
         handle.on_loop_end(driver)
 
 
 def live_handles() -> list[Handle]:
-    """What is open in this process now, oldest first. Any thread."""
+    """The handles that are open in this process now, oldest first. May be called in any thread."""
     while True:
         try:
             return sorted((h for h in _handles.copy() if not (h.closed or h.forked)), key=lambda h: h.number)
@@ -187,26 +187,26 @@ def live_handles() -> list[Handle]:
 
 
 def live_resources() -> list[str]:
-    """What is open in this process now, one line each: what it is and where it was opened."""
+    """The objects that are open in this process now, one line each: kind and place where it was opened."""
     return [f"{h.what} opened at {h.opened_at}" for h in live_handles()]
 
 
 class Resource(ResourceCore):
-    """Base of everything that is opened and must be closed. A context manager, ``with`` and ``async with`` alike.
+    """Base of all objects that are opened and must be closed. A context manager, ``with`` and ``async with`` alike.
 
-    Closing closes whatever was opened from it first, is quiet the second time, and always closes. An object
-    that is collected while open warns (`ResourceWarning`); the native object is then closed with its parent.
+    Closing first closes all objects that were opened from it, and never leaves it open. A second close does nothing. An
+    object that is collected while open warns (`ResourceWarning`); the native object then closes with its parent.
     """
 
     __slots__ = ("__weakref__", "_handle")
     _handle: Handle
 
     def close(self) -> None:
-        """Close now; everything opened from this object is closed first."""
+        """Close now; all objects opened from this one are closed first."""
         self._handle.close()
 
     async def aclose(self) -> None:
-        """Close, as `close` does; cancelling cannot leave it open."""
+        """Close, like `close`; a cancel cannot leave it open."""
         self.close()
 
     @property

@@ -23,14 +23,14 @@ _DIRECTIONS = constants.FI_TRANSMIT | constants.FI_RECV
 
 @dataclass(frozen=True, slots=True)
 class TriggerVariable:
-    """Words that a device has to write to start an operation, as many as ``count`` of them."""
+    """Words that a device must write to start an operation: ``count`` words of a type."""
 
     datatype: Datatype
     count: int
 
 
 class _Option(Generic[T]):
-    """One option as a typed attribute; its C type follows from the Python one."""
+    """One option as a typed attribute; the Python type determines the C type."""
 
     def __init__(self, name: str, kind: type[T], ctype: str, doc: str) -> None:
         self.name, self.kind, self.ctype = name, kind, ctype
@@ -43,7 +43,7 @@ class _Option(Generic[T]):
     def __get__(self, settings: EndpointSettings | None, owner: type) -> _Option[T] | T:
         if settings is None:
             return self
-        value = ffi.new(f"{self.ctype}[8]")  # room to spare, should a provider mistake the type
+        value = ffi.new(f"{self.ctype}[8]")  # more than needed, in case a provider uses a larger type
         size = ffi.new("size_t *", ffi.sizeof(self.ctype))
         settings._option("fi_getopt", self.name, lib.fi_getopt, value, size)
         return self.kind(value[0])  # type: ignore[call-arg]
@@ -64,9 +64,9 @@ def _permission(name: str, doc: str) -> _Option[bool]:
 class EndpointSettings:
     """Options of one endpoint, active or passive, read and set as attributes; ``endpoint.settings``.
 
-    Some can only be set before the endpoint is enabled: pass ``prepare=`` to whatever opens it. What the provider
-    does not have raises `NotSupportedError`, with the provider's own answer as its errno; what it has but will not
-    change now, `FabricError`.
+    Some can only be set before the endpoint is enabled: pass ``prepare=`` when it is opened. An option that the
+    provider does not have raises `NotSupportedError`, with the provider's error code as its errno. An option that it
+    has but cannot change now raises `FabricError`.
     """
 
     __slots__ = ("_enabled", "_handle", "_info")
@@ -100,19 +100,19 @@ class EndpointSettings:
     inject_rma_size = _size("INJECT_RMA_SIZE", "Largest injected write, bytes; since 1.22.")
     inject_atomic_size = _size("INJECT_ATOMIC_SIZE", "Largest injected atomic operation, bytes; since 1.22.")
     firewall_addr = _permission(
-        "FIREWALL_ADDR", "Whether a firewall lets no connection in to this endpoint; since 2.2."
+        "FIREWALL_ADDR", "Whether a firewall blocks incoming connections to this endpoint; since 2.2."
     )
 
     def xpu_trigger(self, iface: HmemIface, device: int = 0) -> list[TriggerVariable]:
-        """What a device has to write to start an operation (FI_OPT_XPU_TRIGGER, man page: fi_trigger).
+        """The words that a device must write to start an operation (FI_OPT_XPU_TRIGGER, man page: fi_trigger).
 
         Raises:
-            NotSupportedError: the provider starts no operations from this device.
+            NotSupportedError: the provider cannot start operations from this device.
         """
         request = ffi.new("struct fi_trigger_xpu *")
         request.iface, request.device.cuda = iface, device
         size = ffi.new("size_t *", ffi.sizeof("struct fi_trigger_xpu"))
-        self._option("fi_getopt", "XPU_TRIGGER", lib.fi_getopt, request, size)  # count 0: how many
+        self._option("fi_getopt", "XPU_TRIGGER", lib.fi_getopt, request, size)  # with count 0 it returns the number
         variables = ffi.new("struct fi_trigger_var[]", max(1, request.count))
         request.var = variables
         self._option("fi_getopt", "XPU_TRIGGER", lib.fi_getopt, request, size)
@@ -120,7 +120,7 @@ class EndpointSettings:
 
     @property
     def tx_flags(self) -> OpFlags:
-        """Default flags of what starts here (FI_GETOPSFLAG, FI_SETOPSFLAG)."""
+        """Default flags of sends, reads and writes (FI_GETOPSFLAG, FI_SETOPSFLAG)."""
         return self._flags(constants.FI_TRANSMIT)
 
     @tx_flags.setter
@@ -135,7 +135,7 @@ class EndpointSettings:
         """Default flags of receives (FI_GETOPSFLAG, FI_SETOPSFLAG).
 
         Raises:
-            ValueError: they have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
+            ValueError: the flags have FI_MULTI_RECV, which can only be chosen at opening (``multi_recv=``).
         """
         return self._flags(constants.FI_RECV)
 
@@ -165,15 +165,13 @@ class EndpointSettings:
         return ffi.cast("struct fid *", self._handle.fid)
 
     def _check_native(self) -> None:
-        """Raise unless the provider has the endpoint: it is given back with the connection, before it is closed."""
+        """Raise if the native endpoint is closed: it closes at the end of the connection, before the object does."""
         self._handle.check_open()
         gone = getattr(self._handle, "gone", None)
         if gone is not None:
             raise gone()
         if self._handle.fid is None:
-            raise _absent(
-                "settings", f"{self._provider} has no listeners of its own: this is a port of the kernel's TCP"
-            )
+            raise _absent("settings", f"{self._provider} has no native listeners: this listener is a TCP port")
 
     def _option(self, call: str, name: str, function: Any, value: Any, size: Any) -> None:
         fid = self._fid()
@@ -217,7 +215,7 @@ class EndpointSettings:
 
 
 def check_receive_flags(flags: OpFlags) -> None:
-    """Refuse default flags of receives that only buffers made for them can have.
+    """Refuse default flags of receives that need special buffers.
 
     Raises:
         ValueError: FI_MULTI_RECV; a later message would overwrite an earlier one that was not taken yet.
@@ -231,5 +229,5 @@ def check_receive_flags(flags: OpFlags) -> None:
 
 def _absent(call: str, detail: str) -> NotSupportedError:
     error = NotSupportedError(constants.FI_ENOSYS, call, detail=detail)
-    error.cure = ""  # no other hints would help
+    error.cure = ""  # other hints would not help
     return error

@@ -1,6 +1,6 @@
-"""Ctrl-C while the command line is being imported, which takes a moment: the process ends, and says nothing.
+"""Starting: Ctrl-C while the command line is being imported ends the process without a traceback.
 
-``python -m aiofabric`` imports the package before any line of the command line can run, so the package asks here first.
+``python -m aiofabric`` imports the package before any line of the command line runs. So the package calls this first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ INTERRUPTED = 130  # 128 + SIGINT, as a shell would report it
 
 
 def leave_on_interrupt() -> None:
-    """End at once on Ctrl-C, from now on; where it is ignored or somebody else's it stays so."""
+    """End the process at once on Ctrl-C; if SIGINT is ignored, or has a handler of the program, nothing changes."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 
 
 def raise_on_interrupt() -> bool:
-    """Ctrl-C is a KeyboardInterrupt again; return whether it was not."""
+    """Make Ctrl-C raise KeyboardInterrupt again; return whether it did not before."""
     left = signal.getsignal(signal.SIGINT) is _leave
     if left:
         signal.signal(signal.SIGINT, signal.default_int_handler)

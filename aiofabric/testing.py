@@ -1,8 +1,7 @@
-"""For the tests of programs that use aiofabric, and for aiofabric's own.
+"""Tools for the tests of programs that use aiofabric, and for aiofabric's own tests.
 
-`live_resources` tells what was not closed. `ScriptedQueue` stands in for a completion queue where the order of
-events is the subject: put it under a `Source` and write what it says. `check_message_endpoint` is the contract of
-a connected endpoint, for everybody who makes one.
+`live_resources` lists objects that were not closed. `ScriptedQueue` replaces a completion queue in tests about the
+order of events: give it to a `Source`, and write completions into it.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ __all__ = ["ScriptedQueue", "live_resources"]
 
 
 class ScriptedQueue:
-    """A completion queue that says what was written into it, in that order; nothing is transferred.
+    """A completion queue that returns the completions that a test writes into it, in that order; nothing is
+    transferred.
 
-    It is as strict as hardware: its descriptor becomes readable only for what is written while the queue is
-    armed, and only `quiet` arms it. A reactor that goes to sleep without asking misses its wake-up for ever.
-    Close it after the source that reads it; a context manager.
+    It is as strict as hardware: its descriptor becomes readable only for completions written while the queue is armed,
+    and only `quiet` arms it. A reactor that sleeps without calling `quiet` is never woken. Close it after the source
+    that reads it; a context manager.
 
     Args:
         descriptor: whether there is a wait descriptor; without one a queue can only be polled.
@@ -43,7 +43,7 @@ class ScriptedQueue:
         self.reads = 0
         self.closed = False
 
-    # -- what the test writes
+    # -- called by the test
 
     def complete(self, context: int, *, length: int = 0, flags: int = 0, data: int = 0, tag: int = 0) -> None:
         """The operation whose slot has the address ``context`` succeeded; ``length`` is in bytes."""
@@ -52,22 +52,22 @@ class ScriptedQueue:
     def fail(
         self, context: int, errno: int, *, flags: int = 0, length: int = 0, overflow: int = 0, address: bytes = b""
     ) -> None:
-        """It failed with ``errno`` (positive, of fi_errno); ``overflow`` bytes did not fit.
+        """The operation failed with ``errno`` (positive, of fi_errno); ``overflow`` bytes did not fit.
 
-        ``address`` is whom a message came from that nobody knows (FI_EADDRNOTAVAIL).
+        ``address`` is the sender of a message from an unknown peer (FI_EADDRNOTAVAIL).
         """
         self._write(ErrorEntry(context, flags, length, overflow, 0, errno, 0, "", 2**64 - 1, address=address))
 
     def again(self, times: int = 1) -> None:
-        """So many reads find nothing before what is written next."""
+        """The next ``times`` reads find nothing; later entries come after them."""
         self._script.extend([None] * times)
 
     def restless(self, times: int) -> None:
-        """The next ``times`` calls of `quiet` refuse although there is nothing to read, as 1.17's tcp does."""
+        """The next ``times`` calls of `quiet` return False although there is nothing to read, as 1.17's tcp does."""
         self._restless = times
 
     def stuck(self, readable: bool) -> None:
-        """Whether the descriptor is readable all the time, with or without something to read."""
+        """Make the descriptor always readable, with or without something to read."""
         self._stuck = readable
         self._signal()
 
@@ -81,10 +81,10 @@ class ScriptedQueue:
             self._signal()
         self.armed = False
 
-    # -- what a source asks
+    # -- called by a source
 
     def read(self, window: int = 0) -> Sequence[Entry] | None:
-        """Up to 64 successes in a row; ``()`` for none, None when a failure is next."""
+        """Up to 64 successes in a row; ``()`` for none, None if a failure is next."""
         assert not self.closed, "a closed queue was read: libfabric would have crashed"
         self.reads += 1
         if self._script and self._script[0] is None:
@@ -102,7 +102,7 @@ class ScriptedQueue:
         return found
 
     def read_error(self) -> ErrorEntry | None:
-        """The failure that is next."""
+        """The next entry, which must be a failure."""
         entry = self._script.popleft()
         assert isinstance(entry, ErrorEntry), "fi_cq_readerr without a failure at the head of the queue"
         return entry
@@ -111,7 +111,7 @@ class ScriptedQueue:
         return 1
 
     def quiet(self) -> bool:
-        """Whether there is nothing to read; then the next thing written makes the descriptor readable."""
+        """Whether there is nothing to read; if so, the next entry written makes the descriptor readable."""
         assert not self.closed, "a closed queue was asked: libfabric would have crashed"
         if self._fd is not None and not self._stuck:
             with suppress(BlockingIOError):
@@ -127,7 +127,7 @@ class ScriptedQueue:
         return self._fd
 
     def close(self) -> None:
-        """Give the descriptor back; reading afterwards is an error, as it would be a crash."""
+        """Close the descriptor; a later read is an error, because libfabric would crash."""
         if not self.closed and self._fd is not None:
             os.close(self._fd)
         self.closed = True

@@ -1,7 +1,7 @@
-"""Workarounds: all code that reaches below libfabric's interface, in one table.
+"""Workarounds: one table of all code that reaches below libfabric's interface.
 
-A workaround is on if the library that runs is of a version on which it was examined. ``AIOFABRIC_WORKAROUNDS`` and
-`switch` change that, before the first endpoint is opened. ``aiofabric doctor`` shows the state of each.
+A workaround is on if it was examined on the version of the running library. ``AIOFABRIC_WORKAROUNDS`` and `switch`
+change that, before the first endpoint is opened. ``aiofabric doctor`` shows the state of each.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ _OLD, _BOTH = ((_1_17, _1_17),), ((_1_17, _1_17), (_2_0, _2_5))
 
 
 class State(StrEnum):
-    """Whether a workaround acts in this process."""
+    """The state of a workaround in this process."""
 
     ON = "on"
     OFF = "off"
     NOT_NEEDED = "not needed"
-    """The library that runs does not have the defect."""
+    """The running library does not have the defect."""
     NOT_EXAMINED = "not examined"
-    """It was not tried with the library that runs, so it is off."""
+    """The workaround was not tried with the running library, so it is off."""
     SHARED = "off beside other users of libfabric"
-    """It would change libfabric for an MPI, or for another module of this process that uses the same libfabric."""
+    """It would change libfabric for another module of this process that uses the same library, such as an MPI."""
 
 
 @dataclass(frozen=True)
 class Workaround:
-    """One row.
+    """One row of the table.
 
     Attributes:
-        name: of the switch.
-        code: where it is, below ``aiofabric/``.
-        defect: of libfabric, or what it does not offer.
+        name: the name of the switch.
+        code: the file, below ``aiofabric/``.
+        defect: the defect of libfabric, or the function that it lacks.
         affected: closed ranges of versions that have the defect, as far as is known.
         examined: closed ranges of versions on which the workaround was tried; on others it is off.
-        touches: the sockets, memory or environment below libfabric's interface.
-        proof: how that is known to be libfabric's or aiofabric's own.
-        without: what happens when it is off.
+        touches: the objects outside libfabric's interface that it changes.
+        proof: how these are proved to belong to aiofabric's libfabric.
+        without: the consequence when it is off.
         test: a test of it.
-        report: what to tell libfabric's developers.
-        alone: off while something else in this process uses the same libfabric.
+        report: the text of a report to libfabric's developers.
+        alone: off while another module of this process uses the same libfabric.
     """
 
     name: str
@@ -214,9 +214,9 @@ _states: dict[str, State] = {}
 
 
 def state(name: str) -> State:
-    """Whether a workaround acts with the library that runs."""
+    """The state of a workaround with the running library."""
     found = _states.get(name)
-    if found is None:  # the environment is read once: each connection asks
+    if found is None:  # the environment is read once, because each connection calls this
         found = _states[name] = _find(WORKAROUNDS[name])
     return found
 
@@ -236,12 +236,12 @@ def _find(workaround: Workaround) -> State:
 
 
 def has_other_users() -> bool:
-    """Whether something else in this process uses the same libfabric, as far as can be known."""
+    """Whether another module of this process uses the same libfabric, as far as can be known."""
     return load.was_loaded or bool(lib.aiofabric_has_other_users())
 
 
 def is_on(name: str) -> bool:
-    """Whether a workaround acts."""
+    """Whether a workaround is on."""
     return state(name) is State.ON
 
 
@@ -252,7 +252,7 @@ def switch(name: str, on: bool) -> None:
     and ``robust_locks`` cannot be undone once a fabric was opened. ``switch`` overrides ``AIOFABRIC_WORKAROUNDS``.
 
     Raises:
-        ValueError: there is no such workaround.
+        ValueError: there is no workaround of that name.
     """
     if name not in WORKAROUNDS:
         raise ValueError(f"no workaround {name!r}; there are {', '.join(WORKAROUNDS)}")

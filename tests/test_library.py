@@ -15,5 +15,5 @@ def test_the_registration_cache_opens_and_closes() -> None:
 
 
 def test_what_it_does_not_have_is_refused_in_a_sentence() -> None:
-    with pytest.raises(NotSupportedError, match=r"opens nothing that is called 'nosuch'\. This is libfabric"):
+    with pytest.raises(NotSupportedError, match=r"has no object called 'nosuch'\. This is libfabric"):
         LibraryObject("nosuch")

@@ -73,7 +73,7 @@ async def _try_to_listen(options: Namespace) -> None:
         raise UsageError(f"-s {options.src_addr}: {error}") from error
     except FabricError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(f"-s {options.src_addr} is none of this host's addresses") from error
+            raise UsageError(f"-s {options.src_addr} is not one of this host's addresses") from error
         if error.errno == errno.EADDRINUSE:
             raise OSError(f"port {options.port} at {options.src_addr} is in use: -P chooses another") from error
         raise

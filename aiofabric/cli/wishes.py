@@ -21,7 +21,7 @@ class UsageError(ValueError):
 def port(text: str) -> int:
     """A port number, for argparse."""
     if not text.isdecimal() or int(text) >= 1 << 16:
-        raise ArgumentTypeError(f"a port is 0 to 65535, not {text!r}")
+        raise ArgumentTypeError(f"a port must be 0 to 65535, not {text!r}")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""AcceptPredicate: the ``accept=`` predicate of a listener. It lets a request in for True and for nothing else."""
+"""AcceptPredicate: the ``accept=`` predicate of a listener. Only True accepts a request."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _INSTEAD = (
 
 
 class AcceptPredicate:
-    """Calls the predicate. An answer that is not a bool rejects the request and raises TypeError the first time.
+    """Calls the predicate. A result that is not a bool rejects the request, and raises TypeError the first time.
 
     Raises:
-        TypeError: the predicate cannot be called, or is async: its coroutine would be true for every peer.
+        TypeError: the predicate cannot be called, or is async: its coroutine would count as true for every peer.
     """
 
     __slots__ = ("_predicate", "_reported")
@@ -32,7 +32,7 @@ class AcceptPredicate:
             raise TypeError(f"listen() takes a function as accept=, or None, not {predicate!r}")
         if _is_async(predicate):
             raise TypeError(
-                f"listen() takes a plain function as accept=, and {predicate!r} is async: nothing awaits it. {_INSTEAD}"
+                f"listen() takes a plain function as accept=, but {predicate!r} is async: no task awaits it. {_INSTEAD}"
             )
         self._predicate = predicate
         self._reported = False
@@ -45,7 +45,7 @@ class AcceptPredicate:
             answer.close()
         if not request.answered and not self._reported:
             self._reported = True
-            instead = _INSTEAD if inspect.isawaitable(answer) else "It returns True or False"
+            instead = _INSTEAD if inspect.isawaitable(answer) else "It must return True or False"
             raise TypeError(f"the accept= of a listener returned {answer!r}, so the request was rejected. {instead}")
         return False
 
@@ -53,5 +53,5 @@ class AcceptPredicate:
 def _is_async(predicate: Any) -> bool:
     while isinstance(predicate, functools.partial):
         predicate = predicate.func
-    call = getattr(type(predicate), "__call__", None)  # noqa: B004 - the class's, which is what a call uses
+    call = getattr(type(predicate), "__call__", None)  # noqa: B004 - the class's attribute, which is what a call uses
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in (predicate, call))

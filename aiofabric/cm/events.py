@@ -1,4 +1,4 @@
-"""What an event queue says, decoded (man pages: fi_eq, fi_cm)."""
+"""Events of an event queue, decoded (man pages: fi_eq, fi_cm)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Event(NamedTuple):
 
 
 class EventError(NamedTuple):
-    """A failed request about ``fid``. ``param`` is what a rejecting peer said."""
+    """A failed request about ``fid``. ``param`` is the private data of a rejecting peer."""
 
     fid: int
     errno: int

@@ -1,8 +1,8 @@
-"""Handshake: an endpoint on its way from opened to connected, and from connected to gone.
+"""Handshake: the states of an endpoint from opened to connected, and from connected to gone.
 
     OPEN -> CONNECTING -> CONNECTED -> PEER_GONE -> CLOSED        any state -> CLOSED
 
-FI_SHUTDOWN never says whether the end was orderly, so PEER_GONE does not either.
+FI_SHUTDOWN does not say whether the end was orderly, so PEER_GONE does not either.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 ]
 
 
-# How tcp reports that the peer closed the socket before its answer was complete. 2.x reports FI_EIO. 1.17 reports
-# errno, which recv() leaves as it was (tcpx_conn_mgr.c): the last failure of any call of this thread, such as ENOENT of
-# an event loop's epoll_ctl. None of these codes is an answer of connect(2).
+# Codes by which tcp reports that the peer closed the socket before its answer was complete. 2.x reports FI_EIO. 1.17
+# reports errno, which recv() does not set here (tcpx_conn_mgr.c): it is the last error of any call of this thread, such
+# as ENOENT of an event loop's epoll_ctl. connect(2) returns none of these codes.
 _CUT_OFF = frozenset(
     (
         constants.FI_EIO, constants.FI_EINPROGRESS, constants.FI_EAGAIN, errno.ENOENT, errno.EEXIST, errno.EINTR,
@@ -60,7 +60,7 @@ CHECK_BOTH_SIDES = "Check the port, and that both sides use aiofabric or libfabr
 
 
 class ConnectionState(Enum):
-    """How far a connection is."""
+    """The states of a connection."""
 
     OPEN = "open"
     CONNECTING = "connecting"
@@ -81,15 +81,15 @@ MOVES: dict[ConnectionState, frozenset[ConnectionState]] = {
 
 
 def check_param(param: Any, limit: int) -> bytes:
-    """Private data as bytes, refused when it would not fit: the providers only assert (or overflow)."""
-    data = bytes(memoryview(param))  # bytes() alone would make zeros of a number
+    """Private data as bytes; raises if it is too long, because the providers only assert the size (or overflow)."""
+    data = bytes(memoryview(param))  # bytes(param) would make that many zeros of a number
     if len(data) > limit:
         raise ValueError(f"private data has {len(data)} bytes; this provider carries at most {limit}")
     return data
 
 
 def name_of(fid: Any, info: Info, call: Any) -> Address:
-    """The address that ``fi_getname`` or ``fi_getpeer`` tells of an endpoint."""
+    """The address of an endpoint by ``fi_getname``, or of its peer by ``fi_getpeer``."""
     size = ffi.new("size_t *", 256)
     room = ffi.new("char[]", 256)
     target = ffi.cast("struct fid *", fid) if call is lib.fi_getname else fid
@@ -98,7 +98,7 @@ def name_of(fid: Any, info: Info, call: Any) -> Address:
 
 
 def rejection(param: bytes, peer: object, call: str) -> FabricError:
-    """What to raise for a request that the listener rejected with ``param``."""
+    """The error for a request that the listener rejected with ``param``."""
     error = FabricConnectionRejectedError(constants.FI_ECONNREFUSED, call, peer=peer)
     error.param = param
     error.detail = "The listener rejected the request" + (f", saying {_words(param)!r}" if param else "")
@@ -106,21 +106,21 @@ def rejection(param: bytes, peer: object, call: str) -> FabricError:
 
 
 def _words(param: bytes) -> str | bytes:
-    """Text if it is one."""
+    """The data as text if it is printable; otherwise as bytes."""
     text = param.decode(errors="replace")
     return text if text.isprintable() and "\ufffd" not in text else param
 
 
 def foreign(peer: object, call: str) -> FabricError:
-    """What to raise for a peer that answered in words that are not the provider's."""
+    """The error for a peer that answered with another protocol than the provider's."""
     error = FabricConnectionAbortedError(constants.FI_ECONNABORTED, call, peer=peer)
-    error.detail = "What listens there speaks another protocol, such as HTTP or another provider's"
+    error.detail = "The peer there uses another protocol, such as HTTP or another provider's"
     error.cure = CHECK_BOTH_SIDES
     return error
 
 
 class Stage:
-    """How far one connection is."""
+    """The state of one connection."""
 
     __slots__ = ("state",)
 
@@ -139,7 +139,7 @@ class Stage:
 
 
 class Handshake(Stage):
-    """The connection states of one endpoint, moved by the events of its queue.
+    """The connection states of one endpoint, changed by the events of its queue.
 
     ``gone`` is called once when a connected endpoint has lost its peer.
     """
@@ -149,7 +149,7 @@ class Handshake(Stage):
     def __init__(self, source: Source, events: EventQueue, fid: Any, peer: Address | None) -> None:
         super().__init__()
         self.peer = peer
-        self.param = b""  # what the accepting side said
+        self.param = b""  # private data of the accepting side
         self._source = source
         self._events = events
         self._fid = fid
@@ -159,7 +159,7 @@ class Handshake(Stage):
         self.gone: Any = None
 
     async def connect(self, address: Any, param: bytes) -> None:
-        """fi_connect, until FI_CONNECTED. Interrupted: the caller closes the endpoint."""
+        """fi_connect, until FI_CONNECTED. If this is interrupted, the caller must close the endpoint."""
         self._begin()
         data = ffi.from_buffer(param) if param else ffi.NULL
         check(lib.fi_connect(self._fid, address, data, len(param)), "fi_connect", peer=self.peer)
@@ -168,15 +168,15 @@ class Handshake(Stage):
     async def accept(self, param: bytes) -> None:
         """fi_accept, until FI_CONNECTED.
 
-        The passive side is "connected" even when the peer left meanwhile; then the state is PEER_GONE.
+        The passive side gets FI_CONNECTED also if the peer has left meanwhile; then the state is PEER_GONE.
         """
         self._begin()
         data = ffi.from_buffer(param) if param else ffi.NULL
         check(lib.fi_accept(self._fid, data, len(param)), "fi_accept", peer=self.peer)
         await self._established()
         self._source.drain()
-        self._events.drain()  # its shutdown may be right behind
-        self.param = b""  # 2.x's tcp reports our own data here, followed by 256 bytes of its stack
+        self._events.drain()  # FI_SHUTDOWN may directly follow FI_CONNECTED
+        self.param = b""  # 2.x's tcp reports this side's own data here, followed by 256 bytes of its stack
 
     def _begin(self) -> None:
         self.move(ConnectionState.CONNECTING)
@@ -204,7 +204,7 @@ class Handshake(Stage):
             self.move(ConnectionState.PEER_GONE)
             if connecting:
                 self._error = self.aborted("fi_connect")
-            self._forget()  # the native endpoint closes next, and another may get its address
+            self._forget()  # the native endpoint closes next, and its address may be used again
             self._wake()
             if self.gone is not None:
                 self.gone()
@@ -223,7 +223,7 @@ class Handshake(Stage):
             self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
 
     def _refusal(self, error: EventError) -> FabricError:
-        if error.errno == constants.FI_ENOPROTOOPT:  # tcp read no header of its own
+        if error.errno == constants.FI_ENOPROTOOPT:  # tcp read something that is not its header
             return foreign(self.peer, "fi_connect")
         if error.errno == constants.FI_ECONNREFUSED and error.param:
             return rejection(Preface.split(error.param)[0], self.peer, "fi_connect")
@@ -240,7 +240,7 @@ class Handshake(Stage):
         return exception
 
     def aborted(self, call: str) -> FabricError:
-        """What to raise for a peer that left early."""
+        """The error for a peer that left before the connection was established."""
         detail = "The peer went away before the connection was established"
         return FabricConnectionAbortedError(constants.FI_ECONNABORTED, call, peer=self.peer, detail=detail)
 
@@ -255,7 +255,7 @@ class Handshake(Stage):
             self._key = None
 
     def end(self) -> None:
-        """The endpoint is closed: no events any more, and nobody may wait for one."""
+        """The endpoint is closed: no event comes any more, and no task waits for one."""
         self._forget()
         if self._error is None:
             self._error = ClosedResourceError("the endpoint was closed while it was connecting")

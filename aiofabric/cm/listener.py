@@ -42,21 +42,21 @@ class Listener(Resource):
 
     @property
     def address(self) -> Address:
-        """Where it listens; with port 0 asked for, ``address.port`` is the one that was chosen (fi_getname)."""
+        """The listening address; if port 0 was asked for, ``address.port`` is the chosen one (fi_getname)."""
         self._handle.check_open()
         return self._handle.address()
 
     @property
     def fabric_address(self) -> Address:
-        """The raw address of the endpoint that listens, in the provider's own format, for ``connect(..., raw=True)``.
+        """The raw address of the listening endpoint, in the provider's own format, for ``connect(..., raw=True)``.
 
-        Where the provider has connections of its own it is ``address``. Elsewhere `address` is a port of the kernel's
-        TCP, and this the address of a connectionless endpoint, which answers from the first time that it is asked for
-        here; a provider that wakes nobody (shm) is then looked at all the time, some 200 times a second.
+        If the provider has connections of its own, this equals ``address``. Otherwise `address` is a TCP port, and this
+        is the address of a connectionless endpoint. That endpoint answers queries from the first access of this
+        property on. If its provider signals no file descriptor (shm), it is polled from then on, 200 times a second.
 
         Raises:
-            FabricError: (FI_EADDRINUSE) another listener of this loop is found there: they share the endpoint. One with
-                a ``domain=`` of its own has an address of its own.
+            FabricError: (FI_EADDRINUSE) another listener of this loop already uses that address, because the two share
+                an endpoint. A listener with a ``domain=`` of its own has an address of its own.
             ClosedResourceError: the listener is closed.
         """
         self._handle.check_open()

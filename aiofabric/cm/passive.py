@@ -58,9 +58,9 @@ class PassiveHandle(RequestQueue):
         return name_of(self.fid, self.info, lib.fi_getname)
 
     def refuse(self, request: ConnectionRequest, data: bytes) -> None:
-        if not request.info.native.handle:  # it went with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
+        if not request.info.native.handle:  # the request ended with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
             return
-        if request.preface is not None:  # its sender tells by ours that somebody is here, also without data
+        if request.preface is not None:  # ours shows the peer that a listener answered
             data = Preface().follow(data)
         buffer = ffi.from_buffer(data) if data else ffi.NULL
         check(lib.fi_reject(self.fid, request.info.native.handle, buffer, len(data)), "fi_reject")
@@ -68,7 +68,7 @@ class PassiveHandle(RequestQueue):
     def event(self, event: Event) -> None:
         if event.kind != CONNREQ:
             return
-        if not event.info.fabric_attr.prov_name:  # 1.17's sockets leaves out what fi_getinfo adds; fi_freeinfo frees it
+        if not event.info.fabric_attr.prov_name:  # 1.17's sockets does not set the name; fi_freeinfo frees it
             event.info.fabric_attr.prov_name = lib.strdup(self.info.fabric_attr.prov_name.encode())
         info = Info.from_native(event.info)
         watch = self.events.half_open
@@ -76,22 +76,22 @@ class PassiveHandle(RequestQueue):
         self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr, descriptor))
 
     def event_error(self, error: EventError) -> None:
-        pass  # a handshake that failed before it became a request; the listener goes on
+        pass  # a handshake that failed before it became a request; the listener continues
 
     def _out_of_descriptors(self) -> bool:
-        """Whether no connection can be accepted because the process has no descriptor left; clients wait meanwhile."""
+        """Whether the process has no descriptor left to accept a connection; clients wait meanwhile."""
         out = out_of_descriptors()
         if out and not self._warned:
             self._warned = True
             _log.warning(
-                "the listener opened at %s accepts nobody, and clients wait: no file descriptor is left. Raise the "
-                "limit on open files (ulimit -n), or close connections",
+                "the listener opened at %s cannot accept connections: no file descriptor is left. Clients wait. "
+                "Raise the limit on open files (ulimit -n), or close connections",
                 self.opened_at,
             )
         return out
 
     def read_events(self) -> None:
-        """Take in what has happened, outside a turn."""
+        """Handle pending events outside a progress pass."""
         while not self.closed and self.events.drain():
             pass
         if not self.closed:
@@ -106,14 +106,15 @@ class PassiveHandle(RequestQueue):
             watch.close()
 
     def _gather(self) -> None:
-        """Take in the requests that have come and were not read: only a rejection ends them, a close forgets them."""
+        """Read pending requests before the close: only a rejection ends them, a close of the endpoint does not."""
         waiters, self.waiters, self.screen = self.waiters, deque(), None
         while self.events.drain():
             pass
         self.waiters = waiters
 
     def release_native(self) -> None:
-        # The queue right after its passive endpoint, and no read in between: a half-open client is freed with the
-        # endpoint but stays in the queue's epoll set (xnet_pep.c, tcpx_conn_mgr.c).
+        # Close the queue right after its passive endpoint, without a read in between: a half-open client is
+        # freed with the
+        # endpoint, but stays in the queue's epoll set (xnet_pep.c, tcpx_conn_mgr.c).
         Handle.release(self)
         self.events.close()

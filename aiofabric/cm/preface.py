@@ -1,4 +1,4 @@
-"""Preface: what one aiofabric endpoint tells another while they connect (man page: fi_cm, private data).
+"""Preface: data that one aiofabric endpoint sends another while they connect (man page: fi_cm, private data).
 
 The preface follows the program's own private data in FI_CONNREQ and FI_CONNECTED. The receiver recognises it by its
 last bytes, removes it, and gives the program the rest. A peer that does not use aiofabric ignores the bytes, and sends
@@ -25,10 +25,10 @@ _TRAILER = struct.Struct(f"!BB{len(_MAGIC)}s")  # bytes of the body, version, ma
 
 @dataclass(frozen=True, slots=True)
 class Preface:
-    """How the sender of the preface wants to be treated.
+    """Parameters of the side that sends the preface.
 
     Attributes:
-        heartbeat: milliseconds in which the sender wants a silent host to be noticed; 0 if it does not.
+        heartbeat: milliseconds within which the sender wants a silent host to be noticed; 0 if it does not ask for it.
         max_message: bytes of the longest message that the sender can receive; 0 if it does not know, because its
             program posts a buffer for each message.
         end_mark: the remote data of the empty message by which the receiver of this preface must end the connection

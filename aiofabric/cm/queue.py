@@ -1,4 +1,4 @@
-"""EventQueue: connection events, decoded and handed to whoever they are about (man page: fi_eq)."""
+"""EventQueue: connection events, decoded and passed to the handler of their fid (man page: fi_eq)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _EAGAIN, _EAVAIL = constants.FI_EAGAIN, constants.FI_EAVAIL
 
 
 class EventHandler(Protocol):
-    """Whoever registers a fid with an event queue."""
+    """An object that gets the events of a fid."""
 
     def event(self, event: Event, /) -> None: ...
     def event_error(self, error: EventError, /) -> None: ...
 
 
 class EventQueue(Resource):
-    """An event queue of a fabric, with a wait descriptor where the provider offers one.
+    """An event queue of a fabric, with a wait descriptor if the provider offers one.
 
     Args:
-        fabric: where to open it.
-        parent: what it must be closed before, if not the fabric itself.
+        fabric: the fabric to open it on.
+        parent: the object that must close after it, if not the fabric itself.
 
     Raises:
         FabricError: the provider refused (fi_eq_open).
@@ -44,7 +44,7 @@ class EventQueue(Resource):
         fabric._handle.check_open()
         out = ffi.new("struct fid_eq **")
         attr = ffi.new("struct fi_eq_attr *")
-        # Asked for by name: GETWAIT on a queue opened FI_WAIT_NONE dereferences NULL in util_eq.c.
+        # FI_WAIT_FD must be requested: GETWAIT on a queue opened with FI_WAIT_NONE dereferences NULL in util_eq.c.
         attr.wait_obj = constants.FI_WAIT_FD
         check(lib.fi_eq_open(fabric._handle.fid, attr, out, ffi.NULL), "fi_eq_open")
         self._eq = out[0]
@@ -60,7 +60,7 @@ class EventQueue(Resource):
         self._handlers: dict[int, EventHandler] = {}
 
     def fileno(self) -> int | None:
-        """The wait descriptor; None where the provider has none."""
+        """The wait descriptor; None if the provider has none."""
         return self._fd
 
     @property
@@ -69,7 +69,7 @@ class EventQueue(Resource):
         return ffi.addressof(self._eq.fid)
 
     def handle_events_of(self, fid: Any, handler: EventHandler) -> int:
-        """Hand events about ``fid`` to ``handler``; returns the key for `forget`."""
+        """Pass events about ``fid`` to ``handler``; return the key for `forget`."""
         key = int(ffi.cast("uintptr_t", fid))
         self._handlers[key] = handler
         return key
@@ -83,11 +83,11 @@ class EventQueue(Resource):
         return bool(lib.fi_trywait(self._fabric, self._fids, 1) == 0)
 
     def read(self) -> int:
-        """fi_eq_read: the next event's size, or the provider's word why there is none."""
+        """fi_eq_read: the next event's size, or a negative error code."""
         return int(lib.fi_eq_read(self._eq, self._event, self._buffer, _ROOM, 0))
 
     def drain(self) -> int:
-        """Hand out what is there, at most 64 events; return how many there were."""
+        """Pass at most 64 pending events to their handlers; return how many there were."""
         count = 0
         while count < _BURST and not self.closed:
             n = self.read()
@@ -115,7 +115,7 @@ class EventQueue(Resource):
             lib.fi_freeinfo(info)
 
     def _read_error(self) -> None:
-        entry = ffi.new("struct fi_eq_err_entry *")  # err_data_size 0: the provider's own buffer, copied below
+        entry = ffi.new("struct fi_eq_err_entry *")  # err_data_size 0: returns the provider's own buffer
         if lib.fi_eq_readerr(self._eq, entry, 0) <= 0:
             return
         param = b""

@@ -1,4 +1,4 @@
-"""RequestQueue: who wants to connect, and has no answer yet."""
+"""RequestQueue: the connection requests of a listener that have no answer yet."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ListenerStatistics:
-    """``pending`` requests wait to be accepted or rejected; the others are counts since the listener opened.
+    """``pending`` requests wait to be accepted or rejected; the other fields count since the listener opened.
 
-    ``overflowed`` requests were rejected because ``backlog`` others waited already. ``cut_off`` counts connections
-    that did not become a request, because they said nothing for too long, or too many others did, or half of it.
+    ``overflowed`` requests were rejected because ``backlog`` others were waiting. ``cut_off`` counts connections that
+    did not become a request: they sent an incomplete request, sent nothing within the time limit, or were replaced
+    because too many clients were silent.
     """
 
     pending: int
@@ -50,7 +51,7 @@ class ListenerStatistics:
 
 
 class RequestQueue(Handle, ABC):
-    """What listens natively, and the requests nobody took yet."""
+    """A listening native object, and the requests that were not taken yet."""
 
     __slots__ = ("backlog", "counts", "on_release", "pending", "screen", "source", "unanswered", "waiters")
 
@@ -70,28 +71,28 @@ class RequestQueue(Handle, ABC):
 
     @abstractmethod
     def address(self) -> Address:
-        """Where it listens."""
+        """The listening address."""
 
     def fabric_address(self) -> Address:
-        """And under which address of the provider's own."""
+        """The listening address in the provider's own format."""
         return self.address()
 
     @abstractmethod
     def refuse(self, request: ConnectionRequest, data: bytes) -> None:
-        """Tell the peer so."""
+        """Send the rejection to the peer."""
 
     def arrived(self, request: ConnectionRequest) -> None:
-        """Give the request to whoever waits the longest, or keep it for the next one."""
+        """Give the request to the task that waits longest, or keep it."""
         self.unanswered[request] = None
         self.counts["requests"] += 1
         if not self._wanted(request):
             _log.debug("%r: turned away by the accept hook", request)
-            if request in self.unanswered:  # else the hook rejected it, with words of its own
+            if request in self.unanswered:  # otherwise the predicate rejected it itself, with data of its own
                 self.dismiss(request)
         elif not self._hand_out(request):
             if len(self.pending) >= self.backlog:
                 self.counts["overflowed"] += 1
-                if self.counts["overflowed"] == 1:  # once: whoever floods a listener shall not flood the log
+                if self.counts["overflowed"] == 1:  # once: a flood of requests must not flood the log
                     _log.warning(
                         "%s requests wait at the listener opened at %s; more are rejected", self.backlog, self.opened_at
                     )
@@ -100,18 +101,18 @@ class RequestQueue(Handle, ABC):
                 self.pending.append(request)
 
     def cut_off(self) -> None:
-        """Somebody connected and said nothing."""
+        """A client was disconnected before it sent a request."""
         self.counts["cut_off"] += 1
 
     def put_back(self, request: ConnectionRequest) -> None:
-        """Who was given the request has left: to the next one, unless it was answered meanwhile, by closing."""
+        """The task that got the request was cancelled: pass it on, unless closing has answered it meanwhile."""
         if request in self.unanswered and not self._hand_out(request):
             self.pending.appendleft(request)
 
     def _wanted(self, request: ConnectionRequest) -> bool:
         try:
             return self.screen is None or (self.screen(request) and request in self.unanswered)
-        except Exception as error:  # the peer shall not wait for ever because of it
+        except Exception as error:  # without an answer, the peer would wait for ever
             self.source.driver.report("aiofabric: a listener's accept= failed", error)
             return False
 
@@ -124,21 +125,21 @@ class RequestQueue(Handle, ABC):
         return False
 
     def answered(self, request: ConnectionRequest, how: str) -> None:
-        """Count the answer; there is no second one."""
+        """Count the answer; a request has only one."""
         del self.unanswered[request]
         self.counts[how] += 1
 
     def dismiss(self, request: ConnectionRequest, data: bytes = b"") -> None:
-        """Reject."""
+        """Reject the request."""
         self.answered(request, "rejected")
         self.refuse(request, data)
 
     def release(self) -> None:
-        """Reject what waits, give the native side back, tell who waits."""
+        """Reject waiting requests, close the native object, wake waiting tasks."""
         self.pending.clear()
         try:
             for request in list(self.unanswered):
-                with suppress(FabricError):  # gone by itself
+                with suppress(FabricError):  # the request has ended by itself
                     self.dismiss(request)
             ended.add("", **self.counts)
             self.release_native()
@@ -156,18 +157,18 @@ class RequestQueue(Handle, ABC):
 
 
 class ConnectionRequest:
-    """Somebody wants to connect. Accepted or rejected exactly once; one that is dropped holds its socket.
+    """A request for a connection. It must be accepted or rejected exactly once; one that is dropped holds its socket.
 
     Attributes:
         param: the private data that came with the request, at most 256 bytes.
-        address: where the peer comes from.
+        address: the peer's address.
     """
 
     def __init__(
         self, listener: RequestQueue, info: Info, param: bytes, address: Address | None, descriptor: int | None = None
     ) -> None:
         self._listener = listener
-        self._descriptor = descriptor  # of the kernel's socket, where that is known
+        self._descriptor = descriptor  # of the connection's TCP socket, if known
         self.info = info
         self.param, self.preface = Preface.split(param)
         self.address = address
@@ -182,7 +183,8 @@ class ConnectionRequest:
             FabricConnectionAbortedError: the peer went away meanwhile.
             ValueError: more private data than the provider carries (256 bytes for tcp); the request can still be
                 answered.
-            ValueError, TypeError: no such option; the peer is refused, as whenever the endpoint cannot be opened.
+            ValueError, TypeError: an unknown option or a wrong value. The request is then rejected, as always if the
+                endpoint cannot be opened.
             RuntimeError: the request was answered already.
             ClosedResourceError: the listener is closed, which rejected the request.
 
@@ -196,7 +198,7 @@ class ConnectionRequest:
             return await self._accept(self, data, options)
 
     def reject(self, *, param: Buffer = b"") -> None:
-        """Refuse, with private data that the peer sees as ``FabricConnectionRejectedError.param``.
+        """Reject the request, with private data that the peer gets as ``FabricConnectionRejectedError.param``.
 
         Raises:
             ValueError: more private data than the provider carries (256 bytes for tcp).
@@ -211,11 +213,11 @@ class ConnectionRequest:
 
     @property
     def answered(self) -> bool:
-        """Whether it was accepted or rejected; both happen once."""
+        """Whether the request was accepted or rejected."""
         return self not in self._listener.unanswered
 
     def withdraw(self) -> None:
-        """An accept that failed before the provider was asked: the peer shall not wait for ever."""
+        """Reject after an accept that failed before the provider was called: the peer must not wait for ever."""
         with suppress(FabricError):
             self._listener.refuse(self, b"")
 

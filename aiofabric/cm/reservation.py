@@ -1,4 +1,4 @@
-"""Reservation: a local address, held before it is known who will use it (man page: fi_endpoint, fi_passive_ep)."""
+"""Reservation: a local address that is held before its use is decided (man page: fi_endpoint, fi_passive_ep)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class _ReservationHandle(Handle):
 
 
 class Reservation(Resource):
-    """An address that is taken, and that one connection or one listener may use; entered from `aiofabric.reserve`.
+    """A held address that one connection or one listener may use; entered from `aiofabric.reserve`.
 
-    Pass it to `connect` or `listen` (``reservation=``), once; that ends it. Closing it frees the address.
-    The system gives the port to nobody who asks for any port; tcp's sockets allow address reuse, so somebody who asks
-    for this very one may still have it before it is listened at.
+    Pass it to `connect` or `listen` (``reservation=``), once; that ends it. Closing it frees the address. The kernel
+    gives the port to no program that asks for any port. But tcp's sockets allow address reuse, so a program that asks
+    for this exact port may get it before it is listened at.
     """
 
     __slots__ = ("fabric", "info", "sockets")
@@ -54,8 +54,8 @@ class Reservation(Resource):
         self.info = info
         self.fabric = fabric
         self._handle = _ReservationHandle(out[0], fabric)
-        self.sockets: list[OwnSocket] = []  # of the kernel's, where the provider has some
-        with suppress(FabricError):  # sockets has no name before it listens
+        self.sockets: list[OwnSocket] = []  # the kernel's sockets, if the provider has some
+        with suppress(FabricError):  # the sockets provider has no name before it listens
             self.sockets = listening_sockets(before, self.address)
 
     @property
@@ -71,7 +71,7 @@ class Reservation(Resource):
         return ffi.cast("struct fid *", self._handle.fid)
 
     def surrender(self) -> Any:
-        """The passive endpoint, owned by the caller from now on; the reservation is over."""
+        """The passive endpoint, owned by the caller from now on; the reservation ends."""
         self._handle.check_open()
         fid, self._handle.fid = self._handle.fid, None
         self.close()

@@ -67,7 +67,7 @@ def _check_port(service: str | int | None) -> None:
     if isinstance(service, str) and service.isdecimal():
         service = int(service)
     if isinstance(service, int) and not 0 <= service < _PORTS:
-        raise ValueError(f"a port is 0 to 65535, not {service}")
+        raise ValueError(f"a port must be 0 to 65535, not {service}")
 
 
 def _check_text(node: str, service: Any) -> None:

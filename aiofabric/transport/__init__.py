@@ -4,7 +4,7 @@ From the ground up:
 
 1. ``interfaces``, ``tags``, ``buffers``, ``readers``;
 2. ``route``, the way to one peer;
-3. ``handle``, what the reactor and the parents hold of an endpoint, and ``orderly_end``;
+3. ``handle``, the object that the reactor and the parents hold of an endpoint, and ``orderly_end``;
 4. ``messages``;
 5. ``endpoint``, ``exclusions``, ``rma``, ``workarounds``;
 6. ``tagged``, ``opening``;

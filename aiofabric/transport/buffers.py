@@ -1,4 +1,4 @@
-"""Buffers on their way to the provider: scatter-gather lists, and the registrations that they lie in."""
+"""Buffers for the provider: scatter-gather lists, and the registrations that cover the buffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
     """Pin ``buffers`` as one message: (pins, iov, count), or (joined buffer, None, 1).
 
-    A provider carries few pieces (tcp 4): of a longer list the tail is joined, which copies it.
+    A provider takes few buffers per message (tcp: 4). The tail of a longer list is joined, which copies it.
     """
     if len(buffers) == 0:
         return b"", None, 1
@@ -38,7 +38,7 @@ def _join(buffers: Sequence[Any]) -> bytes:
 
 
 class Pieces:
-    """Several pinned buffers that are one to the provider; ``len()`` is that of all."""
+    """Several pinned buffers that the provider handles as one; ``len()`` is the sum of their sizes."""
 
     __slots__ = ("_size", "iov", "pins")
 
@@ -49,7 +49,8 @@ class Pieces:
 
     @classmethod
     def room(cls, buffers: Sequence[Any], limit: int) -> Pieces:
-        """Writable ones, to be filled one after the other. What is received cannot be joined, so there is a limit."""
+        """Make a list of writable buffers, to be filled in order. Receive buffers cannot be joined, so ``limit``
+        applies."""
         if not 1 <= len(buffers) <= max(1, limit):
             raise ValueError(f"this provider receives into 1 to {max(1, limit)} buffers at once, not {len(buffers)}")
         pins = [pin(buffer, writable=True) for buffer in buffers]
@@ -60,7 +61,7 @@ class Pieces:
 
 
 def fill(room: Any, message: Any, length: int) -> None:
-    """Copy a message of ``length`` bytes to where it should have been received."""
+    """Copy a message of ``length`` bytes into the receive buffer ``room``."""
     if not isinstance(room, Pieces):
         ffi.memmove(room, message, length)
         return
@@ -71,21 +72,22 @@ def fill(room: Any, message: Any, length: int) -> None:
 
 
 def contents(room: Any, length: int) -> Any:
-    """The message of ``length`` bytes that was received there, to be copied."""
+    """The message of ``length`` bytes in the receive buffer ``room``, as an object that can be copied."""
     return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
 def lend(handle: MemoryHome, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
-    """The descriptor of local memory, NULL where it needs and has none, and what the operation holds for it.
+    """Return the descriptor of local memory, and the registrations that the operation holds.
 
-    Asked only if ``handle.regions.busy``: otherwise there is neither.
+    The descriptor is NULL if the memory needs none and has none. Call only if ``handle.regions.busy``: otherwise the
+    result is NULL and empty.
     """
     region = handle.regions.lend(handle, pins, access)
     return (ffi.NULL, ()) if region is None else (region.descriptor, (region,))
 
 
 def lend_all(handle: MemoryHome, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
-    """As `lend`, for the pieces of a scatter-gather list: an array of descriptors, NULL if there is none."""
+    """Like `lend`, for the buffers of a scatter-gather list: an array of descriptors, NULL if there is none."""
     held: list[RegionHandle] = []
     found: list[Any] = []
     if handle.regions.busy:
@@ -102,7 +104,8 @@ def lend_all(handle: MemoryHome, pins: Sequence[Any], access: Access) -> tuple[A
 
 
 def lend_rma(handle: MemoryHome, pins: Any, access: Access, remote: RemoteRegion) -> tuple[Any, int, Sequence[Held]]:
-    """As `lend`, for an operation on a peer's memory: the descriptor, the key, and what is held for both."""
+    """Like `lend`, for an operation on a peer's memory: the descriptor, the key, and the registrations held for
+    both."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
         return ffi.NULL, remote.key, ()
@@ -119,7 +122,7 @@ def lend_rma(handle: MemoryHome, pins: Any, access: Access, remote: RemoteRegion
 def lend_parts(
     handle: MemoryHome, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
 ) -> tuple[int, list[Any], list[Held]]:
-    """As `lend_rma`, for several pieces of local memory: the peer's key, a descriptor for each, and what is held."""
+    """Like `lend_rma`, for several local buffers: the peer's key, a descriptor for each, and the registrations held."""
     (pins, access), *others = parts
     descriptor, key, first = lend_rma(handle, pins, access, remote)
     found, held = [descriptor], list(first)
@@ -136,5 +139,5 @@ def lend_parts(
 
 
 def descriptors(found: Sequence[Any]) -> Any:
-    """What the calls with a structure want: ``void **desc``."""
+    """The descriptors as ``void **desc``, which the calls with a structure take."""
     return ffi.new("void *[]", found)

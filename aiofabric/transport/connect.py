@@ -1,7 +1,7 @@
 """connect and listen: the same endpoints on every provider (man page: fi_cm).
 
-Where a provider has connected endpoints, these are used. Where it has none, connections run over its connectionless
-ones; that is chosen here, and nowhere else does it show.
+If a provider has connected endpoints, `connect` and `listen` use these. If it has none, connections run over its
+connectionless endpoints. Only this module makes that choice.
 """
 
 from __future__ import annotations
@@ -74,24 +74,24 @@ async def connect(
         provider: by name, such as ``"tcp"`` or ``"shm"``; by default the first that reaches the node.
         domain: open the endpoint on this domain instead of one that the loop's endpoints share.
         param: private data for the listener, at most 256 bytes.
-        reservation: connect from this address; it is used up.
-        raw: ``node`` is the listener's ``fabric_address``, which looks like its ``address`` where both are IP
-            addresses; other formats are never anything else.
-        hints: further wishes (`Hints`).
-        info: open the endpoint with this `Info` and no other; its ``dest_addr`` is the peer where no node is named.
+        reservation: connect from this address. A reservation can be used once.
+        raw: ``node`` is the listener's ``fabric_address``. Needed only if that is an IP address, and so looks like the
+            listener's ``address``; an address of another format is always a ``fabric_address``.
+        hints: further requirements (`Hints`).
+        info: open the endpoint with this `Info` and no other. Without a node, its ``dest_addr`` is the peer.
         options: see `EndpointOptions`: ``recv_size``, ``recv_count``, ``cancel_grace``, ``waiting``, ``busy_poll``.
 
-    Ends when the listener has accepted; `MessageEndpoint.param` is what it answered. Cancelling closes the
-    half-made connection. libfabric has no time limit of its own: use `anyio.fail_after`.
+    Returns when the listener has accepted; `MessageEndpoint.param` is the listener's answer. Cancelling closes the
+    incomplete connection. libfabric has no time limit of its own: use `anyio.fail_after`.
 
     Raises:
         FabricConnectionRejectedError: the listener rejected the request (``param`` holds the answer).
-        FabricConnectionRefusedError: nobody listens.
-        UnreachableError, FabricTimeoutError: the network's word.
+        FabricConnectionRefusedError: no process listens at the address.
+        UnreachableError, FabricTimeoutError: the network reported it.
         NameResolutionError: the name does not resolve; it is a `socket.gaierror`, too.
-        NoProviderError: nothing on this machine reaches the node with these hints.
-        ValueError: too much private data, no port, or an address of a form that is not taken; provider, domain, hints
-            and info contradict each other, or the domain was opened without capabilities of the endpoint.
+        NoProviderError: no provider on this machine reaches the node with these hints.
+        ValueError: too much private data, no port, or an address of an unsupported form. Also: provider, domain, hints
+            and info contradict each other, or the domain was opened without capabilities that the endpoint needs.
 
     Man page: fi_cm (fi_connect).
     """
@@ -104,7 +104,7 @@ async def connect(
     if isinstance(node, str) and "://" in node and (raw or split_uri(node) is None):
         node = Address.from_str(node)
     if raw and not isinstance(node, Address):
-        raise TypeError(f"a raw address is an Address, or its text, not {node!r}")
+        raise TypeError(f"a raw address must be an Address, or its text, not {node!r}")
     wanted = ConnectOptions(
         provider=provider,
         domain=chosen.home(domain),
@@ -120,7 +120,7 @@ async def connect(
         try:
             return await _connect_to(*place, wanted)
         except (FabricConnectionRefusedError, UnreachableError, FabricTimeoutError, NoProviderError) as error:
-            if isinstance(error, FabricConnectionRejectedError):  # a listener's answer
+            if isinstance(error, FabricConnectionRejectedError):  # a listener answered: no other address is tried
                 raise
             failure = failure or error
     assert failure is not None
@@ -128,7 +128,7 @@ async def connect(
 
 
 async def _connect_to(node: str | Address | None, service: str | int | None, wanted: ConnectOptions) -> MessageEndpoint:
-    """Choose the path to one place, and go."""
+    """Connect to one place, with connected endpoints or over connectionless ones."""
     info = await find_connectable(
         node, service, provider=wanted.provider, domain=wanted.domain, hints=wanted.hints, info=wanted.info
     )
@@ -154,25 +154,25 @@ async def listen(
     """Listen for connections: ``async with listen(node, service) as listener``.
 
     Args:
-        node: the local address to listen at; None for all.
+        node: the local address; None for all addresses.
         service: port number or service name; 0 or None for a free port (``listener.address.port``).
         provider: by name; by default the first that offers connected endpoints at this address.
         domain: open accepted endpoints on this domain.
-        backlog: requests that may wait to be accepted; further ones are rejected.
-        reservation: listen at this address, instead of ``node`` and ``service``; it is used up.
-        accept: a plain function that sees each request (peer address, private data) before anything is opened for
-            it. The request is let in for True and rejected for anything else; an answer that is not a bool is reported
-            to the loop's exception handler, once.
-        hints: further wishes (`Hints`).
-        info: listen with this `Info` and no other; its ``src_addr`` is the local address where none is named.
+        backlog: number of requests that may wait to be accepted; further requests are rejected.
+        reservation: listen at this address, instead of ``node`` and ``service``. A reservation can be used once.
+        accept: a plain function that gets each request (peer address, private data) before anything is opened for it.
+            True queues the request; any other result rejects it. A result that is not a bool is reported to the loop's
+            exception handler, once.
+        hints: further requirements (`Hints`).
+        info: listen with this `Info` and no other. Without a node, its ``src_addr`` is the local address.
         options: of the accepted endpoints; see `EndpointOptions`.
 
-    Leaving the block closes the listener and rejects what waits; accepted endpoints live on.
+    Leaving the block closes the listener and rejects the waiting requests; accepted endpoints stay open.
 
     Raises:
-        OSError: the address is in use, or not this machine's.
+        OSError: the address is in use, or is not an address of this machine.
         NameResolutionError: the name does not resolve.
-        TypeError: ``accept`` is async or no function; what was given is no address.
+        TypeError: ``accept`` is async or not a function, or ``node`` is not an address.
         ValueError: provider, domain, hints and info contradict each other.
 
     Man page: fi_cm (fi_listen).
@@ -181,9 +181,9 @@ async def listen(
     check_wishes(provider, domain, hints, info)
     predicate = None if accept is None else AcceptPredicate(accept)
     if isinstance(backlog, bool) or not isinstance(backlog, SupportsIndex):
-        raise TypeError(f"backlog is a number of requests, not {backlog!r}")
+        raise TypeError(f"backlog must be a number of requests, not {backlog!r}")
     if backlog < 1:
-        raise ValueError("backlog is at least 1")
+        raise ValueError(f"backlog must be at least 1, not {backlog}")
 
     async def open_accepted(request: ConnectionRequest, param: bytes, overrides: EndpointKeywords) -> MessageEndpoint:
         try:
@@ -219,19 +219,19 @@ async def reserve(
     provider: str | None = None,
     hints: Hints | None = None,
 ) -> AsyncIterator[Reservation]:
-    """Hold a local address until it is known what it is for: ``async with reserve(node) as reservation``.
+    """Hold a local address before its use is decided: ``async with reserve(node) as reservation``.
 
     Args:
-        node: the local address; None for all.
+        node: the local address; None for all addresses.
         service: port number or service name; 0 or None for a free port.
         provider: by name; by default the first that offers connected endpoints at this address.
-        hints: further wishes (`Hints`).
+        hints: further requirements (`Hints`).
 
-    Pass the `Reservation` to `connect` or to `listen`; leaving the block frees the address otherwise.
+    Pass the `Reservation` to `connect` or to `listen`. If it was not used, leaving the block frees the address.
 
     Raises:
         NoProviderError: no provider here has connected endpoints of its own.
-        OSError: the address is in use, or not this machine's.
+        OSError: the address is in use, or is not an address of this machine.
 
     Man page: fi_endpoint (fi_passive_ep), fi_getinfo (handle).
     """
@@ -250,11 +250,11 @@ async def reserve(
 
 
 def _at(reservation: Reservation | None, hints: Hints | None) -> Hints | None:
-    """The hints with what a reserved address already settles: provider and fabric."""
+    """Add to the hints what a reserved address fixes: provider and fabric."""
     if reservation is None:
         return hints
     if not isinstance(reservation, Reservation):
-        raise TypeError(f"reservation is a Reservation, or None, not {reservation!r}")
+        raise TypeError(f"reservation must be a Reservation or None, not {reservation!r}")
     hints = Hints() if hints is None else hints
     attr, own = replace(hints.fabric_attr), reservation.info.fabric_attr
     attr.prov_name, attr.name = own.prov_name, own.name

@@ -1,4 +1,4 @@
-"""Endpoint: what endpoints of every kind can be asked (man page: fi_endpoint)."""
+"""Endpoint: properties and statistics that endpoints of every kind have (man page: fi_endpoint)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ __all__ = ["Endpoint", "EndpointStatistics"]
 
 @dataclass(frozen=True, slots=True)
 class EndpointStatistics:
-    """What is under way on an endpoint now.
+    """Operations and messages of an endpoint at this moment.
 
-    ``sends`` and ``receives`` are posted operations, ``queued`` wait for transmit room, ``abandoned`` belong to
-    callers that left: their buffers stay pinned until the provider answers. ``pool`` is None for direct receives.
+    ``sends`` and ``receives`` are posted operations. ``queued`` operations wait for transmit credits. ``abandoned``
+    operations belong to callers that were cancelled: their buffers stay pinned until the provider completes them.
+    ``pool`` is None for direct receives.
     """
 
     state: str
@@ -48,20 +49,20 @@ class Endpoint(Resource):
 
     @property
     def state(self) -> str:
-        """``open`` or ``closed``; connected endpoints say more."""
+        """``open`` or ``closed``; connected endpoints have more states."""
         return "closed" if self.closed else "open"
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of the longest message that can be sent: what the provider carries and the peer's receives take.
+        """Bytes of the longest message that the provider carries and the peer's receives take.
 
-        A peer's receives limit it where they are pooled (``recv_size``) and the peer uses aiofabric.
+        The peer's receives limit it if the peer uses aiofabric and pools its receives (``recv_size``).
         """
         return self._handle.max_message
 
     @property
     def max_inject(self) -> int:
-        """Bytes of the longest message that is copied at once, without waiting."""
+        """Bytes of the longest message that the provider copies at once, so that the send does not wait."""
         return self._handle.inject_size
 
     @property
@@ -82,7 +83,7 @@ class Endpoint(Resource):
         return EndpointSettings(self._handle, self.info)
 
     def statistics(self) -> EndpointStatistics:
-        """What is under way; see `EndpointStatistics`."""
+        """Counts at this moment; see `EndpointStatistics`."""
         handle = self._handle
         routes = tuple(handle.routes)
         queues = (*routes, handle.rx)

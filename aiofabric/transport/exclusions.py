@@ -1,7 +1,9 @@
-"""Exclusions: what an endpoint cannot do, because it was opened without the capability (man page: fi_getinfo, caps).
+"""Exclusions: calls that an endpoint refuses, because it was opened without the capability (man page: fi_getinfo,
+caps).
 
-This is decided once, when the endpoint opens: it becomes one of a class in which the calls that its capabilities leave
-out say what is missing. So the others do not look, and an endpoint that has everything keeps its class.
+The decision is made once, when the endpoint opens. The endpoint gets a subclass in which the calls that its
+capabilities leave out raise an error that names the missing capability. So the other calls need no check, and an
+endpoint with all capabilities keeps its class.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _MEMORY = Caps.RMA | Caps.ATOMIC
 
 
 def lacking(info: Info, kind: Caps, direction: Caps) -> Caps:
-    """What an endpoint opened with ``info`` lacks for operations of a kind; nothing said of directions is all."""
+    """Capabilities that an endpoint opened with ``info`` lacks for one kind of operation. No direction in caps means
+    all."""
     if kind not in info.caps:
         return kind | direction
     said = Caps.READ | Caps.WRITE | Caps.REMOTE_READ | Caps.REMOTE_WRITE if kind & _MEMORY else Caps.SEND | Caps.RECV
@@ -55,7 +58,7 @@ def lacking(info: Info, kind: Caps, direction: Caps) -> Caps:
 
 
 def receives_messages(info: Info) -> bool:
-    """Whether plain messages may come, so that receives are worth posting."""
+    """Whether plain messages may arrive, so that receives must be posted."""
     return not lacking(info, Caps.MSG, Caps.RECV)
 
 
@@ -69,13 +72,14 @@ def refusal(call: str, missing: Caps) -> NotSupportedError:
 
 
 def exclude(endpoint: Any, *, messages: Caps = Caps.MSG) -> None:
-    """Have the endpoint refuse what its capabilities leave out; ``messages`` is what plain messages are made of."""
+    """Make the endpoint refuse calls that its capabilities leave out; ``messages`` is the capability of plain
+    messages."""
     info: Info = endpoint.info
     opened: Any = type(endpoint)
     missing: list[tuple[str, Caps]] = []
     for kind, direction, names in _TABLE:
         lacks = lacking(info, messages if kind == Caps.MSG else kind, direction)
-        if lacks and not (kind & _MEMORY and kind in lacks):  # whether it has memory operations at all is asked there
+        if lacks and not (kind & _MEMORY and kind in lacks):  # memory operations themselves check for their kind
             missing += [(name, lacks) for name in names if hasattr(opened, name)]
     if missing:
         endpoint.__class__ = _without(opened, tuple(missing))
@@ -83,7 +87,7 @@ def exclude(endpoint: Any, *, messages: Caps = Caps.MSG) -> None:
 
 @cache
 def _without(kind: Any, missing: tuple[tuple[str, Caps], ...]) -> type[Any]:
-    """The class ``kind`` with refusals for these calls."""
+    """The subclass of ``kind`` in which these calls raise."""
     lacks = dict(missing)
     plain = lacks.get("send")
     tagged = lacks.get("send_tagged") if hasattr(kind, "send_tagged") else plain

@@ -1,4 +1,4 @@
-"""EndpointHandle: what the reactor and the parents hold of an endpoint, forgotten or not."""
+"""EndpointHandle: the object that the reactor and the parents hold of an endpoint, also after the program forgot it."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ _log = logging.getLogger(__name__)
 __all__ = ["EndpointHandle", "Refill"]
 
 
-# What `SubmissionCore.receive` does not think of: bytes before the message, a second post, lists of pieces that stay.
+# Modes that `SubmissionCore.receive` does not support: bytes before the message, a second post, lists of pieces that
+# stay.
 _OF_EACH_RECEIVE = Mode.MSG_PREFIX | Mode.RX_CQ_DATA | Mode.ASYNC_IOV
 
 
-# Levels of completion that fi_inject does not give. TRANSMIT_COMPLETE counts where the program asked for it: it is the
-# default of sockets.
+# Completion levels that fi_inject does not give. TRANSMIT_COMPLETE counts only if the program asked for it: it is the
+# default of the sockets provider.
 _SINCE_DELIVERY = OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE | OpFlags.MATCH_COMPLETE
 _SINCE_TRANSMIT = OpFlags.TRANSMIT_COMPLETE | _SINCE_DELIVERY
 
 
 class Refill(Exception):
-    """Ends a posted receive so that it takes a message that a cancelled one left behind."""
+    """Ends a posted receive, so that it takes a message that a cancelled receive left behind."""
 
 
-# How an operation ends that was under way when the connection did: a receive half filled, a send half out.
+# Errors of operations that were in flight when the connection ended: a receive half filled, a send half out.
 _ENDED = frozenset(
     (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
 )
@@ -69,8 +70,8 @@ _ENDED = frozenset(
 class EndpointHandle(OrderlyEnd, RouteOwner):
     """Submission queues, pool and end of one endpoint.
 
-    ``gate`` admits the thread that may post now, and nobody while nothing may be posted. ``tx`` is the route of a
-    connected endpoint; None makes the caller of a send name the peer.
+    ``gate`` admits the thread that may post now; while nothing may be posted, it admits none. ``tx`` is the route of a
+    connected endpoint. If it is None, each send must name its peer.
     """
 
     __slots__ = (
@@ -128,42 +129,42 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.thread_check = ThreadCheck()
         self.fast_path = FastPath(self.thread_check)
         self.inject_size = info.tx_attr.inject_size
-        self.tx_flags = int(info.tx_attr.op_flags)  # of what starts here and names no flags itself
+        self.tx_flags = int(info.tx_attr.op_flags)  # of sends, reads and writes that name no flags themselves
         self.injects = not self.tx_flags & _SINCE_DELIVERY  # whether small messages may be sent by fi_inject
-        self.max_size = info.ep_attr.max_msg_size  # bytes of what the provider moves at once
+        self.max_size = info.ep_attr.max_msg_size  # bytes that the provider transfers at once
         self.tags = TagFormat.of(info)
-        self.tag_bits = self.tags.bits  # for those who look at every tag
-        self.max_message = self.max_size  # and of a message, which the peer's receives limit as well
+        self.tag_bits = self.tags.bits  # a copy for the code that checks every tag
+        self.max_message = self.max_size  # bytes of a message; the peer's receives limit it, too
         self.tx: Route | None = None
         self.rx = SubmissionQueue(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
         self.pool: InboxBase | None = None
         self.remote_writes: RemoteWriteEvents | None = None
-        self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await owes none (asyncio)
+        self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await needs no checkpoint (asyncio)
         # Dictionaries as sets: empty ones take 150 bytes less.
         self.refills: dict[Transfer, None] = {}
-        self.lent_at: dict[Any, str] = {}  # buffers that callers have, and where they got them
-        self.returned: list[Any] = []  # buffers that callers kept beyond their loan, and have no more
+        self.lent_at: dict[Any, str] = {}  # buffers lent to callers, and the line that got each
+        self.returned: list[Any] = []  # buffers that callers kept after their loan, and have released since
         self.exhausted = 0
-        self.private: dict[Transfer, None] = {}  # receives into memory of ours
+        self.private: dict[Transfer, None] = {}  # receives into memory that aiofabric allocated
         self.orphans: list[SubmissionQueue] = []  # of closed aliases, while the provider holds operations for them
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
         self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
-        self.overflow: tuple[Any, int] | None = None  # where the rest of a message goes that is too long: start, length
-        self.gone: Callable[[], BaseException] | None = None  # how operations end since the peer is gone
+        self.overflow: tuple[Any, int] | None = None  # where the tail of a too long message is written: start, length
+        self.gone: Callable[[], BaseException] | None = None  # the error of operations since the peer is gone
         self.on_release: Callable[[], None] | None = None
         # How a connection ends in order; see connected/closing.py.
-        self.last_access: tuple[str, int] | None = None  # to the peer's memory, and its bytes
+        self.last_access: tuple[str, int] | None = None  # call and bytes of the last access to the peer's memory
         self.landing: list[list[tuple[int, int]]] = []  # memory that waiting pooled receives will fill: start, end
         self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py
-        self.closes_in_order = False  # the peer can be told, and close_timeout says how long to wait for it
+        self.closes_in_order = False  # the peer understands an end mark; close_timeout limits the wait for its end
         self.close_timeout = 0.0
-        self.end_mark = 0  # the remote data that tells the peer of the end (cm/preface.py)
-        self.ending = False  # the program closes the endpoint: nothing may be posted, nothing received
+        self.end_mark = 0  # the remote data that announces the end to the peer (cm/preface.py)
+        self.ending = False  # the program closes the endpoint: no more posts and receives
         self.end_heard = False  # the peer has ended the connection in order
         self.on_end: Callable[[], object] | None = None
         self.gone_waiters: tuple[Waiter, ...] = ()
-        self.native_open = True  # the provider has the endpoint: no receive may be posted to one that it freed
+        self.native_open = True  # false: the provider freed the endpoint, and no receive may be posted to it
 
     def on_loop_end(self, driver: object) -> None:
         if self.source.driver is driver:
@@ -176,58 +177,58 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     @property
     def starved(self) -> bool:
-        """Whether a message may come for which no receive is posted."""
+        """Whether a message may arrive while no receive is posted."""
         return self.thread_check.thread != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
 
     @property
     def peer_name(self) -> object:
-        """Whom a connected endpoint talks to, for error texts."""
+        """The peer of a connected endpoint, for error texts."""
         return None if self.tx is None else self.tx.name
 
     @property
     def routes(self) -> Iterable[Route]:
-        """Where messages can go."""
+        """All routes of the endpoint."""
         return () if self.tx is None else (self.tx,)
 
     def route_to(self, peer: Peer | None) -> Route:
         """The route that a send names with ``to=``."""
         if peer is not None or self.tx is None:
-            raise TypeError(f"a {self.what} sends to the peer it is connected with, to={peer!r} has no place here")
+            raise TypeError(f"a {self.what} sends only to its connected peer: omit to={peer!r}")
         return self.tx
 
     @property
     def any_message(self) -> tuple[int, ...]:
-        """What a receive names that takes the next message, whoever sent it: a source, or a source and a tag."""
+        """The arguments of a receive that takes the next message of any sender: a source, or a source and a tag."""
         return (constants.FI_ADDR_UNSPEC,)
 
     def receive_from(self, peer: Peer) -> int:
         """The fi_addr that a receive names with ``source=``."""
-        raise TypeError(f"a {self.what} receives from the peer it is connected with, source={peer!r} has no place here")
+        raise TypeError(f"a {self.what} receives only from its connected peer: omit source={peer!r}")
 
     def open_for_use(self) -> None:
-        """From now on operations may be posted. Before a connection they crash the tcp provider."""
+        """Allow posting. Operations posted before the connection exists crash the tcp provider."""
         self.thread_check.thread = self.thread
         is_shared = self.pool is not None and self.pool.is_shared
-        any_tag = self.tag_bits == 64  # the submission queue looks at none
+        any_tag = self.tag_bits == 64  # the submission queue checks no tags
         special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
         if self.plain_receives and not special:
             area, length = self.overflow or (ffi.NULL, 0)
             self.rx._receive_here(address_of(self.fid), self.thread_check, (address_of(area), length))
         if self.pool is not None and self.tx is not None:
-            self.pool.peer = self.tx.name  # not asked for with every message
+            self.pool.peer = self.tx.name  # set once, not per message
         self.fast_path.open(
             self.tx if self.checkpoint is None else None,
             None if self.pool is None or self.pool.is_shared else self.pool,
         )
 
     def register_own(self, pins: Any) -> Any:
-        """The descriptor of memory in which receives stay posted; registered once, until the endpoint is closed."""
+        """The descriptor of memory for receives that stay posted. It stays registered until the endpoint is closed."""
         descriptor, held = lend(self, pins, Access.RECV)
         self.own += held
         return descriptor
 
     def refuse(self, call: str) -> BaseException:
-        """Why ``call`` may not be made now. Raised by the caller: ``raise handle.refuse("fi_send")``."""
+        """The error if ``call`` may not be made now. The caller raises it: ``raise handle.refuse("fi_send")``."""
         self.check_open()
         if self.gone is not None:
             return self.gone()
@@ -263,19 +264,19 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         return ClosedResourceError(f"this {self.what} was closed while the operation was in flight")
 
     def cancel(self, context: Any) -> int:
-        """fi_cancel: ask for the operation of this slot to end. -FI_ENOSYS says that it never will; else ignore it."""
+        """fi_cancel: ask the provider to end the operation of this slot. Only -FI_ENOSYS means that it never will."""
         rc: int = lib.fi_cancel(self.native, context)
         return rc
 
     def flushed(self, code: int) -> bool:
-        """Whether an operation failed only because the connection ended, or because it was asked to."""
+        """Whether an operation failed only because the connection ended, or because it was cancelled."""
         return code == constants.FI_ECANCELED or (self.tx is not None and code in _ENDED)
 
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         """The exception for a failed operation."""
         if self.flushed(entry.errno):
             if transfer.state in (State.CANCELLING, State.ABANDONED):
-                return ClosedResourceError("cancelled")  # the caller has left; nobody will see it
+                return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error
             if transfer in self.refills:
                 del self.refills[transfer]
                 return Refill()
@@ -283,7 +284,10 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 
     def refill(self, undelivered: Undelivered) -> None:
-        """A message was left behind by a cancelled receive: the oldest posted one that it fits would wait past it."""
+        """A cancelled receive left a message behind: give it to the oldest posted receive that it fits.
+
+        Without this, that receive would wait for a later message.
+        """
         for transfer in self.rx.posted:
             if transfer.state is State.POSTED and transfer not in self.refills and undelivered.fits_receive(transfer):
                 if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
@@ -291,7 +295,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
                     self.source.touch()
                 elif transfer in self.private:
                     self.rx.dismiss(transfer, Refill())
-                else:  # the caller's memory, which the provider would write to after the answer
+                else:  # memory of the caller, which the provider could still write to after the receive returned
                     continue
                 return
 
@@ -311,9 +315,10 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         return error
 
     def peer_gone(self) -> None:
-        """The connection ended: hand out what arrived, close the native endpoint, settle what is left.
+        """The connection ended: deliver the messages that arrived, close the native endpoint, complete the rest with an
+        error.
 
-        The provider flushes most of it; closing here makes sure of the rest, so nothing can hang.
+        The provider flushes most operations. Closing the native endpoint here ends the others, so no operation hangs.
         """
         if self.gone is not None or self.closed:
             return
@@ -328,7 +333,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.wake_gone_waiters()
 
     def tx_flags_set(self, flags: int) -> None:
-        """The program has chosen default flags for what starts here, which fi_inject ignores."""
+        """The program has chosen default flags for sends, reads and writes; fi_inject ignores them."""
         self.tx_flags = flags
         self.injects = not flags & _SINCE_TRANSMIT
         for route in self.routes:
@@ -339,16 +344,16 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     @property
     def socket(self) -> int:
-        """The descriptor of the connection's own TCP socket; -1 where none is known."""
+        """The descriptor of the connection's own TCP socket; -1 if it is not known."""
         return -1 if self.tx is None else self.tx.socket
 
     def wait_until_quiet(self) -> None:
-        """Let go of ``kept`` when no response to a peer's read can point into it any more."""
+        """Release ``kept`` when no response to a peer's read can refer to it any more."""
         poll_again(self)
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest message that names no flags itself."""
+        """Bytes of the longest message sent without flags of its own."""
         return min(self.max_message, self.inject_size) if self.tx_flags & constants.FI_INJECT else self.max_message
 
     def limit_messages(self, size: int) -> None:
@@ -360,9 +365,10 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             route.inject_size = min(route.inject_size, size)
 
     def end_came(self) -> None:
-        """The peer has sent its end mark: it sends nothing more, and takes nothing more."""
+        """The peer has sent its end mark: it sends no more, and receives no more."""
         self.end_heard = True
-        # Called within a read of the queue; a close there would leave what the provider flushes unread.
+        # This runs during a read of the queue. A close here would leave the completions that the provider
+        # flushes unread.
         self.source.driver.call_soon(self.peer_ended)
 
     def wake_gone_waiters(self) -> None:
@@ -379,7 +385,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.wake_gone_waiters()
 
     def _finish(self) -> None:
-        """Settle what is left, and release what was acquired."""
+        """Complete the remaining operations with an error, and release what was acquired."""
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)
@@ -398,7 +404,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             self.tx.keep_socket(-1)
         super().release()
         self.kept.clear()
-        # tcp flushes everything to the queue with FI_ECANCELED; what is read now goes home, the rest is quarantined.
+        # tcp flushes every operation with FI_ECANCELED. Slots read here are free again; the others are quarantined.
         while self._in_flight() and self.source.drain():
             pass
         if not self.source.driver.closed():
@@ -425,7 +431,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         return ffi.cast("struct fid *", self.fid)
 
     def shutdown(self) -> None:
-        """Tell the peer that nothing more will come: by the end mark, or to a peer that knows none by fi_shutdown."""
+        """Tell the peer that no more data comes: by the end mark, or by fi_shutdown if the peer has no end mark."""
         if self.tx is not None:
             self.tx.keep_socket(-1)
         if self.end_mark:

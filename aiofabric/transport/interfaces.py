@@ -1,4 +1,4 @@
-"""What a route asks of its handle, and a handle of its inbox and its remote writes, without knowing their files."""
+"""Interfaces: what a route needs of its handle, and a handle of its inbox and remote writes, without their modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["InboxBase", "ReceivedBuffer", "PoolStatistics", "RemoteWriteEvents",
 
 
 class RouteOwner(MemoryHome):
-    """What a route asks of the handle that it belongs to."""
+    """What a route needs of the handle that it belongs to."""
 
     __slots__ = (
         "info",
@@ -66,9 +66,9 @@ class RouteOwner(MemoryHome):
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """Where the buffers are (counts) and what went through them (since the endpoint opened).
+    """Where the buffers are (counts now), and the totals since the endpoint opened.
 
-    ``exhausted`` counts receives that had to wait while every buffer was lent.
+    ``exhausted`` counts receives that had to wait because every buffer was lent.
     """
 
     size: int
@@ -82,7 +82,7 @@ class PoolStatistics:
 
 
 class ReceivedBuffer(Protocol):
-    """A message in the receiver's memory, to be given back with `Inbox.recycle`."""
+    """A message in the receiver's memory; `Inbox.recycle` gives the memory back."""
 
     length: int
     flags: int
@@ -97,28 +97,28 @@ class ReceivedBuffer(Protocol):
 
 
 class InboxBase(InboxCore, ABC):
-    """What a handle asks of its inbox."""
+    """What a handle needs of its inbox."""
 
     __slots__ = ()
     is_shared: ClassVar[bool] = False
-    """Whether it only stands for one that the endpoint cannot receive from."""
+    """Whether it only stands in for a shared inbox, from which the endpoint cannot receive."""
     end_mark: int
 
     @abstractmethod
     def recycle(self, buffer: Any) -> None:
-        """The message was taken: its memory may be filled anew."""
+        """The message was taken: its memory may be filled again."""
 
     @abstractmethod
     def discard(self, error: Callable[[], BaseException]) -> None:
-        """Throw away what has arrived and what still comes; end every wait with ``error``."""
+        """Drop all messages, also those that still arrive; end every wait with ``error``."""
 
     @abstractmethod
     def end(self, error: Callable[[], BaseException]) -> None:
-        """Nothing will arrive any more, and no task may wait for it."""
+        """No message arrives any more: end every wait with ``error``."""
 
     @abstractmethod
     def without_memory(self) -> InboxBase:
-        """What takes the inbox's place once the endpoint is closed."""
+        """The object that replaces the inbox after the endpoint is closed."""
 
     @abstractmethod
     def statistics(self) -> PoolStatistics:
@@ -133,6 +133,6 @@ class RemoteWriteEvents(Protocol):
 
 
 class Undelivered(Protocol):
-    """A message that a cancelled receive got all the same."""
+    """A message that a receive got although it was cancelled."""
 
     def fits_receive(self, receive: Operation) -> bool: ...

@@ -17,7 +17,7 @@ __all__ = ["OrderlyEnd"]
 
 
 class OrderlyEnd:
-    """How an endpoint handle tells its peer of the end, and hears of the peer's."""
+    """Sends the end of the connection to the peer, and handles the end that the peer sends."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class OrderlyEnd:
 
     @property
     def live(self) -> bool:
-        """Whether the peer may still be sent something; also while the program closes the connection."""
+        """Whether a message may still be sent to the peer; also true while the program closes the connection."""
         return self.native_open and self.gone is None and not self.closed
 
     def peer_ended(self) -> None:
@@ -39,18 +39,19 @@ class OrderlyEnd:
             self.on_end()
 
     def post_end(self) -> None:
-        """Post the end mark, behind everything that was sent."""
+        """Post the end mark, behind all earlier sends."""
         assert self.tx is not None
-        with suppress(FabricError):  # the connection ends by itself
+        with suppress(FabricError):  # a failed send means that the connection is ending anyway
             self.tx.post(b"", None, self.end_mark)
 
     def end_at_once(self) -> None:
-        """The endpoint closes without waiting: tell the peer that this is the end, if everything else has left."""
+        """The endpoint closes without waiting: send the end mark, unless earlier sends are still queued."""
         if self.end_mark and self.tx is not None and not self.tx.waiting and not self.source.driver.closed():
             self.post_end()
 
     async def tell_end(self) -> bool:
-        """Tell the peer, after everything that was sent, that this is the end; whether it will answer by ending too."""
+        """Announce the end to the peer, behind all earlier sends. Returns whether the peer will answer by ending,
+        too."""
         assert self.tx is not None
         if self.end_mark:
             self.post_end()

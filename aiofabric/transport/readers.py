@@ -1,14 +1,14 @@
-"""Readers: memory of a closed region stays exported while a response to a peer's read may still point into it.
+"""Readers: memory of a closed region stays exported while a response to a peer's read may still refer to it.
 
-The software providers serve a peer's read from the registered memory itself: the response is queued on the connection
-and refers to that memory. ``fi_close`` of the region refuses later reads and says nothing of queued responses. If the
-memory were freed then, the rest of a response would be whatever lies there next, or the connection would hang.
+The software providers answer a peer's read from the registered memory itself: the response is queued on the connection
+and refers to that memory. ``fi_close`` of the region refuses later reads, but does not wait for queued responses. If
+the memory were freed then, the response would contain other data, or the connection would hang.
 
-So the buffer stays exported for each endpoint of the domain until that endpoint has no response left:
+So each endpoint of the domain keeps the buffer exported until the endpoint has no response left:
 
-- a connection over tcp, when its socket has room and the provider, asked for progress, writes nothing;
-- a virtual connection, when a message that was sent after ``fi_close`` has left, since the provider sends in order;
-- any other endpoint, when it is closed.
+- a connection over tcp: until its socket has room, and the provider, asked for progress, writes nothing;
+- a virtual connection: until a message sent after ``fi_close`` has left, since the provider sends in order;
+- any other endpoint: until it is closed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["keep_for_readers", "poll_again"]
 
-_DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two looks at a socket without room
+_DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two checks of a socket without room
 
 
 class ServesMemory(Protocol):
@@ -42,7 +42,7 @@ class ServesMemory(Protocol):
 
 
 def keep_for_readers(domain: MemoryHome, memory: Any) -> None:
-    """The region of ``memory`` has just been closed: hold ``memory`` for every endpoint that may still read it."""
+    """Keep ``memory``, whose region was just closed, for every endpoint that may still send from it."""
     endpoints = list(_endpoints_of(domain))
     before = [(endpoint, bytes_written(endpoint.socket)) for endpoint in endpoints]
     _progress(endpoints)
@@ -62,18 +62,18 @@ def _endpoints_of(home: Handle) -> Iterable[Any]:
 
 
 def _progress(endpoints: Iterable[ServesMemory]) -> None:
-    """Let the provider write what the sockets have room for."""
+    """Let the provider write as much as the sockets have room for."""
     for source in {endpoint.source: None for endpoint in endpoints}:
         if not (source.draining or source.closed or source.driver.closed()):
             source.drain()
 
 
 def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
-    """Let the memory go that is held for an endpoint with a socket, now or as soon as nothing is left to send."""
+    """Release the memory kept for an endpoint with a socket, now or as soon as it has nothing left to send."""
     if not endpoint.kept or not endpoint.native_open or endpoint.source.driver.closed():
         return
     if endpoint.socket < 0:
-        return  # until the endpoint is closed
+        return  # the memory is kept until the endpoint is closed
     before = bytes_written(endpoint.socket)
     _progress([endpoint])
     if before is not None and not endpoint.source.draining and bytes_written(endpoint.socket) == before:

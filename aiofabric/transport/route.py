@@ -1,7 +1,7 @@
-"""Route: what is posted for one peer. Every form of sending is a function here, plain and tagged (fi_msg, fi_tagged).
+"""Route: the operations for one peer. Each form of sending is a function here, plain and tagged (fi_msg, fi_tagged).
 
-A connected endpoint has one route; a connectionless one has a route for each peer, so that a peer which does not
-answer holds up nobody else's messages.
+A connected endpoint has one route. A connectionless endpoint has a route for each peer, so a peer that does not answer
+delays only its own messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_FLAGS", "Route"]
 
-NO_FLAGS = OpFlags(0)  # compared by identity: asking a flag whether it is empty takes 0.1 us
+NO_FLAGS = OpFlags(0)  # compared by identity: testing a flag for emptiness takes 0.1 us
 
 _EAGAIN = constants.FI_EAGAIN
 _SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
@@ -42,25 +42,25 @@ _FLAGS = int(
     _LEVELS | OpFlags.MATCH_COMPLETE | OpFlags.MORE | OpFlags.FENCE | OpFlags.INJECT | OpFlags.COMPLETION
     | OpFlags.REMOTE_CQ_DATA | OpFlags.MULTICAST | OpFlags.PEER_TRANSFER | OpFlags.AFFINITY
 )  # fmt: skip
-_UNTRACKED_MOST = 256  # injected messages that may be under way without a completion to tell
+_UNTRACKED_MOST = 256  # injected messages that may be in flight without a completion that covers them
 
 
 class Route(SubmissionQueue):
-    """What is posted and queued for one peer, ``peer`` being its fi_addr."""
+    """The posted and queued operations for one peer; ``peer`` is its fi_addr."""
 
-    flags = _FLAGS  # that an operation here may have
+    flags = _FLAGS  # the flags that an operation here may have
 
     __slots__ = ("covered", "fid", "handle")
-    direct = True  # whether small messages go to the provider without `_inject`
+    direct = True  # small messages go to the provider without `_inject`
 
     def __init__(self, handle: RouteOwner, peer: int, name: object = None) -> None:
         super().__init__(handle.source, handle, max(1, handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
         self.handle = handle
-        self.covered = 0  # injected before a fence whose completion is still to come
+        self.covered = 0  # messages injected before a fence whose completion has not arrived
         self.fid = handle.fid
         pieces = 1 if handle.info.mode & Mode.ASYNC_IOV else handle.info.tx_attr.iov_limit
         if Quirk.EMPTY_DELIVERY_HANGS in handle.known and handle.tx_flags & _DELIVERY:
-            pieces = 0  # each message is looked at by `post`
+            pieces = 0  # so `post` checks each message
         thread_check, inject_size = handle.thread_check, handle.inject_size if handle.injects else -1
         self._lead(address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces)
 
@@ -69,14 +69,14 @@ class Route(SubmissionQueue):
         super().close_off(error)
 
     def _inject_other(self, data: Any, tag: int | None) -> bool:
-        """`inject` for what is no plain buffer: several, or none at all, which is an error."""
+        """`inject` for data that is not one plain buffer: a list of buffers, or an object that is an error."""
         pins = [pin(piece) for piece in (data if type(data) in (list, tuple) else [data])]
         if sum(map(len, pins)) > self.inject_size:
             return False
         return self.inject(b"".join(map(ffi.buffer, pins)), tag)
 
     def _inject(self, data: bytes, tag: int | None) -> bool:
-        """The provider's call; what `inject` does itself where it is `direct`."""
+        """The provider's call. If the route is `direct`, `inject` makes it without this function."""
         if tag is None:
             rc = lib.fi_inject(self.fid, data, len(data), self.peer)
         else:
@@ -91,10 +91,10 @@ class Route(SubmissionQueue):
         check(code, "fi_inject" if tag is None else "fi_tinject", peer=self.name)
 
     def _fence(self, data: bytes, tag: int | None) -> bool:
-        """Send with a completion; False when enough of these are under way.
+        """Send with a completion; False if enough injected messages are in flight.
 
-        Injected messages tell nobody when they have left, so one in 64 is sent like this: messages leave in order,
-        so its completion is that of those before it as well, and what is under way stays bounded.
+        Injected messages have no completion, so one in 64 is sent like this. Messages leave in order, so its completion
+        also covers the messages before it, and the number in flight stays bounded.
         """
         if self.untracked >= _UNTRACKED_MOST:
             return False
@@ -110,7 +110,7 @@ class Route(SubmissionQueue):
 
     @property
     def untracked(self) -> int:
-        """How many were injected of which no completion has told yet that they have left."""
+        """How many messages were injected that no completion covers yet."""
         return self.covered + self.unfenced
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
@@ -150,7 +150,7 @@ class Route(SubmissionQueue):
     def _post_message(
         self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int
     ) -> Transfer:
-        """The form with a structure: any number of buffers, remote data and flags at once."""
+        """The form with a structure: several buffers, remote data and flags in one call."""
         flags = self.check_flags(flags, size)
         message = ffi.new("struct fi_msg *" if tag is None else "struct fi_msg_tagged *")
         message.msg_iov = iov
@@ -181,7 +181,7 @@ class Route(SubmissionQueue):
             require(Caps.RMA, handle.info)
         if handle.tx_flags & _INJECT and not flags:
             if what == "fi_read":
-                flags = _COMPLETION  # none of the default: rxd crashes, though nothing leaves that could be copied
+                flags = _COMPLETION  # no FI_INJECT: rxd crashes, although a read sends no data
             else:
                 self.check_default(len(pins))
         handle.last_access = what, len(pins)
@@ -233,7 +233,7 @@ class Route(SubmissionQueue):
         return descriptors(found), key, held
 
     def check_message(self, size: int, call: str, flags: int = 0) -> None:
-        """Raise unless the peer takes a message of ``size`` bytes; ``flags`` are the call's own."""
+        """Raise if the peer does not take a message of ``size`` bytes; ``flags`` are the call's own."""
         if not flags:
             self.check_default(size)
         limit = self.handle.max_message
@@ -242,15 +242,15 @@ class Route(SubmissionQueue):
         self.check_size(size, call)
 
     def check_size(self, size: int, call: str) -> None:
-        """Raise unless the provider carries that many bytes at once."""
+        """Raise if the provider does not carry ``size`` bytes at once."""
         limit = self.handle.max_size
         if size > limit:
             raise too_long(size, limit, "the provider carries", call, self.name)
 
     def check_flags(self, flags: int, size: int) -> int:
-        """The flags to post with; FI_INJECT, which asks for nothing that an awaited operation has not, may be left out.
+        """The flags to post with. FI_INJECT may be left out: an awaited operation already has what it asks for.
 
-        Raises unless the provider knows what ``flags`` ask for: what it does not know it would ignore, or believe.
+        Raises if the provider does not support ``flags``: it would ignore the flag, or act on it wrongly.
         """
         if flags & ~self.flags:
             raise ValueError(f"no operation that sends, reads or writes has the flags {flags & ~self.flags:#x}")
@@ -262,7 +262,7 @@ class Route(SubmissionQueue):
         return flags & ~_INJECT if Quirk.INJECT_NEVER_COMPLETES in self.handle.known else flags
 
     def check_default(self, size: int) -> None:
-        """Raise unless the endpoint's default flags, which hold where a call has none, fit ``size`` bytes."""
+        """Raise if the endpoint's default flags, used for a call without flags, do not fit ``size`` bytes."""
         self._check_levels(self.handle.tx_flags, size, " (a default flag of the endpoint)")
 
     def _check_levels(self, flags: int, size: int, where: str = "") -> None:
@@ -277,7 +277,7 @@ class Route(SubmissionQueue):
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_DELIVERY_COMPLETE", peer=self.name, detail=detail)
 
     def check_data(self, data: int) -> None:
-        """Raise unless ``data`` fits the provider's remote completion data."""
+        """Raise if ``data`` does not fit the provider's remote completion data."""
         bits = 8 * self.handle.info.domain_attr.cq_data_size
         if not bits:
             detail = "The provider carries no remote completion data"
@@ -287,7 +287,7 @@ class Route(SubmissionQueue):
 
 
 def too_long(size: int, limit: int, who: str, call: str, peer: object) -> MessageTooLongError:
-    """The error for a message of ``size`` bytes where at most ``limit`` bytes are possible."""
+    """The error for a message of ``size`` bytes if at most ``limit`` bytes are possible."""
     detail = f"The message has {size} bytes; {who} at most {limit} bytes"
     error = MessageTooLongError(constants.FI_EMSGSIZE, call, peer=peer, detail=detail)
     error.size, error.limit = size, limit
@@ -295,13 +295,13 @@ def too_long(size: int, limit: int, who: str, call: str, peer: object) -> Messag
 
 
 def with_context(function: Any, fid: Any, message: Any, flags: int, context: Any) -> int:
-    """Post a structure that is complete but for its context."""
+    """Post a structure that lacks only its context."""
     message.context = context
     rc: int = function(fid, message, flags)
     return rc
 
 
 def _call(form: str, tag: int | None) -> tuple[str, Any]:
-    """Name and function of a form of sending, plain or tagged."""
+    """Name and function of one form of sending, plain or tagged."""
     name = f"fi_{form}" if tag is None else f"fi_t{form}"
     return name, getattr(lib, name)

@@ -1,9 +1,9 @@
-"""Tags: which of their bits a provider takes, and which go together (man page: fi_getinfo, mem_tag_format).
+"""Tags: which of their bits a provider takes, and which bits form one field (man page: fi_getinfo, mem_tag_format).
 
-A format is a row of bits. Those above its highest 1 are the provider's: it ignores them, or uses them for itself, as
-rxm with FI_COLLECTIVE does. There a message that is received under a tag with that bit ends the process: the provider
-takes the receive's context for a collective's. Below, adjacent bits that are all 1 or all 0 are one field, which a mask
-has all of, or nothing.
+A format is a pattern of bits. The bits above its highest 1 belong to the provider: it ignores or uses them. rxm with
+FI_COLLECTIVE uses the highest: receiving a message under a tag with that bit ends the process, because the provider
+takes the receive's context for a collective's. In the bits below, adjacent bits of equal value form one field. A mask
+must contain all bits of a field or none.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["TagFormat"]
 
-# Since 2.0 small numbers name a format; as a pattern no provider has them. FI_TAG_BITS (0) is any 64 bits, FI_TAG_MPI
-# and FI_TAG_CCL (1 and 2) have 8 bits that say what the message holds, above 32 that are matched.
+# Since 2.0 small numbers name a format; no provider has them as a pattern. FI_TAG_BITS (0) means any 64 bits.
+# FI_TAG_MPI
+# and FI_TAG_CCL (1 and 2) have 8 bits for the kind of message, above 32 bits that are matched.
 _NAMED = {0: 0xAAAAAAAAAAAAAAAA, 1: 0xFF00000000, 2: 0xFF00000000}
 
 
 class TagFormat(NamedTuple):
-    """What tags and masks an endpoint has."""
+    """The bits that tags and masks of an endpoint may have."""
 
     bits: int
-    """How many, from the lowest, a program may use."""
+    """How many of the lowest bits a program may use."""
     joined: int
-    """Those that are in one field with the bit above them."""
+    """Bits that belong to the same field as the bit above them."""
 
     @classmethod
     def of(cls, info: Info) -> Self:
@@ -37,15 +38,15 @@ class TagFormat(NamedTuple):
         return cls(bits, ~(pattern ^ pattern >> 1) & (1 << bits - 1) - 1)
 
     def check(self, tag: int, ignore: int = 0) -> None:
-        """Raise ValueError for a tag, or a mask of bits to ignore, that the provider would not understand."""
+        """Raise ValueError for a tag, or a mask of bits to ignore, that the provider does not support."""
         if (tag | ignore) >> self.bits:
             most = (1 << self.bits) - 1
             raise ValueError(
                 f"a tag has {self.bits} bits and no sign here, unlike {tag:#x} with ignore={ignore:#x}; "
-                f"the others are the provider's (ep_attr.mem_tag_format), and ignore={most:#x} takes any tag"
+                f"the provider uses the other bits (ep_attr.mem_tag_format). ignore={most:#x} takes any tag"
             )
         if (ignore ^ ignore >> 1) & self.joined:
             raise ValueError(
                 f"ignore={ignore:#x} has a part of a field of the tag: ep_attr.mem_tag_format, which the hints asked "
-                "for, joins bits into fields, of which a mask has all bits or none"
+                "for, joins bits into fields; ignore must have all bits of a field, or none"
             )

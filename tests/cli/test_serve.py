@@ -83,10 +83,10 @@ def test_what_is_no_application_is_a_sentence() -> None:
     [
         (["nocolon"], "'nocolon' is not of the form module:app"),
         (["loud:app", "-p", "nosuch"], "no provider 'nosuch'; there are "),
-        (["loud:app", "-P", "99999"], "a port is 0 to 65535, not '99999'"),
+        (["loud:app", "-P", "99999"], "a port must be 0 to 65535, not '99999'"),
         (["loud:app", "-s", "no.such.invalid"], "-s no.such.invalid: "),
         (["loud:app", "-s", "127.0.0.1:80"], "pass host and port apart"),
-        (["loud:app", "-s", "192.0.2.1"], "-s 192.0.2.1 is none of this host's addresses"),
+        (["loud:app", "-s", "192.0.2.1"], "-s 192.0.2.1 is not one of this host's addresses"),
     ],
     ids=lambda each: each[-1] if isinstance(each, list) else "",
 )

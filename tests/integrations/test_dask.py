@@ -180,7 +180,7 @@ async def test_encryption_is_refused() -> None:
 async def test_an_address_of_somebody_else_is_an_error() -> None:
     listener = listen("fabric://192.0.2.1:0", print)
     listener.stop()  # which did not start
-    with pytest.raises(OSError, match="none of this host's"):
+    with pytest.raises(OSError, match="not one of this host's"):
         await listener
 
 

@@ -54,7 +54,7 @@ async def test_a_whole_address_leaves_no_room_for_a_service(provider: str, node:
 @pytest.mark.anyio
 @pytest.mark.parametrize("port", [-1, 1 << 16])
 async def test_no_such_port(provider: str, port: int) -> None:
-    with pytest.raises(ValueError, match="a port is 0 to 65535"):
+    with pytest.raises(ValueError, match="a port must be 0 to 65535"):
         await aiofabric.connect("127.0.0.1", port, provider=provider)
 
 

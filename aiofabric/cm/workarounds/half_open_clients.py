@@ -1,19 +1,20 @@
 """Half-open clients: connections to a listening port that send an incomplete request, or nothing.
 
-tcp and net, in every version, read the first bytes of a new client with a recv that blocks (tcpx_conn_mgr.c,
-xnet_cm.c: rx_cm_data): a header, and then the private data that it promises. A client that sends one without the other
+tcp and net, in every version, read the first bytes of a new client with a recv that blocks (tcpx_conn_mgr.c, xnet_cm.c:
+rx_cm_data): a header, and then the private data whose length the header names. A client that sends only the header
 stops the whole process for as long as it likes. If that recv does not block, the provider forgets the connection (2.x)
-or reads it again and again (1.17). A client that sends nothing holds a descriptor for ever, and there is no limit.
+or reads it again and again (1.17). A client that sends nothing holds a descriptor for ever, without a limit on their
+number.
 
-So new connections are examined before the provider reads them. An honest client sends its request in one segment. A
-connection with a part of one is shut down, which the provider understands; so is one that sends nothing in time. Data
-may still arrive between our look and the provider's, some microseconds later. Then the recv does not block, because
-accepted sockets inherit SO_RCVTIMEO from the listening one. A connection that the provider forgets because of that is
-closed here.
+So new connections are examined before the provider reads them. A correct client sends its request in one segment. A
+connection with only a part of a request is shut down, which the provider handles correctly; so is one that sends
+nothing in time. Data may still arrive some microseconds later, between this examination and the provider's read. Then
+the recv does not block, because accepted sockets inherit SO_RCVTIMEO from the listening one. A connection that the
+provider forgets because of that is closed here.
 
 Connectionless endpoints over TCP (rxm; tcp and net with FI_EP_RDM) accept connections while messages move, too often to
-look before each time. There the kernel keeps silent clients to itself for as long as it can (TCP_DEFER_ACCEPT), and
-half a request does not block.
+examine clients each time. There the kernel holds silent clients back for as long as it can (TCP_DEFER_ACCEPT), and an
+incomplete request does not block.
 
 Only sockets that are proved to be the provider's are touched: see `provider_sockets`.
 """
@@ -60,8 +61,8 @@ PATIENCE = 5.0
 SILENT_MOST = 256
 """Connections that may have sent nothing yet; a further one replaces the oldest."""
 
-# The smallest positive timeout is two jiffies (8 ms), of which a flood makes seconds. The kernel takes a negative one
-# for "do not wait", and says so in its log ten times at most (net/core/sock.c).
+# The smallest positive timeout is two jiffies (8 ms), so many clients would add up to seconds. The kernel takes a
+# negative one as "do not wait", and logs that at most ten times (net/core/sock.c).
 _DO_NOT_WAIT = struct.pack("@ll", -1, 0)  # struct timeval
 _HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of the private data, ...
 _LENGTH = struct.Struct("!2xH")
@@ -71,7 +72,7 @@ _HOURS = 3600 * 4
 
 
 def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
-    """Let the kernel accept no client that sends nothing, at the port of a connectionless endpoint."""
+    """Make the kernel hold back clients that send nothing, at the port of a connectionless endpoint."""
     if not is_on("half_open_clients"):
         return
     incoming = select.poll()
@@ -82,12 +83,12 @@ def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
                 incoming.register(sock, select.POLLIN)
     if listening:
-        # 2.x's rxm accepts one connection in 10 ms. Until then the queue's descriptor is readable without a reason.
+        # 2.x's rxm accepts one connection in 10 ms. Until then the queue's descriptor is readable without an event.
         source.starved = lambda: bool(incoming.poll(0))
 
 
 def out_of_descriptors() -> bool:
-    """Whether this process cannot open one more: a listening socket then stays readable and accepts nobody."""
+    """Whether this process can open no more descriptors: a listening socket then stays readable and accepts nothing."""
     return next_descriptor() is None
 
 
@@ -107,20 +108,20 @@ class WatchedListener(Protocol):
 
 
 class _Client(NamedTuple):
-    """A connection that the provider has accepted, and that is no request yet."""
+    """A connection that the provider has accepted, and that is not yet a request."""
 
     peer: Any  # host and port
     socket: OwnSocket
     since: float
-    shut_down: bool = False  # by us
+    shut_down: bool = False  # by this module
 
 
 class HalfOpenClients:
     """Closes connections to a listener's port that send an incomplete request, or nothing within `PATIENCE` seconds.
 
-    A client is first silent. When it sends or leaves, or is shut down, the provider makes a request of it or closes it.
-    If neither has happened `PATIENCE` seconds later, it is shut down. If it is there after as long again, the provider
-    has forgotten it, and it is closed here.
+    A client is silent at first. When it sends data, leaves or is shut down, the provider makes a request of it or
+    closes it. If neither has happened `PATIENCE` seconds later, it is shut down. If it still exists `PATIENCE` seconds
+    after that, the provider has forgotten it, and it is closed here.
 
     Args:
         listener: the passive endpoint.
@@ -133,26 +134,26 @@ class HalfOpenClients:
         self._forgets = Quirk.FORGETS_HALF_REQUESTS in quirks(listener.info)
         self._mark = Mark()
         self._listening = {each.descriptor for each in listening}
-        self._readable = select.epoll()  # the kernel removes what the provider closes
+        self._readable = select.epoll()  # the kernel removes sockets that the provider closes
         for each in listening:
             with each.lent() as sock:
                 if sock is not None:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
                     self._mark.put(sock)
                     self._readable.register(sock, select.EPOLLIN)
-        # By descriptor, so that there are never more than those; the oldest first.
+        # Keyed by descriptor, so the number of descriptors bounds them; the oldest first.
         self._silent: dict[int, _Client] = {}
         self._handed_over: dict[int, _Client] = {}
         self._by_peer: dict[Any, int] = {}  # descriptors of both
         self._cancel: Callable[[], None] | None = None
         self._incoming = False  # the provider is about to accept
         self._free: list[int] = []  # descriptors that the accepted connection may get
-        self._missed: float | None = None  # since when an accepted connection was not found
+        self._missed: float | None = None  # time since when an accepted connection was not found
 
     # -- around each read of the event queue
 
     def before_read(self) -> None:
-        """Examine new data, since the provider is about to read and to accept."""
+        """Examine new data: the provider reads and accepts next."""
         self._incoming, self._free = False, []
         for descriptor, _ in self._readable.poll(0):
             if descriptor not in self._listening:
@@ -162,16 +163,16 @@ class HalfOpenClients:
             self._incoming = True
             if (number := next_descriptor()) is not None:
                 self._free.append(number)
-        clear_errno()  # 1.17 takes the end of a connection for "try again" if errno says so from before
+        clear_errno()  # 1.17 takes the end of a connection for "try again" if an earlier call left that errno
 
     def after_read(self) -> None:
-        """Find the connection that the provider accepted; there is one at most."""
+        """Find the connection that the provider accepted; it accepts at most one."""
         if self._incoming and not any(map(self._watch, self._free)):
             self._missed = self._missed or monotonic()
             self._arm()
 
     def became_request(self, address: Address | None) -> int | None:
-        """The client at this address is a request now; return its descriptor, where that is known."""
+        """The client at this address has become a request; return its descriptor, if known."""
         descriptor = None if address is None else self._by_peer.get(host_and_port(address))
         if descriptor is not None:
             self._forget(descriptor)
@@ -181,12 +182,12 @@ class HalfOpenClients:
 
     @contextmanager
     def _accepted(self, descriptor: int) -> Iterator[socket.socket | None]:
-        """The socket, if this listener's port accepted it."""
+        """The socket, if the listening socket of this listener accepted it."""
         with tcp_socket(descriptor) as sock:
             yield sock if sock is not None and descriptor not in self._listening and self._mark.on(sock) else None
 
     def _watch(self, descriptor: int) -> bool:
-        """Watch the connection with this descriptor, unless it is watched or is none of ours."""
+        """Watch the connection with this descriptor, unless it is watched already or is not this listener's."""
         with self._accepted(descriptor) as sock, suppress(OSError):
             if sock is None:
                 return False
@@ -194,7 +195,7 @@ class HalfOpenClients:
             known = self._silent.get(descriptor) or self._handed_over.get(descriptor)
             if known is not None and known.socket == own:
                 return False
-            self._forget(descriptor)  # the connection that had this number before
+            self._forget(descriptor)  # the earlier connection with this descriptor
             if len(self._silent) >= SILENT_MOST:
                 self._time_out(next(iter(self._silent)))
             self._readable.register(descriptor, select.EPOLLIN)
@@ -213,7 +214,7 @@ class HalfOpenClients:
                     self._hand_over(client, sock, shut_down=_is_incomplete(sock))
 
     def _time_out(self, descriptor: int) -> None:
-        """Shut a silent client down, unless it sent its request while the provider was looking."""
+        """Shut down a silent client, unless it sent its request while the provider was reading."""
         client = self._forget(descriptor)
         if client is not None:
             with self._half_open(client) as sock:
@@ -221,9 +222,9 @@ class HalfOpenClients:
                     self._hand_over(client, sock, shut_down=bytes_received(sock) < _HEADER_SIZE)
 
     def _hand_over(self, client: _Client, sock: socket.socket, *, shut_down: bool) -> None:
-        """Leave it to the provider to close it, or to make a request of it."""
+        """Leave it to the provider to close the client, or to make a request of it."""
         if shut_down:
-            with suppress(OSError):  # it has left
+            with suppress(OSError):  # the client has left
                 sock.shutdown(socket.SHUT_RDWR)
                 self._listener.cut_off()
         descriptor = client.socket.descriptor
@@ -232,7 +233,7 @@ class HalfOpenClients:
         self._arm()
 
     def _overdue(self, client: _Client) -> None:
-        """The provider has neither closed it nor made a request of it."""
+        """The provider has neither closed the client nor made a request of it."""
         self._forget(client.socket.descriptor)
         with self._half_open(client) as sock:
             if sock is None:
@@ -244,12 +245,12 @@ class HalfOpenClients:
 
     @contextmanager
     def _half_open(self, client: _Client) -> Iterator[socket.socket | None]:
-        """The socket; None when it is closed, or is a request or a connection by now."""
+        """The client's socket; None if it is closed, or is a request or a connection by now."""
         with client.socket.lent() as sock:
             yield None if sock is None or self._is_in_use(sock) else sock
 
     def _is_in_use(self, sock: socket.socket) -> bool:
-        """Whether we have answered, or the program still has to."""
+        """Whether this side has answered the client, or the program still has to."""
         if segments_sent(sock):
             return True
         with suppress(OSError):
@@ -277,11 +278,11 @@ class HalfOpenClients:
 
     def _late(self) -> None:
         try:
-            self._listener.read_events()  # a loop that stood still has not read yet which clients are requests
+            self._listener.read_events()  # a loop that was blocked may not have read requests yet
             late = monotonic() - PATIENCE + _TICK
             if self._missed is not None and self._missed <= late:
                 self._missed = monotonic()
-                with suppress(OSError):  # the whole system is out of descriptors: later
+                with suppress(OSError):  # the whole system is out of descriptors: try later
                     self._search()
             while self._silent and next(iter(self._silent.values())).since <= late:
                 self._time_out(next(iter(self._silent)))
@@ -292,7 +293,7 @@ class HalfOpenClients:
             self._arm()
 
     def _search(self) -> None:
-        """Watch the accepted connections that were not found when they were accepted."""
+        """Watch accepted connections that were not found when they were accepted."""
         for descriptor in open_descriptors():
             with self._accepted(descriptor) as sock:
                 if sock is not None and not self._is_in_use(sock):
@@ -300,12 +301,12 @@ class HalfOpenClients:
         self._missed = None
 
     def close(self) -> None:
-        """Stop. After the close of the listener, which has forgotten the clients that were no request yet."""
+        """Stop. Call after the close of the listener, which forgets clients that are not requests yet."""
         for client in (*self._silent.values(), *self._handed_over.values()):
             with self._half_open(client) as sock:
                 if sock is not None:
                     _close(sock)
-        with suppress(OSError):  # those that were not found; without a whole header none of them was a request
+        with suppress(OSError):  # clients that were not found; without a complete header none of them is a request
             for descriptor in open_descriptors():
                 with self._accepted(descriptor) as sock:
                     if sock is not None and not segments_sent(sock) and bytes_received(sock) < _HEADER_SIZE:
@@ -319,7 +320,7 @@ class HalfOpenClients:
 
 
 class GuardedQueue(EventQueue):
-    """An event queue whose provider accepts connections while it is read; ``half_open`` looks before and after."""
+    """An event queue whose provider accepts connections while it is read; ``half_open`` runs before and after."""
 
     __slots__ = ("half_open",)
 
@@ -345,12 +346,12 @@ class GuardedQueue(EventQueue):
 
 
 def _close(sock: socket.socket) -> None:
-    """Close a client that the provider has forgotten: nobody else would, and nobody else has the number."""
+    """Close a client that the provider has forgotten: no other code closes it, and none uses its descriptor."""
     os.close(sock.fileno())
 
 
 def _is_incomplete(sock: socket.socket) -> bool:
-    """Whether what there is to read is the beginning of a request, and not all of it."""
+    """Whether the pending data is the beginning of a request, and not all of it."""
     with suppress(OSError):
         data = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         return bool(data) and not _is_request(data)

@@ -1,8 +1,8 @@
-"""Keepalive: the kernel notices that the host of a peer is gone, and wakes nobody while it is there (tcp(7)).
+"""Keepalive: the kernel notices that the host of a peer is gone, and wakes no process while it is alive (tcp(7)).
 
-An idle connection sends one small packet in each period (TCP_KEEPIDLE). Data that is not acknowledged, or a reader that
-leaves a full window closed, ends the connection after the same time (TCP_USER_TIMEOUT); without that option the kernel
-would repeat unacknowledged data for a quarter of an hour.
+An idle connection sends one small packet in each period (TCP_KEEPIDLE). Unacknowledged data, or a reader that keeps a
+full window closed, ends the connection after the same time (TCP_USER_TIMEOUT). Without that option the kernel would
+repeat unacknowledged data for a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["LEAST", "MOST", "agree", "notice_silence"]
 
 LEAST = 3.0
-"""Seconds of the shortest period: the kernel counts whole seconds."""
+"""Seconds of the shortest period: the kernel counts in whole seconds."""
 
 MOST = 32767.0
-"""And of the longest: MAX_TCP_KEEPIDLE (linux/tcp.h)."""
+"""Seconds of the longest period: MAX_TCP_KEEPIDLE (linux/tcp.h)."""
 
-_TWO_PROBES = 6.0  # seconds from which on there is time for a second probe
+_TWO_PROBES = 6.0  # seconds; longer periods have time for a second probe
 
 
 def notice_silence(sock: socket.socket, seconds: float) -> None:
-    """End the connection within 1.5 times ``seconds`` (at least `LEAST`) after the last sign of life of the peer."""
+    """End the connection within 1.5 times ``seconds`` (at least `LEAST`) after the last packet from the peer."""
     idle = int(seconds)
     probes = 2 if seconds >= _TWO_PROBES else 1
     interval = max(1, int(0.45 * seconds / probes))
@@ -33,12 +33,12 @@ def notice_silence(sock: socket.socket, seconds: float) -> None:
     sock.setsockopt(tcp, socket.TCP_KEEPIDLE, idle)
     sock.setsockopt(tcp, socket.TCP_KEEPINTVL, interval)
     sock.setsockopt(tcp, socket.TCP_KEEPCNT, probes)
-    # Half a second less than the probes take, so that the last one finds the time expired.
+    # Half a second less than the probes take, so that the last probe finds the time expired.
     sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, (idle + probes * interval) * 1000 - 500)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def agree(periods: Iterable[float | None]) -> float | None:
-    """The period of a connection: the shorter of what its two sides ask for, within what the kernel takes."""
+    """The period of a connection: the shorter one of its two sides, within the limits of the kernel."""
     asked = [min(max(LEAST, period), MOST) for period in periods if period]
     return min(asked, default=None)

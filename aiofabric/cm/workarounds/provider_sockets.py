@@ -1,19 +1,19 @@
-"""The kernel's sockets that a provider over TCP opened in this process, each found with proof that it is one.
+"""The kernel's sockets that a provider over TCP opened in this process; each is used only with proof.
 
 tcp of 2.2 and later names the socket of a connection (FI_GET_FD). All others have to be found. The proof that a socket
 is the provider's:
 
-- A listening socket: its descriptor did not exist before our call that opened the endpoint, it is TCP, it has no peer,
-  and its local address is the endpoint's (fi_getname).
-- The socket of a connection: libfabric names it, or its descriptor was free before our call. It is TCP, and both its
-  addresses are the connection's. The kernel gives the same pair of addresses to no other socket.
-- A client that a listener accepted and that is no request yet: it has the mark of that listener. A mark is a send
-  timeout (SO_SNDTIMEO) that no other socket has. The kernel copies it from the listening socket to those that it
-  accepts. It changes nothing, since the provider does not wait in a send.
+- A listening socket: its descriptor did not exist before the call that opened the endpoint. It is a TCP socket without
+  a peer, and its local address is the endpoint's (fi_getname).
+- The socket of a connection: libfabric names it, or its descriptor was free before the call. It is a TCP socket, and
+  both its addresses are the connection's. The kernel gives the same pair of addresses to no other socket.
+- A client that a listener accepted and that is not yet a request: it has the mark of that listener. A mark is a send
+  timeout (SO_SNDTIMEO) that no other socket has. The kernel copies it from the listening socket to the sockets that it
+  accepts. It has no other effect, since the provider does not wait in a send.
 
-A descriptor is used again for other files, so a socket that was found earlier has to have the same inode still.
+A descriptor may be reused for another file, so a socket that was found earlier must still have the same inode.
 
-The descriptors belong to the provider. A socket object is made of one for a moment, and detached at once.
+The descriptors belong to the provider. A socket object is made of a descriptor for a moment, and detached at once.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ __all__ = [
 ]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-# Of struct tcp_info (linux/tcp.h), and where.
+# Fields of struct tcp_info (linux/tcp.h), and their offsets.
 _BYTES_ACKED = struct.Struct("@Q"), 120  # since Linux 4.1
 _BYTES_RECEIVED = struct.Struct("@Q"), 128  # since Linux 4.1
 _DATA_SEGS_OUT = struct.Struct("@I"), 156  # since 4.6
 
 
 class Mark:
-    """A send timeout of some weeks that one listener's sockets have, and no other socket."""
+    """A send timeout of some weeks that only the sockets of one listener have."""
 
     _TIMEVAL = struct.Struct("@ll")
     _seconds = count(random.randrange(2 << 20, 3 << 20))
@@ -74,7 +74,7 @@ class Mark:
         self._value = self._TIMEVAL.pack(next(self._seconds), 0)
 
     def put(self, sock: socket.socket) -> None:
-        """Mark a listening socket, and with it all that it accepts from now on."""
+        """Mark a listening socket, and so all sockets that it accepts from now on."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, self._value)
 
     def on(self, sock: socket.socket) -> bool:
@@ -85,20 +85,20 @@ class Mark:
 
 
 class OwnSocket(NamedTuple):
-    """A socket that was proved to be the provider's."""
+    """A socket with proof that it is the provider's."""
 
     descriptor: int
     inode: int
 
     @contextmanager
     def lent(self) -> Iterator[socket.socket | None]:
-        """The socket; None if the descriptor is closed, or another file by now."""
+        """The socket; None if the descriptor is closed, or is another file by now."""
         with tcp_socket(self.descriptor) as sock:
             yield sock if sock is not None and os.fstat(self.descriptor).st_ino == self.inode else None
 
 
 def next_descriptor() -> int | None:
-    """The number that the next descriptor will get, which is free now; None when there is none left."""
+    """The number of the next descriptor, which is free now; None if no descriptor is left."""
     try:
         number = os.open("/", os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -108,11 +108,11 @@ def next_descriptor() -> int | None:
 
 
 def are_free(count: int) -> bool:
-    """Whether this process can open so many descriptors more."""
+    """Whether this process can open ``count`` more descriptors."""
     taken = []
     try:
         for _ in range(count):
-            taken.append(os.open("/", os.O_PATH | os.O_CLOEXEC))  # noqa: PERF401 - the list is there if one fails
+            taken.append(os.open("/", os.O_PATH | os.O_CLOEXEC))  # noqa: PERF401 - the list is needed if one fails
     except OSError:
         return False
     finally:
@@ -122,7 +122,7 @@ def are_free(count: int) -> bool:
 
 
 def open_descriptors() -> frozenset[int]:
-    """The descriptors that this process has open."""
+    """The open descriptors of this process."""
     numbers: Iterable[int]
     try:
         numbers = map(int, os.listdir("/proc/self/fd"))
@@ -130,7 +130,7 @@ def open_descriptors() -> frozenset[int]:
         if error.errno != errno.EMFILE:  # no descriptor is left for the directory
             raise
         numbers = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    return frozenset(filter(_is_open, numbers))  # without that of the directory, which is closed by now
+    return frozenset(filter(_is_open, numbers))  # without the directory's descriptor, which is closed by now
 
 
 def _is_open(descriptor: int) -> bool:
@@ -142,11 +142,11 @@ def _is_open(descriptor: int) -> bool:
 
 @contextmanager
 def tcp_socket(descriptor: int) -> Iterator[socket.socket | None]:
-    """Yield the TCP socket behind a descriptor, also one of the program; None if the descriptor is no TCP socket."""
+    """Yield the TCP socket behind a descriptor, also one of the program; None if it is not a TCP socket."""
     try:
         # SOCK_NONBLOCK changes nothing here. Without it, socket.setdefaulttimeout would make the file non-blocking.
         sock = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
-    except (OSError, ValueError):  # closed, no socket, or -1
+    except (OSError, ValueError):  # closed, not a socket, or -1
         yield None
         return
     try:
@@ -186,7 +186,7 @@ def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
 
 
 def descriptor_of(endpoint: CData) -> int | None:
-    """Return the descriptor that libfabric says a connected tcp endpoint has (FI_GET_FD, 2.2 and later).
+    """Return the descriptor of a connected tcp endpoint, as libfabric reports it (FI_GET_FD, 2.2 and later).
 
     Args:
         endpoint: a ``struct fid *`` of tcp.
@@ -202,7 +202,7 @@ def descriptor_of(endpoint: CData) -> int | None:
 def connected_socket(
     descriptor: int | None, ours: Address | None, theirs: Address | None
 ) -> Iterator[socket.socket | None]:
-    """Yield the TCP socket behind a descriptor, if it is connected from this address to that one; else None."""
+    """Yield the TCP socket behind a descriptor, if it connects ``ours`` to ``theirs``; otherwise None."""
     if descriptor is None or ours is None or theirs is None:
         yield None
         return
@@ -227,9 +227,9 @@ def _place(name: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def bytes_written(descriptor: int) -> int | None:
-    """Bytes that were written to a connected socket so far; None where it has no room for more, or is none.
+    """Bytes that were written to a connected socket so far; None if it has no room for more, or is not a socket.
 
-    While more is to be written than the kernel takes, the socket has no room.
+    While the provider has more data than the kernel accepts, the socket has no room.
     """
     with tcp_socket(descriptor) as sock:
         if sock is None:
@@ -241,19 +241,19 @@ def bytes_written(descriptor: int) -> int | None:
                 return None
             while True:
                 acknowledged = _counted(sock, *_BYTES_ACKED)
-                fcntl.ioctl(sock, termios.TIOCOUTQ, queued := array("i", [0]))  # not acknowledged yet; SIOCOUTQ, tcp(7)
+                fcntl.ioctl(sock, termios.TIOCOUTQ, queued := array("i", [0]))  # unacknowledged; SIOCOUTQ, tcp(7)
                 if acknowledged == _counted(sock, *_BYTES_ACKED):
                     return acknowledged + queued[0]
         return None
 
 
 def bytes_received(sock: socket.socket) -> int:
-    """Bytes that have come so far, read or not; 0 where the kernel does not say."""
+    """Bytes that have arrived so far, read or not; 0 if the kernel does not report it."""
     return _counted(sock, *_BYTES_RECEIVED)
 
 
 def segments_sent(sock: socket.socket) -> int:
-    """Segments with data that have left so far; 0 where the kernel does not say."""
+    """Segments with data that were sent so far; 0 if the kernel does not report it."""
     return _counted(sock, *_DATA_SEGS_OUT)
 
 

@@ -1,6 +1,6 @@
 """Traffic class: the code point that routers read in the packets of a connection (DSCP; ip(7), ipv6(7)).
 
-libfabric's tcp accepts a traffic class, and sets the socket's IP_TOS for none.
+libfabric's tcp accepts a traffic class, but does not set the socket's IP_TOS.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import suppress
 
 __all__ = ["mark"]
 
-_ECN_BITS = 2  # the two lowest bits of the field are the kernel's
+_ECN_BITS = 2  # the kernel uses the two lowest bits of the field
 
 
 def mark(sock: socket.socket, dscp: int) -> None:
@@ -18,5 +18,5 @@ def mark(sock: socket.socket, dscp: int) -> None:
     field = dscp << _ECN_BITS
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, field)
-    with suppress(OSError):  # of IPv6 only
+    with suppress(OSError):  # a socket for IPv6 only
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, field)

@@ -1,4 +1,4 @@
-"""Connected endpoints (FI_EP_MSG), their orderly close, and the contexts that they may share.
+"""Connected endpoints (FI_EP_MSG) and their orderly close.
 
 May import: ``opening``, ``workarounds`` and what these may import.
 """

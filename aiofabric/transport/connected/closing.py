@@ -1,10 +1,11 @@
-"""Closing a connection in order: everything that was sent reaches the peer before the endpoint is gone.
+"""Closing a connection in order: the endpoint closes after everything that was sent has reached the peer.
 
-A socket that is closed with unread data in it is reset by the kernel, and the reset destroys what the same side had
-sent. So the closing side sends its end mark behind its last message, receives and discards until the peer ends as well,
-and closes then. The peer closes its native endpoint when it has read the end mark; what it had received stays there for
-its program. A peer with direct receives (``recv_size=None``) gets no end mark: without a posted receive it would not
-read the mark, and 1.17's tcp would not report the end of the connection behind it either.
+If a socket is closed with unread data in it, the kernel resets the connection, and the reset destroys data that the
+same side had sent. So the closing side sends its end mark behind its last message, receives and drops messages until
+the peer ends, too, and then closes. The peer closes its native endpoint when it has read the end mark; messages that it
+received before stay available to its program. A peer with direct receives (``recv_size=None``) gets no end mark:
+without a posted receive it would not read the mark, and 1.17's tcp would not report the end of the connection behind it
+either.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ async def close_in_order(handle: EndpointHandle) -> None:
         if not first or await handle.tell_end():
             await _until_gone(handle)
     if limit.cancelled_caught:
-        _log.debug("%s with %s: closed before the peer had ended too", handle.what, handle.peer_name)
+        _log.debug("%s with %s: closed before the peer had ended the connection", handle.what, handle.peer_name)
 
 
 async def _until_gone(handle: EndpointHandle) -> None:

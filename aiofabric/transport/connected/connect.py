@@ -31,7 +31,7 @@ async def connect_native(
         info = info.replace(handle=reservation)
         descriptor = next((each.descriptor for each in reservation.sockets), None)
     endpoint = MessageEndpoint(info, wanted.domain, wanted.endpoint, info.dest_addr, descriptor)
-    if reservation is not None:  # an empty shell: the endpoint has its address now
+    if reservation is not None:  # it is empty: the endpoint has its address now
         reservation.close()
     await endpoint._connect(wanted.param)
     return endpoint

@@ -49,7 +49,7 @@ __all__ = ["MessageEndpoint"]
 class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
     """A connected endpoint: reliable, ordered messages and RMA. Made by `connect` and by accepting a request.
 
-    One loop, one thread. Use it as ``async with``; closing settles everything that is in flight.
+    One loop, one thread. Use it as ``async with``; closing ends all operations in flight.
     """
 
     _stage: Stage
@@ -83,13 +83,13 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 reactor, info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
             )
         try:
-            if descriptor is None:  # or it belongs to a request, or to a reservation
+            if descriptor is None:  # otherwise it belongs to a request or a reservation
                 descriptor = next_descriptor()
             ep = options.open_native(queues.domain, info)
         except BaseException:
             release()
             raise
-        self._descriptor = descriptor  # under which the kernel's socket beneath may be found
+        self._descriptor = descriptor  # under which the connection's TCP socket may be found
         self.info = info
         self.domain: Domain = queues.domain
         handle = EndpointHandle(
@@ -119,7 +119,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             options.apply(handle)
             check(lib.fi_enable(ep), "fi_enable")
             options.hear_of_writes(handle)
-            options.open_inbox(handle)  # before the connection exists: no message can come before its receive
+            options.open_inbox(handle)  # before the connection exists: every message finds a posted receive
             self._preface = self._introduce(options)
             exclude(self)
         except BaseException:
@@ -128,10 +128,10 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 offered.native.handle = ffi.NULL
             raise
 
-    send = fast_send(Messages.send)  # there is nobody else to name: mostly a message is all that it takes
+    send = fast_send(Messages.send)  # a connected endpoint needs no to=, so most calls take the fast path
 
     def _introduce(self, options: EndpointOptions) -> Preface | None:
-        """What the peer shall know of this side."""
+        """The preface that tells the peer about this side."""
         if not options.preface:
             return None
         pool, heartbeat = self._handle.pool, round(1000 * (options.heartbeat or 0))
@@ -143,7 +143,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         return Preface(heartbeat, pool.size, pool.end_mark)
 
     def _meet(self, theirs: Preface | None) -> None:
-        """Take in what the peer has said of itself; None: it does not use aiofabric."""
+        """Apply the peer's preface; None: it does not use aiofabric."""
         handle = self._handle
         handle.closes_in_order = True
         if theirs is None:
@@ -169,11 +169,11 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         try:
             self.param = b""
             self._meet(theirs)
-            if theirs is not None and self._preface is not None:  # other peers get the program's data only
+            if theirs is not None and self._preface is not None:  # other peers get only the program's data
                 param = self._preface.follow(param)
             await self._handshake.accept(param)
             inbox = self._handle.pool
-            heard = self._handle.end_heard or (inbox and inbox.messages)  # a message, or an orderly end, came before
+            heard = self._handle.end_heard or (inbox and inbox.messages)  # a message or an orderly end already came
             if self._handle.gone is not None and not heard:
                 raise self._handshake.aborted("fi_accept")
             self._established()
@@ -191,7 +191,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             assert handle.tx is not None
             handle.tx.name = self._handshake.peer = self.peer_address
             handle.open_for_use()
-            if handle.end_heard:  # before FI_CONNECTED: 2.x's tcp may report the messages first
+            if handle.end_heard:  # the end mark came before FI_CONNECTED: 2.x's tcp may report messages first
                 handle.end_came()
             if self.info.fabric_attr.prov_name == "tcp" and (said := descriptor_of(handle.native)) is not None:
                 self._descriptor = said
@@ -203,10 +203,10 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 if sock is not None:
                     self._adjust(sock, handle.tx)
         _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)
-        self.info.trim()  # thousands of connections, each with an info of its own
+        self.info.trim()  # saves memory: thousands of connections have an info each
 
     def _adjust(self, sock: socket, route: Route) -> None:
-        """What the kernel's socket beneath is asked for; see the workarounds."""
+        """Set options of the connection's TCP socket; see the workarounds."""
         if is_on("pacing"):
             never_paced(sock)
         if self._heartbeat is not None and is_on("keepalive"):
@@ -222,10 +222,10 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         return self._stage.state.value
 
     async def shutdown(self) -> None:
-        """End the connection in order: wait until everything posted is with the provider, then tell the peer.
+        """End the connection in order: wait until the provider has taken everything posted, then tell the peer.
 
-        What is pending afterwards, on both sides, ends with a FabricConnectionResetError. Close it all the same;
-        `aclose` includes what this does.
+        Operations that are pending afterwards, on both sides, end with FabricConnectionResetError. The endpoint still
+        has to be closed; `aclose` includes this call.
 
         Man page: fi_cm (fi_shutdown).
         """
@@ -240,12 +240,12 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
     async def aclose(self) -> None:
         """Close in order: everything that was sent reaches the peer, and the peer's ``async for`` ends normally.
 
-        Sends and receives are refused from now on, and pending receives end with ClosedResourceError. What the peer
-        still sends is thrown away. The call returns when the peer has received everything and has ended too, or after
+        Sends and receives are refused from now on, and pending receives end with ClosedResourceError. Messages that the
+        peer still sends are dropped. The call returns when the peer has received everything and has ended too, or after
         ``close_timeout`` seconds (`EndpointOptions`). Cancelling closes at once.
 
-        A peer that does not use aiofabric cannot be waited for: what was sent is then with the provider, and is lost
-        if messages of that peer are still unread on this side.
+        The call cannot wait for a peer that does not use aiofabric: it returns when the provider has taken the
+        messages. They are lost if messages of that peer are still unread on this side.
         """
         handle = self._handle
         if handle.closes_in_order and handle.live and (handle.thread_check.admits() or handle.ending):
@@ -257,7 +257,8 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             super().close()
 
     def close(self) -> None:
-        """Close now, without waiting: what was sent may be lost. The peer is told of an orderly end all the same.
+        """Close now, without waiting: messages that were sent may be lost. The peer still gets the end mark, if
+        possible.
 
         Prefer `aclose`, or leaving ``async with``.
         """
@@ -267,7 +268,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         super().close()
 
     def abort(self) -> None:
-        """Close at once, and let the peer see a broken connection (FabricConnectionResetError)."""
+        """Close at once; the peer sees a broken connection (FabricConnectionResetError)."""
         super().close()
 
     def __repr__(self) -> str:
@@ -275,4 +276,4 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
 
 
 def _keep() -> None:
-    """A shared receive context's queues are closed with it."""
+    """Release nothing: the queues close with their shared receive context."""

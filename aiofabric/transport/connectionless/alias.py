@@ -1,4 +1,4 @@
-"""Aliases: a second way to an endpoint, with default flags of its own (man page: fi_endpoint, fi_ep_alias)."""
+"""Aliases: a second endpoint object for one endpoint, with other default flags (man page: fi_endpoint, fi_ep_alias)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ E = TypeVar("E", bound=Endpoint)
 
 
 class _AliasHandle(EndpointHandle):
-    """An alias as the provider has it. What was posted through it is the endpoint's: it goes on after a close."""
+    """Handle of a native alias. Operations posted through it belong to the endpoint: they continue after it closes."""
 
     __slots__ = ()
     parent: EndpointHandle
-    serves_memory = False  # the endpoint itself does
+    serves_memory = False  # the endpoint's own handle does
 
     def refuse(self, call: str) -> BaseException:
         return self.parent.gone() if self.parent.gone is not None else super().refuse(call)
@@ -47,7 +47,7 @@ class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):
 
 
 def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
-    """The endpoint once more, with ``flags`` as default of what starts, or is received, through this one."""
+    """A second object for the endpoint, with ``flags`` as default of its sends, or of its receives."""
     handle = endpoint._handle
     check_receive_flags(flags)
     handle.check_usable("fi_ep_alias")
@@ -83,7 +83,7 @@ def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
 def _attributes(endpoint: Endpoint) -> Iterator[str]:
     for base in type(endpoint).__mro__:
         yield from (name for name in base.__dict__.get("__slots__", ()) if not name.startswith("__"))
-    yield from getattr(endpoint, "__dict__", ())  # of a class that inherits from ours
+    yield from getattr(endpoint, "__dict__", ())  # a subclass of the program may have one
 
 
 class Aliases(Endpoint):
@@ -92,18 +92,19 @@ class Aliases(Endpoint):
     __slots__ = ()
 
     def alias(self, flags: OpFlags, *, receiving: bool = False) -> Self:
-        """The same endpoint once more, whose operations have other default flags.
+        """A second object for the same endpoint, whose operations have other default flags.
 
-        Receives are the endpoint's own either way: a pool is shared, and so is what arrives. Closing an alias
-        leaves the endpoint open, closing the endpoint closes its aliases first.
+        Receives belong to the endpoint: the pool is shared, and so are the messages that arrive. Closing an alias
+        leaves the endpoint open. Closing the endpoint closes its aliases first.
 
         Args:
-            flags: of what starts through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
-            receiving: they are for receives instead.
+            flags: for operations started through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
+            receiving: the flags are for receives instead.
 
         Raises:
             NotSupportedError: the provider has no aliases.
-            ValueError: ``flags`` have FI_MULTI_RECV, which an endpoint is opened with (``multi_recv=``).
+            ValueError: ``flags`` has FI_MULTI_RECV, which can only be chosen when the endpoint is opened
+                (``multi_recv=``).
 
         Man page: fi_endpoint (fi_ep_alias).
         """

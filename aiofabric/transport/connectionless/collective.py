@@ -1,10 +1,10 @@
 """Collectives: operations in which every member of a group takes part (man page: fi_collective).
 
-libfabric's own implementation, beneath the ofi_rxm provider of both generations, builds them from tagged messages
-of the endpoint's, and trusts its caller: a reduction without a handler for its elements, a broadcast whose length
-is no multiple of the group's size, a group that is closed while an operation is under way, or the 257th group of
-an endpoint end the process or write where they should not (util_coll.c, coll_coll.c). So all that is checked here.
-Ranks are positions in the list of members, which has to be the same list for everyone.
+libfabric's own implementation, below the ofi_rxm provider of 1.17 and 2.x, builds them from tagged messages of the
+endpoint, and does not check its arguments. Some errors end the process or write to wrong memory (util_coll.c,
+coll_coll.c): a reduction without a handler for its elements; a broadcast whose length is not a multiple of the group's
+size; closing a group during an operation; the 257th group of an endpoint. So these are checked here. Ranks are
+positions in the list of members. All members must pass the same list.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Collective", "Group"]
 
-_MOST_GROUPS = 256  # of one endpoint, ever: the number of a group is not used again (OFI_MAX_GROUP_ID)
-# rxm takes the completions of its collective messages for a caller's once they are larger than its eager size
-# (rxm_cq.c), 16 KiB, and then waits for ever; the largest message of a tree is half of the data.
+_MOST_GROUPS = 256  # of one endpoint in its lifetime: the number of a group is not used again (OFI_MAX_GROUP_ID)
+# rxm takes completions of collective messages larger than its eager size, 16 KiB, for the caller's (rxm_cq.c), and then
+# waits forever. The largest message of a tree is half of the data.
 _MOST_BYTES = 8192
-_MOST_AT_ONCE = 1  # members would not agree which of two comes first
+_MOST_AT_ONCE = 1  # the members would not agree on the order of two
 _BYTE = Datatype.UINT8
 
 
@@ -56,14 +56,14 @@ class _GroupSubmissions(SubmissionQueue):
 
 
 class _GroupHandle(Handle):
-    """The group as the provider has it. It outlives its owner while an operation is under way."""
+    """Handle of a native group. It outlives its owner while an operation is in flight."""
 
     __slots__ = ("endpoint", "error", "events", "joining", "keys", "left", "set", "submissions", "waiter")
 
     def __init__(self, endpoint: ConnectionlessHandle, members: Sequence[Peer]) -> None:
         assert endpoint.events is not None
         self.endpoint, self.events = endpoint, endpoint.events
-        self.left = False  # closed by its owner, but something was under way
+        self.left = False  # closed by its owner while an operation was in flight
         self.joining = False
         self.error: FabricError | None = None
         self.waiter: Waiter | None = None
@@ -74,7 +74,7 @@ class _GroupHandle(Handle):
         )
         self.submissions.group = self
         attr = ffi.new("struct fi_av_set_attr[2]")
-        # An empty range: sets start with what the vector held when its first set was made (ofi_av_set_create).
+        # An empty range: a set starts with the addresses that the vector held at its first set (ofi_av_set_create).
         attr[0].count, attr[0].start_addr, attr[0].end_addr, attr[0].stride = len(members), 1, 0, 1
         out = ffi.new("struct fid_av_set **")
         check(lib.fi_av_set(endpoint.vector._handle.fid, attr, out, ffi.NULL), "fi_av_set")
@@ -84,7 +84,7 @@ class _GroupHandle(Handle):
             check(lib.fi_av_set_insert(self.set, member.native), "fi_av_set_insert")
 
     def poll(self) -> int:
-        """Nothing to count: a turn is all that the provider needs, and no descriptor asks for one."""
+        """Return 0: there is nothing to count. The provider needs a progress pass, and no descriptor signals it."""
         return 0
 
     async def join(self) -> None:
@@ -95,7 +95,7 @@ class _GroupHandle(Handle):
         check(rc, "fi_join_collective")
         self.fid, self.joining = out[0], True
         endpoint.source.polled[self] = None
-        # The manual says that the event is about the group; libfabric's own implementation names the set's.
+        # By the manual, the event names the group; libfabric's own implementation names the set's address.
         for fid in (out[0], ffi.cast("void *", address[0])):
             self.keys.append(self.events.handle_events_of(fid, self))
         self.waiter = endpoint.source.driver.create_waiter()
@@ -120,7 +120,7 @@ class _GroupHandle(Handle):
 
     @property
     def busy(self) -> bool:
-        """Whether the provider has something to do for this group."""
+        """Whether the provider still works for this group."""
         return self.joining or bool(self.submissions.posted or self.submissions.waiting)
 
     def finished(self) -> None:
@@ -130,14 +130,14 @@ class _GroupHandle(Handle):
                 self.close()
 
     def leave(self) -> None:
-        """Close, as soon as the provider lets go."""
+        """Close the group as soon as no operation is in flight."""
         self.left = True
         if not self.busy:
             self.close()
 
     def release(self) -> None:
         self.endpoint.source.polled.pop(self, None)
-        self.submissions.end(self.endpoint.closed_error)  # with the endpoint gone, nothing is answered any more
+        self.submissions.end(self.endpoint.closed_error)  # the endpoint is closed, so no completion comes any more
         for key in self.keys:
             self.events.forget(key)
         if self.fid != ffi.NULL:
@@ -148,9 +148,9 @@ class _GroupHandle(Handle):
 class Group(Resource):
     """A collective group that this endpoint has joined; made by `RdmEndpoint.join_collective`.
 
-    Every member calls the same operations in the same order. A member that is gone, or does not call, keeps the
-    others waiting: use a deadline. Cancelling leaves the operation with the provider, which cannot end it; its
-    buffers stay pinned until it is done or the endpoint is closed, and the group is of no further use.
+    Every member calls the same operations in the same order. A member that has ended, or does not call, blocks the
+    others: use a deadline. After a cancel the operation stays with the provider, which cannot end it. Its buffers stay
+    pinned until it completes or the endpoint is closed, and the group cannot be used any more.
     """
 
     __slots__ = ("members", "rank")
@@ -165,7 +165,7 @@ class Group(Resource):
         return len(self.members)
 
     def close(self) -> None:
-        """Leave the group; the provider hears of it when nothing is under way any more."""
+        """Leave the group; the native group is closed when no operation is in flight any more."""
         self._handle.leave()
 
     @property
@@ -173,7 +173,7 @@ class Group(Resource):
         """Whether the group was left, or its endpoint closed."""
         return self._handle.left or self._handle.closed
 
-    # -- what goes to everyone
+    # -- operations whose result goes to all members
 
     async def barrier(self) -> None:
         """Wait until every member waits here (fi_barrier)."""
@@ -181,13 +181,13 @@ class Group(Resource):
         await self._run("fi_barrier", (), (), None)
 
     async def broadcast(self, buffer: Any, *, root: int) -> None:
-        """Copy the root's ``buffer`` into everyone's; all have the same length (fi_broadcast)."""
+        """Copy the root's ``buffer`` into the buffer of each member; all have the same length (fi_broadcast)."""
         self._ask(CollectiveOp.BROADCAST)
         self._check_root(root)
         pins = pin(buffer, writable=self.rank != root)
         for start, stop in _pieces(len(pins), _MOST_BYTES):
             share = -(-(stop - start) // len(self))
-            whole = ffi.new("char[]", share * len(self))  # it moves whole shares, beyond the end of the data
+            whole = ffi.new("char[]", share * len(self))  # fi_broadcast moves whole shares, beyond the end of the data
             if self.rank == root:
                 ffi.memmove(whole, pins + start, stop - start)
             await self._run("fi_broadcast", (whole, len(whole), ffi.NULL), (root, _BYTE, 0), whole)
@@ -195,7 +195,7 @@ class Group(Resource):
                 ffi.memmove(pins + start, whole, stop - start)
 
     async def allreduce(self, op: AtomicOp, value: Any, *, datatype: Datatype | None = None, result: Any = None) -> Any:
-        """Combine everyone's ``value``, element by element; return the outcome to everyone (fi_allreduce)."""
+        """Combine the ``value`` of all members, element by element; return the result to all (fi_allreduce)."""
         given = operand(value, datatype)
         self._ask(CollectiveOp.ALLREDUCE, op, given.datatype)
         outcome = result_like(given, result)
@@ -206,7 +206,7 @@ class Group(Resource):
         return outcome.finish()
 
     async def allgather(self, value: Any, *, result: Any = None) -> Any:
-        """Put everyone's ``value`` side by side, by rank, for everyone (fi_allgather)."""
+        """Put the ``value`` of all members side by side, by rank, for all members (fi_allgather)."""
         self._ask(CollectiveOp.ALLGATHER)
         given = operand(value, None)
         outcome = result_like(given, result, times=len(self))
@@ -221,26 +221,26 @@ class Group(Resource):
         return outcome.finish()
 
     async def alltoall(self, value: Any, *, result: Any = None) -> Any:
-        """Give each member its share of ``value``, by rank; return the shares that the others gave (fi_alltoall)."""
+        """Send each member its share of ``value``, by rank; return the shares that the others sent (fi_alltoall)."""
         self._ask(CollectiveOp.ALLTOALL)
         given = self._shares(operand(value, None))
         return await self._exchange("fi_alltoall", given, result_like(operand(value, None), result), (_BYTE, 0))
 
     async def reduce_scatter(self, op: AtomicOp, value: Any, *, result: Any, datatype: Datatype | None = None) -> Any:
-        """Combine everyone's ``value``; fill ``result`` with this member's share of it (fi_reduce_scatter)."""
+        """Combine the ``value`` of all members; fill ``result`` with this member's share of it (fi_reduce_scatter)."""
         given = operand(value, datatype)
         self._ask(CollectiveOp.REDUCE_SCATTER, op, given.datatype)
         outcome = result_like(self._shares(given), result)
         return await self._exchange("fi_reduce_scatter", given, outcome, (given.datatype, op, 0))
 
-    # -- what has a root
+    # -- operations with a root
 
     async def scatter(self, value: Any, *, root: int, result: Any) -> Any:
         """Fill ``result`` with this member's share of the root's ``value``, by rank (fi_scatter).
 
         Args:
-            value: at the root as many shares as there are members; ignored elsewhere.
-            result: a writable buffer, of the same length for everyone.
+            value: at the root, one share per member; ignored elsewhere.
+            result: a writable buffer, of the same length at each member.
         """
         self._ask(CollectiveOp.SCATTER)
         self._check_root(root)
@@ -248,7 +248,7 @@ class Group(Resource):
         size = len(room)
         source = pin(value) if self.rank == root else None
         if source is not None and len(source) != size * len(self):
-            raise ValueError(f"{len(self)} shares of {size} bytes are not {len(source)} bytes")
+            raise ValueError(f"value has {len(source)} bytes, but {len(self)} shares have {size} bytes each")
         for start, stop in _pieces(size, max(1, _MOST_BYTES // len(self))):
             width = stop - start
             shares = ffi.NULL
@@ -261,7 +261,7 @@ class Group(Resource):
         return result
 
     async def gather(self, value: Any, *, root: int, result: Any = None) -> Any:
-        """Put everyone's ``value`` side by side, by rank, for the root; None for the others (fi_gather)."""
+        """Put the ``value`` of all members side by side, by rank, for the root; None for the others (fi_gather)."""
         self._ask(CollectiveOp.GATHER)
         self._check_root(root)
         given = operand(value, None)
@@ -271,7 +271,7 @@ class Group(Resource):
     async def reduce(
         self, op: AtomicOp, value: Any, *, root: int, datatype: Datatype | None = None, result: Any = None
     ) -> Any:
-        """Combine everyone's ``value``; return the outcome to the root, None to the others (fi_reduce)."""
+        """Combine the ``value`` of all members; return the result to the root, None to the others (fi_reduce)."""
         given = operand(value, datatype)
         self._ask(CollectiveOp.REDUCE, op, given.datatype)
         self._check_root(root)
@@ -281,7 +281,7 @@ class Group(Resource):
     # -- how the calls are made
 
     def _ask(self, kind: CollectiveOp, op: AtomicOp = AtomicOp.NOOP, datatype: Datatype = Datatype.VOID) -> None:
-        """Raise unless the provider does it, with these elements; it would not look itself."""
+        """Raise if the provider does not support the operation with these elements: its calls do not check."""
         self._check_member()
         attr = ffi.new("struct fi_collective_attr *")
         attr.op, attr.datatype = op, datatype
@@ -291,7 +291,7 @@ class Group(Resource):
         if not rc:
             return
         what = f"{kind} with {op} and {datatype}" if op is not AtomicOp.NOOP else str(kind)
-        detail = f"The provider {endpoint.info.fabric_attr.prov_name} does no {what}"
+        detail = f"The provider {endpoint.info.fabric_attr.prov_name} does not support {what}"
         raise NotSupportedError(-rc, "fi_query_collective", detail=detail)
 
     def _check_member(self) -> None:
@@ -303,12 +303,12 @@ class Group(Resource):
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < len(self):
-            raise ValueError(f"the root is a rank, 0 to {len(self) - 1}, not {root}")
+            raise ValueError(f"root must be a rank, 0 to {len(self) - 1}, not {root}")
 
     def _shares(self, given: Operand) -> Operand:
         count, rest = divmod(given.count, len(self))
         if rest or not count:
-            raise ValueError(f"{given.count} elements are no {len(self)} equal shares")
+            raise ValueError(f"{given.count} elements cannot be divided into {len(self)} equal shares")
         return Operand(given.datatype, count, given.pins, given.value)
 
     async def _exchange(self, call: str, given: Operand, outcome: Result | None, tail: tuple[Any, ...]) -> Any:
@@ -322,7 +322,7 @@ class Group(Resource):
         endpoint = handle.endpoint
         if endpoint.checkpoint is not None:
             await endpoint.checkpoint()
-        self._check_member()  # closed meanwhile, perhaps: also between two pieces
+        self._check_member()  # the group may have been closed meanwhile, also between two pieces
         args = (endpoint.fid, *arguments, lib.fi_mc_addr(handle.fid), *tail)
         endpoint.source.polled[handle] = None
         await handle.submissions.outcome(handle.submissions.submit(call, getattr(lib, call), args, pins, 0))
@@ -342,17 +342,17 @@ class Collective(Resource):
     local_address: Address
 
     async def join_collective(self, members: Sequence[Peer]) -> Group:
-        """Join a group; return when all its members have.
+        """Join a group; return when all its members have joined.
 
         Args:
-            members: the same endpoints in the same order for everyone, this one among them: add it as a peer of
-                its own, ``add_peer(ep.local_address)``.
+            members: the same endpoints in the same order at each member, including this one: add it as a peer of
+                itself, ``add_peer(ep.local_address)``.
 
-        Cancelling leaves the group as soon as the provider lets go of it.
+        Cancelling leaves the group as soon as the provider releases it.
 
         Raises:
-            NotSupportedError: the endpoint was opened without `Caps.COLLECTIVE`, or nobody has it.
-            ValueError: this endpoint is not among the members, or some member is twice.
+            NotSupportedError: the endpoint was opened without `Caps.COLLECTIVE`, or no provider has it.
+            ValueError: this endpoint is not among the members, or a member occurs twice.
 
         Man page: fi_collective (fi_av_set, fi_join_collective).
         """
@@ -361,15 +361,17 @@ class Collective(Resource):
         require(Caps.COLLECTIVE, self.info)
         ranks = {peer: rank for rank, peer in enumerate(members)}
         if len(ranks) != len(members):
-            raise ValueError("each member of a group is in it once")
+            raise ValueError("a member occurs twice in the list of members")
         for peer in members:
             handle.vector.check(peer)
         rank = next((rank for peer, rank in ranks.items() if peer.address == self.local_address), None)
         if rank is None:
-            raise ValueError("this endpoint is no member of the group: add_peer(ep.local_address) makes it a peer")
+            raise ValueError("this endpoint is not a member of the group: add it as a peer, add_peer(ep.local_address)")
         if handle.groups == _MOST_GROUPS:
             raise FabricError(
-                constants.FI_ENOSPC, "fi_join_collective", detail=f"An endpoint joins {_MOST_GROUPS} groups in its life"
+                constants.FI_ENOSPC,
+                "fi_join_collective",
+                detail=f"An endpoint joins at most {_MOST_GROUPS} groups in its life",
             )
         handle.groups += 1
         group = _GroupHandle(handle, members)

@@ -1,8 +1,9 @@
 """RdmEndpoint and DatagramEndpoint: one endpoint, many peers (FI_EP_RDM, FI_EP_DGRAM; man page: fi_endpoint).
 
-Each has its own completion queue: after fi_close of an rxm endpoint fi_trywait on its queue reads freed memory,
-and its pending operations are dropped without a word. So the queue leaves the loop first, the endpoint closes,
-what was flushed is read without fi_trywait, the rest is settled here, and the queue closes last.
+Each endpoint has its own completion queue. After fi_close of an rxm endpoint, fi_trywait on its queue reads freed
+memory, and its pending operations are dropped without a completion. So the queue leaves the loop first, and the
+endpoint closes. Then flushed completions are read without fi_trywait, and the other operations end with an error here.
+The queue closes last.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = ["ConnectionlessEndpoint", "DatagramEndpoint", "RdmEndpoint"]
 
 
 class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
-    """An endpoint that talks to many peers. Opened by `open_endpoint`; one loop, one thread."""
+    """An endpoint that exchanges messages with many peers. Opened by `open_endpoint`; one loop, one thread."""
 
     __slots__ = ("domain", "info", "local_address", "vector")
     _handle: ConnectionlessHandle
@@ -102,7 +103,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             self._receive_by(handle)
             if Caps.SOURCE_ERR in info.caps:
                 source.introduce = self.vector.introduce
-            if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # joining a group is told of by an event
+            if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # an event reports that a group was joined
                 handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
                 source.attach_queue(handle.events)
             handle.on_release = opened.pop_all().close
@@ -122,13 +123,13 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             reserve_memory(self.local_address)
             if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
                 shm_same_process.enter(handle, self.local_address, queue)
-            defer_silent_clients(handle.source, listening_sockets(before, self.local_address))  # of rxm and tcp
+            defer_silent_clients(handle.source, listening_sockets(before, self.local_address))  # sockets of rxm and tcp
             options.hear_of_writes(handle)
             options.open_inbox(handle)
             exclude(self)
         except BaseException:
             if not enabled and Quirk.CLOSE_NEEDS_ENABLE in known:
-                handle.native_open = not lib.fi_enable(handle.fid)  # one that cannot be enabled is not closed, but left
+                handle.native_open = not lib.fi_enable(handle.fid)  # one that cannot be enabled is leaked, not closed
             self.close()
             raise
         handle.open_for_use()
@@ -140,16 +141,16 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             check(lib.fi_setname(self._handle.native, name.raw, len(name.raw)), "fi_setname")
 
     async def add_peer(self, address: Address | str | bytes, service: str | int | None = None) -> Peer:
-        """Make an endpoint reachable; the peer that it already is, if it was added before.
+        """Add an endpoint as a peer; return the existing peer if it was added before.
 
-        Nothing is sent: a connection, where the provider needs one, is made by the first transfer.
+        Nothing is sent: if the provider needs a connection, the first transfer makes it.
 
         Args:
             address: its ``local_address``, the raw bytes of that, an FI_ADDR_STR text, or with ``service`` a host.
             service: port number or service name of ``address``.
 
         Raises:
-            ValueError: the address has another format or length than this domain's.
+            ValueError: the address has another format or length than the addresses of this domain.
             FabricError, NoProviderError: the provider refused it.
             NameResolutionError: the name does not resolve.
 
@@ -157,7 +158,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
         """
         self._handle.check_open()
         if service is not None:
-            if self.local_address.family:  # of shared memory a name may be known to the provider alone
+            if self.local_address.family:  # names of shared memory endpoints may be known to the provider alone
                 await must_resolve(str(address), service)
             info = await find(str(address), service, kind=self.info.ep_attr.type, domain=self.domain)
             if info.dest_addr is not None:
@@ -165,7 +166,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
         return self.vector.insert(address)
 
     def remove_peer(self, peer: Peer) -> None:
-        """Forget a peer. What waits to be sent to it ends with ClosedResourceError.
+        """Remove a peer. Sends to it that still wait end with ClosedResourceError.
 
         Man page: fi_av (fi_av_remove).
         """

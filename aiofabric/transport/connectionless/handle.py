@@ -1,4 +1,4 @@
-"""ConnectionlessHandle: what the reactor and the parents hold of a connectionless endpoint."""
+"""ConnectionlessHandle: the object that the reactor and the parents hold of a connectionless endpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ConnectionlessHandle"]
 
 
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
-    """An endpoint with its address vector, and a route for each peer that was sent to."""
+    """A handle with an address vector, and a route for each peer that was sent to."""
 
     __slots__ = ("carries_connections", "events", "groups", "leaving")
 
@@ -31,10 +31,10 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         super().__init__(vector, *args, **options)
         vector.users.add(self)
         self.overflow = behind() if has_overflow(self) else None
-        self.carries_connections = False  # each of which keeps memory for its own peer
+        self.carries_connections = False  # True: each connection keeps memory for its own peer
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
-        self.leaving: list[Route] = []  # of forgotten peers, while the provider holds operations for them
+        self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
         if self.carries_connections:
@@ -48,7 +48,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         route = self.by_peer.get(peer)  # type: ignore[arg-type]
         if route is None:
             if not isinstance(peer, Peer):
-                raise TypeError(f"say which peer, to=peer, as add_peer() and Message.source give it, not {peer!r}")
+                raise TypeError(f"name the peer with to=, as add_peer() and Message.source return it, not {peer!r}")
             self.vector.check(peer)
             kind = PrefixRoute if prefix_of(self.info) else Route
             if shm_same_process.reads_ours(self, peer.address):
@@ -59,7 +59,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         return route
 
     def forget(self, peer: Peer) -> None:
-        """No more transfers with ``peer``; its number goes back to the provider after the last one."""
+        """End transfers with ``peer``; its number may be used again after the last one."""
         self.vector.remove(peer)
         if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
             shm_same_process.sweep()
@@ -67,7 +67,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
     def part(self, peer: Peer) -> None:
         route = self.by_peer.pop(peer, None)
         if route is not None:
-            route.close_off(self.closed_error)  # who has it already, a batch, posts no more
+            route.close_off(self.closed_error)  # a batch that holds the route posts no more
             route.fail_waiting(self.closed_error)
             self.leaving.append(route)
 

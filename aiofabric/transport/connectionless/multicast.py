@@ -1,4 +1,4 @@
-"""Multicast: one datagram for everyone in a group (man page: fi_cm, fi_join)."""
+"""Multicast: one datagram for all members of a group (man page: fi_cm, fi_join)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class MulticastGroup(Peer):
     __slots__ = ()
 
     def __init__(self, address: Address, native: int) -> None:
-        super().__init__(address, native, None)  # no address vector has it
+        super().__init__(address, native, None)  # it is in no address vector
 
     def __repr__(self) -> str:
         return f"<MulticastGroup {self.address}>"
 
 
 class _GroupRoute(Route):
-    """The way to a group. Its number is none of the address vector's, and every call has to say so."""
+    """The route to a group. Its address is not from the address vector, so every call needs FI_MULTICAST."""
 
     __slots__ = ()
     direct = False
@@ -55,7 +55,7 @@ class _GroupRoute(Route):
 
 
 class _Membership(Handle):
-    """What the provider has of a group; closing it leaves the group. To be closed before the endpoint."""
+    """Handle of a native group membership; closing it leaves the group. It must close before the endpoint."""
 
     __slots__ = ("endpoint", "error", "waiter")
 
@@ -84,7 +84,7 @@ class _Membership(Handle):
 
     def event(self, event: Event) -> None:
         if event.kind == JOIN_COMPLETE:
-            # udp tells of a failure with an error entry in the place of a plain one, and errno negative (udpx_ep.c).
+            # udp reports a failure as a plain event that contains an error entry, with a negative errno (udpx_ep.c).
             code = struct.unpack_from("=8xi", event.param)[0] if len(event.param) > 8 else 0
             self._answered(code)
 
@@ -102,7 +102,7 @@ class _Membership(Handle):
         assert events is not None
         events.forget(int(ffi.cast("uintptr_t", self.fid)))
         rc = lib.fi_close(ffi.cast("struct fid *", self.fid))
-        if self.error is None:  # udp cannot leave what it could not join
+        if self.error is None:  # udp cannot leave a group that it could not join
             check(rc, "fi_close")
 
 
@@ -118,18 +118,18 @@ class Multicast(Resource):
     async def join(self, address: Address | str | bytes, *, receive: bool = True) -> AsyncIterator[MulticastGroup]:
         """Join a multicast group: ``async with ep.join("fi_sockaddr_in://239.1.2.3:7471") as group``.
 
-        ``await ep.send(data, to=group)`` sends to all members, also to this endpoint if it receives. What others send
-        arrives as all messages do. udp receives what is sent to its own port, at an endpoint that was opened at
-        ``0.0.0.0``. Leaving the block leaves the group; what waits to be sent then ends with ClosedResourceError.
+        ``await ep.send(data, to=group)`` sends to all members, also to this endpoint if it receives. Messages of other
+        members arrive like all messages. udp receives messages to its own port, at an endpoint opened at ``0.0.0.0``.
+        Leaving the block leaves the group; sends that still wait then end with ClosedResourceError.
 
         Args:
-            address: the group's, as `add_peer` takes it.
-            receive: False: only send to the group, where the provider makes a difference (udp does not).
+            address: the group's, in a form that `add_peer` takes.
+            receive: False: only send to the group, if the provider makes a difference (udp does not).
 
         Raises:
-            NotSupportedError: the endpoint was opened without `Caps.MULTICAST`, nobody has it, or the provider
-                has no groups with such addresses (udp: IPv6).
-            ValueError: this is no multicast address, or the endpoint has joined the group already.
+            NotSupportedError: the endpoint was opened without `Caps.MULTICAST`, no provider has it, or the provider has
+                no groups with such addresses (udp: IPv6).
+            ValueError: this is not a multicast address, or the endpoint has joined the group already.
             FabricError: the provider refused.
 
         Man page: fi_cm (fi_join, fi_mc_addr, fi_close).
@@ -139,7 +139,7 @@ class Multicast(Resource):
         require(Caps.MULTICAST, self.info)
         where = self.vector.fit(address)
         if where.host is not None and not ip_address(where.host.partition("%")[0]).is_multicast:
-            raise ValueError(f"{where} is no multicast address")
+            raise ValueError(f"{where} is not a multicast address")
         if any(isinstance(peer, MulticastGroup) and peer.address == where for peer in handle.by_peer):
             raise ValueError(f"this endpoint has joined {where} already")
         membership = _Membership(handle, where, 0 if receive else constants.FI_SEND)

@@ -98,26 +98,26 @@ async def open_endpoint(
 
     Args:
         type: ``EndpointType.RDM`` gives an `RdmEndpoint`, ``EndpointType.DGRAM`` a `DatagramEndpoint`.
-        node: the local address, where it has to be a certain one.
+        node: the local address, if it must be a specific one.
         service: the local port or service name.
         provider: by name; by default the first that has such endpoints.
         domain: open it on this domain instead of one that the loop's endpoints share.
-        caps: what it must be capable of; by default what the domain was opened with, or all that aiofabric uses. Calls
-            that they leave out raise `NotSupportedError`; ``Caps.SEND`` or ``Caps.RECV`` alone restrict messages.
-        hints: further wishes (`Hints`).
+        caps: required capabilities; by default those of the domain, or all that aiofabric uses. Calls that need others
+            raise `NotSupportedError`; ``Caps.SEND`` or ``Caps.RECV`` alone restrict messages.
+        hints: further requirements (`Hints`).
         info: open it with this `Info` and no other; ``node`` and ``service`` change its local address.
         av_type: how the address vector numbers peers.
-        address_vector: one of the domain that several endpoints share, instead of its own; not over shm and sm2.
-        options: see `EndpointOptions`. ``recv_size`` is also the room of `RdmEndpoint.recv_tagged`.
+        address_vector: an address vector of the domain that several endpoints share; not over shm and sm2.
+        options: see `EndpointOptions`. ``recv_size`` is also the default size of `RdmEndpoint.recv_tagged`.
 
     Leaving the block closes the endpoint; operations in flight end with ClosedResourceError.
 
     Raises:
         NoProviderError: no provider here has such endpoints, with these capabilities.
-        NotSupportedError: they are of a kind that nobody has (FI_EP_SOCK_STREAM, FI_EP_SOCK_DGRAM).
-        ValueError: provider, domain, hints, info and av_type contradict each other; the endpoint is to have
-            capabilities that the domain was opened without.
-        OSError: the local address is in use, or not this machine's.
+        NotSupportedError: no provider has endpoints of this type (FI_EP_SOCK_STREAM, FI_EP_SOCK_DGRAM).
+        ValueError: provider, domain, hints, info and av_type contradict each other, or the domain was opened without
+            capabilities that the endpoint needs.
+        OSError: the local address is in use, or is not an address of this machine.
 
     Man page: fi_endpoint.
     """
@@ -134,7 +134,7 @@ async def open_endpoint(
     if address_vector is not None:
         domain = _home_of(address_vector, domain, av_type)
     domain = chosen.home(domain)
-    if caps is not None:  # to be had, not only to be preferred
+    if caps is not None:  # required, not only preferred
         hints = Hints() if hints is None else hints
         hints = replace(hints, caps=hints.caps | caps | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)))
     info = await find(
@@ -156,25 +156,25 @@ def _home_of(vector: AddressVector, domain: Domain | None, av_type: AvType) -> D
     """The domain of an address vector that endpoints share.
 
     Raises:
-        TypeError: it is none.
-        ValueError: the endpoint is to be opened on another domain, or with other numbers.
-        ClosedResourceError: it is closed.
+        TypeError: ``vector`` is not an address vector.
+        ValueError: the endpoint has another domain, or another ``av_type``.
+        ClosedResourceError: the address vector is closed.
     """
     if not isinstance(vector, AddressVector):
-        raise TypeError(f"address_vector is an AddressVector, or None, not {vector!r}")
+        raise TypeError(f"address_vector must be an AddressVector or None, not {vector!r}")
     vector._handle.check_open()
     if domain is not None and domain is not vector.domain:
         raise ValueError(f"{vector!r} is not of the domain of the endpoint, {domain!r}")
     if av_type != AvType.UNSPEC:
-        raise ValueError("av_type is the address vector's: leave it out beside address_vector")
+        raise ValueError("the address vector already has a type: leave out av_type beside address_vector")
     return vector.domain
 
 
 async def _refuse(type: EndpointType, provider: str | None, hints: Hints | None) -> NoReturn:
-    """Endpoints of another kind: the providers' own answer, which was no whenever it was heard."""
+    """Raise for endpoints of another type, with the providers' reason; no known provider has them."""
     try:
         info = await find(None, None, kind=type, caps=Caps.MSG, provider=provider, hints=hints)
-        detail = f"The provider {info.fabric_attr.prov_name} offers {type}, which aiofabric has no use for"
+        detail = f"The provider {info.fabric_attr.prov_name} offers {type}, which aiofabric does not support"
     except NoProviderError as error:
         detail = error.detail
     raise NotSupportedError(constants.FI_ENODATA, "fi_getinfo", detail=detail)

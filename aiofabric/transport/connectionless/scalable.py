@@ -1,8 +1,8 @@
 """Scalable endpoints: one address, many transmit and receive contexts (man page: fi_endpoint, fi_scalable_ep).
 
-The contexts of one endpoint share its address vector and, unless each is to have its own, a queue, because they share
-its loop; what they do not share is their order and their receives. A sender can name the receive context that its
-message is for.
+The contexts of one endpoint share its address vector and its loop. They also share a completion queue, unless each is
+to have its own. Each has its own order and its own receives. A sender can name the receive context that its message is
+for.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["ReceiveContext", "ScalableEndpoint", "TransmitContext", "open_scalab
 
 
 class _ScalableHandle(MemoryHome):
-    """The endpoint; its children are the contexts."""
+    """Handle of the endpoint; its children are the contexts."""
 
     serves_memory = True
 
@@ -76,7 +76,7 @@ class _ScalableHandle(MemoryHome):
 
 
 class _ContextHandle(ConnectionlessHandle):
-    """One context: it can be closed alone, its queue goes with the endpoint."""
+    """One context: it can be closed alone; its queue closes with the endpoint."""
 
     __slots__ = ()
 
@@ -108,7 +108,7 @@ class ScalableEndpoint(Resource):
     Attributes:
         transmit: the `TransmitContext` objects, by number.
         receive: the `ReceiveContext` objects, by number; senders name them with ``peer.context(number)``.
-        local_address: where peers find all of them.
+        local_address: the address of all contexts.
     """
 
     __slots__ = ("domain", "info", "local_address", "receive", "transmit", "vector")
@@ -124,12 +124,12 @@ class ScalableEndpoint(Resource):
         own_queues: bool = False,
     ) -> None:
         if options.remote_writes:
-            raise TypeError("what a peer writes names no context of a scalable endpoint: there is no remote_writes=")
+            raise TypeError("a peer's write names no context of a scalable endpoint: leave out remote_writes=")
         if options.selective:
             check_selective(info)
         if ignored := options.native - {"multi_recv"}:
             names = ", ".join(f"{name}=" for name in sorted(ignored))
-            raise TypeError(f"nothing is bound to the contexts of a scalable endpoint, so there is no {names}")
+            raise TypeError(f"the contexts of a scalable endpoint cannot be bound to anything: leave out {names}")
         check_receives(info, multi=options.multi_recv is not None)
         self.info = info = without_unsafe_flags(info)
         sends = [info.replace(tx_attr=attr) for attr in transmit]
@@ -141,7 +141,7 @@ class ScalableEndpoint(Resource):
             self.vector = opened.enter_context(AddressVector(self.domain, rx_ctx_bits=context_bits(info)))
             contexts = len(sends) + len(receives)
             queues: list[tuple[CompletionQueue, Source]] = []
-            for _ in range(contexts if own_queues else 1):  # before the endpoint: what is opened last is closed first
+            for _ in range(contexts if own_queues else 1):  # opened before the endpoint, so closed after it
                 queue = opened.enter_context(CompletionQueue(self.domain, source=Caps.SOURCE in info.caps))
                 source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
                 opened.callback(source.close)
@@ -155,7 +155,7 @@ class ScalableEndpoint(Resource):
             check(lib.fi_scalable_ep_bind(handle.fid, self.vector.native, 0), "fi_scalable_ep_bind")
             check(lib.fi_enable(handle.fid), "fi_enable")
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
-            defer_silent_clients(queues[0][1], listening_sockets(before, self.local_address))  # of rxm and tcp
+            defer_silent_clients(queues[0][1], listening_sockets(before, self.local_address))  # sockets of rxm and tcp
             each = iter(queues if own_queues else queues * contexts)
             self.transmit = tuple(self._open_transmit(*next(each), index, own) for index, own in enumerate(sends))
             self.receive = tuple(
@@ -207,7 +207,7 @@ class ScalableEndpoint(Resource):
         return handle
 
     async def add_peer(self, address: Address | str | bytes) -> Peer:
-        """Make an endpoint reachable, scalable or not, by its ``local_address``; see `RdmEndpoint.add_peer`."""
+        """Add an endpoint, scalable or not, as a peer, by its ``local_address``; see `RdmEndpoint.add_peer`."""
         self._handle.check_open()
         return self.vector.insert(address)
 
@@ -240,18 +240,18 @@ async def open_scalable_endpoint(
     """Open an endpoint with several contexts: ``async with open_scalable_endpoint(receive=4) as endpoint``.
 
     Args:
-        node, service: the local address, where it has to be a certain one.
-        transmit, receive: how many contexts of each kind; or a list with the attributes of each, in the words of
-            `Info.replace`: ``receive=[{"size": 16}, {}]``.
-        own_queues: each context has a completion queue to itself, instead of one for all.
-        type: reliable or plain datagrams.
+        node, service: the local address, if it must be a specific one.
+        transmit, receive: how many contexts of each kind; or a list with the attributes of each, as in `Info.replace`:
+            ``receive=[{"size": 16}, {}]``.
+        own_queues: each context has a completion queue of its own, instead of one for all.
+        type: reliable messages or datagrams.
         provider, domain, hints, info: as for `open_endpoint`.
         options: of the receive contexts; see `EndpointOptions`.
 
     Leaving the block closes the contexts and the endpoint.
 
     Raises:
-        NoProviderError: no provider here has that many contexts to an endpoint.
+        NoProviderError: no provider here has that many contexts per endpoint.
         NotSupportedError: the provider has no scalable endpoints.
 
     Man page: fi_endpoint (fi_scalable_ep, fi_tx_context, fi_rx_context).
@@ -281,11 +281,11 @@ def _contexts(name: str, wish: Any) -> Sequence[Any]:
     """The attributes of each context.
 
     Raises:
-        TypeError, ValueError: it is no number of contexts, and no list.
+        TypeError, ValueError: neither a number of contexts nor a list.
     """
     if isinstance(wish, bool) or not isinstance(wish, int | Sequence) or isinstance(wish, str | bytes):
-        raise TypeError(f"{name} is a number of contexts, or a list with the attributes of each, not {wish!r}")
+        raise TypeError(f"{name} must be a number of contexts, or a list with the attributes of each, not {wish!r}")
     contexts: Sequence[Any] = [{}] * wish if isinstance(wish, int) else wish
     if not contexts:
-        raise ValueError(f"{name}={wish!r}: a scalable endpoint has at least one context of each kind")
+        raise ValueError(f"{name}={wish!r}: a scalable endpoint needs at least one context of each kind")
     return contexts

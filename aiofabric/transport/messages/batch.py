@@ -1,8 +1,8 @@
 """Batch: many sends, one wait (man page: fi_endpoint, FI_SELECTIVE_COMPLETION; fi_msg, FI_MORE).
 
-On a connected endpoint opened with ``selective=True`` the provider reports one send in many. A connection completes
-its sends in order, so that one's completion is also the answer to those before it; failures are always reported.
-On any other endpoint each send has its own completion, and what is saved is the waking.
+On a connected endpoint opened with ``selective=True`` the provider reports one send in many. A connection completes its
+sends in order, so that completion also covers the sends before it; failures are always reported. On any other endpoint
+each send has its own completion, and the batch saves only wake-ups of the task.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["Batch", "SelectiveRoute"]
 
 _MORE = constants.FI_MORE
 _COMPLETION = constants.FI_COMPLETION
-_SILENT = constants.FI_SELECTIVE_COMPLETION  # no operation's flag: ours, taken out before the provider sees it
+_SILENT = constants.FI_SELECTIVE_COMPLETION  # an internal mark, removed before the provider sees the flags
 
 
 class SelectiveRoute(Route):
-    """The route of a connected endpoint that reports the success only of what asks for it."""
+    """The route of a connected endpoint whose provider reports success only for sends that ask for it."""
 
     __slots__ = ("silent",)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.silent: dict[Transfer, None] = {}  # posted without a completion to come, in order
+        self.silent: dict[Transfer, None] = {}  # posted sends that get no completion, in order
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
         if not flags & _SILENT:
@@ -52,7 +52,7 @@ class SelectiveRoute(Route):
 
     def home(self, transfer: Transfer) -> None:
         self.silent.pop(transfer, None)
-        # Flags are a completion's: a failure says nothing about those before it, which fail by themselves.
+        # A success has flags. A failure says nothing about earlier sends, which report their own failures.
         earlier = list(takewhile(lambda other: other is not transfer, self.posted)) if transfer.flags else []
         super().home(transfer)
         for other in earlier:
@@ -65,16 +65,16 @@ class SelectiveRoute(Route):
 class Batch:
     """Sends that are waited for together: ``async with ep.batch() as batch: await batch.send(data)``.
 
-    The end of the block waits for all of them, and raises the first failure. The last message may be held back
-    until then, so a block that waits for an answer to it waits in vain. Cancelled there, the messages are sent all
-    the same, and their buffers stay pinned until the provider is done with them.
+    The end of the block waits for all of them, and raises the first failure. The last message may be held back until
+    then, so do not wait for its answer inside the block. If the wait is cancelled, the messages are still sent, and
+    their buffers stay pinned until the provider has completed them.
     """
 
     def __init__(self, handle: EndpointHandle, route: Route) -> None:
         self._handle = handle
         self._route = route
         self._silently = isinstance(route, SelectiveRoute)
-        self._interval = max(1, route.limit // 4)  # one in so many is reported, to make room again
+        self._interval = max(1, route.limit // 4)  # one in this many sends is reported, to free transmit credits
         self._held: tuple[Any, int | None, int | None, Any] | None = None
         self._quiet = 0
         self._under_way = 0
@@ -83,18 +83,18 @@ class Batch:
         self._closed = False
 
     async def send(self, data: Buffers, *, tag: int | None = None, remote_data: int | None = None) -> None:
-        """Send one message, as `MessageEndpoint.send` or with a tag; return when it has found its place in line.
+        """Send one message, as `MessageEndpoint.send` or with a tag; return when its place in the order is fixed.
 
-        The buffer is the provider's until the end of the block.
+        The provider may use the buffer until the end of the block.
 
         Raises:
-            as sending does; failures of earlier messages of the batch as well.
+            the errors of `send`; also failures of earlier messages of the batch.
         """
         handle, route = self._handle, self._route
         if tag is not None:
             handle.tags.check(tag)
         if self._closed:
-            raise RuntimeError("this batch is over")
+            raise RuntimeError("this batch has ended: start a new one with ep.batch()")
         if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
         if handle.checkpoint is not None:
@@ -107,14 +107,14 @@ class Batch:
                 if handle.checkpoint is not None or handle.source.breathless:
                     await handle.source.breathe()
                 return
-            if not (self._silently or route.waiting):  # what `_post_held` would do: 16 messages of 64 KiB, a tenth less
+            if not (self._silently or route.waiting):  # like `_post_held`: a tenth less time for 16 messages of 64 KiB
                 self._wait_for(route.post(data, tag))
                 return
         pins = [pin(piece) for piece in data] if isinstance(data, list | tuple) else [pin(data)]
         route.check_size(sum(map(len, pins)), "fi_send")
         if remote_data is not None:
             route.check_data(remote_data)
-        if route.waiting:  # not until an answer: of those under way, perhaps none has one to give
+        if route.waiting:  # wait for the posts, not for completions: the sends in flight may all be silent
             await route.all_posted()
             if self._error is not None:
                 raise self._error
@@ -147,7 +147,7 @@ class Batch:
             self._waiter.set_result(None)
 
     async def _all_answered(self) -> None:
-        """Wait for all, or for the first failure."""
+        """Wait until all sends have completed, or one has failed."""
         source = self._handle.source
         self._waiter = source.driver.create_waiter()
         source.interest += 1

@@ -1,4 +1,4 @@
-"""Inbox: the messages of one endpoint that arrived and were not taken yet, and who waits for them."""
+"""Inbox: the messages of one endpoint that arrived and were not taken yet, and the tasks that wait for one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["RECEIVE_AT_SHARED", "Inbox", "PoolStatistics", "truncated"]
 
 
-RECEIVE_AT_SHARED = "what is sent to this endpoint arrives at its SharedReceive: receive there"
+RECEIVE_AT_SHARED = "messages to this endpoint arrive at its SharedReceive: receive there"
 
 
 def _ignore(_: memoryview) -> None:
@@ -26,7 +26,7 @@ def _ignore(_: memoryview) -> None:
 
 
 def truncated(size: int, limit: int) -> TruncatedMessageError:
-    """A message of ``size`` bytes that is kept, because it does not fit the ``limit`` bytes of the caller's buffer."""
+    """The error for a message of ``size`` bytes that does not fit the caller's buffer; the message is kept."""
     detail = f"The next message has {size} bytes, and the buffer {limit}"
     error = TruncatedMessageError(constants.FI_ETRUNC, "recv_into", detail=detail)
     error.cure = "The message is kept: receive it with recv(), or into a larger buffer"
@@ -35,20 +35,20 @@ def truncated(size: int, limit: int) -> TruncatedMessageError:
 
 
 class Inbox(InboxBase):
-    """Where messages of up to ``size`` bytes wait to be taken, ``count`` of them at most.
+    """Messages of up to ``size`` bytes that wait to be taken, at most ``count`` of them.
 
-    Who receives them calls `deliver`.
+    The code that receives messages calls `deliver`.
     """
 
     __slots__ = ()
     one_message_each: ClassVar[bool] = True
-    """Whether each message has a buffer to itself."""
+    """Whether each message has its own buffer."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)
 
-    def message_refused(self) -> None:
-        """A message that cannot be taken was told of instead: its error was raised."""
+    def told(self) -> None:
+        """Called when an error was raised in place of a message that cannot be taken."""
 
     # -- the caller's side
 
@@ -56,7 +56,7 @@ class Inbox(InboxBase):
         raise truncated(size, limit)
 
     async def _next_after(self, room: int | None, receiver: Any) -> Any:
-        """`next`, where something comes before waiting."""
+        """`next`, if something must happen before the wait."""
         await self._before_waiting()
         if self.inbox:
             buffer = self.first(room)
@@ -66,12 +66,13 @@ class Inbox(InboxBase):
         return await self._enlist(room, receiver)
 
     async def _before_waiting(self) -> None:
-        """What is owed first: a checkpoint, an iteration of the loop, or a look that may be had again after one."""
+        """Run the checkpoint or the loop iteration that the caller owes, then poll if that is allowed again."""
         source = self.source
         checkpoint = source.driver.checkpoint_if_cancelled
         if checkpoint is not None:
-            # A trio await is always a checkpoint. Taken before the message is, it costs no latency: the peer
-            # works meanwhile; and nothing can be lost to it.
+            # A trio await is always a checkpoint. Here, before the message is taken, it adds no latency,
+            # because the peer
+            # works meanwhile, and no message can be lost.
             await checkpoint()
         elif not (self.inbox or source.winded):
             return
@@ -80,14 +81,14 @@ class Inbox(InboxBase):
             source.poll()
 
     def _give_back(self, item: ReceivedBuffer | BaseException) -> None:
-        """The receive was cancelled: what it was given already is the next one's again."""
-        if self.ended is None or not isinstance(item, BaseException):  # the end is told to everybody anyway
+        """The receive was cancelled: give the message it was handed to the next receive."""
+        if self.ended is None or not isinstance(item, BaseException):  # every later receive gets the end anyway
             self._put_back(item)
 
     def _put_back(self, item: ReceivedBuffer | BaseException) -> None:
-        """Handed out, and not taken: to whoever waits the longest, or into its old place in the inbox.
+        """Put back a message that was handed out and not taken: to the task that waits longest, or to its old place.
 
-        Several may come back in one iteration, in the order in which they were handed out.
+        Several messages may come back in one iteration, in the order in which they were handed out.
         """
         if self.waiting:
             self.hand_out(item)
@@ -96,7 +97,7 @@ class Inbox(InboxBase):
             self._returned += 1
 
     def _all_lent(self) -> None:
-        """Somebody begins to wait while callers have every buffer."""
+        """A task begins to wait while all buffers are lent."""
         if self.one_message_each:
             warn_of_all_lent(self)
 
@@ -107,7 +108,7 @@ class Inbox(InboxBase):
         on_message: Callable[[memoryview], object] | None,
         on_end: Callable[[BaseException], object] | None,
     ) -> None:
-        """Hand each message to ``on_message`` from the turn that read it, and the end to ``on_end``, once."""
+        """Pass each message to ``on_message`` in the progress pass that read it, and the end to ``on_end``, once."""
         self.sink, self._on_end = on_message, on_end
         if on_message is None:
             return
@@ -122,7 +123,7 @@ class Inbox(InboxBase):
             self.finish(self.ended())
 
     def discard(self, error: Callable[[], BaseException]) -> None:
-        """Throw away what has arrived and what still comes; end every wait with ``error``."""
+        """Drop the messages that arrived and those that still arrive; end every wait with ``error``."""
         while self.waiting:
             self._answer_first(error())
         if self.sink is not None:
@@ -150,9 +151,9 @@ class Inbox(InboxBase):
                 self.source.driver.report("aiofabric: a message sink failed", failure)
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """Nothing will arrive any more, and nobody may wait for it.
+        """No message arrives any more: end every wait with ``error``.
 
-        What arrived before stays to be taken, unless the endpoint was closed by its owner.
+        Messages that arrived before can still be taken, unless the endpoint was closed by its owner.
         """
         self.ended = error
         if self.handle.closed:
@@ -164,7 +165,7 @@ class Inbox(InboxBase):
             self.finish(error())
 
     def without_memory(self) -> Inbox:
-        """What takes the inbox's place once the endpoint is closed."""
+        """The object that replaces the inbox after the endpoint is closed."""
         return _ClosedInbox(self)
 
     def statistics(self) -> PoolStatistics:
@@ -177,10 +178,10 @@ class Inbox(InboxBase):
 
 
 class _ClosedInbox(Inbox):
-    """In the place of an endpoint's inbox once it is closed: what it was, without its memory.
+    """Replaces the inbox of a closed endpoint: its counts, without its memory.
 
-    The endpoint and what it consists of refer to each other and stay until the garbage collector runs. The memory of
-    a pool goes with the last message in it that a caller still has.
+    An endpoint and its parts refer to each other and stay until the garbage collector runs. The memory of a pool is
+    freed with the last message in it that a caller still holds.
     """
 
     def __init__(self, inbox: Inbox) -> None:
@@ -188,4 +189,4 @@ class _ClosedInbox(Inbox):
         self.ended, self.messages, self.bytes = inbox.ended, inbox.messages, inbox.bytes
 
     def recycle(self, buffer: Any) -> None:
-        """There is no memory."""
+        """The memory is already freed."""

@@ -1,7 +1,7 @@
-"""Loans: pooled memory in the hands of callers, and what becomes of it when they keep it.
+"""Loans: pooled memory that callers hold, and its return to the pool.
 
-A slice of a lent view is a view of its own, and stays valid when the lent one is released. So each loan is a view of an
-object of its own, which lives as long as any view of it: what is kept keeps its buffer out of the pool.
+A slice of a lent view is a view of its own, and stays valid when the lent view is released. So each loan is a view of
+its own object, which lives as long as any view of it. A slice that a caller keeps holds its buffer out of the pool.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Loan:
         self._buffer = buffer
         _reclaim(inbox)
         inbox._lent += 1
-        if inbox._lent * 2 > inbox.count:  # of what may run out it is told who has it
+        if inbox._lent * 2 > inbox.count:  # the warning names the holders; recorded only once buffers become scarce
             inbox.handle.lent_at[buffer] = opened_at()
         # Not a view of the pool's view: see Pool.
         with buffer.view as memory, ffi.from_buffer(memory) as start:
@@ -41,10 +41,10 @@ class Loan:
         self.view = memoryview(self._exporter)
 
     def end(self) -> None:
-        """The block is left: give the buffer back, or later, when nobody has a part of it any more.
+        """The block ended: give the buffer back now, or when its last slice is gone.
 
         Raises:
-            BufferError: an object that was made of the view, such as an array, is still there.
+            BufferError: an object made from the view, such as an array, still exists.
         """
         alive = weakref.ref(self._exporter)
         try:
@@ -72,7 +72,7 @@ def _take_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
 
 
 def _come_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
-    """What was kept is gone. Any thread, and in the midst of a collection."""
+    """The last slice of a loan is gone. May run in any thread, and inside a garbage collection."""
     inbox.handle.returned.append(buffer)
     with suppress(RuntimeError):  # the loop has ended
         inbox.source.driver.call_soon_threadsafe(lambda: _reclaim(inbox))
@@ -85,7 +85,7 @@ def _reclaim(inbox: InboxBase) -> None:
 
 
 def warn_of_all_lent(inbox: InboxBase) -> None:
-    """Somebody waits for a message, and every buffer that could take one is lent."""
+    """A task waits for a message while every receive buffer is lent: warn."""
     _reclaim(inbox)
     if inbox._lent < inbox.count:
         return

@@ -1,8 +1,8 @@
 """MultiPool: a few large buffers, each of which takes many messages (FI_MULTI_RECV; man page: fi_msg).
 
-The provider fills a buffer from the start and gives it back when less room is left in it than a message may need.
-One post serves hundreds of small messages, which then lie side by side. A buffer is posted anew when the provider
-has given it back and every message in it was taken: a reader that keeps one message lent keeps its whole buffer.
+The provider fills a buffer from the start. It gives the buffer back when the free room is smaller than the longest
+message. One post serves hundreds of small messages, which lie side by side. A buffer is posted again when the provider
+has given it back and every message in it was taken. One message that stays lent keeps its whole buffer.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["MultiPool", "check_multi_recv"]
 
 _EAGAIN = constants.FI_EAGAIN
 _AGAIN = 0.001  # seconds
-_UNTOLD = 16384  # bytes; 2.x's tcp has this for shared contexts (xnet.h), and neither tells nor changes it
+_UNTOLD = 16384  # bytes; 2.x's tcp uses this for shared contexts (xnet.h), and neither reports nor changes it
 _RECV = constants.FI_RECV
 _MULTI_RECV = constants.FI_MULTI_RECV
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 
 
 class _Slice:
-    """One message, where the provider has put it."""
+    """One message at its place in a buffer."""
 
     __slots__ = ("data", "flags", "length", "slab", "source", "start", "tag")
 
@@ -59,7 +59,7 @@ class _Slice:
 
 
 class _Slab:
-    """One buffer, with its slot; registered with the source for as long as the pool lives."""
+    """One buffer with its slot; its slot stays registered with the source as long as the pool lives."""
 
     __slots__ = ("keep", "message", "pool", "posted", "slot", "taken")
 
@@ -67,7 +67,7 @@ class _Slab:
         self.pool = pool
         self.slot = slot
         self.posted = False
-        self.taken = 0  # messages in it that were not given back yet
+        self.taken = 0  # messages in it that were not recycled yet
         iov = ffi.new("struct iovec *", (pins, length))
         self.message = ffi.new("struct fi_msg *")
         found = descriptors([descriptor])
@@ -94,7 +94,7 @@ class _Slab:
             self.given_back()
 
     def consumed(self) -> None:
-        """A peer's write used room up; the provider says when the buffer is."""
+        """A peer's write used some room; the provider reports separately when the buffer is full."""
 
     def given_back(self) -> None:
         if self.posted:
@@ -132,13 +132,14 @@ class MultiPool(Inbox):
 
     @staticmethod
     def prepare(handle: EndpointHandle, size: int) -> None:
-        """Before fi_enable: have buffers given back when a message of ``size`` bytes might not fit any more."""
+        """Before fi_enable: ask for buffers to be given back when a message of ``size`` bytes might not fit any
+        more."""
         with suppress(NotSupportedError):
             EndpointSettings(handle, handle.info, enabled=False).min_multi_recv = size
 
     @staticmethod
     def _least_room(handle: EndpointHandle) -> int:
-        """What the provider says: with how many bytes left a buffer is given back."""
+        """Bytes of free room below which the provider gives a buffer back."""
         try:
             return EndpointSettings(handle, handle.info).min_multi_recv
         except NotSupportedError:
@@ -147,7 +148,7 @@ class MultiPool(Inbox):
     def renew(self, slab: _Slab) -> None:
         """Post a buffer that the provider has given back and whose messages were all taken."""
         handle = self.handle
-        # What the provider flushed is read after fi_close: a buffer that comes back then has nowhere to go.
+        # A completion that the provider flushed may be read after fi_close: then no endpoint is left to post to.
         if slab.posted or slab.taken or self.ended is not None or not handle.native_open:
             return
         operations = handle.source.operations
@@ -175,7 +176,7 @@ class MultiPool(Inbox):
         self.renew(slab)
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """As `Inbox.end`; the endpoint is gone natively."""
+        """Like `Inbox.end`; the native endpoint is already closed."""
         source = self.handle.source
         slabs, self._slabs = self._slabs, []
         for slab in slabs:
@@ -190,7 +191,7 @@ class MultiPool(Inbox):
 
 
 def check_multi_recv(info: Info) -> None:
-    """Raise NotSupportedError where the provider has no multi-receive buffers, or none that are safe."""
+    """Raise NotSupportedError if the provider has no multi-receive buffers, or no safe ones."""
     require(Caps.MULTI_RECV, info)
     if Quirk.MULTI_RECV_OVERRUNS in quirks(info):
         detail = (
@@ -202,5 +203,5 @@ def check_multi_recv(info: Info) -> None:
 
 def _unsupported(detail: str) -> NotSupportedError:
     error = NotSupportedError(constants.FI_EOPNOTSUPP, "multi_recv", detail=detail)
-    error.cure = ""  # no other hints would help
+    error.cure = ""  # other hints would not help
     return error

@@ -1,9 +1,9 @@
-"""Overflow area: room behind the caller's buffer, where the provider puts what does not fit.
+"""Overflow area: memory after the caller's buffer, where the provider writes the part of a message that does not fit.
 
-shm cannot cut a message off: what is above its inject size is copied with process_vm_readv until all of it is there
-(1.17 smr_cma_loop, 2.x cma_copy), and where the receive has no room left that copies nothing, for ever, inside
-fi_cq_read. With such a place behind it no message is too long, and how long it was is known. The pages are the
-kernel's until something lands there, and afterwards.
+shm cannot truncate a message. Above its inject size it copies with process_vm_readv until the whole message is copied
+(1.17 smr_cma_loop, 2.x cma_copy). If the receive has no room left, each call copies nothing, and the loop never ends,
+inside fi_cq_read. With an overflow area after the buffer no message is too long, and its size is known. The area takes
+no pages until a message is written there; afterwards the pages are released.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BEFORE", "OverflowPool", "behind", "release_pages", "has_overflow", "roomy", "overflowed"]
 
-_SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # address space: the largest that this process may have
-BEFORE = 3  # pieces of a receive before the area: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, whatever hints ask for
+_SIZES = (1 << 40, 1 << 34, 1 << 31, 1 << 28)  # bytes of address space: the largest that this process may map
+BEFORE = 3  # pieces of a receive before the area: SMR_IOV_LIMIT and SM2_IOV_LIMIT are 4, independent of hints
 _MAP_NORESERVE = 0x4000  # Linux; the module mmap has it since Python 3.12 only
 
 
@@ -42,11 +42,11 @@ def _area() -> Any:
         except (OSError, OverflowError):
             continue
         return area, ffi.from_buffer("char[]", area, require_writable=True)
-    raise MemoryError("no address space for messages that are longer than their receive")
+    raise MemoryError("no address space for messages that are longer than their receive: raise RLIMIT_AS (ulimit -v)")
 
 
 def has_overflow(handle: EndpointHandle) -> bool:
-    """Whether receives need room behind them, and can have it: not where the provider wants memory registered."""
+    """Whether receives need an overflow area and can have one: not if the provider wants local memory registered."""
     return Quirk.LONG_MESSAGE_HANGS in handle.known and not handle.regions.local_required
 
 
@@ -58,7 +58,8 @@ def behind() -> tuple[Any, int]:
 
 
 def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Held]]:
-    """A receive into ``pins`` and the overflow area: the iovec, its descriptors, its length, and what is held."""
+    """A receive into ``pins`` and the overflow area: the iovec, its descriptors, its length, and the registrations
+    held."""
     if not (handle.regions.busy or isinstance(pins, Pieces)):
         return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()
     pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()[0]]
@@ -67,13 +68,13 @@ def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[He
 
 
 def release_pages(length: int) -> None:
-    """Give back the pages that ``length`` bytes have touched."""
+    """Release the pages that ``length`` bytes have touched."""
     area, _ = _area()
     area.madvise(mmap.MADV_DONTNEED, 0, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
 def overflowed(what: str, length: int, limit: int, peer: object) -> TruncatedMessageError:
-    """The error of a message that went on into the overflow area, whose pages are given back."""
+    """The error for a message that reached the overflow area; releases the pages it touched."""
     error = TruncatedMessageError(constants.FI_ETRUNC, what, peer=peer)
     error.size, error.limit = length, limit
     release_pages(length - limit)
@@ -81,7 +82,7 @@ def overflowed(what: str, length: int, limit: int, peer: object) -> TruncatedMes
 
 
 class OverflowPool(Pool):
-    """A pool whose receives are never too short; what goes on behind them is told of and thrown away."""
+    """A pool whose receives continue in the overflow area; a message that reaches it is reported and dropped."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         area, length = behind()

@@ -1,15 +1,16 @@
-"""Pool: receives that stay posted, so that `recv` only takes from a queue.
+"""Pool: receives that stay posted, so that `recv` only takes a message from a queue.
 
-Cancelling a pooled receive is local, nothing native is posted or cancelled, so nothing can be lost. And on
-libfabric 1.17 the traps of a message that comes before its receive (see cq/progress.py) hardly ever open.
+Cancelling a pooled receive is local: nothing native is posted or cancelled, so no message can be lost. It also avoids
+most of the defects of libfabric 1.17 with messages that arrive before their receive (see cq/progress.py).
 
-A buffer is posted, or filled and waiting to be taken, or lent to a caller, or free until the next batch of
-posts. A message stays in the pool's memory until it is taken: a reader that does not read makes the pool run
-dry, the provider stops reading its socket, and the sender stops.
+A buffer is in one of four states: posted; filled and waiting to be taken; lent to a caller; free until the next batch
+of posts. A message stays in the pool's memory until it is taken. If the program does not receive, the pool runs out of
+buffers, the provider stops reading its socket, and the sender stops.
 
-A pool begins with a few buffers, because an idle connection pays for each (0.5 KiB here, as much in libfabric, and a
-page of 4 KiB once a message was in it), and doubles them, up to its count, when a burst runs it dry: 64 requests in
-flight cost 10 % less CPU with 64 receives posted than with 16. With two to begin with, a round trip takes 6 us more.
+A pool begins with few buffers, because an idle connection pays for each: 0.5 KiB here, as much in libfabric, and a page
+of 4 KiB once a message was in it. When a burst uses all of them, the pool doubles them, up to its count. 64 requests in
+flight cost 10 % less CPU with 64 receives posted than with 16. With two buffers to begin with, a round trip takes 6 us
+more.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ if TYPE_CHECKING:
 __all__ = ["Pool", "PoolBuffer"]
 
 _FIRST = 4  # buffers to begin with
-# Buffers a power of two apart would share a few sets of every cache: each begins five lines further on.
+# Buffers a power of two apart would map to few sets of every cache, so each begins five lines further on.
 _LINE = 64
 _STEP = 5 * _LINE
 _PAGE = 4096
-_AGAIN = 0.002  # seconds until receives are posted again that the provider had no room for
+_AGAIN = 0.002  # seconds until receives that the provider had no room for are posted again
 _serial = counter()
 
 
 class Pool(PoolCore, Inbox):
     """Up to ``count`` receives of ``size`` bytes each, kept posted on one endpoint.
 
-    Each has ``extra`` bytes that are no message's (`prefix.PrefixPool`, `truncation.TruncationPool`), and ``behind`` it
-    the address and length of memory for the rest of a message that is too long (`overflow.OverflowPool`). ``limits``:
-    the provider does not report such a message, so each message is examined (`overlong`).
+    Each receive has ``extra`` bytes that belong to no message (`prefix.PrefixPool`, `truncation.TruncationPool`).
+    ``behind`` is the address and length of memory for the tail of a message that is too long (`overflow.OverflowPool`).
+    ``limits``: the provider does not report a message that is too long, so each message is checked (`overlong`).
     """
 
     __slots__ = ("_base", "_descriptor", "_pins", "_stride", "extra", "view")
     buffer_type = PoolBuffer
-    by_hand = False  # whether `_post_each` posts, where a test gave it one
+    by_hand = False  # True: `_post_each` posts; a test sets it
 
     def __init__(
         self,
@@ -65,12 +66,12 @@ class Pool(PoolCore, Inbox):
     ) -> None:
         super().__init__(handle, size, count)
         self.extra = extra
-        # Anonymous pages: untouched ones take no memory, and a closed pool gives all back at once.
+        # Anonymous pages: untouched ones take no memory, and closing the pool frees all at once.
         self._stride = -(size + extra) // _LINE * -_LINE + _STEP
         self._base = next(_serial) * _STEP % _PAGE
         memory = mmap.mmap(-1, self._base + self._stride * count)
         self.view = memoryview(memory)
-        # Not of the view: a memoryview with an export crashes the collector when both are in one cycle
+        # Not from the view: a memoryview with an export crashes the collector when both are in one cycle
         # (CPython gh-77894, in Debian's 3.11.2).
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
         self._descriptor = handle.register_own(self._pins)
@@ -80,7 +81,7 @@ class Pool(PoolCore, Inbox):
         self.post()
 
     def _extend(self, count: int) -> None:
-        """Have ``count`` buffers."""
+        """Grow the pool to ``count`` buffers."""
         source = self.source
         memory = address_of(self._pins)
         for index in range(len(self._buffers), count):
@@ -90,7 +91,7 @@ class Pool(PoolCore, Inbox):
             self._enter(buffer, memory + offset, slot.address)
 
     def ran_dry(self) -> None:
-        """Nothing is posted any more, and it may grow: double the pool."""
+        """No receive is posted and all buffers are in use: double the pool, up to its count."""
         if self.ended is None:
             self._extend(min(self.count, 2 * len(self._buffers)))
         self.post()
@@ -100,11 +101,11 @@ class Pool(PoolCore, Inbox):
     def _post_failed(self, code: int) -> None:
         if code != -constants.FI_ENOMEM:
             check(code, "fi_recv", peer=self.handle.peer_name)
-        # 1.17's shm: its queue of receives is full.
+        # On 1.17's shm this means that its queue of receives is full.
         self.source.driver.call_later(_AGAIN, self.post)
 
     def failed(self, buffer: PoolBuffer, entry: ErrorEntry) -> None:
-        """A receive failed: flushed because the connection ends, or its message did not fit."""
+        """A receive failed: it was flushed because the connection ends, or its message did not fit."""
         if not (self.handle.flushed(entry.errno) or self.handle.closed):
             error = self.handle.failure("fi_recv", entry, self.size, self.handle.peer_name)
             if self.sink is None:
@@ -115,14 +116,14 @@ class Pool(PoolCore, Inbox):
                 self.post()
 
     def overlong(self, buffer: PoolBuffer, entry: Entry, over: int = 0) -> None:
-        """A message of more than ``size`` bytes completed; ``over`` of them are lost, if it is known how many."""
+        """A message of more than ``size`` bytes completed. ``over`` of them are lost; 0 if the number is unknown."""
         unknown = constants.FI_ADDR_NOTAVAIL
         buffer.fail(ErrorEntry(entry[0], entry[1], entry[2], over, entry[5], constants.FI_ETRUNC, 0, "", unknown))
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """As `Inbox.end`; the endpoint is gone natively, so no receive is posted any more."""
+        """Like `Inbox.end`; the native endpoint is already closed, so no receive is posted any more."""
         source = self.source
-        for buffer in self._leave():  # empty when it comes twice: peer gone, then closed
+        for buffer in self._leave():  # empty at the second call: peer gone, then closed
             source.operations.pop(buffer.slot.address)
             if buffer.posted:
                 source.slots.quarantine(buffer.slot)

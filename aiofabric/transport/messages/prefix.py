@@ -1,7 +1,7 @@
-"""Message prefixes: providers whose messages begin with bytes of their own (FI_MSG_PREFIX; man page: fi_getinfo).
+"""Message prefixes: providers that use the first bytes of each message buffer (FI_MSG_PREFIX; man page: fi_getinfo).
 
-The datagram endpoints of efa and verbs put their headers there. Sends copy the message behind a prefix, receives
-have room for one and do not show it; neither counts it. Datagrams are short, so the copy is.
+The datagram endpoints of efa and verbs put their headers there. A send copies the message behind a prefix. A receive
+has room for a prefix and hides it. Neither counts it in the message size. Datagrams are short, so the copy is cheap.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["PrefixPool", "PrefixRoute", "prefix_of"]
 
 
 def prefix_of(info: Info) -> int:
-    """Bytes before each message that are the provider's; 0 for none."""
+    """Bytes before each message that the provider uses; 0 for none."""
     return info.ep_attr.msg_prefix_size if Mode.MSG_PREFIX in info.mode else 0
 
 
 class PrefixRoute(Route):
-    """A route whose messages are sent behind a prefix."""
+    """A route that sends each message behind a prefix."""
 
     __slots__ = ()
     direct = False
 
     def _inject(self, data: bytes, tag: int | None) -> bool:
-        return False  # `post` copies
+        return False  # `post` adds the prefix
 
     def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
         pieces = data if type(data) in (list, tuple) else [data]

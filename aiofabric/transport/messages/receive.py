@@ -1,4 +1,4 @@
-"""Receives: the next message, in every form, pooled or into the caller's memory (man page: fi_msg)."""
+"""Receives: the next message, pooled or into the caller's memory (man page: fi_msg)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 
 
 class Receives(Resource):
-    """Receive. Mixed into whatever messages arrive at."""
+    """Receive methods. Mixed into endpoints and shared receive contexts."""
 
     __slots__ = ("_stash",)
     _handle: EndpointHandle
@@ -56,18 +56,18 @@ class Receives(Resource):
     def recv(self, max_bytes: int | None = None) -> Coroutine[Any, Any, Message]:
         """Receive the next message.
 
-        Pooled (the default): takes the next message out of the pool, one copy. Cancelling is safe: nothing is
-        lost, the next call gets the message. Direct (``recv_size=None``): posts a fresh buffer of ``max_bytes``;
-        cancelling asks the provider and waits at most ``cancel_grace``; a message that arrives all the same goes
-        to the next receive.
+        Pooled (the default): takes the next message out of the pool, with one copy. Cancelling is safe: no message is
+        lost, the next call gets it. Direct (``recv_size=None``): posts a fresh buffer of ``max_bytes``. Cancelling then
+        asks the provider to cancel, and waits at most ``cancel_grace`` seconds; a message that still arrives goes to
+        the next receive.
 
         Args:
-            max_bytes: room for the message; only for direct endpoints, and required there.
+            max_bytes: bytes of the largest message to accept; only for direct endpoints, and required there.
 
         Raises:
-            FabricConnectionEndedError: the peer closed in order, and all its messages were handed out; ``async for``
-                ends here.
-            FabricConnectionResetError: the connection broke, and everything that arrived before was handed out.
+            FabricConnectionEndedError: the peer closed in order, and all its messages were received; ``async for`` ends
+                here.
+            FabricConnectionResetError: the connection broke, and all messages that arrived before were received.
             TruncatedMessageError: the message was longer than the buffer.
             ClosedResourceError: the endpoint is closed.
 
@@ -80,7 +80,7 @@ class Receives(Resource):
         return pool.receiving(self, handle.thread_check)
 
     def recv_nowait(self) -> Message | None:
-        """The next message if one is there; None otherwise. Pooled endpoints only."""
+        """The next message if one has arrived; None otherwise. Pooled endpoints only."""
         self._check_receivable()
         pool = self._pool()
         if not pool.inbox:
@@ -93,16 +93,16 @@ class Receives(Resource):
     async def recv_into(self, buffer: Buffers) -> int:
         """Receive the next message into ``buffer``, or into a list of buffers in turn; return its length in bytes.
 
-        Direct endpoints post the caller's memory (no copy; any number outstanding); pooled ones copy once. The
-        buffer is the provider's from the call until it returns; after a cancel it is the caller's again at once,
-        unless the provider did not answer within ``cancel_grace``: then it stays pinned (`statistics`).
+        Direct endpoints post the caller's memory: no copy, and any number of receives may wait. Pooled endpoints copy
+        once. The provider may write to the buffer until the call returns. After a cancel the buffer is free at once,
+        unless the provider did not answer within ``cancel_grace`` seconds: then it stays pinned (`statistics`).
 
         Raises:
             BufferError: ``buffer`` is read-only or not contiguous.
-            ValueError: more buffers than ``rx_attr.iov_limit``; or another receive that is under way has some of this
+            ValueError: more buffers than ``rx_attr.iov_limit``; or another receive that is waiting uses some of this
                 memory.
-            TruncatedMessageError: the message was longer than ``buffer``. A pooled message is kept and may be
-                received again; of a direct one the rest is lost.
+            TruncatedMessageError: the message was longer than ``buffer``. A pooled message is kept and may be received
+                again; the rest of a direct message is lost.
             FabricConnectionResetError: the peer is gone.
 
         Man page: fi_msg (fi_recv, fi_recvv).
@@ -117,7 +117,7 @@ class Receives(Resource):
                     if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
                         return posted.length
                 finally:
-                    if handle.refills:  # a message that was left behind came too late for it
+                    if handle.refills:  # a kept message may have come too late for this receive
                         handle.refills.pop(posted, None)
             return await self._recv_into_direct(self._room(buffer), posted)
         pins = self._room(buffer)
@@ -128,7 +128,7 @@ class Receives(Resource):
         return item.length
 
     async def _landing(self, pool: InboxBase, pins: Any) -> Any:
-        """Wait for the message that goes into ``pins``, which no other waiting receive may have."""
+        """Wait for the message that goes into ``pins``; no other waiting receive may use that memory."""
         ranges = self._kept_apart(pins)
         waiting = self._handle.landing
         waiting.append(ranges)
@@ -138,7 +138,7 @@ class Receives(Resource):
             waiting.remove(ranges)
 
     def _kept_apart(self, pins: Any) -> list[tuple[int, int]]:
-        """Where ``pins`` begin and end, unless another receive that waits may write there as well."""
+        """Start and end of each buffer of ``pins``; raises if another waiting receive may write there."""
         pieces = pins.pins if isinstance(pins, Pieces) else [pins]
         ranges = [(start := address_of(piece), start + len(piece)) for piece in pieces]
         others = product(chain.from_iterable(self._handle.landing), ranges)
@@ -149,10 +149,10 @@ class Receives(Resource):
 
     @asynccontextmanager
     async def recv_view(self) -> AsyncIterator[memoryview]:
-        """Receive the next message without a copy: lends the pool's memory until the block is left.
+        """Receive the next message without a copy: lends the pool's memory until the end of the block.
 
-        The view is released at the end of the block. A slice that is kept keeps its buffer out of the pool, with a
-        ResourceWarning. One lent buffer is one receive less for the provider; where all are lent, a receive warns.
+        The view is released at the end of the block. A slice that is kept holds its buffer out of the pool, with a
+        ResourceWarning. Each lent buffer is one posted receive less. If all are lent, a receive that waits warns.
         """
         self._check_receivable()
         pool = self._pool()
@@ -167,17 +167,17 @@ class Receives(Resource):
         on_message: Callable[[memoryview], object] | None,
         on_end: Callable[[BaseException], object] | None = None,
     ) -> None:
-        """Have each message handed to ``on_message`` from the reactor's turn, and the end to ``on_end``, once.
+        """Pass each message to ``on_message`` from the reactor's progress pass, and the end to ``on_end``, once.
 
-        For adapters that are built on callbacks. The view is valid during the call only. None takes the sink away;
+        For adapters that are built on callbacks. The view is valid during the call only. None removes the sink;
         messages then queue in the pool again.
 
         Raises:
-            TypeError: ``on_message`` or ``on_end`` is async: nobody would await what it returns.
+            TypeError: ``on_message`` or ``on_end`` is async: no task would await the coroutine it returns.
         """
         for each in (on_message, on_end):
             if iscoroutinefunction(each):
-                raise TypeError(f"set_sink() takes plain functions; nobody would await what {each!r} returns")
+                raise TypeError(f"set_sink() takes plain functions; no task would await the coroutine of {each!r}")
         self._handle.check_open()
         self._pool().set_sink(on_message, on_end)
 
@@ -190,7 +190,7 @@ class Receives(Resource):
         except FabricConnectionEndedError:
             raise StopAsyncIteration from None
         except ClosedResourceError:
-            if self._handle.closed or self._handle.ending:  # by the program itself, which knows
+            if self._handle.closed or self._handle.ending:  # closed by the program itself
                 raise StopAsyncIteration from None
             raise
 
@@ -225,7 +225,7 @@ class Receives(Resource):
         landing = self._handle.landing
         ranges: list[tuple[int, int]] = []
         try:
-            if isinstance(pins, Pieces):  # the submission queue knows receives of one piece only
+            if isinstance(pins, Pieces):  # the submission queue posts receives of one piece only
                 apart = self._kept_apart(pins)
                 for start, end in apart:
                     self._handle.rx.keep_apart(start, end - start)
@@ -247,18 +247,18 @@ class Receives(Resource):
     async def _receive(
         self, pins: Any, where: tuple[int, ...], *, private: bool = False, posted: Transfer | None = None
     ) -> Any:
-        """Receive into ``pins``: the settled transfer, or a message that an earlier, cancelled receive got.
+        """Receive into ``pins``: the completed transfer, or a message that an earlier, cancelled receive got.
 
-        ``where`` is the source, and for tagged messages the tag and what of it to ignore. With ``private`` nobody
-        else looks at ``pins``: a receive may be left behind there, and the answer is always the message. ``posted``
-        is the receive, if there is one already.
+        ``where`` is the source, and for tagged messages also the tag and the bits of it to ignore. ``private``: the
+        caller of the endpoint does not see ``pins``, so a receive may be left posted there, and the result is always
+        the message. ``posted`` is the receive, if it was already posted.
         """
         handle = self._handle
         if handle.checkpoint is not None:
             try:
                 await handle.checkpoint()
             except BaseException:
-                del pins  # as below
+                del pins  # for the same reason as below
                 raise
         while True:
             has_polled = posted is not None
@@ -288,19 +288,20 @@ class Receives(Resource):
                     pins = pin(bytearray(len(pins)), writable=True)
                 continue
             except BaseException:
-                # The loop may keep the exception, and with it this frame, until the task's next step. The caller's
-                # buffer shall not stay exported for as long.
+                # The loop may keep the exception, and with it this frame, until the task's next step. Without the del,
+                # the caller's buffer would stay exported until then.
                 del pins, transfer
                 raise
             if transfer.length > len(pins):
                 raise overflowed(transfer.what, transfer.length, len(pins), self._source_of(transfer.source))
-            # 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged).
+            # 1.17's shm matches a message that came before its receive by the mask of an earlier receive
+            # (smr_match_tagged).
             if len(where) == 1 or not (transfer.tag ^ where[1]) & ~where[2]:
                 return self._annotated(contents(pins, transfer.length), transfer) if private else transfer
             self._keep(pins, True, transfer)
 
     def _undelivered_for(self, pins: Any, where: tuple[int, ...]) -> Message | None:
-        """What a cancelled receive got, if this one asks for it."""
+        """A message that a cancelled receive got, if this receive asks for it."""
         for undelivered in self._stash:
             if undelivered.fits(where):
                 if len(undelivered.message) > len(pins):
@@ -310,7 +311,7 @@ class Receives(Resource):
         return None
 
     def _post_receive(self, handle: EndpointHandle, pins: Any, where: tuple[int, ...]) -> Transfer:
-        if isinstance(pins, Pieces):  # `_recv_into_direct` keeps them apart
+        if isinstance(pins, Pieces):  # `_recv_into_direct` has checked them for overlap
             return self._post_receive_into(handle, pins, where)
         [(start, _)] = self._kept_apart(pins)
         handle.rx.keep_apart(start, len(pins))
@@ -337,21 +338,21 @@ class Receives(Resource):
         return handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), held)
 
     def _room(self, buffer: Any) -> Any:
-        """Where a message is to go, pinned."""
+        """The pinned buffers that a message is received into."""
         if type(buffer) is list or type(buffer) is tuple:
             most = self._handle.info.rx_attr.iov_limit
             return Pieces.room(buffer, min(most, BEFORE) if self._handle.overflow is not None else most)
         return pin(buffer, writable=True)
 
     def _keeper(self, posted: Transfer, buffer: Any) -> Callable[[Operation], object]:
-        """What keeps the message of a receive that was posted in C, if its caller is cancelled."""
+        """A function that keeps the message of a receive posted in C, if its caller is cancelled."""
         return partial(self._keep_view, buffer if posted.pins is None else posted.pins, posted.tagged)
 
     def _keep_view(self, view: Any, tagged: bool, transfer: Operation) -> None:
         self._keep(pin(view), tagged, transfer)
 
     def _keep(self, pins: Any, tagged: bool, transfer: Operation) -> None:
-        """A cancelled receive got a message all the same: keep a copy for the next one, unless it was cut off."""
+        """A cancelled receive still got a message: keep a copy for the next receive, unless it was truncated."""
         if transfer.length > len(pins):
             return
         message = self._annotated(contents(pins, transfer.length), transfer)

@@ -1,4 +1,4 @@
-"""Messages: send, for every kind of endpoint (man page: fi_msg); receiving is in `receives`."""
+"""Messages: send, for every kind of endpoint (man page: fi_msg); receiving is in `receive`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Message", "Messages", "Sends"]
 
 
 class Sends(Resource):
-    """Send. Mixed into endpoints; the buffer's owner and the moment of completion are said per call."""
+    """Send methods. Mixed into endpoints. Each method says when it completes and when the buffer is free."""
 
     __slots__ = ()
     _handle: EndpointHandle
@@ -40,20 +40,20 @@ class Sends(Resource):
     ) -> Coroutine[Any, Any, None]:
         """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
 
-        Returns when the buffer is the caller's again: at once for small messages, which the provider copies;
-        otherwise when the provider has taken the bytes over (for tcp: they are in the socket). That says
-        nothing of the peer. Above the transmit limit of the endpoint sends to a peer wait, in order.
-        Over tcp, what follows a first message at once leaves together when the task waits, or the loop goes round.
+        Returns when the caller may change the buffer: at once for small messages, which the provider copies; otherwise
+        when the provider has taken the bytes (tcp: they are in the socket). It does not mean that the peer has them.
+        Above the transmit limit of the endpoint, sends to a peer wait, in order. Over tcp, messages that follow a first
+        one at once leave in one segment when the task waits or the loop starts its next iteration.
 
-        Cancelling: a message that waits is not sent; one that was posted is sent all the same, and its buffer
-        stays pinned until the provider is done with it (do not change it before the endpoint says so in
-        `statistics`).
+        Cancelling: a message that still waits is not sent. One that was posted is sent all the same, and its buffer
+        stays pinned until the provider has completed it: do not change the buffer while `statistics` counts it as
+        abandoned.
 
         Args:
             data: at most ``max_message_size`` bytes.
             to: the receiver; for connectionless endpoints, and required there.
             remote_data: up to 64 bits, delivered to the receiver as `Message.remote_data`.
-            flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
+            flags: a completion level (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and others.
 
         Raises:
             FabricConnectionError: the connection ended.
@@ -67,7 +67,7 @@ class Sends(Resource):
     async def _send(
         self, call: str, data: Any, tag: Any, to: Peer | None, remote_data: int | None, flags: OpFlags
     ) -> None:
-        """`send` with whatever it can be asked for, or `send_tagged` ("fi_tsend"), which needs a tag."""
+        """`send` with all its options, or `send_tagged` ("fi_tsend"), which needs a tag."""
         handle = self._handle
         route = handle.tx
         if to is not None or route is None:
@@ -91,13 +91,13 @@ class Sends(Resource):
     def batch(self, *, to: Peer | None = None) -> Batch:
         """Many sends, one wait: ``async with ep.batch() as batch``; see `Batch`.
 
-        The provider is asked to report few of them if the endpoint was opened with ``selective=True``.
+        On an endpoint opened with ``selective=True`` the provider reports only one in many of them.
         """
         self._handle.check_usable("fi_send")
         return Batch(self._handle, self._handle.route_to(to))
 
     def try_send(self, data: Buffers, *, to: Peer | None = None) -> bool:
-        """Send a small message at once; False when it would have to wait or is larger than ``max_inject``."""
+        """Send a small message at once; False if it would have to wait or is larger than ``max_inject``."""
         handle = self._handle
         if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
@@ -110,7 +110,7 @@ class Sends(Resource):
         *,
         to: Peer | None = None,
     ) -> None:
-        """Post now, or wait in order; ``done(error)`` is called when the buffers are the caller's again.
+        """Post now, or queue in order; ``done(error)`` is called when the caller may change the buffers.
 
         For adapters that are built on callbacks. The buffers stay pinned until then.
         """

@@ -1,7 +1,7 @@
-"""Whole messages, or an error, over providers that cut a long one off and say nothing (Quirk.TRUNCATES_SILENTLY).
+"""Detection of truncation, over providers that truncate a long message silently (Quirk.TRUNCATES_SILENTLY).
 
-udp takes what recvmsg returns, and rxd copies what fits. So their receives have more room than was asked for: a
-datagram's longest, where there is such a thing, else one byte; a message that uses it was too long.
+udp delivers what recvmsg returns, and rxd copies what fits. So their receives are larger than requested: by one byte,
+or for datagrams as large as the longest datagram. A message that uses the extra bytes was too long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["DetectsTruncation", "TruncationPool"]
 
 
 class DetectsTruncation(Receives):
-    """Receives into the caller's memory by way of a larger buffer, where the provider makes it necessary."""
+    """Receives through a larger buffer if the provider truncates silently."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class DetectsTruncation(Receives):
             try:
                 return await super()._receive(pins, where, private=private, posted=posted)
             except BaseException:
-                del pins, posted  # as there
+                del pins, posted  # for the same reason as in `Receives._receive`
                 raise
         limit = len(pins)
         datagrams = handle.info.ep_attr.type == EndpointType.DGRAM
@@ -43,13 +43,13 @@ class DetectsTruncation(Receives):
         if len(message) > limit:
             error = truncated(len(message), limit)
             if not datagrams:
-                error.size = None  # how much more there was nobody knows
+                error.size = None  # the full size is unknown
             raise error
         return message
 
 
 class TruncationPool(Pool):
-    """A pool whose receives have one byte more than a message may."""
+    """A pool whose receives are one byte longer than the longest message."""
 
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, size, count, extra=1, limits=True)

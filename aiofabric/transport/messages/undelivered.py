@@ -1,4 +1,4 @@
-"""Undelivered messages: messages that cancelled receives got all the same, kept for the next receive that they fit."""
+"""Undelivered messages: messages that cancelled receives still got, kept for the next receive that they fit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _ANYBODY = constants.FI_ADDR_UNSPEC
 
 
 class UndeliveredMessage(NamedTuple):
-    """A message, and what it was received by: the number of its source, and its tag if it had one."""
+    """A message, with the number of its source, and its tag if it had one."""
 
     message: Message
     source: int | None
     tag: int | None
 
     def fits(self, where: tuple[Any, ...]) -> bool:
-        """Whether a receive would take it: ``where`` is the source, and for tagged ones the tag and what to ignore."""
+        """Whether a receive would take it. ``where`` is the source, and for tagged ones also the tag and the ignored
+        bits."""
         if where[0] != _ANYBODY and where[0] != self.source:
             return False
         if self.tag is None or len(where) == 1:
@@ -33,5 +34,5 @@ class UndeliveredMessage(NamedTuple):
     def fits_receive(self, receive: Operation) -> bool:
         """Whether a posted receive would take it."""
         if receive.post is not None:
-            return self.fits(receive.post[1][4:-1])  # behind endpoint, buffer, length and descriptor
+            return self.fits(receive.post[1][4:-1])  # the arguments after endpoint, buffer, length and descriptor
         return self.fits((_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,))

@@ -1,4 +1,4 @@
-"""Opening: the Info that fits, the options of an endpoint, and what endpoints of one loop share.
+"""Opening: choice of the Info, the options of an endpoint, and objects that endpoints of one loop share.
 
 May import: ``messages``, ``rma``, ``tagged``, ``endpoint`` and what these may import.
 """

@@ -1,4 +1,4 @@
-"""Bindings: what an endpoint is to be bound to must fit it, or libfabric counts nothing, or crashes (fi_ep_bind)."""
+"""Bindings: checks that an endpoint's bindings fit it; otherwise libfabric counts nothing, or crashes (fi_ep_bind)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["as_opened", "check_bindings", "check_receives", "check_selective", "without_unsafe_flags"]
 
 _REMOTE = Bind.REMOTE_READ | Bind.REMOTE_WRITE
-_PLACES = 256  # of a queue that was never seen to stop
+_PLACES = 256  # entries of a queue that was never seen to hang
 _LEVELS: int = constants.FI_INJECT_COMPLETE | constants.FI_TRANSMIT_COMPLETE | constants.FI_DELIVERY_COMPLETE
 
 
 class Bindings(Protocol):
-    """What an endpoint is bound to; `EndpointOptions` have it."""
+    """The objects that an endpoint is bound to; `EndpointOptions` has them."""
 
     @property
     def counters(self) -> Mapping[Any, Bind]: ...
@@ -39,12 +39,12 @@ class Bindings(Protocol):
 
 
 def check_bindings(options: Bindings, info: Info) -> None:
-    """Refuse what cannot be bound to an endpoint that is opened with ``info``.
+    """Refuse bindings that an endpoint opened with ``info`` cannot have.
 
     Raises:
-        ValueError: a counter would never count, or a context that the hints ask for is not given.
-        NotSupportedError: the provider's multi-receive buffers are not safe, or it has none; or the endpoint's kind has
-            no selective completion.
+        ValueError: a counter would never count, or a shared context that the hints ask for was not passed.
+        NotSupportedError: the provider has no multi-receive buffers, or unsafe ones; or the endpoint's type has no
+            selective completion.
     """
     if options.selective:
         check_selective(info)
@@ -71,14 +71,14 @@ def check_bindings(options: Bindings, info: Info) -> None:
 
 
 def check_selective(info: Info) -> None:
-    """Refuse FI_SELECTIVE_COMPLETION where one completion does not answer for the operations before it.
+    """Refuse FI_SELECTIVE_COMPLETION if one completion does not cover the operations before it.
 
     Raises:
-        NotSupportedError: the endpoint has many peers, or contexts, and their operations complete in any order.
+        NotSupportedError: the endpoint has many peers or contexts, whose operations complete in any order.
     """
     if info.ep_attr.type != EndpointType.MSG:
         detail = (
-            "Without a connection, operations complete in any order, so that none can answer for those before it: "
+            "Without a connection, operations complete in any order, so no completion covers those before it: "
             "leave selective= out; a batch there still wakes its task once"
         )
         error = NotSupportedError(constants.FI_EOPNOTSUPP, "selective", detail=detail)
@@ -93,11 +93,11 @@ def check_receives(info: Info, *, multi: bool) -> None:
 
 
 def without_unsafe_flags(info: Info) -> Info:
-    """Return ``info``, or a copy without the default flags that would lose messages; the caller's stays as it is.
+    """Return ``info``, or a copy without default flags that would lose messages; the caller's Info is not changed.
 
-    Without hints, providers list FI_MULTI_RECV among the default flags of receives, as something that they can do. An
-    endpoint opened with it would put many messages into each buffer, where later messages overwrite earlier ones.
-    FI_INJECT, listed beside all levels of completion, would limit every send to the size of an injected message.
+    Without hints, providers list FI_MULTI_RECV among the default flags of receives, as a capability. An endpoint opened
+    with it would put many messages into each buffer, and later messages would overwrite earlier ones. Providers also
+    list FI_INJECT together with all completion levels. It would limit every send to the size of an injected message.
     """
     receives, sends = info.native.rx_attr.op_flags, info.native.tx_attr.op_flags
     many = receives & constants.FI_MULTI_RECV
@@ -113,13 +113,14 @@ def without_unsafe_flags(info: Info) -> Info:
 
 
 def as_opened(info: Info) -> Info:
-    """What the provider is given to open an endpoint that is as ``info`` says, where it strays."""
+    """The Info to open an endpoint with, so that it behaves as ``info`` says; it differs where the provider has a
+    defect."""
     known, sends = quirks(info), info.tx_attr
     more: dict[str, Any] = {}
-    if Quirk.SHORT_QUEUES_HANG in known:  # our submission queues use as many places as were asked for
+    if Quirk.SHORT_QUEUES_HANG in known:  # the submission queues still use only as many entries as were asked for
         more = {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}
     if Quirk.INJECT_NEVER_COMPLETES in known and OpFlags.INJECT in sends.op_flags:
         more.setdefault("tx_attr", {})["op_flags"] = (
             sends.op_flags & ~OpFlags.INJECT
-        )  # its limit is the route's to keep
+        )  # the route checks the size limit instead
     return info.replace(**more) if more else info

@@ -1,4 +1,4 @@
-"""Chosen: what a caller brings of its own (provider, domain, hints, Info), and what of it does not fit together."""
+"""Chosen: checks of the caller's provider, domain, hints and Info, and that they do not contradict each other."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["check_agreement", "check_capabilities", "check_wishes"]
 
 
 def check_wishes(provider: object, domain: object, hints: object, info: object = None) -> None:
-    """Raise TypeError for what cannot be meant by these keywords, ValueError for default flags that nobody can use."""
+    """Raise TypeError for keywords of a wrong type, and ValueError for default flags that no endpoint can use."""
     if not isinstance(provider, str | None):
-        raise TypeError(f"provider is a provider's name, such as 'tcp', or None, not {provider!r}")
+        raise TypeError(f"provider must be a provider's name, such as 'tcp', or None, not {provider!r}")
     if not isinstance(domain, Domain | None):
-        raise TypeError(f"domain is a Domain, or None, not {domain!r}")
+        raise TypeError(f"domain must be a Domain or None, not {domain!r}")
     if not isinstance(hints, Hints | None):
-        raise TypeError(f"hints are a Hints, or None, not {hints!r}")
+        raise TypeError(f"hints must be a Hints or None, not {hints!r}")
     if not isinstance(info, Info | None):
-        raise TypeError(f"info is an Info, as getinfo() returns it, or None, not {info!r}")
+        raise TypeError(f"info must be an Info, as getinfo() returns it, or None, not {info!r}")
     if hints is not None:
         check_receive_flags(hints.rx_attr.op_flags)
 
 
 def check_agreement(provider: str | None, domain: Domain | None, hints: Hints | None, info: Info | None) -> None:
-    """Raise ValueError where one of these says something else than another: none of them is dropped in silence."""
+    """Raise ValueError if two of these contradict each other, instead of ignoring one of them."""
     for what, opened in (("info", info), ("domain", None if domain is None else domain.info)):
         if opened is None:
             continue
@@ -60,9 +60,9 @@ def _other_names(own: Info, other: Info | Hints | None) -> Iterator[str]:
 
 
 def check_capabilities(info: Info, domain: Domain) -> None:
-    """Refuse an endpoint that is to have capabilities or modes that its domain was opened without.
+    """Refuse an endpoint with capabilities or modes that its domain was opened without.
 
-    1.17's rxm reads through a null pointer when the first message comes: the domain made nothing for FI_SOURCE.
+    1.17's rxm would read through a null pointer at the first message, because the domain has no table for FI_SOURCE.
 
     Raises:
         ValueError: the text names them.

@@ -1,4 +1,4 @@
-"""ConnectOptions: what `connect` was asked for, in one object."""
+"""ConnectOptions: the arguments of `connect` in one object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ConnectOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """All that `connect` was asked for, checked, but for the place to connect to."""
+    """The checked arguments of `connect`, without the address."""
 
     provider: str | None
     domain: Domain | None

@@ -1,4 +1,4 @@
-"""Keywords: the options that connect, listen, accept and open_endpoint take, typed, and refused in their own name."""
+"""Keywords: the typed options of connect, listen, accept and open_endpoint; errors name the called function."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def endpoint_options(function: str, options: Mapping[str, Any]) -> EndpointOptio
     """The options of a call of ``function``.
 
     Raises:
-        TypeError, ValueError: there is no such option, or it has no such value; the text names ``function``.
+        TypeError, ValueError: an unknown option, or a wrong value; the text names ``function``.
     """
     unknown = next((name for name in options if name not in _NAMES), None)
     if unknown is not None:
@@ -54,7 +54,7 @@ def endpoint_options(function: str, options: Mapping[str, Any]) -> EndpointOptio
 
         near = get_close_matches(unknown, _NAMES, 1)
         if unknown == "timeout":
-            meant = "Time limits are the caller's: asyncio.timeout(), anyio.fail_after()"
+            meant = "Set time limits with asyncio.timeout() or anyio.fail_after()"
         elif near:
             meant = f"Did you mean {near[0]}?"
         else:

@@ -1,4 +1,4 @@
-"""EndpointOptions: how an endpoint is opened, and what it is bound to before it is enabled."""
+"""EndpointOptions: how an endpoint is opened, and the objects it is bound to before it is enabled."""
 
 from __future__ import annotations
 
@@ -60,35 +60,35 @@ _TYPES: tuple[tuple[str, str, tuple[type, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointOptions:
-    """How an endpoint receives, waits and cancels, and what it is bound to.
+    """How an endpoint receives, waits and cancels, and the objects it is bound to.
 
     Args:
         recv_size: bytes of each pooled receive; None for direct receives (the caller's memory is posted).
         recv_count: how many receives the pool keeps posted; up to 8 at first, all of them once a burst needed them.
-        multi_recv: bytes of each buffer, where one buffer is to take many messages (FI_MULTI_RECV); then there are
-            ``recv_count`` such buffers, and ``recv_size`` is the longest message. Refused where the provider would
-            write past a buffer (shm, sm2, rxd, and rxm of 2.x).
+        multi_recv: bytes of each buffer, if one buffer is to take many messages (FI_MULTI_RECV). There are then
+            ``recv_count`` such buffers, and ``recv_size`` is the longest message. Refused if the provider would write
+            past a buffer (shm, sm2, rxd, and rxm of 2.x).
         cancel_grace: seconds that a cancelled direct receive waits for the provider's answer.
-        waiting: how the completion queue is waited for.
-        busy_poll: the longest time, in microseconds, that adaptive waiting looks before it sleeps.
+        waiting: how the reactor waits for the completion queue.
+        busy_poll: the longest time, in microseconds, that adaptive waiting polls before it sleeps.
         close_timeout: seconds for which ``aclose()``, and leaving ``async with``, wait until the peer has received
-            everything and has ended the connection as well; 0 does not wait. The call waits only for peers that use
+            everything and has ended the connection, too; 0 does not wait. The call waits only for peers that use
             aiofabric and have pooled receives.
-        heartbeat: seconds, at least 3, of which 1.5 times as many may pass until a vanished host is noticed, on both
-            sides. One small packet is sent in each period of an idle connection. A process that ends is noticed at once
-            anyway. Not over sockets.
+        heartbeat: period in seconds, at least 3. Both sides notice a vanished host within 1.5 periods. One small packet
+            is sent in each period of an idle connection. The end of a process is always noticed at once. Not over
+            sockets.
         counters: counters of the same domain, each with the operations that it counts.
-        selective: of a connected endpoint: have the provider report only what asks for it; for `MessageEndpoint.batch`.
-            Refused without a connection, where operations complete in any order.
-        remote_writes: how many writes of a peer that carry ``remote_data`` may wait to be taken by
-            `MessageEndpoint.remote_write`; 0: they are not heard of. With it a connection has a completion queue to
-            itself.
-        shared_receive: where messages of the peer's go; then this endpoint itself cannot receive.
+        selective: of a connected endpoint: the provider reports only sends that ask for it; for
+            `MessageEndpoint.batch`. Refused without a connection, because operations then complete in any order.
+        remote_writes: how many writes of a peer that carry ``remote_data`` may wait for `MessageEndpoint.remote_write`;
+            0: they are not reported. With it a connection has a completion queue of its own.
+        shared_receive: the context that receives the peer's messages; this endpoint itself then cannot receive.
         shared_transmit: the transmit queue to send through.
         open_flags: of fi_endpoint2, such as `OpFlags.PEER_TRANSFER`; only some providers have it.
         preface: whether to add `Preface` bytes to the private data of a connection. False for a peer that does not use
             aiofabric and checks the length of its private data.
-        prepare: called with the endpoint's `EndpointSettings` before it is enabled, when every option can still be set.
+        prepare: called with the endpoint's `EndpointSettings` before it is enabled, while every option can still be
+            set.
     """
 
     recv_size: int | None = 65536
@@ -115,32 +115,32 @@ class EndpointOptions:
         if self.multi_recv is not None and self.recv_size is None:
             raise ValueError("multi_recv needs recv_size, the length of the longest message")
         if self.remote_writes < 0:
-            raise ValueError("remote_writes is how many may wait to be taken, and 0 for none")
+            raise ValueError("remote_writes must be 0 or more: the number of writes that may wait to be taken")
         if self.remote_writes and self.shared_receive is not None:
-            raise ValueError("remote_writes needs a queue of the endpoint's own; shared_receive has one for all")
+            raise ValueError("remote_writes needs a queue of the endpoint's own, but shared_receive has one for all")
         if self.recv_count < 1:
             raise ValueError("recv_count is at least 1")
         for each in self.counters:
             if not isinstance(each, Counter):
-                raise TypeError(f"counters is a dictionary with Counter objects as its keys, not {each!r}")
+                raise TypeError(f"the keys of counters must be Counter objects, not {each!r}")
         if self.heartbeat is not None and not LEAST <= self.heartbeat <= MOST:
             raise ValueError(f"heartbeat is {LEAST:g} to {MOST:g} seconds, or None")
         if not (self.cancel_grace >= 0 and self.close_timeout >= 0 and self.busy_poll >= 0):
-            raise ValueError("cancel_grace, close_timeout (seconds) and busy_poll (microseconds) are not negative")
+            raise ValueError("cancel_grace, close_timeout (seconds) and busy_poll (microseconds) must not be negative")
 
     def _check_types(self) -> None:
-        """Raise TypeError for what is not of a field's type."""
+        """Raise TypeError for a field of a wrong type."""
         for name, what, kinds in _TYPES:
             value = getattr(self, name)
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise TypeError(f"{name} is {what}, not {value!r}")
+                raise TypeError(f"{name} must be {what}, not {value!r}")
         if self.prepare is not None and not callable(self.prepare):
-            raise TypeError(f"prepare is a function of the endpoint's settings, or None, not {self.prepare!r}")
+            raise TypeError(f"prepare must be a function of the endpoint's settings, or None, not {self.prepare!r}")
         if iscoroutinefunction(self.prepare):
-            raise TypeError(f"prepare is a plain function; nobody would await what {self.prepare!r} returns")
+            raise TypeError(f"prepare must be a plain function; no task would await the coroutine of {self.prepare!r}")
 
     def complete(self, hints: Hints | None) -> Hints | None:
-        """The caller's hints with what these options need of the provider."""
+        """The caller's hints, with the requirements of these options added."""
         if self.shared_receive is None and self.shared_transmit is None:
             return hints
         hints = Hints() if hints is None else hints
@@ -155,7 +155,7 @@ class EndpointOptions:
         """The domain of the shared contexts and counters, or the caller's.
 
         Raises:
-            ValueError: they are not all of one domain.
+            ValueError: they belong to different domains.
         """
         bound = self._bound()
         domain = bound[0].domain if domain is None and bound else domain
@@ -171,17 +171,17 @@ class EndpointOptions:
                 )
 
     def _bound(self) -> list[SharedReceive | SharedTransmit | Counter]:
-        """What the endpoint is bound to, which has to be of the same domain."""
+        """The objects that the endpoint is bound to; they must belong to one domain."""
         contexts = (self.shared_receive, self.shared_transmit)
         return [*(each for each in contexts if each is not None), *self.counters]
 
     @property
     def native(self) -> set[str]:
-        """The names of options that were given and are of a native endpoint."""
+        """The names of the given options that need a native endpoint."""
         return {name for name in _NATIVE if getattr(self, name)}
 
     def check_virtual(self, provider: str) -> None:
-        """Raise unless a connection without a native endpoint of its own can have these options."""
+        """Raise if these options need a native endpoint, which a virtual connection does not have."""
         if self.native:
             detail = f"The provider {provider} has no connected endpoints of its own to which that could be bound"
             raise NotSupportedError(constants.FI_ENOSYS, ", ".join(sorted(self.native)), detail=detail)
@@ -202,7 +202,8 @@ class EndpointOptions:
         return out[0]
 
     def bind_queue(self, handle: EndpointHandle, queue: Any) -> None:
-        """Have ``queue`` report what the endpoint does (fi_ep_bind), but for messages that arrive elsewhere."""
+        """Bind the endpoint to ``queue`` (fi_ep_bind); with ``shared_receive``, its receives are bound to that
+        queue."""
         receives = queue if self.shared_receive is None else self.shared_receive.queues.queue.native
         if receives == queue and not self.selective:
             check(lib.fi_ep_bind(handle.fid, queue, constants.FI_TRANSMIT | constants.FI_RECV), "fi_ep_bind")
@@ -212,7 +213,7 @@ class EndpointOptions:
         check(lib.fi_ep_bind(handle.fid, receives, constants.FI_RECV), "fi_ep_bind")
 
     def apply(self, handle: EndpointHandle) -> None:
-        """Bind and set what must be bound and set before fi_enable."""
+        """Make the bindings and settings that must precede fi_enable."""
         for context in (self.shared_receive, self.shared_transmit):
             if context is not None:
                 native = ffi.cast("struct fid *", context._handle.fid)
@@ -225,7 +226,7 @@ class EndpointOptions:
             self.prepare(EndpointSettings(handle, handle.info, enabled=False))
 
     def prepare_inbox(self, handle: EndpointHandle) -> None:
-        """Set before fi_enable what the receives need."""
+        """Make the settings for receives that must precede fi_enable."""
         if self.multi_recv is not None and self.shared_receive is None and receives_messages(handle.info):
             MultiPool.prepare(handle, self._message_size(handle))
 
@@ -234,17 +235,17 @@ class EndpointOptions:
         return min(self.recv_size, handle.max_size)
 
     def hear_of_writes(self, handle: EndpointHandle) -> None:
-        """Have peers' writes with data reported, if that was asked for; the endpoint's queue is nobody else's then."""
+        """Report peers' writes with data, if that was asked for; the endpoint then has a queue of its own."""
         if self.remote_writes:
             handle.remote_writes = RemoteWriteQueue(handle, self.remote_writes)
 
     def open_inbox(self, handle: EndpointHandle) -> None:
-        """Post the first receives of an enabled endpoint, if its capabilities let messages come."""
+        """Post the first receives of an enabled endpoint, if its capabilities allow messages to arrive."""
         if not receives_messages(handle.info):
             return
         prefixed = prefix_of(handle.info)
         if prefixed and (self.recv_size is None or self.multi_recv is not None):
-            detail = "The provider puts its own bytes before each message: leave the receiving to a plain pool"
+            detail = "The provider puts its own bytes before each message: receive with a plain pool (recv_size=)"
             raise NotSupportedError(constants.FI_ENOSYS, "fi_recv", detail=detail)
         if self.shared_receive is not None:
             handle.pool = SharedInbox(handle, self.shared_receive)

@@ -1,4 +1,4 @@
-"""Discover: the one Info that an endpoint is opened with, chosen from what getinfo found."""
+"""Selection: the one Info that an endpoint is opened with, chosen from the results of getinfo."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["find", "find_connectable", "must_resolve", "places", "resolve"]
 
-# Only for those who ask for them by name: libfabric 1.17's net never lets its descriptor go quiet (59,000 empty
-# wake-ups in 100 ms were seen), and sockets blocks inside fi_connect. Both are gone or deprecated in 2.x.
+# Used only if named: libfabric 1.17's net keeps its descriptor readable all the time (59,000 empty wake-ups in 100 ms
+# were seen), and sockets blocks inside fi_connect. In 2.x both are removed or deprecated.
 _BY_NAME_ONLY = frozenset({"net", "sockets"})
 
 
@@ -44,17 +44,18 @@ async def find(
     info: Info | None = None,
     passive: bool = False,
 ) -> Info:
-    """The first suitable provider's Info for ``kind``.
+    """The Info of the first suitable provider for endpoints of type ``kind``.
 
     Args:
-        caps: asked for where neither hints nor domain say which; dropped to FI_MSG where nobody has the rest.
-        info: the caller's own choice, which is only given its address.
+        caps: requested if neither hints nor domain name capabilities; if no provider has all, FI_MSG alone is
+            requested.
+        info: the caller's own choice; only its address is set.
         passive: ``node`` and ``service`` are the local address.
 
     Raises:
-        NoProviderError: nothing matches; the text says what was asked for.
-        NameResolutionError: because the name does not resolve.
-        TypeError, ValueError: what was given is no address, or does not fit together.
+        NoProviderError: nothing matches; the text names the requirements.
+        NameResolutionError: nothing matches because the name does not resolve.
+        TypeError, ValueError: an invalid address, or arguments that contradict each other.
     """
     check_place(node, service)
     check_agreement(provider, domain, hints, info)
@@ -70,7 +71,7 @@ async def find(
 async def _best(
     node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
 ) -> Info:
-    """What `_first` finds, or the reasons why there is nothing."""
+    """The result of `_first`; if there is none, raise an error with the reasons."""
     info = await _first(node, service, wanted, preferred, passive)
     return info or (await resolve(node, service, wanted, passive=passive))[0]
 
@@ -94,14 +95,14 @@ async def _first(
 
 
 def _understands(info: Info, node: str | Address | None) -> bool:
-    """Whether a text address is of the provider's own kind: sm2 would take shm's."""
+    """Whether a text address is of the provider's own format: sm2 would also accept shm's."""
     if not isinstance(node, Address) or node.format != AddressFormat.ADDR_STR or info.src_addr is None:
         return True
     return str(info.src_addr).partition("://")[0] == str(node).partition("://")[0]
 
 
 def _classify(info: Info, wanted: Hints) -> None:
-    """Give an offer the traffic class that was asked for: tcp obeys it, but leaves it out of what getinfo answers."""
+    """Set the requested traffic class in an offer: tcp obeys it, but getinfo does not return it."""
     domain = wanted.domain_attr.tclass
     transmit = wanted.tx_attr.tclass or domain
     if transmit:
@@ -121,10 +122,10 @@ async def find_connectable(
     info: Info | None = None,
     passive: bool = False,
 ) -> Info:
-    """An Info that connections can be made with: FI_EP_MSG, else FI_EP_RDM with tags.
+    """An Info for connections: of type FI_EP_MSG, or else FI_EP_RDM with tags.
 
-    Connectionless endpoints are also taken where the hints or the domain are for them. The node then is where the
-    kernel's TCP finds the peer; it chooses the interface where the provider has IP addresses, and nothing elsewhere.
+    Connectionless endpoints are also chosen if the hints or the domain are for them. The node is then the host where
+    TCP finds the peer. If the provider has IP addresses, the node also selects the interface.
     """
     check_agreement(provider, domain, hints, info)
     if info is not None:
@@ -136,7 +137,8 @@ async def find_connectable(
     for_sure = (hints.ep_attr.type if hints is not None else 0) or (
         domain.info.ep_attr.type if domain is not None else 0
     )
-    # A peer of sockets is refused that has capabilities which the listener lacks: few, though the domain has more.
+    # The sockets provider refuses a peer with capabilities that the listener lacks: request few, though the domain
+    # has more.
     offered = None if domain is None else domain.info.caps
 
     def preferred(caps: Caps) -> tuple[Caps, ...]:
@@ -150,7 +152,7 @@ async def find_connectable(
     unconnected = _complete(hints, EndpointType.RDM, provider, domain)
     raw = node if isinstance(node, Address) and not node.family else None  # of one provider's format
     info = await _first(raw, None, unconnected, tagged, False)
-    if info is None:  # ask once more, for the reasons
+    if info is None:  # a second call, for the reasons
         for_both = unconnected if for_sure == EndpointType.RDM else wanted
         return (await resolve(node, service, for_both, passive=passive))[0]
     host = _host(node)
@@ -168,7 +170,7 @@ def _host(node: str | Address | None) -> str | None:
 
 
 def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, domain: Domain | None) -> Hints:
-    """The caller's hints with what the call itself says."""
+    """Add the arguments of the call to the caller's hints."""
     hints = Hints() if hints is None else hints
     hints = replace(hints, ep_attr=replace(hints.ep_attr, type=kind))
     if provider is not None:
@@ -181,7 +183,8 @@ def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, dom
 
 
 async def _placed(info: Info, node: str | Address | None, service: str | int | None, *, passive: bool) -> Info:
-    """The caller's info at (``passive``), or towards, a node and service; as it is where none is named.
+    """Set the local (``passive``) or the peer's address in the caller's info; without node and service it stays as it
+    is.
 
     Raises:
         NoProviderError: the info has addresses of another format.
@@ -212,11 +215,11 @@ async def resolve(
     passive: bool = False,
     call: Callable[..., list[Info]] = getinfo,
 ) -> list[Info]:
-    """getinfo without blocking the loop: names are looked up, and providers first loaded, in a worker thread."""
+    """Call getinfo without blocking the loop: name look-ups and the first load of providers run in a worker thread."""
     flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
     if isinstance(node, Address):
         if service is not None:
-            raise ValueError(f"{node} is a whole address: there is no room for the service {service!r}")
+            raise ValueError(f"{node} is a complete address: leave out the service {service!r}")
         hints = replace(hints, src_addr=node) if passive else replace(hints, dest_addr=node)
         node = None
         flags = GetInfoFlags(0)
@@ -229,7 +232,7 @@ async def resolve(
 
 
 async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
-    """Its answer, or its error. The thread is gone then: one of anyio's pool would stay as long as the loop."""
+    """Run ``question`` in a thread that ends with it; a thread of anyio's pool would stay as long as the loop."""
     from anyio import CancelScope, Event
     from anyio.to_thread import current_default_thread_limiter
 
@@ -250,7 +253,7 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
             driver.call_soon_threadsafe(hear)
 
     thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
-    await limiter.acquire_on_behalf_of(answer)  # until it has answered: asyncio's own cancel may come before
+    await limiter.acquire_on_behalf_of(answer)  # held until the thread ends, also if asyncio cancels this task before
     try:
         thread.start()
     except RuntimeError:
@@ -263,7 +266,7 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
 
 
 async def must_resolve(node: str | Address | None, service: str | int | None) -> None:
-    """Raise NameResolutionError if a host or service of this name is not known; libfabric takes long to say so."""
+    """Raise NameResolutionError for an unknown host or service; libfabric takes much longer to report it."""
     check_place(node, service)
     named = isinstance(service, str) and not service.isdecimal()
     if not isinstance(node, Address) and (named or not _is_numeric(node)):
@@ -271,12 +274,12 @@ async def must_resolve(node: str | Address | None, service: str | int | None) ->
 
 
 async def _look_up(node: str | None, service: str | int | None) -> list[Any]:
-    """What getaddrinfo finds, in a thread of anyio's.
+    """Call getaddrinfo in a thread of anyio's pool.
 
     Raises:
-        NameResolutionError: nothing.
+        NameResolutionError: the name does not resolve.
     """
-    from anyio import getaddrinfo  # brings anyio's sockets and TLS along, 8 ms
+    from anyio import getaddrinfo  # imported here: it loads anyio's sockets and TLS, 8 ms
 
     try:
         return await getaddrinfo(node, service, type=socket.SOCK_STREAM)
@@ -287,13 +290,13 @@ async def _look_up(node: str | None, service: str | int | None) -> list[Any]:
 async def places(
     node: str | Address | None, service: str | int | None
 ) -> list[tuple[str | Address | None, str | int | None]]:
-    """Where a host's name leads, in the resolver's order; a node that is no name leads to itself.
+    """The addresses of a host name, in the resolver's order; a node that is not a name is returned as it is.
 
-    libfabric takes the first address alone, and Debian's localhost is ::1 first.
+    libfabric tries only the first address, and on Debian the first address of localhost is ::1.
 
     Raises:
         NameResolutionError: the name does not resolve.
-        TypeError, ValueError: what was given is no address of a peer.
+        TypeError, ValueError: not a valid address of a peer.
     """
     check_remote(node, service)
     if not isinstance(node, str) or _is_numeric(node):

@@ -30,18 +30,18 @@ __all__ = ["SharedInbox", "SharedReceive", "SharedTransmit"]
 
 
 class SharedReceive(Receives):
-    """Receives for thousands of connections: a message of any of them fills the next buffer of one pool.
+    """Receives for thousands of connections: a message from any of them fills the next buffer of one pool.
 
-    Pass it to `connect` and `listen` (``shared_receive=``); their endpoints send as usual, and what their peers
-    send is received here. libfabric does not tell which connection a message came by, so `Message.source` is None:
-    let the messages, or their ``remote_data``, say whom they are from. Closing it closes the endpoints first.
+    Pass it to `connect` and `listen` (``shared_receive=``). Their endpoints send as usual, and the messages of their
+    peers are received here. libfabric does not report the connection of a message, so `Message.source` is None: name
+    the sender in the messages or their ``remote_data``. Closing it closes the endpoints first.
 
     Args:
-        domain: where to open it; the endpoints are opened on the same one.
+        domain: the domain of the context; the endpoints must be opened on the same one.
         recv_size: bytes of each receive, and so of the longest message.
-        recv_count: how many are kept posted. With none left the peers wait.
+        recv_count: how many receives are kept posted. When none is left, the peers wait.
         multi_recv: as for endpoints.
-        waiting, busy_poll: as for endpoints; all of them are moved by the same queue.
+        waiting, busy_poll: as for endpoints; all of them use the same queue.
 
     Raises:
         NotSupportedError: the provider has no shared receive contexts.
@@ -64,7 +64,7 @@ class SharedReceive(Receives):
     ) -> None:
         domain._handle.check_open()
         if recv_size < 1 or recv_count < 1:
-            raise ValueError("recv_size (bytes) and recv_count are at least 1")
+            raise ValueError("recv_size (bytes) and recv_count must be at least 1")
         info = without_unsafe_flags(domain.info)
         if missing := lacking(info, Caps.MSG, Caps.RECV):
             raise refusal("fi_srx_context", missing)
@@ -72,7 +72,8 @@ class SharedReceive(Receives):
         attr = ffi.new("struct fi_rx_attr[2]")
         ffi.memmove(attr, info.native.rx_attr, ffi.sizeof("struct fi_rx_attr"))
         attr[0].size = max(attr[0].size, recv_count)
-        # Queues of its own, shared with its endpoints: a completion has to come where its receive is known.
+        # A queue for this context and its endpoints only: the completion must arrive at the source that has the
+        # receive.
         queues, release = acquire_queues(Reactor.current(), info, domain, waiting, busy_poll, alone=True)
         out = ffi.new("struct fid_ep **")
         try:
@@ -86,8 +87,8 @@ class SharedReceive(Receives):
         handle.queues = queues
         handle.on_release = release
         try:
-            # Without a queue of its own tcp reports what is cancelled through a null pointer (tcpx_shared_ctx.c);
-            # sockets takes none, and reports to the queues of the endpoints.
+            # Without a queue of its own, tcp reports cancelled receives through a null pointer (tcpx_shared_ctx.c).
+            # sockets accepts no queue here, and reports to the queues of the endpoints.
             rc = lib.fi_ep_bind(out[0], queues.queue.native, constants.FI_RECV)
             if rc != -constants.FI_EINVAL:
                 check(rc, "fi_ep_bind")
@@ -108,7 +109,7 @@ class SharedReceive(Receives):
         return self._handle.queues
 
     def statistics(self) -> PoolStatistics:
-        """Where the buffers are, and what went through them."""
+        """Where the buffers are, and the totals; see `PoolStatistics`."""
         assert self._handle.pool is not None
         return self._handle.pool.statistics()
 
@@ -117,7 +118,7 @@ class SharedReceive(Receives):
 
 
 class SharedReceiveHandle(EndpointHandle):
-    """The context as the provider has it; its children are the endpoints that receive through it."""
+    """Handle of the native context; its children are the endpoints that receive through it."""
 
     __slots__ = ("queues",)
     serves_memory = False
@@ -125,7 +126,7 @@ class SharedReceiveHandle(EndpointHandle):
 
 
 class SharedInbox(Inbox):
-    """In the place of a pool, for endpoints whose messages arrive at a `SharedReceive`."""
+    """Replaces the pool of an endpoint whose messages arrive at a `SharedReceive`."""
 
     is_shared = True
 
@@ -145,14 +146,14 @@ class SharedInbox(Inbox):
         self._refuse()
 
     def discard(self, error: Callable[[], BaseException]) -> None:
-        """What the peer still sends is the `SharedReceive`'s."""
+        """Nothing to do: later messages arrive at the `SharedReceive`."""
 
     def statistics(self) -> PoolStatistics:
         return self._shared.statistics()
 
 
 class SharedTransmit(Resource):
-    """A transmit queue that several endpoints send through; pass it to what opens them (``shared_transmit=``).
+    """A transmit queue that several endpoints send through; pass it as ``shared_transmit=`` when they are opened.
 
     Closing it closes the endpoints first.
 

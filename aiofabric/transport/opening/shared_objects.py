@@ -1,10 +1,10 @@
-"""What the endpoints of one loop share: a fabric, a domain on it, and pairs of queues.
+"""Objects that the endpoints of one loop share: a fabric, a domain on it, and pairs of queues.
 
-Connected endpoints share a completion queue and an event queue: one engine and two descriptors for many
-connections; for all of a domain where a read costs the same whatever is bound to the queue, for 64 where it does
-not. A listener shares the fabric only; its event queue is its own, because a passive endpoint and its
-queue must be closed together (a half-open client would otherwise be read from freed memory, in every version of
-the tcp provider).
+Connected endpoints share a completion queue and an event queue, so many connections need one progress engine and two
+descriptors. If the cost of a read does not depend on the number of bound endpoints, all endpoints of a domain share one
+pair; otherwise at most 128 do. A listener shares only the fabric. Its event queue is its own, because a passive
+endpoint and its queue must be closed together: otherwise a half-open client would be read from freed memory, in every
+version of the tcp provider.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DomainQueues", "acquire_domain", "acquire_fabric", "acquire_queues"]
 
-# A read sweeps over all of a queue's endpoints, some 60 ns each: 8 us at most. With half as many to a queue, a round
-# trip among idle ones takes 4 us of 48 less and 1000 busy ones are served 9 % faster; but 100 busy ones 14 % slower,
-# and each connection costs 4 KiB more, because libfabric allocates 500 KiB for a queue.
+# A read polls all endpoints of a queue, 60 ns each: at most 8 us. With half as many per queue, a round trip among idle
+# endpoints takes 4 us of 48 less and 1000 busy ones are served 9 % faster. But 100 busy ones are served 14 % slower,
+# and each connection takes 4 KiB more, because libfabric allocates 500 KiB for a queue.
 _SWEPT_ENDPOINTS = 128
 
 
@@ -51,10 +51,10 @@ def _numbers_of(kind: str) -> tuple[str, ...]:
 
 
 def opened_as(info: Info, *parts: str) -> Hashable:
-    """What an object that is opened with ``info`` has of it, addresses aside: infos that agree may share the object.
+    """A key of the values of ``info`` that matter for an object, without addresses: equal keys may share the object.
 
     Args:
-        parts: the attribute structures that count; names, and the domain's, always do.
+        parts: the attribute structures that count; names and the domain attributes always count.
     """
     native = info.native
     said = [
@@ -64,19 +64,20 @@ def opened_as(info: Info, *parts: str) -> Hashable:
 
 
 def acquire_fabric(reactor: Reactor, info: Info) -> tuple[Fabric, Any]:
-    """The loop's fabric for ``info``, and the call that gives it back."""
+    """The loop's fabric for ``info``, and a function that releases it."""
     key = _fabric_key(info)
     fabric = reactor.acquire(key, lambda: Fabric(info))
     return fabric, lambda: reactor.release(key, Fabric.close)
 
 
 def acquire_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple[Domain, Callable[[], None]]:
-    """The loop's domain for ``info``, unless the caller brings one, and the call that gives it back.
+    """The caller's domain, or the loop's domain for ``info``, and a function that releases it.
 
     Raises:
-        ValueError: the caller's was opened without capabilities of ``info``.
+        ValueError: the caller's domain was opened without capabilities of ``info``.
 
-    Where tagged messages stray between the endpoints of a domain, each endpoint has a domain of its own.
+        If the provider mixes up tagged messages between the endpoints of a domain, each endpoint has a domain of its
+        own.
     """
     apart = Quirk.TAGGED_STRAYS in quirks(info) and Caps.TAGGED in info.caps
     if domain is not None:
@@ -111,12 +112,12 @@ class _SharedDomain:
 
 
 class DomainQueues:
-    """A completion queue, an event queue, and the source that moves both."""
+    """A completion queue, an event queue, and the source that polls both."""
 
-    release: Callable[[], None]  # one for all users: a call of each one's own took 0.3 KiB of a connection
+    release: Callable[[], None]  # one for all users: one for each took 0.3 KiB per connection
 
     def __init__(self, reactor: Reactor, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
-        with ExitStack() as opened:  # each takes descriptors, of which there may be none left for the next
+        with ExitStack() as opened:  # each object takes descriptors, and a later one may find none left
             self.domain, self._return_domain = acquire_domain(reactor, info, domain)
             opened.callback(self._return_domain)
             self.queue = opened.enter_context(CompletionQueue(self.domain))
@@ -127,7 +128,7 @@ class DomainQueues:
             opened.pop_all()
         if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):
             self.source.starved = self._starved
-        # The queues may also be closed from above, with a domain that the caller opened: leave the loop first.
+        # The domain of a caller may close the queues: the source must leave the loop first.
         self._detach = _Detach(self)
 
     def _starved(self) -> bool:
@@ -135,7 +136,7 @@ class DomainQueues:
         return any(each.starved for each in ours if each.source is self.source)
 
     def close(self) -> None:
-        """Leave the loop, then close the queues, and the domain if nobody else has it, in that order."""
+        """Leave the loop, close the queues, then release the domain."""
         self._detach.close()
         self.queue.close()
         self.events.close()
@@ -143,7 +144,7 @@ class DomainQueues:
 
 
 class _Detach(Handle):
-    """The newest child of a domain: what closes first, before any native object, takes the source off the loop."""
+    """The newest child of a domain, so it closes first, before any native object: takes the source off the loop."""
 
     __slots__ = ("_queues",)
 
@@ -164,9 +165,9 @@ def acquire_queues(
     *,
     alone: bool = False,
 ) -> tuple[DomainQueues, Any]:
-    """Queues with room for one more endpoint (on ``domain``, if the caller brings one), and how to give them back.
+    """Queues with room for one more endpoint (on the caller's ``domain``, if given), and a function that releases them.
 
-    ``alone`` gives queues that is not shared.
+    ``alone`` gives queues that are not shared.
     """
     if alone:
         queues = DomainQueues(reactor, info, domain, waiting, busy_poll)

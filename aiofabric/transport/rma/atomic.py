@@ -1,4 +1,4 @@
-"""Atomics: update a peer's memory in one step that nothing comes between (man page: fi_atomic)."""
+"""Atomics: update a peer's memory without interruption by other operations (man page: fi_atomic)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ _VALID = {
 class Atomic(Resource):
     """Atomic operations on a peer's registered memory. Mixed into endpoints.
 
-    Operands are numbers with a ``datatype``, or buffers of elements that tell theirs: numpy arrays and scalars,
-    `array.array`. Each element of ``remote`` from its start on is updated by its own; nothing joins them.
+    Operands are numbers with a ``datatype``, or buffers whose format names the element type: numpy arrays and scalars,
+    `array.array`. Each element of ``remote`` from its start on is updated atomically; the operation as a whole is not
+    atomic.
     """
 
     __slots__ = ()
@@ -57,23 +58,23 @@ class Atomic(Resource):
         datatype: Datatype | None = None,
         flags: OpFlags = OpFlags(0),
     ) -> None:
-        """Make each element of ``remote`` ``op(remote, value)``.
+        """Set each element of ``remote`` to ``op(remote, value)``.
 
         Returns when ``value`` may be changed again, or later if ``flags`` name a completion level.
 
-        Cancelling: an operation that was posted takes place all the same; the operand stays pinned until then.
+        Cancelling: an operation that was posted is still performed; the operand stays pinned until then.
 
         Args:
-            op: what to do; `atomic_count` says whether the provider does it.
+            op: the operation; `atomic_count` says whether the provider supports it.
             value: the elements.
             remote: the peer's memory; registered there for remote reads and writes.
-            to: whose memory; for connectionless endpoints, and required there.
-            datatype: of the elements, where ``value`` does not tell.
-            flags: `OpFlags.FENCE`, `OpFlags.DELIVERY_COMPLETE` and the like.
+            to: the peer; for connectionless endpoints, and required there.
+            datatype: of the elements, if the format of ``value`` does not name it.
+            flags: `OpFlags.FENCE`, `OpFlags.DELIVERY_COMPLETE` and others.
 
         Raises:
-            NotSupportedError: the provider does not do this with these elements.
-            MessageTooLongError: more elements than it does at once.
+            NotSupportedError: the provider does not support the operation with these elements.
+            MessageTooLongError: more elements than the provider handles in one operation.
             IndexError: ``remote`` is shorter than ``value``; nothing was posted.
             RemoteAccessError, FabricConnectionError: the peer refused.
 
@@ -91,7 +92,7 @@ class Atomic(Resource):
         to: Peer | None = None,
         datatype: Datatype | None = None,
     ) -> bool:
-        """As `atomic`, at once and without hearing of the end; False when the operation would have to wait.
+        """Like `atomic`, at once and without a completion; False if the operation would have to wait.
 
         The operand is copied: at most ``max_inject`` bytes.
 
@@ -122,12 +123,12 @@ class Atomic(Resource):
         result: Any = None,
         flags: OpFlags = OpFlags(0),
     ) -> Any:
-        """As `atomic`; return what the elements were before.
+        """Like `atomic`; return the previous values of the elements.
 
         `AtomicOp.ATOMIC_READ` needs no ``value``: pass None, and ``datatype`` for one number or ``result`` for many.
 
         Args:
-            result: a writable buffer to put them into, instead of something like ``value``.
+            result: a writable buffer for the previous values; by default an object like ``value`` is returned.
 
         Man page: fi_atomic (fi_fetch_atomicmsg).
         """
@@ -148,9 +149,9 @@ class Atomic(Resource):
         result: Any = None,
         flags: OpFlags = OpFlags(0),
     ) -> Any:
-        """Make each element ``value`` where ``compare`` stands in the relation ``op`` to it; return what they were.
+        """Set each element to ``value`` where its relation to ``compare`` is ``op``; return the previous values.
 
-        `AtomicOp.CSWAP` on equality, `AtomicOp.MSWAP` for the bits that are set in ``compare``.
+        `AtomicOp.CSWAP` swaps on equality. `AtomicOp.MSWAP` swaps the bits that are set in ``compare``.
 
         Man page: fi_atomic (fi_compare_atomicmsg).
         """
@@ -163,13 +164,13 @@ class Atomic(Resource):
         return before.finish()
 
     def atomic_count(self, op: AtomicOp, datatype: Datatype, form: AtomicForm = AtomicForm.BASE) -> int:
-        """How many elements the provider does at once; 0 if it does not do this with such elements at all.
+        """How many elements the provider handles in one operation; 0 if it does not support the operation.
 
         Man page: fi_atomic (fi_atomicvalid, fi_fetch_atomicvalid, fi_compare_atomicvalid).
         """
         self._handle.check_open()
         if Caps.ATOMIC not in self.info.caps:
-            return 0  # libfabric asks an endpoint without atomics through a null pointer
+            return 0  # libfabric would call a null pointer of an endpoint without atomics
         if _unusable(op, form, self.info):
             return 0
         count = ffi.new("size_t *")
@@ -226,7 +227,7 @@ class Atomic(Resource):
         if before is not None:
             parts.append((before.pins, Access.READ))
         key, found, held = lend_parts(handle, parts, remote)
-        # Each part is a list of one: elements, its descriptor, 1.
+        # Each part is a list of length 1: elements, its descriptor, 1.
         lists = [
             (ffi.new("struct fi_ioc *", (pins, given.count)), descriptors([descriptor]), 1)
             for (pins, _), descriptor in zip(parts, found, strict=True)
@@ -244,7 +245,7 @@ class Atomic(Resource):
 
 
 def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:
-    """Why what the provider says it does would do harm; empty if it would not."""
+    """Why an operation that the provider claims to support must not be used; empty if it may be."""
     known = quirks(info)
     if form is not AtomicForm.BASE and Quirk.FETCH_ATOMIC_CRASHES in known:
         return "atomics that fetch complete before their result is there, and then crash"
@@ -260,7 +261,7 @@ def _with_context(function: Any, message: Any, fid: Any, *rest: Any) -> int:
 
 
 def _nothing(datatype: Datatype | None, result: Any) -> Operand:
-    """The operand of a read: as many elements as the result has room for, one without it."""
+    """The operand of a read: as many elements as the result has room for; one if there is no result buffer."""
     if result is None:
         return operand(0, datatype)
     return operand(result, datatype)

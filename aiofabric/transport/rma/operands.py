@@ -1,7 +1,7 @@
 """Operands of atomic and collective operations: typed elements in any buffer, or one Python number.
 
-A buffer tells its type by its format (`array.array`, numpy arrays and scalars, casted memoryviews, ctypes). One
-without a telling format (`bytearray`, a type of ml_dtypes) and a Python number need a datatype said.
+The format of a buffer names its element type (`array.array`, numpy arrays and scalars, cast memoryviews, ctypes). A
+Python number, and a buffer without such a format (`bytearray`, a type of ml_dtypes), needs an explicit datatype.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ELEMENTS: dict[str, tuple[int, str]] = {
     "VOID": (1, ""),
 }
 
-# The buffer protocol's letters; those of integers follow their size.
+# The type codes of the buffer protocol; for integers the item size decides.
 _SIGNED, _UNSIGNED = "bhilqn", "BHILQN?c"
 _OTHERS = {
     "e": "FLOAT16",
@@ -60,7 +60,7 @@ _OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """``count`` elements of ``datatype`` in ``pins``; ``value`` is what the caller passed."""
+    """``count`` elements of ``datatype`` in ``pins``; ``value`` is the caller's object."""
 
     datatype: Datatype
     count: int
@@ -70,7 +70,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Where a result goes, and how it is handed to the caller afterwards."""
+    """The memory for a result, and the function that makes the caller's object from it."""
 
     pins: Any
     finish: Callable[[], Any]
@@ -82,16 +82,16 @@ def element_size(datatype: Datatype) -> int:
 
 
 def operand(value: Any, datatype: Datatype | None) -> Operand:
-    """The elements that ``value`` holds.
+    """The elements in ``value``.
 
     Raises:
-        TypeError: nothing says of which type they are, or the bytes are in another order than this machine's.
-        ValueError: a buffer that is no whole number of elements, or has none.
+        TypeError: the type of the elements is unknown, or their byte order is not this machine's.
+        ValueError: the size of the buffer is not a multiple of the element size, or is 0.
         OverflowError: the number does not fit the type.
     """
     if isinstance(value, int | float | complex) and not _is_buffer(value):
         if datatype is None:
-            raise TypeError(f"say which datatype {value!r} has, datatype=Datatype...: a Python number does not tell")
+            raise TypeError(f"name the datatype of {value!r} with datatype=Datatype...: a Python number has none")
         return Operand(datatype, 1, pin(_pack(value, datatype)), value)
     pins = pin(value)
     kind = datatype if datatype is not None else _datatype_of(value)
@@ -102,15 +102,15 @@ def operand(value: Any, datatype: Datatype | None) -> Operand:
 
 
 def result_like(given: Operand, into: Any = None, *, times: int | None = None) -> Result:
-    """Room for as many elements as ``given`` has, of the same kind; for one such result from each of ``times`` sides.
+    """Memory for as many elements as ``given`` has, of the same type; ``times`` makes it that many results long.
 
-    ``into`` is the caller's own room.
+    ``into`` is the caller's own buffer for it.
     """
     size = given.count * element_size(given.datatype) * (1 if times is None else times)
     if into is not None:
         pins = pin(into, writable=True)
         if len(pins) != size:
-            raise ValueError(f"the result has {size} bytes, the buffer for it {len(pins)}")
+            raise ValueError(f"the result has {size} bytes, but the buffer for it has {len(pins)}")
         return Result(pins, lambda: into)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(given.value, numpy.ndarray | numpy.generic):
@@ -142,11 +142,11 @@ def _datatype_of(value: Any) -> Datatype:
         return Datatype[f"{'U' * (letter in _UNSIGNED)}INT{8 * size}"]
     if (name := _OTHERS.get(letter, "")) in Datatype.__members__:
         return Datatype[name]
-    raise TypeError(f"{_name_of(value)} has elements of format {letter!r}: say which datatype that is, datatype=...")
+    raise TypeError(f"{_name_of(value)} has elements of format {letter!r}: name their datatype with datatype=...")
 
 
 def _name_of(value: Any) -> str:
-    """What a buffer is, in an error's text."""
+    """The name of a buffer's type, for error texts."""
     return f"this {type(value).__name__}"
 
 
@@ -157,7 +157,7 @@ def _pack(value: complex, datatype: Datatype) -> bytes:
     if datatype is Datatype.LONG_DOUBLE and not isinstance(value, complex):
         return bytes(ffi.buffer(ffi.new("long double *", value)))
     if not form:
-        raise TypeError(f"a Python number cannot be made a {datatype}: pass a buffer that holds one")
+        raise TypeError(f"a Python number cannot be converted to {datatype}: pass a buffer that holds the element")
     parts = (value.real, value.imag) if len(form) == 3 else (value,)
     try:
         return struct.pack(form, *parts)

@@ -1,7 +1,8 @@
-"""Remote writes: what peers wrote into our memory and said so (``write(..., remote_data=)``; man pages: fi_rma, fi_cq).
+"""Remote writes: events of peers' writes into local memory (``write(..., remote_data=)``; man pages: fi_rma, fi_cq).
 
-The completion at the target names no operation of ours, only a number: tcp even leaves an earlier transfer's context in
-it. So it is the queue that tells whose it is, and an endpoint that wants such events has a queue for itself alone.
+The completion at the target names no local operation. It carries only a number: tcp even leaves an earlier transfer's
+context in it. So the completion queue identifies the endpoint, and an endpoint that wants such events has a queue of
+its own.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _EVENT = constants.FI_REMOTE_WRITE | constants.FI_REMOTE_CQ_DATA
 
 
 class RemoteWrite(NamedTuple):
-    """A peer's write that carried data, and is in our memory.
+    """A peer's write that carried data and has arrived in local memory.
 
     Attributes:
         data: the peer's ``remote_data``.
-        length: how many bytes were written; None where the provider does not say.
-        source: whose write it was: the address that a connected endpoint is connected with, the `Peer` where an RDM
-            endpoint learns it; else None.
+        length: bytes written; None if the provider does not report it.
+        source: the writer: the address of the peer of a connected endpoint, or the `Peer` if an RDM endpoint learns it;
+            otherwise None.
     """
 
     data: int
@@ -44,7 +45,7 @@ class RemoteWrite(NamedTuple):
 
 
 class RemoteWriteQueue:
-    """Remote writes of one endpoint that nobody has taken yet, at most ``limit`` of them."""
+    """Remote writes of one endpoint that were not taken yet, at most ``limit`` of them."""
 
     def __init__(self, handle: EndpointHandle, limit: int) -> None:
         require(Caps.RMA, handle.info)
@@ -53,14 +54,14 @@ class RemoteWriteQueue:
         self.handle = handle
         self.source = handle.source
         self.limit = limit
-        self.events: deque[Entry | int] = deque()  # a number: so many were lost here
-        self.count = 0  # of those that are events
+        self.events: deque[Entry | int] = deque()  # an integer stands for that many lost events
+        self.count = 0  # entries in `events`, without the integers
         self.waiters: deque[Waiter] = deque()
         self.ended: Callable[[], BaseException] | None = None
         handle.source.peer_wrote = self.arrived
 
     def arrived(self, entry: Entry) -> None:
-        """A peer did something to our memory and had it reported."""
+        """A peer's access to local memory was reported."""
         if entry[1] & _EVENT != _EVENT:
             return
         if self.count < self.limit:
@@ -113,13 +114,13 @@ class RemoteWriteQueue:
             if waiter in self.waiters:
                 self.waiters.remove(waiter)
             elif self.events and not source.driver.closed():
-                self._wake()  # woken and cancelled at once: the event is the next one's
+                self._wake()  # woken and cancelled in one iteration: pass the event to the next task
             raise
         finally:
             source.interest -= 1
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """Nothing will come any more. What came before may still be taken, unless the endpoint was closed here."""
+        """No events come any more. Earlier ones may still be taken, unless the endpoint was closed here."""
         self.ended = error
         if self.handle.closed:
             self.events.clear()
@@ -128,20 +129,21 @@ class RemoteWriteQueue:
 
 
 class RemoteWrites(Receives):
-    """Hear of peers' writes. Mixed into endpoints; opened with ``remote_writes=``."""
+    """Events of peers' writes. Mixed into endpoints; opened with ``remote_writes=``."""
 
     __slots__ = ()
 
     async def remote_write(self) -> RemoteWrite:
-        """Wait for the next write of a peer that carried ``remote_data``; what it wrote is in our memory then.
+        """Wait for the next write of a peer that carried ``remote_data``; its bytes are then in local memory.
 
-        They come in the order in which the provider reports them. Cancelling loses none.
+        Events come in the order in which the provider reports them. Cancelling loses none.
 
         Raises:
             TypeError: the endpoint was opened without ``remote_writes=``.
-            QueueOverrunError: more came than were let wait; how many were lost at this place. The next call goes on.
-            FabricConnectionEndedError: the peer closed in order, and everything that came before was handed out.
-            FabricConnectionResetError: the connection broke, and everything that came before was handed out.
+            QueueOverrunError: more events came than may wait; the text says how many were lost. The next call
+                continues.
+            FabricConnectionEndedError: the peer closed in order, and all earlier events were taken.
+            FabricConnectionResetError: the connection broke, and all earlier events were taken.
             ClosedResourceError: the endpoint is closed.
 
         Man pages: fi_rma (fi_writedata), fi_cq (FI_REMOTE_WRITE).
@@ -150,7 +152,7 @@ class RemoteWrites(Receives):
         queue = handle.remote_writes
         if queue is None:
             raise TypeError(
-                f"this {handle.what} does not hear of its peers' writes: open it with remote_writes=, how many may "
+                f"this {handle.what} does not report its peers' writes: open it with remote_writes=, how many may "
                 "wait to be taken"
             )
         if not handle.thread_check.admits():
@@ -161,7 +163,7 @@ class RemoteWrites(Receives):
         return RemoteWrite(entry[4], entry[2] or None, self._source_of(entry[6] if len(entry) > 6 else None))
 
     def remote_writes(self) -> AsyncIterator[RemoteWrite]:
-        """Each of them, until the peer closes in order: ``async for event in ep.remote_writes()``.
+        """All events until the peer closes in order: ``async for event in ep.remote_writes()``.
 
         See `remote_write`.
         """
@@ -169,7 +171,7 @@ class RemoteWrites(Receives):
 
 
 class _Each:
-    """No async generator: those need closing, and then somebody's loop."""
+    """Iterator of `remote_writes`. An async generator would need a running loop to be closed."""
 
     def __init__(self, endpoint: RemoteWrites) -> None:
         self._endpoint = endpoint

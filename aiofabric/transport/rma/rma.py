@@ -19,14 +19,14 @@ __all__ = ["Rma", "room_for", "source_of"]
 
 
 def room_for(handle: EndpointHandle, local: Any) -> Any:
-    """Where a read goes, pinned: one buffer, or several that are filled in turn."""
+    """The pinned buffers that a read fills: one, or several in turn."""
     if type(local) is list or type(local) is tuple:
         return Pieces.room(local, handle.info.tx_attr.iov_limit)
     return pin(local, writable=True)
 
 
 def source_of(handle: EndpointHandle, local: Any) -> Any:
-    """What a write takes, pinned: one buffer, or several; of more than the provider carries the tail is joined."""
+    """The pinned buffers of a write. If there are more than the provider carries, the last ones are joined."""
     if type(local) is list or type(local) is tuple:
         local, iov, count = gather(local, handle.info.tx_attr.iov_limit)
         if count > 1:
@@ -56,28 +56,28 @@ class Rma(Resource):
         to: Peer | None = None,
         flags: OpFlags = OpFlags(0),
     ) -> int:
-        """Read ``len(local)`` bytes from the start of ``remote`` into ``local``; return how many.
+        """Read ``len(local)`` bytes from the start of ``remote`` into ``local``; return their number.
 
         Returns when the data is in ``local``. The buffer stays pinned until then; a slice of a registered
         buffer uses its registration.
 
-        Cancelling: most providers cannot stop a read; the buffer then stays pinned until the provider answers
-        (``abandoned`` in the statistics) or the endpoint is closed.
+        Cancelling: most providers cannot stop a read. The buffer then stays pinned until the provider completes it
+            (``abandoned`` in the statistics) or the endpoint is closed.
 
         Args:
-            local: any writable contiguous buffer, or a list of some that are filled in turn; at most as long as
+            local: any writable contiguous buffer, or a list of buffers that are filled in turn; at most as long as
                 ``remote``.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
-            to: whose memory; for connectionless endpoints, and required there.
-            flags: `OpFlags.FENCE` and the like.
+            to: the peer; for connectionless endpoints, and required there.
+            flags: `OpFlags.FENCE` and others.
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
             ValueError: more buffers than ``tx_attr.iov_limit``.
             NotSupportedError: the endpoint was opened without `Caps.RMA`.
-            RemoteAccessError: the peer registered the memory for something else; nothing was posted. Or the peer
-                refused, where the provider says so.
-            FabricConnectionError: tcp ends the connection, on both sides, when the peer refuses, and does not say why.
+            RemoteAccessError: the peer registered the memory for another kind of access, and nothing was posted. Or the
+                peer refused, and the provider reports it.
+            FabricConnectionError: the peer refused over tcp, which ends the connection on both sides without a reason.
 
         Man page: fi_rma (fi_read, fi_readv, fi_readmsg).
         """
@@ -92,26 +92,26 @@ class Rma(Resource):
         remote_data: int | None = None,
         flags: OpFlags = OpFlags(0),
     ) -> int:
-        """Write all of ``local`` to the start of ``remote``; return how many bytes.
+        """Write all of ``local`` to the start of ``remote``; return the number of bytes.
 
-        Returns when ``local`` may be changed again. That is not yet delivery: with tcp the bytes are in the
-        socket. A read of the same memory afterwards, or an answer from the peer, proves it.
+        Returns when ``local`` may be changed again. The peer may not have the bytes yet: with tcp they are in the
+        socket. A later read of the same memory, or an answer from the peer, proves the delivery.
 
-        Cancelling: as for `read_into`; the write takes place all the same.
+        Cancelling: as for `read_into`; the write is still performed.
 
         Args:
-            local: any contiguous buffer, or a list of some, written one behind the other; at most as long as
+            local: any contiguous buffer, or a list of buffers, written one behind the other; at most as long as
                 ``remote``.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
-            to: whose memory; for connectionless endpoints, and required there.
-            remote_data: up to 64 bits that the target hears of (`remote_write`), when the bytes are in its memory.
-            flags: when to return (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and the like.
+            to: the peer; for connectionless endpoints, and required there.
+            remote_data: up to 64 bits that the target receives (`remote_write`) when the bytes are in its memory.
+            flags: a completion level (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and others.
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
             NotSupportedError: the endpoint was opened without `Caps.RMA`.
-            RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write has often been reported
-                as complete by the time the peer refuses it.
+            RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write is often reported as complete
+                before the peer refuses it.
 
         Man page: fi_rma (fi_write, fi_writev, fi_writedata, fi_writemsg).
         """

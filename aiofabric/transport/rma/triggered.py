@@ -1,4 +1,4 @@
-"""Triggered operations: posted now, started when a counter has got somewhere (man page: fi_trigger)."""
+"""Triggered operations: posted now, started when a counter reaches a threshold (man page: fi_trigger)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TRIGGER = constants.FI_TRIGGER
 
 
 class Condition(Protocol):
-    """When an operation starts."""
+    """The start condition of an operation."""
 
     def check(self, info: Info, /) -> None:
-        """Raise NotSupportedError where the provider does not know such conditions."""
+        """Raise NotSupportedError if the provider does not support such conditions."""
 
     def fill(self, context: Any, endpoint: EndpointHandle, /) -> None:
         """Write the condition into an operation's ``struct fi_triggered_context``."""
@@ -44,10 +44,10 @@ class Condition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Start when ``counter`` has reached ``threshold``; the counter is of the endpoint's domain.
+    """Start when ``counter`` has reached ``threshold``; the counter belongs to the endpoint's domain.
 
-    An endpoint that is closed while an operation waits takes the counter with it: the provider would start the
-    operation all the same, and crash (sock_cntr.c).
+    Closing an endpoint while an operation waits also closes the counter: otherwise the provider would start the
+    operation later, and crash (sock_cntr.c).
     """
 
     counter: Counter
@@ -57,13 +57,13 @@ class Trigger:
         require(Caps.TRIGGER, info)
 
     def drop(self) -> None:
-        """The endpoint is closed with the operation still waiting: the counter would start it all the same."""
+        """The endpoint closes while the operation waits: close the counter, which would still start it."""
         self.counter.close()
 
     def fill(self, context: Any, endpoint: EndpointHandle) -> None:
         handle = self.counter._handle
         if handle not in endpoint.needed:
-            endpoint.need(handle)  # the provider follows the operation to its counter, and back
+            endpoint.need(handle)  # the provider refers from the operation to its counter, and back
         native = ffi.cast("struct fi_triggered_context *", context)
         native.event_type = constants.FI_TRIGGER_THRESHOLD
         native.trigger.threshold.cntr, native.trigger.threshold.threshold = handle.fid, self.threshold
@@ -71,9 +71,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class XpuTrigger:
-    """Start when a device has written values to addresses: for each variable its type, address and value.
+    """Start when a device has written given values: for each variable its type, address and value.
 
-    `EndpointSettings.xpu_trigger` says which variables the provider wants. An endpoint opened with `Caps.XPU`.
+    `EndpointSettings.xpu_trigger` says which variables the provider wants. Needs an endpoint opened with `Caps.XPU`.
     """
 
     iface: HmemIface
@@ -89,7 +89,7 @@ class XpuTrigger:
         require(Caps.TRIGGER | device, info)
 
     def drop(self) -> None:
-        """The endpoint is closed, and with it what the device would start."""
+        """Nothing to do: closing the endpoint also removes the operation that the device would start."""
 
     def fill(self, context: Any, endpoint: EndpointHandle) -> None:
         variables = ffi.new("struct fi_trigger_var[]", len(self.variables))
@@ -145,8 +145,8 @@ class _TriggeredRoute(Route):
 class Triggered(Resource):
     """Operations that wait for a `Trigger`. Mixed into endpoints; opened with `Caps.TRIGGER`.
 
-    The call returns when the operation has been done, so start it as a task. Cancelled before it started, it still
-    starts when its time comes, unless the endpoint is closed; its buffers stay pinned until then.
+    The call returns when the operation has completed, so start it as a task. An operation cancelled before its start
+    still starts when the condition comes true, unless the endpoint is closed; its buffers stay pinned until then.
     """
 
     __slots__ = ()
@@ -162,10 +162,10 @@ class Triggered(Resource):
         tag: int | None = None,
         remote_data: int | None = None,
     ) -> None:
-        """Send a message, plain or with a tag, when the condition has come true.
+        """Send a message, plain or with a tag, when the condition is true.
 
         Raises:
-            NotSupportedError: the endpoint was opened without `Caps.TRIGGER`, or the provider has no such thing.
+            NotSupportedError: the endpoint was opened without `Caps.TRIGGER`, or the provider does not support it.
 
         Man page: fi_trigger, fi_msg (fi_sendmsg), fi_tagged (fi_tsendmsg).
         """
@@ -178,13 +178,13 @@ class Triggered(Resource):
     async def write_when(
         self, condition: Trigger | XpuTrigger, local: Any, remote: RemoteRegion, *, to: Peer | None = None
     ) -> int:
-        """Write to a peer's memory when the condition has come true; otherwise as `write`."""
+        """Write to a peer's memory when the condition is true; otherwise like `write`."""
         return await self._rma_when(condition, "fi_write", source_of(self._handle, local), remote, to)
 
     async def read_into_when(
         self, condition: Trigger | XpuTrigger, local: Any, remote: RemoteRegion, *, to: Peer | None = None
     ) -> int:
-        """Read a peer's memory when the condition has come true; otherwise as `read_into`."""
+        """Read a peer's memory when the condition is true; otherwise like `read_into`."""
         return await self._rma_when(condition, "fi_read", room_for(self._handle, local), remote, to)
 
     async def _rma_when(

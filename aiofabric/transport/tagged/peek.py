@@ -1,8 +1,8 @@
-"""Peeks: look at a tagged message that has arrived, reserve it, or throw it away (man page: fi_tagged, fi_trecvmsg).
+"""Peeks: examine a tagged message that has arrived, reserve it, or drop it (man page: fi_tagged, fi_trecvmsg).
 
-A claim is kept in the context that it was made with (rxm: rxm_tagged.c) or found by it (tcp: xnet_srx.c), so its slot
-stays lent until the message is received or discarded. Whoever is cancelled meanwhile loses nothing: the message
-is received here, and waits for the next receive that it fits.
+The provider keeps a claim in the context that it was made with (rxm: rxm_tagged.c), or finds it by the context (tcp:
+xnet_srx.c). So its slot stays lent until the message is received or discarded. A cancelled claim loses nothing: the
+message is received here, and waits for the next receive that it fits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "Peeks"]
 
 _PEEK, _CLAIM, _DISCARD = constants.FI_PEEK, constants.FI_CLAIM, constants.FI_DISCARD
-_NOTHING = bytearray(1)  # no provider is asked to look at a NULL
+_NOTHING = bytearray(1)  # so that no provider gets a NULL buffer
 Where = tuple[int, ...]
 
 
 class Claim:
-    """A message that no other receive will get. Made by `RdmEndpoint.claim_tagged`; receive it or discard it, once.
+    """A message that no other receive gets. Made by `RdmEndpoint.claim_tagged`; receive it or discard it, once.
 
-    What is neither received nor discarded stays with the provider until the endpoint is closed.
+    A claim that is neither received nor discarded stays with the provider until the endpoint is closed.
     """
 
     __slots__ = ("_ep", "_slot", "_undelivered", "_where", "envelope")
@@ -49,14 +49,14 @@ class Claim:
         self, ep: Peeks, where: Where, envelope: Envelope, slot: Slot | None, undelivered: UndeliveredMessage | None
     ) -> None:
         self.envelope = envelope
-        """Length, tag and, where the provider tells them already, source and remote data."""
+        """Length and tag; source and remote data if the provider reports them before the receive."""
         self._ep = ep
         self._where = where
         self._slot = slot
         self._undelivered = undelivered
 
     async def recv(self) -> Message:
-        """Receive the message. Cancelling gives it to the next receive that it fits."""
+        """Receive the message. If this is cancelled, the next receive that it fits gets it."""
         buffer = bytearray(self.envelope.length)
         undelivered = self._undelivered
         if undelivered is not None:
@@ -66,10 +66,10 @@ class Claim:
         return self._ep._annotated(memoryview(buffer)[: got.length], got)
 
     async def recv_into(self, buffer: Any) -> Envelope:
-        """Receive the message into ``buffer``, without a copy; otherwise as `recv`.
+        """Receive the message into ``buffer``, without a copy; otherwise like `recv`.
 
         Raises:
-            TruncatedMessageError: it is longer than the buffer, and is still to be received or discarded.
+            TruncatedMessageError: it is longer than the buffer; it can still be received or discarded.
         """
         pins = pin(buffer, writable=True)
         if self.envelope.length > len(pins):
@@ -82,7 +82,7 @@ class Claim:
         return self._ep._envelope(got, self._ep._source_of(got.source))
 
     async def discard(self) -> None:
-        """Throw the message away. Cancelling does not change that."""
+        """Drop the message. It is also dropped if the call is cancelled."""
         if self._undelivered is not None:
             self._take()
         else:
@@ -96,7 +96,7 @@ class Claim:
 
     async def _finish(self, pins: Any, flags: int) -> Transfer:
         self._ep._check_receivable()
-        # Exactly as long: rxd takes a claimed message that leaves room for one that was truncated (rxd_msg.c).
+        # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
         transfer = self._ep._examine(self._where, pins, flags, size, slot=self._take())
         if not flags & _DISCARD:
@@ -105,7 +105,7 @@ class Claim:
 
 
 class _Reserving(Transfer):
-    """Its context is the message's from now on, and stays lent."""
+    """A claim: its context belongs to the message from now on, so its slot stays lent."""
 
     __slots__ = ()
 
@@ -116,18 +116,19 @@ class _Reserving(Transfer):
 
 
 class Peeks(TaggedReceives):
-    """Look before receiving. Mixed into connectionless endpoints."""
+    """Examine messages before receiving them. Mixed into connectionless endpoints."""
 
     __slots__ = ()
     info: Info
 
     async def peek_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
-        """What the next matching message is that has arrived and that no receive has taken; None: there is none.
+        """The envelope of the next matching message that has arrived and that no receive has taken; None if there is
+        none.
 
-        The envelope's source is the one that was asked for: some providers do not tell before the message is received.
+        The envelope's source is the one that was asked for: some providers report it only when the message is received.
 
         Raises:
-            NotSupportedError: the provider cannot look.
+            NotSupportedError: the provider cannot peek.
 
         Man page: fi_tagged (fi_trecvmsg with FI_PEEK).
         """
@@ -139,9 +140,9 @@ class Peeks(TaggedReceives):
         return None if got is None else self._envelope(got, source)
 
     async def claim_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Claim | None:
-        """Reserve the message that `peek_tagged` would tell of: no other receive gets it; None: there is none.
+        """Reserve the message that `peek_tagged` would report: no other receive gets it. None if there is none.
 
-        Cancelling gives it to the next receive that it fits.
+        If this is cancelled, the next receive that it fits gets the message.
 
         Man page: fi_tagged (fi_trecvmsg with FI_PEEK and FI_CLAIM).
         """
@@ -156,7 +157,7 @@ class Peeks(TaggedReceives):
         return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)
 
     async def discard_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
-        """Throw the message away that `peek_tagged` would tell of, and tell of it; None: there is none.
+        """Drop the message that `peek_tagged` would report; return its envelope, None if there is none.
 
         Man page: fi_tagged (fi_trecvmsg with FI_CLAIM and FI_DISCARD).
         """
@@ -203,9 +204,9 @@ class Peeks(TaggedReceives):
             raise
 
     def _receive_claimed(self, where: Where, transfer: Operation) -> None:
-        """Whoever claimed it has left: receive it for somebody else."""
+        """The claiming task was cancelled: receive the message for another receive."""
         if not self._handle.thread_check.admits():
-            return  # closed as well: it goes with the endpoint
+            return  # the endpoint is closed as well, and drops the message
         pins = pin(bytearray(transfer.length), writable=True)
         received = self._examine(where, pins, _CLAIM, transfer.length, slot=transfer.slot)
         received.notify = partial(self._left_behind, pins)

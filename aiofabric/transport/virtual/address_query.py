@@ -1,11 +1,11 @@
-"""Address query: ask the multiplexer at a raw fabric address, through the fabric, where its listener's OOB listener is.
+"""Address query: ask the multiplexer at a raw fabric address, through the fabric, for its OOB listener's host and port.
 
-A raw address is all that some programs have of each other, and no port of the kernel's follows from it. One small
-message asks, with the asker's own raw address; another answers with a host and a port. Everything else is as
-if host and port had been known, also the OOB socket, whose end shows that the peer has ended.
+Some programs know only the raw address of a peer, from which no TCP port follows. The query is one small message with
+the sender's own raw address. The reply has a host and a port. Everything after it works as with a known host and port.
+This includes the OOB socket, whose end shows that the peer has ended.
 
-Anybody may ask. A question costs the listener one address for `_PATIENCE` seconds; when too many ask, the oldest
-answer is given up. What is no question is dropped.
+Any process can send queries. A query costs the listener one peer address for `_PATIENCE` seconds. If too many queries
+arrive, the oldest reply is given up. Messages that are not queries are dropped.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ __all__ = ["AT_ONCE", "QUERY_SIZE", "AddressQueries"]
 
 QUERY_SIZE = 512
 _VERSION = 1
-_HEAD = struct.Struct("!B8s")  # version, and the question's own number
+_HEAD = struct.Struct("!B8s")  # version, and the number of the query
 _PORT = struct.Struct("!H")
-AT_ONCE = 16  # questions that may arrive together; others wait at the provider
-_PATIENCE = 5.0  # seconds that an answer may take to reach the asker
+AT_ONCE = 16  # queries that may arrive together; others wait at the provider
+_PATIENCE = 5.0  # seconds that a reply may take to reach the sender of the query
 _ANSWERS_MOST = 64
-_AGAIN = 1.0  # seconds until the question is asked once more
+_AGAIN = 1.0  # seconds until a query is sent again
 
 
 class QuerySender(Protocol):
-    """What queries ask of the multiplexer."""
+    """What queries need of the multiplexer."""
 
     host: int
     source: Source
@@ -65,23 +65,23 @@ class QuerySender(Protocol):
 
 
 class AddressQueries:
-    """The questions and answers of one multiplexer."""
+    """The queries and replies of one multiplexer."""
 
     def __init__(self, multiplexer: QuerySender) -> None:
         self._multiplexer = multiplexer
         self._listener: RequestQueue | None = None
         self._waiters: dict[bytes, Waiter] = {}
-        self._answered: dict[Peer, Callable[[], None]] = {}  # and how to call off its being forgotten
+        self._answered: dict[Peer, Callable[[], None]] = {}  # peer -> cancels the timer that removes it
 
     @property
     def busy(self) -> bool:
-        """Whether something may come that no descriptor tells of, where the provider has none."""
+        """Whether a message may arrive that a provider without a descriptor does not signal."""
         return self._listener is not None or bool(self._waiters)
 
     # -- answering
 
     def answer_for(self, listener: RequestQueue) -> None:
-        """Answer with this listener's OOB listener from now on.
+        """Reply to queries with this listener's OOB listener from now on.
 
         Raises:
             FabricError: (FI_EADDRINUSE) another listener has this multiplexer's address.
@@ -106,7 +106,7 @@ class AddressQueries:
                 self._let_go(peer)
 
     def arrived(self, buffer: SharedBuffer, tag: int) -> None:
-        """A question or an answer has come."""
+        """A query or a reply has arrived."""
         body = bytes(buffer.view)
         buffer.pool.recycle(buffer)
         if len(body) <= _HEAD.size:
@@ -119,7 +119,7 @@ class AddressQueries:
             if waiter is not None and not waiter.done():
                 waiter.set_result(body[_HEAD.size :])
         elif self._listener is not None:
-            with suppress(ValueError, FabricError):  # an address that is none
+            with suppress(ValueError, FabricError):  # an invalid address
                 self._answer(number, body[_HEAD.size :], self._listener.address())
 
     def _answer(self, number: bytes, raw: bytes, listener: Address) -> None:
@@ -131,7 +131,7 @@ class AddressQueries:
             self._let_go(peer)
         self._answered[peer] = multiplexer.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
         host = listener.host or ""
-        if ip_address(host).is_unspecified:  # the asker knows an address of ours, or else our name
+        if ip_address(host).is_unspecified:  # the client knows an address of this host, or else uses its name
             host = "" if multiplexer.endpoint.local_address.host else socket.gethostname()
         body = _HEAD.pack(_VERSION, number) + _PORT.pack(listener.port or 0) + host.encode()
         route = multiplexer.handle.route_to(peer)
@@ -149,10 +149,10 @@ class AddressQueries:
     # -- asking
 
     async def ask(self, address: Address) -> tuple[str, int]:
-        """Host and port of the OOB listener of whoever listens at a raw address. No limit of time: the caller's.
+        """Host and port of the OOB listener at a raw address. There is no time limit: the caller sets one.
 
         Raises:
-            ValueError: the address is none of this multiplexer's provider.
+            ValueError: the address is not one of this multiplexer's provider.
             FabricError: the provider cannot reach it.
         """
         multiplexer = self._multiplexer
@@ -194,7 +194,7 @@ class AddressQueries:
 
 
 def _check_there(address: Address, multiplexer: QuerySender) -> None:
-    """Raise for a name that no endpoint of this host has, where names are those of files."""
+    """Raise for a name that no endpoint of this host has; checked only if names are names of files."""
     ours = multiplexer.endpoint.local_address
     if multiplexer.host and path_of(ours).exists() and not path_of(address).exists():
         detail = "No endpoint of this host has that name"
@@ -208,6 +208,6 @@ def _place(answer: bytes, address: Address) -> tuple[str, int]:
     except (struct.error, UnicodeDecodeError):
         host = port = None
     if not host or not port:
-        detail = "What answers there is no listener"
+        detail = "The endpoint that replies there has no listener"
         raise FabricConnectionAbortedError(errno.EPROTO, "connect", peer=address, detail=detail)
     return host, port

@@ -1,8 +1,8 @@
 """Connection: one virtual connection on a multiplexer, its sending side, its receiving side and its end.
 
-Messages are numbered, and delivered by number. Each carries how many the receiver of the other direction has taken
-so far (modulo 256, so a lost or late one does no harm); whoever has a window of messages on the way waits for that
-to grow. Only when nothing goes the other way is it told in a message of its own.
+Messages are numbered, and delivered by number. Each message carries the number of messages that its sender has taken in
+the other direction (modulo 256, so a lost or late count does no harm). A sender with a full window of messages in
+flight waits until the peer's count grows. If no message goes back, the count is sent in a message of its own.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionHandle"]
 
 _COUNT = struct.Struct("!Q")
-# How a receive ends on shm, which copies out of the sender's process, when that has ended.
+# Errors of receives on shm, which copies out of the sender's process, after that process has ended.
 _ENDED = frozenset((errno.EIO, errno.ESRCH))
-# And a send whose peer cannot be reached any more.
+# Errors of sends to a peer that cannot be reached any more.
 _LOST = _ENDED | frozenset(
     (
         errno.ENOENT, errno.EPIPE, errno.ENOTCONN, errno.ECONNRESET, errno.ECONNABORTED,
@@ -44,12 +44,12 @@ _LOST = _ENDED | frozenset(
         errno.ENETRESET, errno.ETIMEDOUT, constants.FI_ECANCELED,
     )
 )  # fmt: skip
-_STRAGGLERS = 0.1  # seconds that messages may be behind the end of the OOB socket when nobody said how many there are
-_ANNOUNCED = 1.0  # and when the peer did say
+_STRAGGLERS = 0.1  # seconds to wait for messages after the end of the OOB socket, if their number is unknown
+_ANNOUNCED = 1.0  # the same, if the peer has sent the number
 
 
 class ConnectionReceives(SubmissionQueue):
-    """Receives into the caller's memory. Each takes one message, and gives the peer leave to send another."""
+    """Receives into the caller's memory. Each takes one message, and grants the peer one credit."""
 
     __slots__ = ()
     owner: ConnectionHandle
@@ -61,7 +61,7 @@ class ConnectionReceives(SubmissionQueue):
 
 
 class CopiedBuffer:
-    """A message that waits in memory of its own, because the shared receives have run low."""
+    """A message copied into memory of its own, because the shared receives have run low."""
 
     __slots__ = ("contents", "data", "flags", "length", "source", "tag", "view")
 
@@ -83,7 +83,7 @@ class ConnectionInbox(Inbox):
         self.handle.took()
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        if self.handle.closed:  # what nobody took is the multiplexer's again
+        if self.handle.closed:  # give untaken messages back to the multiplexer
             for item in self.inbox:
                 if not isinstance(item, CopiedBuffer | BaseException):
                     item.pool.recycle(item)
@@ -103,7 +103,7 @@ class ConnectionHandle(SendingHandle):
     multiplexer: Multiplexer
 
     def __init__(self, multiplexer: Multiplexer, options: EndpointOptions) -> None:
-        pooled = multiplexer.pool(options.recv_size or 64)  # may refuse: the handle is no child yet
+        pooled = multiplexer.pool(options.recv_size or 64)  # may raise, so before the handle becomes a child
         super().__init__(
             "MessageEndpoint",
             multiplexer.fid,
@@ -121,9 +121,9 @@ class ConnectionHandle(SendingHandle):
         self.window = multiplexer.window(min(options.recv_count, WINDOW_MOST))
         self.heartbeat = options.heartbeat
         self.close_timeout = options.close_timeout
-        self.orderly = False  # the peer is told that all messages were sent
+        self.orderly = False  # the end frame tells the peer that all messages were sent
         self.received = self.taken = self.announced = 0
-        self.last: int | None = None  # messages that the peer sent in all
+        self.last: int | None = None  # total number of messages that the peer sent, once it is known
         self._expected = 0
         self._early: dict[int, SharedBuffer] = {}
         self._cancel_wait: Callable[[], None] | None = None
@@ -183,7 +183,7 @@ class ConnectionHandle(SendingHandle):
             self.peer_gone()
 
     def took(self) -> None:
-        """The program has one message more."""
+        """The program has taken one more message."""
         self.taken += 1
         if self.taken - self.announced > self.window // 2 and self.live and self.tx is not None:
             self.tx.announce()
@@ -204,11 +204,11 @@ class ConnectionHandle(SendingHandle):
         return super().explain(transfer, entry)
 
     def cancel(self, context: Any) -> int:
-        # Who is told that the peer is gone may close the last connection, and with it the multiplexer.
+        # Code that learns of the peer's end may close the last connection, and with it the multiplexer.
         return super().cancel(context) if self.multiplexer.handle.native_open else 0
 
     def unreachable(self, code: int) -> bool:
-        """Whether an operation that failed so says that the peer is lost; if it does, the OOB socket has to be told."""
+        """Whether this error means that the peer is lost; if so, the end of the connection is expected."""
         lost = code in _LOST
         if lost and self.native_open:
             self._expect_stragglers(_STRAGGLERS)
@@ -233,13 +233,13 @@ class ConnectionHandle(SendingHandle):
     # -- the OOB socket
 
     def hold(self, oob_socket: OobSocket, theirs: float) -> None:
-        """The handshake is done: from now on the OOB socket tells the end. ``theirs`` is the peer's heartbeat, or 0."""
+        """The handshake is done: the OOB socket now reports the end. ``theirs`` is the peer's heartbeat, or 0."""
         self.oob_socket = oob_socket
         if (heartbeat := agree((self.heartbeat, theirs))) is not None:
             oob_socket.keep_alive(heartbeat)
         oob_socket.on_frame = self._frame
         oob_socket.on_end = self._oob_socket_ended
-        self.source.wake()  # the peer may have sent before it heard of us
+        self.source.wake()  # the peer may have sent before it received the handshake
         oob_socket.hand_out()
         if oob_socket.closed:
             self._oob_socket_ended()
@@ -255,8 +255,8 @@ class ConnectionHandle(SendingHandle):
 
     @property
     def dormant(self) -> bool:
-        """Whether nothing of this connection needs the queue to be looked at, but what the peer may send."""
-        if self.remote_writes is not None:  # the peer's writes are not counted: one might come before it hears of it
+        """Whether this connection needs no polling, except for messages that the peer may send."""
+        if self.remote_writes is not None:  # writes of the peer are not counted, so the doorbell could miss one
             return False
         return self._cancel_wait is None and (self.tx is None or not (self.tx.waiting or self.tx.owes))
 
@@ -268,7 +268,7 @@ class ConnectionHandle(SendingHandle):
             self.multiplexer.bereave()
 
     def _expect_stragglers(self, seconds: float) -> None:
-        """The peer has left; what it sent before may still be on its way."""
+        """The peer has left; messages that it sent before may still arrive."""
         if self._cancel_wait is None and self.gone is None and not self.closed:
             self.source.interest += 1
             self._cancel_wait = self.source.driver.call_later(seconds, self._no_more_stragglers)
@@ -289,7 +289,7 @@ class ConnectionHandle(SendingHandle):
         assert self.tx is not None
         await self.tx.drained()
         self._send_end()
-        return bool(self.tx.room)  # a program that posts each receive may never post the next one
+        return bool(self.tx.room)  # 0: a program that posts each receive may never post the next one
 
     def _send_end(self) -> None:
         if self.oob_socket is not None and self.tx is not None:

@@ -1,12 +1,12 @@
-"""Doorbell: sleep for virtual connections whose provider wakes nobody (shm).
+"""Doorbell: sleep for virtual connections whose provider signals no file descriptor (shm).
 
-Such a queue has to be polled, and polling costs a timer. But each connection has an OOB socket, which does wake. So a
-side that has received nothing for a while sends every peer, over the OOB socket, the number of messages that it has,
-and stops polling. A peer that has sent more than that, or sends later, rings the doorbell. The number is sent before
-the polling stops, so no message is missed.
+The queue of such a provider has to be polled, and polling needs a timer. But each connection has an OOB socket, which
+does wake the loop. A side that has received nothing for a while sends every peer the number of messages that it has
+received, over the OOB socket, and stops polling. A peer that has sent more messages, or sends one later, rings the
+doorbell. The number is sent before the polling stops, so no message is missed.
 
-Only where the provider keeps what it was given in the memory of one host: one that sends over a network by itself
-(rxd) needs our looks to send lost packets again.
+This is used only if the provider keeps sent data in the memory of one host. A provider that sends over a network by
+itself (rxd) needs regular polls to send lost packets again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Sending(Protocol):
 
 
 class Sleeper(Protocol):
-    """What a doorbell asks of its connection."""
+    """What a doorbell needs of its connection."""
 
     oob_socket: OobSocket | None
     received: int
@@ -48,7 +48,7 @@ class Sleeper(Protocol):
 
 
 class Doorbell:
-    """One end of one connection: whether the peer sleeps, and whether it believes that we do."""
+    """One end of one connection: whether the peer sleeps, and whether the peer was told that this side sleeps."""
 
     __slots__ = ("announced", "connection", "peer_sleeps")
 
@@ -58,20 +58,20 @@ class Doorbell:
         self.announced = False
 
     def ring(self) -> None:
-        """Something is on its way to a peer that sleeps."""
+        """Wake a sleeping peer, to which a message was sent."""
         oob_socket = self.connection.oob_socket
         if oob_socket is not None and oob_socket.send(FrameKind.RING):
             self.peer_sleeps = False
 
     def announce_sleep(self) -> bool:
-        """We are going to sleep. False: the peer cannot be told."""
+        """Tell the peer that this side stops polling. False: the peer cannot be told."""
         connection = self.connection
         if not self.announced and connection.oob_socket is not None:
             self.announced = connection.oob_socket.send(FrameKind.ASLEEP, _COUNT.pack(connection.received))
         return self.announced or connection.oob_socket is None or connection.oob_socket.closed
 
     def heard(self, kind: int, body: bytes) -> None:
-        """A frame of the peer's: it sleeps, or it rings."""
+        """Handle a frame of the peer: it sleeps, or it rings."""
         tx = self.connection.tx
         if kind == FrameKind.RING:
             self.announced = False

@@ -1,8 +1,8 @@
-"""VirtualEndpoint: connections where the provider has none (shm, rxm, rxd, EFA, Slingshot).
+"""VirtualEndpoint: connections over providers without connected endpoints (shm, rxm, rxd, EFA, Slingshot).
 
-The same endpoint as `MessageEndpoint`, on a connectionless one that all connections of a domain share (multiplexer.py,
-connection.py). Peers find each other at a port of the kernel's TCP (oob_listener.py) and shake hands there. That socket
-stays open beside the connection: its end shows that the peer has ended.
+It behaves like `MessageEndpoint`, and uses a connectionless endpoint that all connections of a domain share
+(multiplexer.py, connection.py). Peers find each other at a TCP port (oob_listener.py) and shake hands there. That
+socket stays open beside the connection: its end shows that the peer has ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class OobHandshake(Stage):
-    """The states of one virtual connection, and who waits for the first word of the other side."""
+    """The states of one virtual connection, and the task that waits for the first frame of the other side."""
 
     def __init__(self, driver: Driver) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class OobHandshake(Stage):
         """The first frame from the other side.
 
         Raises:
-            FabricConnectionAbortedError: there is none, the OOB socket has ended.
+            FabricConnectionAbortedError: the OOB socket ended without a frame.
             ClosedResourceError: the endpoint was closed meanwhile.
         """
         self._waiter = self._driver.create_waiter()
@@ -80,7 +80,7 @@ class OobHandshake(Stage):
 
     def _wake(self, oob_socket: OobSocket | None, frame: Frame | None) -> None:
         if oob_socket is not None:
-            oob_socket.on_frame = None  # what it says next is for the connection
+            oob_socket.on_frame = None  # later frames are for the connection
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(frame)
 
@@ -93,7 +93,7 @@ class OobHandshake(Stage):
 class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     """A connection over a connectionless endpoint; see `MessageEndpoint`.
 
-    ``local_address`` and ``peer_address`` are the host and port where the two found each other.
+    ``local_address`` and ``peer_address`` are the host and port of the OOB socket.
     """
 
     __slots__ = ()
@@ -114,7 +114,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
             raise
 
         self._receive_by(handle)
-        exclude(self, messages=Caps.TAGGED)  # which all of a connection's messages are
+        exclude(self, messages=Caps.TAGGED)  # all messages of a connection are tagged
 
         def released() -> None:
             stage.end()
@@ -125,7 +125,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
 
     def _annotated(self, data: Any, transfer: Operation) -> Message:
         message = super()._annotated(data, transfer)
-        # The tag is the connection's, none of the sender's.
+        # The tag is the connection's, not the sender's.
         return Message(message, message.source, remote_data=message.remote_data)
 
     async def _connect_over(self, oob_socket: OobSocket, param: bytes) -> None:
@@ -155,7 +155,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
         except BaseException as error:
             oob_socket.close()
             self.close()
-            if isinstance(error, ValueError):  # an address that is none: the peer's fault, not the caller's
+            if isinstance(error, ValueError):  # an invalid address: the peer's error, not the caller's
                 raise _aborted(oob_socket.peer_address, f"It asked with {error}") from error
             raise
 
@@ -234,7 +234,7 @@ async def connect_virtual(
 async def accept_virtual(
     request: ConnectionRequest, domain: Domain | None, options: EndpointOptions, param: bytes
 ) -> VirtualEndpoint:
-    """Accept; the connection is there at once."""
+    """Accept; the connection is established at once."""
     assert isinstance(request, VirtualRequest)
     try:
         options.check_virtual(request.info.fabric_attr.prov_name)
@@ -268,7 +268,7 @@ async def listen_virtual(
 
 
 def _place(node: str | Address | None, service: str | int | None) -> tuple[str | None, str | int | None]:
-    """Host and port, however they were written."""
+    """Host and port, from any form of address."""
     if isinstance(node, Address):
         return node.host, node.port
     if node is not None and (parts := split_uri(node)) is not None:
@@ -286,7 +286,7 @@ class VirtualRequest(ConnectionRequest):
 
 
 class VirtualListenerHandle(RequestQueue):
-    """An OOB listener, and the multiplexer that its connections will run on."""
+    """An OOB listener, and the multiplexer that carries its connections."""
 
     __slots__ = ("multiplexer", "oob_listener")
 

@@ -1,8 +1,8 @@
 """Multiplexer: the one connectionless endpoint that all virtual connections of a domain share, and their receives.
 
-The receives are shared: a pool of a certain size takes messages for whichever connection, and the tag tells which.
-So a connection that ends leaves nothing posted behind, a late message for it is dropped, and matching is as quick
-for a thousand connections as for one. Credits keep every sender within what its receiver has room for.
+The receives are shared: a pool of one size takes messages for all its connections, and the tag names the connection. So
+a connection that ends leaves no receives posted, and a late message for it is dropped. Matching takes as long for a
+thousand connections as for one. Credits keep every sender within the room of its receiver.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = ["Multiplexer", "acquire_multiplexer", "one_host"]
 
 _POOLS_MOST = QUERY_POOL
 _RECEIVES_LEAST = 256
-_WINDOW_SHARE = 14  # of the receives that are left, what one connection more gets where that is strict
+_WINDOW_SHARE = 14  # a new connection gets one in this many of the receives left, if credits are strict
 _WINDOW_LEAST = 1
-_PARTED_MOST = 64  # of the 256 peers that shm knows at most
-_SHARE_AGAIN = 0.02  # seconds until a pool that got too little asks again
-_KEPT_FREE = 16  # one in so many of the provider's receives is no pool's: direct receives and unknown peers need some
+_PARTED_MOST = 64  # of the 256 peers that shm can have
+_SHARE_AGAIN = 0.02  # seconds until a pool that got too few receives asks again
+_KEPT_FREE = 16  # one in this many of the provider's receives is in no pool: for direct receives and unknown peers
 
 
 class Carried(Taker, Protocol):
-    """What the multiplexer asks of a connection that it carries."""
+    """What the multiplexer needs of a connection that it carries."""
 
     id: int
     window: int
@@ -85,7 +85,7 @@ class Multiplexer:
             )
             raise NotSupportedError(constants.FI_EOPNOTSUPP, info.fabric_attr.prov_name, detail=detail) from None
         options = EndpointOptions(recv_size=None, waiting=waiting, busy_poll=busy_poll)
-        if info.rx_attr.size < _RECEIVES_LEAST:  # what hints ask for is for one connection, without pools that share it
+        if info.rx_attr.size < _RECEIVES_LEAST:  # a size from hints is meant for one connection, not for shared pools
             info = info.replace(rx_attr={"size": _RECEIVES_LEAST})
         self.info = info
         self.endpoint = RdmEndpoint(info, domain, options)
@@ -108,9 +108,9 @@ class Multiplexer:
         self._address_queries: tuple[AddressQueries, ReceivePool] | None = None
         if self.host:
             self.source.doze = self._fall_asleep
-        self._short = False  # a pool has less than its share
+        self._short = False  # a pool has fewer receives than its share
         self._users: dict[Peer, int] = {}
-        self._parted: dict[Peer, None] = {}  # that no connection is with any more, the longest parted first
+        self._parted: dict[Peer, None] = {}  # peers without a connection, the oldest first
         self._next = 0
         release = self.handle.on_release
         assert release is not None
@@ -135,7 +135,7 @@ class Multiplexer:
 
     @property
     def address_queries(self) -> AddressQueries:
-        """Questions and answers by raw address; nothing is posted for them before there is a use."""
+        """Queries and replies by raw address; their receives are posted at the first use."""
         if self._address_queries is None:
             address_queries = AddressQueries(self)
             pool = ReceivePool(self, QUERY_POOL, QUERY_SIZE, {0: address_queries})
@@ -145,11 +145,11 @@ class Multiplexer:
 
     @property
     def busy(self) -> bool:
-        """Whether a question or an answer may come, of which nothing tells where the provider wakes nobody."""
+        """Whether a query or a reply may arrive that a provider without a descriptor does not signal."""
         return self._address_queries is not None and self._address_queries[0].busy
 
     def _fall_asleep(self) -> bool:
-        """Tell all peers that nobody looks any more; False while something needs our looks all the same."""
+        """Tell all peers that this side stops polling; False if something still needs polling."""
         connections = self.connections.values()
         routes = [*self.handle.routes, *(route for connection in connections for route in connection.routes)]
         if self.busy or self.source.queued or any(route.posted for route in routes):
@@ -157,21 +157,22 @@ class Multiplexer:
         return all(connection.dormant and connection.doorbell.announce_sleep() for connection in connections)
 
     def pool(self, size: int) -> ReceivePool:
-        """The receives of this size; when there are many sizes already, those of the next larger one."""
+        """The pool of receives of this size; if there are many sizes already, the next larger one."""
         pool = self._pools.get(size)
         if pool is None:
             if len(self._pools) == _POOLS_MOST:
                 fitting = [each for each in self._pools if each > size]
                 if not fitting:
-                    raise ValueError(f"connections of one domain have {_POOLS_MOST} different recv_size at most")
+                    raise ValueError(f"connections of one domain can have at most {_POOLS_MOST} different recv_size")
                 return self._pools[min(fitting)]
             pool = self._pools[size] = ReceivePool(self, len(self._pools), size, self.connections)
         return pool
 
     def window(self, wanted: int) -> int:
-        """How many messages one connection more may hold.
+        """How many messages a new connection may have in flight towards this side.
 
-        Fewer, the more there are, where no more may be promised than receives are posted.
+        If a provider loses messages that come before their receive, the sum of the windows stays below the posted
+        receives. The window then shrinks with the number of connections.
         """
         if not self.strict:
             return wanted
@@ -179,7 +180,7 @@ class Multiplexer:
         return min(wanted, max(_WINDOW_LEAST, left // _WINDOW_SHARE))
 
     def enter(self, connection: Carried) -> int:
-        """Give a connection its id. Ids come round after 16 million connections, so late messages find nobody."""
+        """Give a connection its id. An id is reused after 16 million connections, so late messages find none."""
         while self._next in self.connections:
             self._next = (self._next + 1) & ID
         number, self._next = self._next, (self._next + 1) & ID
@@ -192,10 +193,10 @@ class Multiplexer:
         connection.pooled.promised -= connection.window
 
     def share_out(self, pool: ReceivePool) -> None:
-        """Give a pool the receives that it wants, where the provider has one supply for all pools.
+        """Give a pool the receives that it wants, from the one supply that the provider has for all pools.
 
-        Others give back what they have above their share. Without receives of its own a pool would never get a
-        message, and one that waits for a receive keeps all behind it from being read.
+        Other pools give back the receives above their share. A pool without receives would never get a message, and a
+        message that waits for a receive blocks all messages behind it.
         """
         pools = [*self._pools.values(), *(() if self._address_queries is None else (self._address_queries[1],))]
         if pool not in pools:
@@ -210,7 +211,7 @@ class Multiplexer:
                 short -= other.withdraw(min(above, short))
         if missing > max(0, short):
             pool.grow(missing - max(0, short))
-        if short > 0 and not self._short:  # messages that nobody took yet hold the others' receives
+        if short > 0 and not self._short:  # untaken messages hold receives of the other pools
             self._short = True
             self.source.driver.call_later(_SHARE_AGAIN, lambda: self._share_again(pool))
 
@@ -220,22 +221,22 @@ class Multiplexer:
             self.share_out(pool)
 
     def bereave(self) -> None:
-        """A peer has gone without a word: what it had begun to send may keep others' messages from being read."""
+        """A peer ended without an orderly end: a message it had begun may block messages of other peers."""
         if self._orphaned_entries is not None:
             self._orphaned_entries.watch()
 
     def meet(self, raw: bytes) -> Peer:
-        """The peer at a raw address; each meeting ends with `part`."""
+        """The peer at a raw address; each call is paired with a call of `part`."""
         peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
         self._users[peer] = self._users.get(peer, 0) + 1
         self._parted.pop(peer, None)
         return peer
 
     def part(self, peer: Peer) -> None:
-        """A connection with the peer has ended; some time after the last one its address goes.
+        """A connection with the peer has ended; its address is removed some time after the last one.
 
-        Not at once: a peer whose connection we cut off may still send, and shm looks up whose message it reads. It
-        crashes where that address is gone.
+        The address is not removed at once: a peer whose connection was aborted here may still send. shm looks up the
+        sender of each message, and crashes if its address was removed.
         """
         self._users[peer] -= 1
         if not self._users[peer]:
@@ -260,9 +261,9 @@ class Multiplexer:
 
 
 def one_host(info: Info) -> bool:
-    """Whether the provider stays within its host: its addresses are texts, and it claims no more (FI_REMOTE_COMM).
+    """Whether the provider stays within its host: its addresses are texts, and it does not report FI_REMOTE_COMM.
 
-    1.17's rxm, rxd and shm claim nothing about either unless they are asked.
+    1.17's rxm, rxd and shm report neither FI_LOCAL_COMM nor FI_REMOTE_COMM unless the hints ask for them.
     """
     return info.addr_format == AddressFormat.ADDR_STR and Caps.REMOTE_COMM not in info.caps
 
@@ -276,7 +277,7 @@ def acquire_multiplexer(
     *,
     alone: bool = False,
 ) -> tuple[Multiplexer, Callable[[], None]]:
-    """The loop's multiplexer for ``info`` (or for the caller's ``domain``), and the call that gives it back.
+    """The loop's multiplexer for ``info`` (or for the caller's ``domain``), and a function that releases it.
 
     ``alone`` gives one that is not shared.
     """

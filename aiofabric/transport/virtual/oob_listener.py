@@ -1,7 +1,8 @@
-"""OOB listener: the kernel's TCP port where a virtual listener is found. Bounded, and patient only for so long.
+"""OOB listener: the TCP port of a virtual listener, with limits on the number of clients and on their time.
 
-Anybody can connect here. Who says nothing within a few seconds is cut off, who talks nonsense at once, and when too
-many say nothing the longest silent one makes room. Nothing is opened on the fabric before the first frame is whole.
+Any client can connect here. A client that sends nothing within `PATIENCE` seconds is disconnected, one that sends an
+invalid frame at once. If too many clients are silent, the oldest of them is disconnected. No fabric resource is opened
+before the first frame is complete.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["OobListener"]
 
-_QUEUE = 4096  # finished by the kernel and not accepted yet, as libfabric's own; the kernel has a limit of its own
-_BURST = 16  # accepted in one go, then others get their chance
-_RELIEF = 0.1  # seconds until the next try when descriptors have run out
-_RESERVE = 4  # descriptors left for the provider: shm opens each peer's memory, and 1.17 crashes where it cannot
+_QUEUE = 4096  # established but not yet accepted, as in libfabric; the kernel may limit it further (somaxconn)
+_BURST = 16  # accepted in one callback, so that other callbacks can run
+_RELIEF = 0.1  # seconds until the next try after descriptors have run out
+_RESERVE = 4  # descriptors kept for the provider: shm opens each peer's memory, and 1.17 crashes if it cannot
 
 
 class OobListener:
     """A listening socket under the reactor; calls ``on_request(oob_socket, frame)`` with each first frame.
 
-    ``on_cut`` is called for each that is cut off for saying nothing.
+    ``on_cut`` is called for each client that is disconnected because it sent nothing.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class OobListener:
         """Listen at a host and port.
 
         Raises:
-            OSError: the address is in use, or not this machine's.
+            OSError: the address is in use, or is not an address of this machine.
         """
         family, name = (await resolve(node, service, passive=True))[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -78,7 +79,7 @@ class OobListener:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that was chosen."""
+        """The listening address, with the port that was chosen."""
         address = address_of(self._socket.getsockname())
         assert address is not None
         return address
@@ -95,10 +96,10 @@ class OobListener:
                 sock, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:  # no descriptors left: the socket stays readable, so look away for a moment
+            except OSError:  # no descriptors left: the socket stays readable, so stop reading for a moment
                 self._pause()
                 return
-            if not are_free(_RESERVE):  # it would connect, and then no message could pass
+            if not are_free(_RESERVE):  # it would connect, but the provider could not open its memory
                 sock.close()
                 self._pause()
                 return
@@ -120,7 +121,7 @@ class OobListener:
         oob_socket.on_end = oob_socket.on_frame = None
         try:
             self._on_request(oob_socket, frame)
-        except Exception:  # whatever a client wrote: it ends this OOB socket and nothing else
+        except Exception:  # an invalid request ends this OOB socket, and nothing else
             oob_socket.close()
 
     def _dismiss(self, oob_socket: OobSocket) -> None:
@@ -134,7 +135,7 @@ class OobListener:
             cancel()
 
     def close(self) -> None:
-        """Stop listening; cut off who has not said anything yet. Quiet the second time."""
+        """Stop listening; disconnect clients that have not sent anything yet. A second call does nothing."""
         if self.closed:
             return
         self.closed = True

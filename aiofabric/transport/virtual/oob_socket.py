@@ -1,10 +1,10 @@
-"""OobSocket: the kernel's TCP connection beside a virtual one. It carries the handshake, and its end is the peer's.
+"""OobSocket: the TCP connection beside a virtual one. It carries the handshake, and its end shows the peer's end.
 
-A provider that has connectionless endpoints only (shm, rxm, EFA, Slingshot) says nothing when a peer is gone. The
-kernel does: the socket of a process that ends, in order or killed, is closed at once.
+A provider with only connectionless endpoints (shm, rxm, EFA, Slingshot) does not report that a peer is gone. The kernel
+does: it closes the sockets of a process that ends, in order or killed, at once.
 
-A frame is five bytes of header (a mark, what it is, how long) and at most `MAX_FRAME` bytes. Whoever talks anything
-else is cut off.
+A frame has a header of five bytes (mark, kind, length) and a body of at most `MAX_FRAME` bytes. A peer that sends
+anything else is disconnected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROOM = 4096
 
 
 class Frame(NamedTuple):
-    """What one side tells the other."""
+    """One message on an OOB socket."""
 
     kind: int
     body: bytes
@@ -42,7 +42,8 @@ class Frame(NamedTuple):
 class OobSocket:
     """A connected, non-blocking socket under the reactor. ``on_frame`` and ``on_end`` are called from the loop.
 
-    ``on_end`` is called once, when the peer or the network ends the OOB socket or talks nonsense; not after `close`.
+    ``on_end`` is called once, when the peer or the network ends the OOB socket, or the peer sends an invalid frame; not
+    after `close`.
     """
 
     def __init__(self, sock: socket.socket, driver: Driver) -> None:
@@ -52,29 +53,29 @@ class OobSocket:
         self._socket: socket.socket | None = sock
         self.local_address = address_of(sock.getsockname())
         self.peer_address: Address | None = None
-        with suppress(OSError):  # gone already: the first read tells
+        with suppress(OSError):  # the peer is already gone: the first read reports it
             self.peer_address = address_of(sock.getpeername())
         self._driver = driver
         self._received = bytearray()
-        self.foreign = False  # what the peer said was no frame
+        self.foreign = False  # the peer sent something that is not a frame
         self.on_frame: Callable[[Frame], object] | None = None
         self.on_end: Callable[[], object] | None = None
         driver.add_reader(sock.fileno(), self._readable)
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent or received any more."""
+        """Whether the socket is closed, so that it can neither send nor receive."""
         return self._socket is None
 
     def keep_alive(self, seconds: float) -> None:
-        """Let the kernel notice that the peer's host is gone; see `keepalive`."""
+        """Make the kernel notice that the peer's host is gone; see `keepalive`."""
         if self._socket is not None:
             notice_silence(self._socket, seconds)
 
     def send(self, kind: int, body: bytes = b"") -> bool:
-        """Send a frame at once. False: the OOB socket is dead, or the peer has not read for very long.
+        """Send a frame at once. False: the OOB socket is closed, or the peer has not read for a long time.
 
-        Frames are few and small, so a full socket buffer means that nobody reads at the other end.
+        Frames are few and small, so a full socket buffer means that the other end does not read.
         """
         if self._socket is None:
             return False
@@ -98,15 +99,15 @@ class OobSocket:
             return
         self._received += data
         self.hand_out()
-        if len(self._received) > _ROOM:  # nobody listens yet, and that is more than a peer has to say meanwhile
+        if len(self._received) > _ROOM:  # no handler is set yet, and a peer never sends that much before
             self._end()
 
     def poll(self) -> None:
-        """Read what the loop has not read yet: who has left already is known to have left."""
+        """Read data that the loop has not read yet, to learn whether the peer has already left."""
         self._readable()
 
     def hand_out(self) -> None:
-        """Give ``on_frame`` what has arrived; whoever sets it calls this. Without it, frames wait."""
+        """Pass arrived frames to ``on_frame``; call this after setting it. Without ``on_frame``, frames wait."""
         while self.on_frame is not None and (frame := self._cut()) is not None:
             self.on_frame(frame)
 
@@ -135,7 +136,7 @@ class OobSocket:
             self.on_end()
 
     def close(self) -> None:
-        """End the OOB socket; the other side sees it at once. Quiet the second time."""
+        """End the OOB socket; the other side sees it at once. A second call does nothing."""
         self.on_frame = self.on_end = None
         self._shut()
 
@@ -169,7 +170,7 @@ async def dial(node: str | None, service: str | int | None) -> socket.socket:
     """Connect to the first address of the host that answers. Cancelling closes the socket.
 
     Raises:
-        FabricConnectionRefusedError, UnreachableError, FabricTimeoutError: the network's word.
+        FabricConnectionRefusedError, UnreachableError, FabricTimeoutError: the network reported it.
     """
     from anyio import wait_writable
 

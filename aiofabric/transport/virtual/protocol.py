@@ -1,14 +1,14 @@
-"""Protocol: how virtual connections look to the fabric (tags) and on the OOB socket beside it (frames).
+"""Protocol: the tags of virtual connections on the fabric, and the frames on the OOB socket beside it.
 
-A tag has 47 bits, because there are providers with 48 (cxi):
+A tag has 47 bits, because some providers have only 48 (cxi):
 
     id       24   the receiver's number of the connection
-    credits   8   messages that the sender of this one has taken meanwhile: so many more may come
-    sequence  8   of the connection's messages: large ones may complete after small ones that left later (rxm)
-    pool      4   which receives of the peer it is for, by size
-    kind      2   a message, or credits alone; in the last pool, a question or an answer (see address_query.py)
+    credits   8   messages that the sender of this one has taken: it can receive as many more
+    sequence  8   number of the message: large ones may complete after small ones that left later (rxm)
+    pool      4   which of the peer's receive pools it is for, by size
+    kind      2   a message, or credits alone; in the last pool, a query or a reply (see address_query.py)
     direct    1   for a receive into the caller's memory, which asks for exactly this tag: id and this bit, the rest 0
-                  (shm 1.17 does not see what a receive says to ignore when the message was there first)
+                  (shm 1.17 does not apply a receive's ignore mask if the message came first)
 """
 
 from __future__ import annotations
@@ -48,48 +48,48 @@ QUERY_POOL = 15
 QUERY = QUERY_POOL << POOL
 QUERY_REPLY = QUERY | 1 << 44
 TAG_BITS = 47
-MASK = (1 << TAG_BITS) - 1 & ~(DIRECT | QUERY_POOL << POOL)  # what a pool's receives ignore
+MASK = (1 << TAG_BITS) - 1 & ~(DIRECT | QUERY_POOL << POOL)  # the bits that a pool's receives ignore
 
 _VERSION = 2
 _HELLO = struct.Struct("!BIIQIBQHIHH")  # version, the eight numbers of a Hello, two lengths
 
 
 class FrameKind(IntEnum):
-    """What a frame of the OOB socket says."""
+    """The kind of a frame on the OOB socket."""
 
     CONNECT = 1
-    """A `Hello`: somebody wants to connect."""
+    """A `Hello`: the client asks for a connection."""
     ACCEPT = 2
-    """A `Hello`: welcome."""
+    """A `Hello`: the listener accepts."""
     REJECT = 3
-    """Private data: not now."""
+    """Private data: the listener rejects the request."""
     MISMATCH = 4
-    """A text: we have no common language, and why."""
+    """A text with the reason: the two sides have different providers or protocols."""
     END = 5
-    """How many messages were sent in all: after them comes nothing."""
+    """The total number of messages sent: no message follows after them."""
     ASLEEP = 6
-    """How many messages have come: for the next one, ring (see doorbell.py)."""
+    """The number of messages received: the sender stops polling, and wants RING for later ones (doorbell.py)."""
     RING = 7
-    """There is something to look for."""
+    """A message was sent to a side that stopped polling."""
 
 
 class Hello(NamedTuple):
-    """How one side of a connection wants to be talked to. The fields go over the OOB socket in this order."""
+    """The parameters of one side of a connection. The fields go over the OOB socket in this order."""
 
     protocol: int
     protocol_version: int
     host: int
-    """A mark of the host, where the provider does not reach others; 0 elsewhere."""
+    """A mark of the host, if the provider does not reach other hosts; 0 otherwise."""
     connection: int
-    """The id that the peer puts into its tags."""
+    """The id for the tags of messages to this side."""
     pool: int
-    """And the pool; 0 for receives into the caller's memory."""
+    """The pool for the tags of messages to this side; 0 for receives into the caller's memory."""
     room: int
-    """Bytes that a message may have; 0: as many as the receive of the moment takes."""
+    """Bytes of the longest message; 0: the posted receive limits it."""
     credits: int
-    """Messages that may be under way."""
+    """Messages that may be in flight to this side."""
     heartbeat: int
-    """Milliseconds in which a silent host is to be noticed; 0 if the sender does not ask for it."""
+    """Milliseconds in which the end of a host must be noticed; 0 if this side does not ask for it."""
     address: bytes
     param: bytes
 
@@ -99,28 +99,28 @@ class Hello(NamedTuple):
 
     @classmethod
     def unpack(cls, body: bytes) -> Self:
-        """What a peer sent.
+        """Decode a peer's hello.
 
         Raises:
-            ValueError: it is of another version, or makes no sense.
+            ValueError: it has another version, or invalid values.
         """
         if len(body) < _HELLO.size:
             raise ValueError("too short for a hello")
         version, *numbers, address, param = _HELLO.unpack_from(body)
         if version != _VERSION:
-            raise ValueError(f"the peer speaks version {version} of this handshake, not {_VERSION}")
+            raise ValueError(f"the peer has version {version} of this handshake, not {_VERSION}")
         rest = body[_HELLO.size :]
         names = (rest[:address], rest[address:])
         hello = cls._make((*numbers, *names))
         if len(rest) != address + param or not address or not 0 < hello.credits < 256:
-            raise ValueError("a hello that makes no sense")
+            raise ValueError("a hello with invalid lengths or credits")
         if hello.connection > ID or hello.pool > 15:
-            raise ValueError("a hello that fits no tag")
+            raise ValueError("a hello whose connection or pool number is too large for a tag")
         return hello
 
 
 def host_mark() -> int:
-    """A number that processes of one running host have in common."""
+    """A number that is the same for all processes of one running host."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

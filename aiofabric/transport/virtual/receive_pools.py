@@ -1,4 +1,4 @@
-"""The receives of a multiplexer: pools of them, by size, each for all connections that asked for that size."""
+"""The receives of a multiplexer: one pool per size, each for all connections that asked for that size."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedBuffer", "ReceivePool"]
 
-# 1.17's shm says -FI_ENOMEM where its queue of receives is full.
+# 1.17's shm returns -FI_ENOMEM if its queue of receives is full.
 _FULL = (-constants.FI_EAGAIN, -constants.FI_ENOMEM)
-_AGAIN = 0.002  # seconds until receives are posted again that the provider had no room for
-_COUNT_MOST = 512  # receives of one pool: beyond, connections share them and waiting messages are copied out
-_SPARE = 8  # receives that a pool has beyond what its connections were promised
+_AGAIN = 0.002  # seconds until receives that the provider had no room for are posted again
+_COUNT_MOST = 512  # receives of one pool: above it, connections share them and waiting messages are copied out
+_SPARE = 8  # receives of a pool in addition to the windows of its connections
 
 
 class SharedBuffer:
-    """One receive of a pool. Posted, or filled and with the connection that its message is for."""
+    """One receive of a pool: posted, or filled and held by the connection that its message is for."""
 
     __slots__ = ("args", "data", "flags", "length", "memory", "pool", "posted", "slot", "source", "tag")
 
@@ -57,14 +57,14 @@ class SharedBuffer:
         if self.posted:
             self.posted = False
             self.pool.posted -= 1
-        # Flushed by the close, or longer than any connection was promised: nobody's message, the receive is spent.
+        # Flushed by the close, or longer than any connection's limit: there is no message, and the receive is used up.
         if entry.errno != constants.FI_ECANCELED:
             self.pool.recycle(self)
         elif not self.pool.multiplexer.closed:
             self.pool.withdrawn(self)
 
     def consumed(self) -> None:
-        """A peer's write used the receive up (FI_RX_CQ_DATA): nothing is in it."""
+        """A peer's write used the receive up (FI_RX_CQ_DATA): it holds no message."""
         self.posted = False
         self.pool.posted -= 1
         self.pool.recycle(self)
@@ -80,13 +80,13 @@ class SharedBuffer:
 
 
 class Taker(Protocol):
-    """What messages of a pool are for."""
+    """The receiver of a pool's messages."""
 
     def arrived(self, buffer: SharedBuffer, tag: int, /) -> None: ...
 
 
 class PoolOwner(Protocol):
-    """What a pool asks of the multiplexer."""
+    """What a pool needs of the multiplexer."""
 
     fid: Any
     receives: int
@@ -108,28 +108,28 @@ class ReceivePool:
         self.number = number
         self.size = size
         self.connections = connections
-        self.promised = 0  # messages that connections may hold at once
+        self.promised = 0  # messages that all connections together may hold
         self.count = 0
         self.posted = 0
         self._free: list[SharedBuffer] = []
-        self._idle: list[SharedBuffer] = []  # withdrawn
-        self._memory: list[mmap.mmap] = []  # that the provider has no registration of
-        self._waits = False  # to post again
+        self._idle: list[SharedBuffer] = []  # withdrawn from the provider
+        self._memory: list[mmap.mmap] = []  # memory that is not registered
+        self._waits = False  # a timer will post again
         self._buffers: list[SharedBuffer] = []
         self._most = min(_COUNT_MOST, multiplexer.receives)
 
     @property
     def scarce(self) -> bool:
-        """Whether a message that nobody waits for should give its receive back at once."""
+        """Whether a message that no task waits for should be copied, to free its receive at once."""
         return self.count < self.promised and self.posted <= self.count // 4
 
     @property
     def wanted(self) -> int:
-        """Receives that its connections may need at once, and a few."""
+        """Receives that its connections may need at once, and some spare ones."""
         return self.promised + _SPARE
 
     def promise(self, credits: int) -> None:
-        """One connection more may hold so many messages."""
+        """Add the window of a new connection."""
         self.promised += credits
         if self.multiplexer.strict:
             self.multiplexer.share_out(self)
@@ -139,20 +139,20 @@ class ReceivePool:
             self.grow(max(wanted - self.count, min(self.count, self._most - self.count)))
 
     def relieve(self) -> None:
-        """A connection has ended: after the last one, the pages that messages were in go back to the system."""
+        """A connection has ended: after the last one, release the pages that messages were in."""
         if not self.promised and self.posted + len(self._free) + len(self._idle) == len(self._buffers):
             for memory in self._memory:
                 memory.madvise(mmap.MADV_DONTNEED)
 
     def withdraw(self, most: int) -> int:
-        """Take receives back from the provider, as it has room for few; return how many there are less."""
+        """Cancel receives, because the provider has few for all pools; return by how many the count fell."""
         before = self.count
         for buffer in self._buffers:
             if before - self.count == most:
                 break
             if buffer.posted:
                 lib.fi_cancel(self.multiplexer.handle.native, buffer.slot.pointer)
-                self.multiplexer.source.drain()  # answered at once, unless a message has come meanwhile
+                self.multiplexer.source.drain()  # the cancel completes at once, unless a message has arrived meanwhile
         return before - self.count
 
     def withdrawn(self, buffer: SharedBuffer) -> None:
@@ -160,7 +160,7 @@ class ReceivePool:
         self._idle.append(buffer)
 
     def grow(self, count: int) -> None:
-        """Have ``count`` receives more."""
+        """Add ``count`` receives."""
         self.count += count
         known = min(count, len(self._idle))
         self._free += [self._idle.pop() for _ in range(known)]
@@ -172,7 +172,7 @@ class ReceivePool:
         multiplexer = self.multiplexer
         memory = mmap.mmap(-1, self.size * count)
         view = memoryview(memory)
-        pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not of the view: see Pool
+        pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not from the view: see Pool
         descriptor = multiplexer.handle.register_own(pins)
         if descriptor == ffi.NULL:
             self._memory.append(memory)
@@ -185,7 +185,7 @@ class ReceivePool:
             self._free.append(buffer)
 
     def post(self) -> None:
-        """Post every receive that is free."""
+        """Post all free receives."""
         source = self.multiplexer.source
         free, receive = self._free, lib.fi_trecv
         while free:
@@ -197,7 +197,7 @@ class ReceivePool:
                 free.append(buffer)
                 if rc not in _FULL:
                     check(rc, "fi_trecv")
-                elif not self._waits:  # nothing else may come by: without a receive there is no message
+                elif not self._waits:  # a timer is needed: without receives, no message would trigger the next post
                     self._waits = True
                     source.driver.call_later(_AGAIN, self._post_again)
                 break
@@ -211,13 +211,13 @@ class ReceivePool:
             self.post()
 
     def recycle(self, buffer: SharedBuffer) -> None:
-        """The message was taken, or was nobody's."""
+        """The message was taken, or no connection takes it."""
         self._free.append(buffer)
         if (len(self._free) >= 8 or self.posted <= self.count // 2) and not self.multiplexer.closed:
             self.post()
 
     def end(self) -> None:
-        """The endpoint is closed: what was posted will not complete."""
+        """The endpoint is closed: posted receives do not complete any more."""
         source = self.multiplexer.source
         for buffer in self._buffers:
             source.operations.pop(buffer.slot.address)

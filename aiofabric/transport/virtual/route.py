@@ -1,4 +1,4 @@
-"""ConnectionRoute: where the messages of a virtual connection go, and how many may be on their way."""
+"""ConnectionRoute: the route of a virtual connection, with its window of messages in flight."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["WINDOW_MOST", "ConnectionRoute", "SendingHandle"]
 
 _EAGAIN = constants.FI_EAGAIN
-WINDOW_MOST = 127  # a count modulo 256 tells old from new within half of that
+WINDOW_MOST = 127  # below half of 256, a count modulo 256 is unambiguous
 
 
 class SendingHandle(EndpointHandle):
-    """What a route asks of its connection."""
+    """What a route needs of its connection."""
 
     __slots__ = ("announced", "doorbell", "peer", "taken")
     announced: int
@@ -35,12 +35,12 @@ class SendingHandle(EndpointHandle):
     taken: int
 
     def unreachable(self, code: int) -> bool:
-        """Whether an operation that failed so shows that the peer is lost."""
+        """Whether this error code shows that the peer is lost."""
         raise NotImplementedError
 
 
 class ConnectionRoute(Route):
-    """Where a connection's messages go: the peer's fi_addr, and under which tags."""
+    """The route of a virtual connection: the peer's fi_addr, and the tags of its messages."""
 
     __slots__ = ("base", "connection", "notices", "owes", "room", "sent", "taken", "window")
     direct = False
@@ -53,7 +53,7 @@ class ConnectionRoute(Route):
         self.room = hello.room
         self.window = min(hello.credits, WINDOW_MOST)
         self.sent = 0
-        self.taken = 0  # of those, by the peer's program
+        self.taken = 0  # how many of the sent messages the peer's program has taken
         self.owes = False
         if near:
             self.inject_size = min(self.inject_size, INLINE)
@@ -111,7 +111,7 @@ class ConnectionRoute(Route):
         return posted
 
     def granted(self, count: int) -> None:
-        """The peer has taken so many messages, modulo 256."""
+        """The peer has taken ``count`` messages in all, modulo 256."""
         newly = (count - self.taken) & 255
         if 0 < newly <= min(WINDOW_MOST, self.sent - self.taken):
             self.taken += newly
@@ -119,7 +119,7 @@ class ConnectionRoute(Route):
                 self.source.touch()
 
     def announce(self) -> None:
-        """Tell the peer how many messages were taken, when no message is on its way that would."""
+        """Send the peer the number of messages taken, if no message to it carries the number."""
         connection = self.connection
         tag = self.notices | KIND_CREDITS | (connection.taken & 255) << CREDITS
         rc = lib.fi_tinject(self.handle.fid, b"", 0, self.peer, tag)
@@ -134,14 +134,15 @@ class ConnectionRoute(Route):
             check(rc, "fi_tinject", peer=self.name)
 
     def post_notice(self, left: Callable[[Operation], None]) -> None:
-        """Tell the peer how many messages were taken; ``left`` is called when that, and all before it, has left."""
+        """Send the peer the number of messages taken; ``left`` is called when this and all earlier messages have
+        left."""
         tag = self.notices | KIND_CREDITS | (self.connection.taken & 255) << CREDITS
         args = (self.handle.fid, ffi.NULL, 0, ffi.NULL, self.peer, tag)
         self.submit("credits", lib.fi_tsend, args, None, 0).notify = left
 
     def retry(self) -> int:
         moved = super().retry()
-        if self.owes and self.connection.live:  # not if the connection has ended: nor may the multiplexer be there
+        if self.owes and self.connection.live:  # after the end, the multiplexer may be closed, too
             self.announce()
             moved += not self.owes
         return moved

@@ -1,4 +1,4 @@
-"""Workarounds of defects in providers that data transfer meets; `aiofabric.workarounds` lists them.
+"""Workarounds for provider defects in data transfer; `aiofabric.workarounds` lists them.
 
 May import: ``buffers``, ``handle``, ``route``, ``messages`` and everything below ``transport``.
 """

@@ -1,7 +1,7 @@
-"""Names of our own for endpoints in shared memory, and the removal of those that dead processes left.
+"""Unique names for endpoints in shared memory, and the removal of files that dead processes left.
 
-By default the shm provider names an endpoint after its process. A killed process leaves its name and some 16 MB in
-/dev/shm behind, and when its number comes round again the new process is refused (-FI_EBUSY, util_shm.c).
+By default the shm provider names an endpoint after its process. A killed process leaves its name and 16 MB in /dev/shm.
+When its process id is used again, the new process is refused (-FI_EBUSY, util_shm.c).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
 
 
 def own_namespace() -> int:
-    """Identify the namespace of process numbers: containers may share /dev/shm and count their own."""
+    """Identify the PID namespace: containers may share /dev/shm and have process ids of their own."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def own_name(info: Info) -> Address | None:
-    """A name that nobody else has; None where the provider's endpoints have no names."""
+    """A unique name; None if the provider's endpoints have no names."""
     if info.addr_format != AddressFormat.ADDR_STR or info.src_addr is None:
         return None
     scheme = str(info.src_addr).partition("://")[0]
@@ -43,12 +43,12 @@ def own_name(info: Info) -> Address | None:
 
 
 def path_of(name: Address) -> Path:
-    """Where the provider has the memory of an endpoint."""
+    """The file in which the provider keeps the memory of an endpoint."""
     return _DIRECTORY / name.raw.rstrip(b"\0").decode().partition("://")[2]
 
 
 def is_own(address: Address) -> bool:
-    """Whether the address is a name that this process gave."""
+    """Whether this process made the name."""
     if address.format != AddressFormat.ADDR_STR:
         return False
     match = _NAME.search(address.raw.decode(errors="replace"))
@@ -56,23 +56,23 @@ def is_own(address: Address) -> bool:
 
 
 def reserve_memory(name: Address) -> None:
-    """Have all pages of an endpoint of ours in memory: one that cannot be had later is a SIGBUS, in any send.
+    """Allocate all pages of an endpoint of this process: a page that is missing later is a SIGBUS, in any send.
 
     Raises:
-        FabricError: (FI_ENOSPC) there are not enough of them in /dev/shm.
+        FabricError: (FI_ENOSPC) /dev/shm has too little room.
     """
     if not is_own(name):
         return
     try:
         file = path_of(name).open("r+b")
-    except FileNotFoundError:  # a provider that has its memory elsewhere
+    except FileNotFoundError:  # the provider keeps its memory elsewhere
         return
     with file:
         status = os.fstat(file.fileno())
         try:
             os.posix_fallocate(file.fileno(), 0, status.st_size)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # a file system that reserves nothing
+            if error.errno != errno.ENOSPC:  # the file system cannot reserve pages
                 return
             room = os.fstatvfs(file.fileno())
             free = room.f_bavail * room.f_frsize + status.st_blocks * 512
@@ -85,13 +85,13 @@ def reserve_memory(name: Address) -> None:
 
 
 def process_of(address: Address) -> int | None:
-    """The number of the process that gave the name; None if it is none of ours, or counted elsewhere."""
+    """The process id in the name; None if aiofabric did not make the name, or in another PID namespace."""
     match = _NAME.search(address.raw.decode(errors="replace"))
     return int(match[2]) if match is not None and int(match[1], 16) == own_namespace() else None
 
 
 def sweep() -> None:
-    """Remove what processes of this machine left that are not there any more."""
+    """Remove the files of processes of this machine that have ended."""
     here = own_namespace()
     for path in _DIRECTORY.glob("aiofabric-*"):
         match = _NAME.match(path.name)

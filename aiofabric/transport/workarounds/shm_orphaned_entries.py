@@ -1,15 +1,15 @@
-"""Orphaned entries: places in a queue of shared memory that a killed process has taken, and will not fill.
+"""Orphaned entries: entries of a queue in shared memory that a killed process has claimed, and will not fill.
 
-Who sends over shm of libfabric 1.18 and later claims the next place in its receiver's queue, writes the message, and
-publishes the place; the reader takes places in order. One that is killed in between stops everybody who sends to that
-endpoint, for ever: of 450 senders of 2,000 B that were killed, one did. The same holds for the queue by which
-receivers give back what they have read.
+A sender over shm of libfabric 1.18 and later claims the next entry in its receiver's queue, writes the message, and
+publishes the entry. The reader takes entries in order. A sender that is killed before it publishes blocks all senders
+to that endpoint, for ever: this happened to one of 450 killed senders of 2,000 B. The same holds for the queue by which
+receivers give back buffers that they have read.
 
-So when a connection ends without a word, the queue is examined. An entry that is claimed and not published is released
-once its sender is proved dead: every live thread of every process that has the memory mapped has been inside a system
-call since, where no claim is held (`writers`). A sender that is stopped keeps its entry until it goes on, or is killed.
-A released entry is published as empty, as a sender does that gives up (ofi_atomic_queue.h, _discard), and the reader
-skips it.
+So when a connection ends without an orderly end, the queue is examined. An entry that is claimed and not published is
+released once its sender is proved dead. The proof: since then, every live thread of every process that has the memory
+mapped was inside a system call, where no claim is held (`writers`). A sender that is stopped keeps its entry until it
+continues, or is killed. A released entry is published as empty, as a sender does that gives up (ofi_atomic_queue.h,
+_discard), and the reader skips it.
 """
 
 from __future__ import annotations
@@ -29,39 +29,40 @@ if TYPE_CHECKING:
 
 __all__ = ["DELAYS", "OrphanedEntries", "Place"]
 
-DELAYS = (0.0, 0.01, 0.1, 0.5)  # seconds between two looks; the last one repeats
+DELAYS = (0.0, 0.01, 0.1, 0.5)  # seconds between two examinations; the last one repeats
 
 _log = logging.getLogger(__name__)
 
 
 class _Layout(NamedTuple):
-    """Where an endpoint's memory says at which offsets its parts begin, and which are queues, with places how long."""
+    """The offset of the table of parts in an endpoint's memory; which parts are queues, and the length of their
+    entries."""
 
     parts: int
     queues: dict[int, int]
 
 
-# By SMR_VERSION (smr_util.h), of 2.0 to 2.4, and of 2.5.1 and later. With others nothing is done, nor with a libfabric
-# that was built for debugging, whose places are longer.
+# By SMR_VERSION (smr_util.h), of 2.0 to 2.4, and of 2.5.1 and later. Other versions are left alone, and debug builds of
+# libfabric, whose entries are longer.
 _LAYOUTS = {8: _Layout(80, {0: 576}), 10: _Layout(128, {0: 384, 3: 64})}
 _PARTS = 7
 
-# struct ofi_atomic_queue: three lines of 64 bytes, then the places, each a sequence number, whether it is empty, and
-# what is in it.
+# struct ofi_atomic_queue: three lines of 64 bytes, then the entries: a sequence number, a flag for an empty entry, and
+# the content.
 _LINE = 64
 _HEAD = 3 * _LINE
 _EMPTY = 8
 
 
 class Place(NamedTuple):
-    """A place in a queue: the queue's offset in the memory, and how many places came before."""
+    """An entry in a queue: the queue's offset in the memory, and how many entries came before."""
 
     queue: int
     position: int
 
 
 class _Queue:
-    """A queue as it lies in memory."""
+    """A queue in the mapped memory."""
 
     def __init__(self, start: CData, offset: int, end: int, stride: int) -> None:
         self.start = start + offset
@@ -71,7 +72,7 @@ class _Queue:
 
     @property
     def plausible(self) -> bool:
-        """Whether each place is free, claimed or published, in some round."""
+        """Whether each entry is free, claimed or published, in some round."""
         return all((self._word(index) - index) & (self.size - 1) <= 1 for index in range(self.size))
 
     def unpublished(self) -> Iterator[int]:
@@ -82,7 +83,7 @@ class _Queue:
     def publish_empty(self, position: int) -> None:
         place = self._place(position)
         ffi.cast("char *", place)[_EMPTY] = b"\1"
-        ffi.cast("int64_t *", place)[0] = position + 1  # last: the reader looks at this
+        ffi.cast("int64_t *", place)[0] = position + 1  # written last, because the reader checks it
 
     def _position(self, offset: int) -> int:
         return int(ffi.cast("int64_t *", self.start + offset)[0])
@@ -95,10 +96,10 @@ class _Queue:
 
 
 class OrphanedEntries:
-    """The queues of an endpoint of ours, by the file that its memory is."""
+    """The queues of one endpoint of this process, accessed by the file of its memory."""
 
     def __init__(self, path: Path, driver: Driver, published: Callable[[], object]) -> None:
-        """``published`` is called when places may have been: the reader may go on."""
+        """``published`` is called when entries were released, because the reader may continue."""
         self.path = path
         self._driver = driver
         self._published = published
@@ -108,11 +109,11 @@ class OrphanedEntries:
         self._reported = ""
 
     def watch(self) -> None:
-        """A process is gone that may have left claims: release those that are proved to be its own."""
+        """A process has ended that may have left claims: release the entries that are proved to be its own."""
         self._attempts = 0
         if not self._watching:
             self._watching = True
-            self._driver.call_soon(self._examine)  # once for all peers that end now
+            self._driver.call_soon(self._examine)  # one examination for all peers that end now
 
     def _examine(self) -> None:
         released = False
@@ -122,7 +123,7 @@ class OrphanedEntries:
         except FileNotFoundError:  # the endpoint was closed meanwhile
             self._watching = False
             return
-        except (OSError, ValueError, Unprovable) as error:  # no descriptor is left, or no memory; or no proof
+        except (OSError, ValueError, Unprovable) as error:  # no descriptor left, no memory, or no proof
             self._report(f"{self.path} cannot be examined: {error}")
         else:
             self._watching = bool(self._suspects)
@@ -133,7 +134,7 @@ class OrphanedEntries:
             self._published()
 
     def _release(self, start: CData) -> bool:
-        """Publish what no live thread can have claimed; return whether there was any."""
+        """Publish entries that no live thread can have claimed; return whether there were any."""
         queues = [(offset, queue, list(queue.unpublished())) for offset, queue in _queues(start)]
         claimed = {Place(offset, position) for offset, _, positions in queues for position in positions}
         suspects = {place: threads for place, threads in self._suspects.items() if place in claimed}

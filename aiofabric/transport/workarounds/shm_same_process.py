@@ -1,18 +1,24 @@
-"""Endpoints of one process over shared memory, which the provider lets read each other where they are.
+"""Endpoints of one process over shared memory: the provider makes them read each other's memory directly.
 
-shm finds a peer of its own process in a list and uses that one's mapping (smr_map_to_region), which fi_close unmaps.
-From then on everything that looks at the closed endpoint ends the process: a send to it (1.17), the removal of its
-address (2.x, smr_unmap_from_endpoint), the reading of what it sent and nobody received yet (1.17 smr_progress_iov, 2.5
-smr_progress_cmd), and a fi_close that gives such messages back (2.5 smr_discard). Between processes each has a mapping
-of its own, and nothing happens.
+shm finds a peer of its own process in a list and uses the peer's own mapping (smr_map_to_region), which fi_close
+unmaps. After that, every access to the closed endpoint crashes the process:
 
-So an endpoint that has met others here lingers when it is closed. Nobody sends to it any more, and what it had not read
-is thrown away, which is all that it knows of others. Its native half, with what it sent and who has it pinned, stays
-until those who know it have read that, or are closed. Its address stays with them a while longer, for what waits to be
-received names its sender. All of this is settled whenever an endpoint here opens or closes.
+- a send to it (1.17);
+- the removal of its address (2.x, smr_unmap_from_endpoint);
+- reading a message of it that was not received yet (1.17 smr_progress_iov, 2.5 smr_progress_cmd);
+- a fi_close that gives such messages back (2.5 smr_discard).
 
-2.5 has another gap: a peer is told where to find what is sent to it when the other one's name arrives, but only who
-sends first tells a name; the answer to it is then looked for at address 0. Here both tell their names when they meet.
+Endpoints of two processes have separate mappings and are not affected.
+
+So an endpoint that has met others of its process lingers when it is closed. No endpoint sends to it any more, and its
+unread messages are dropped, so it refers to no others. Its native half stays, with the messages that it sent and their
+pinned buffers, until the endpoints that know it have read them or are closed. Its address stays with them longer,
+because messages that wait to be received name their sender. All this is checked whenever an endpoint of the process
+opens or closes.
+
+2.5 has another defect: a peer learns where to find messages to it when the other endpoint's name arrives. Only the
+endpoint that sends first sends its name, and the answer to it is read from address 0. So here both send their names
+when they meet.
 """
 
 from __future__ import annotations
@@ -52,15 +58,15 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_QUIET_MOST = 4  # closed ones whose address is kept although nothing of them is left; each takes 6 MB
-_MOST = 64  # closed ones in all: who knows more than 256 peers in its life has no room for others (SMR_MAX_PEERS)
-INLINE = 128  # bytes of a message that 2.5 copies into the receiver's queue; 160 there
-_INJECTED_MOST = 256  # longer ones that an endpoint of this process has not received, and nobody waits for
-_UNREAD_MOST = 4096  # messages thrown away by one close
+_QUIET_MOST = 4  # closed endpoints whose address is kept although nothing of them is in use; each takes 6 MB
+_MOST = 64  # closed endpoints in all: an endpoint can know 256 peers in its life (SMR_MAX_PEERS)
+INLINE = 128  # bytes of a message that 2.5 copies into the receiver's queue; its own limit is 160
+_INJECTED_MOST = 256  # longer injected messages that an endpoint of this process has not received yet
+_UNREAD_MOST = 4096  # messages that one close drops
 
 _lock = RLock()
-_here: dict[Address, LingeringHandle] = {}  # open ones
-_gone: dict[LingeringHandle, _Remains] = {}  # closed ones that linger, the longest first
+_here: dict[Address, LingeringHandle] = {}  # open endpoints
+_gone: dict[LingeringHandle, _Remains] = {}  # closed endpoints that linger, the oldest first
 
 
 class LingeringHandle(EndpointHandle):
@@ -73,20 +79,20 @@ class LingeringHandle(EndpointHandle):
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.vector = vector
-        self.entered = False  # other endpoints of this process may meet it
+        self.entered = False  # True: other endpoints of this process may meet it
         self.lingered = False
         self.met: set[LingeringHandle] = set()  # endpoints that have its address, or whose address it has
         self.by_peer: dict[Peer, Route] = {}
 
     def _disappear(self) -> None:
-        """From now on nobody of this process may send here."""
+        """From now on, no endpoint of this process may send here."""
         error = partial(closed, self.address)
         for other in tuple(self.met):
             aliases = [each for each in other.children if isinstance(each, LingeringHandle)]
             for peer, route in [pair for each in (other, *aliases) for pair in each.by_peer.items()]:
                 if peer.address == self.address:
                     route.close_off(error)
-                    if other.thread == self.thread and not other.source.driver.closed():  # others' loops come to it
+                    if other.thread == self.thread and not other.source.driver.closed():  # other loops do it themselves
                         route.fail_waiting(error)
 
     def _leave(self) -> None:
@@ -104,7 +110,7 @@ class LingeringHandle(EndpointHandle):
 
 
 class _Remains:
-    """What the provider may still touch of a closed endpoint."""
+    """The parts of a closed endpoint that the provider may still access."""
 
     def __init__(self, handle: LingeringHandle) -> None:
         self.handle = handle
@@ -115,7 +121,7 @@ class _Remains:
                 op.held = ()
 
     def empty(self) -> None:
-        """Take back the receives, and throw away what nobody received: then others may close, too."""
+        """Cancel the receives, and drop messages that were not received, so that other endpoints may close."""
         for op in self.pending.values():
             self.handle.cancel(op.slot.pointer)
         self.read()
@@ -139,7 +145,7 @@ class _Remains:
             release_pages(found[slot.address])
 
     def read(self) -> dict[int, int]:
-        """Read what has completed: the lengths, by slot address."""
+        """Read completions; return the lengths by slot address."""
         found: dict[int, int] = {}
         while True:
             entries = self.handle.queue.read()
@@ -157,7 +163,7 @@ class _Remains:
 
     @property
     def sending(self) -> bool:
-        """Whether somebody may still come for what was sent."""
+        """Whether a peer may still read a message that this endpoint sent."""
         return any(isinstance(op, Transfer) and not op.owner.receives for op in self.pending.values())
 
     def knowing(self) -> list[LingeringHandle]:
@@ -165,7 +171,7 @@ class _Remains:
         return [other for other in self.handle.met if other.address in _here]
 
     def quiet(self) -> bool:
-        """Whether nobody but address vectors has anything of it. Asked in the thread of all who could."""
+        """Whether only address vectors still refer to it. True only in the thread of all endpoints that know it."""
         here = get_ident()
         if self.handle.thread != here or any(other.thread != here for other in self.knowing()):
             return False
@@ -177,10 +183,10 @@ class _Remains:
         return not self.sending
 
     def go(self) -> None:
-        """Give the native half back."""
+        """Close the native half."""
         handle = self.handle
         for other in self.knowing():
-            handle.vector.lose(other.address)  # first: 2.x frees the place at the other one's only so
+            handle.vector.lose(other.address)  # first: only then does 2.x free the entry at the other endpoint
             other.vector.lose(handle.address)
         for other in handle.met:
             other.met.discard(handle)
@@ -197,20 +203,20 @@ class _Remains:
 
 
 def check_room() -> None:
-    """Raise if so many linger that no more may be opened, which may linger in their turn."""
+    """Raise if too many endpoints linger: a further endpoint might have to linger, too."""
     with _lock:
         sweep()
         if len(_gone) >= _MOST:
             raise FabricError(
                 constants.FI_ENOSPC,
                 "fi_endpoint",
-                detail=f"{len(_gone)} closed endpoints of this process wait for others of it, which know them, to "
-                "receive what they sent, or to be closed",
+                detail=f"{len(_gone)} closed endpoints of this process wait until others of it, which know them, have "
+                "received what they sent, or are closed",
             )
 
 
 def enter(handle: LingeringHandle, address: Address, queue: CompletionQueue) -> None:
-    """An endpoint is enabled; before anybody can have its address."""
+    """Register an enabled endpoint, before another endpoint can have its address."""
     with _lock:
         handle.address, handle.queue = address, queue
         _here[address] = handle
@@ -221,18 +227,18 @@ def enter(handle: LingeringHandle, address: Address, queue: CompletionQueue) -> 
 
 
 def is_closed(address: Address) -> bool:
-    """Whether this is the name of an endpoint of this process that was closed."""
+    """Whether this is the name of a closed endpoint of this process."""
     return address not in _here and is_own(address)
 
 
 def closed(address: Address) -> UnreachableError:
-    """Why it may not be sent to, nor be made known to the provider."""
+    """The error for sending to a closed endpoint, or adding its address."""
     detail = "It was closed, in this process, and the provider would crash"
     return UnreachableError(constants.FI_EHOSTUNREACH, "send", peer=address, detail=detail)
 
 
 class _Watch:
-    """Looks at the addresses that one endpoint gets to know."""
+    """Checks the addresses that are added to one endpoint's address vector."""
 
     def __init__(self, handle: LingeringHandle) -> None:
         self.handle = handle
@@ -256,22 +262,22 @@ class _Watch:
 
 
 def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int) -> None:
-    """Have both tell their names, and hear the other's, before either sends. ``other`` is of this thread."""
-    one.queue.progress()  # room for a name
+    """Make both endpoints exchange their names before either sends. ``other`` belongs to this thread."""
+    one.queue.progress()  # makes room for a name
     for each, peer in ((one, to), (other, back)):
-        # Whatever is sent to somebody unknown is a name and -FI_EAGAIN. This, if it came through, changes nothing.
+        # The first send to an unknown peer sends the name and returns -FI_EAGAIN. An empty write has no other effect.
         lib.fi_inject_write(each.fid, ffi.NULL, 0, peer, 0, 0)
     other.queue.progress()
     one.queue.progress()
 
 
 def reads_ours(handle: LingeringHandle, address: Address) -> bool:
-    """Whether this is an endpoint of this process that reads what is injected in the sender's memory."""
+    """Whether this is an endpoint of this process that reads injected messages from the sender's memory."""
     return Quirk.ANSWER_CRASHES in handle.known and _here.get(address, handle) is not handle
 
 
 class SameProcessRoute(Route):
-    """To an endpoint of this process that reads our memory: a completion shows that it has, also if injected."""
+    """The route to an endpoint of this process: also a long injected message gets a completion, when it was read."""
 
     __slots__ = ()
     direct = False
@@ -286,7 +292,7 @@ class SameProcessRoute(Route):
 
 
 def leave(handle: LingeringHandle) -> bool:
-    """An endpoint closes, and nobody may send to it any more: whether it is to linger."""
+    """An endpoint closes, and no endpoint sends to it any more: return whether it must linger."""
     with _lock:
         del _here[handle.address]
         handle.entered = False
@@ -299,7 +305,7 @@ def leave(handle: LingeringHandle) -> bool:
 
 
 def sweep() -> None:
-    """Let those go that nobody needs any more."""
+    """Close the lingering endpoints that are not needed any more."""
     with _lock:
         for remains in list(_gone.values()):
             if remains.handle in _gone and (not remains.knowing() or (remains.quiet() and not _is_known(remains))):
@@ -309,7 +315,7 @@ def sweep() -> None:
             remains.go()
         for handle in _gone:
             with suppress(OSError):
-                os.unlink(path_of(handle.address))  # nobody else shall find it
+                os.unlink(path_of(handle.address))  # so that no process finds it
 
 
 def _is_known(remains: _Remains) -> bool:
@@ -317,7 +323,7 @@ def _is_known(remains: _Remains) -> bool:
 
 
 def _forget() -> None:
-    """In a forked child, which may touch nothing."""
+    """Runs in a forked child, which must not touch the provider."""
     global _lock
     _lock = RLock()
     _here.clear()

@@ -1,12 +1,12 @@
-"""Unanswered: large messages over shm of libfabric 1.17 whose receiver is gone.
+"""Unanswered sends: large messages over shm of libfabric 1.17 whose receiver is gone.
 
-A send of more than 4 KiB waits in a ring of the sender's own memory until its receiver, which copies the message out of
-the sender's process, writes there how that ended. The ring is read in order (smr_progress.c, smr_progress_resp), so one
-message to a process that was killed, or that closed its endpoint, keeps all later ones of the same endpoint from
+A send of more than 4 KiB has an entry in a ring in the sender's own memory. The receiver copies the message out of the
+sender's process, and writes the result into that entry. The ring is read in order (smr_progress.c, smr_progress_resp).
+So one message to a process that was killed, or that closed its endpoint, keeps all later ones of the same endpoint from
 completing, to every peer.
 
-So when the last connection with a peer has ended and messages to it are still unanswered, the peer is looked at. Once
-nobody has its memory mapped any more, nobody will answer, and the answer is written here: "cancelled".
+So when the last connection with a peer has ended and sends to it are still unanswered, the peer is checked. Once no
+process has the peer's memory mapped any more, no answer can come, and this module writes the answer "cancelled".
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ __all__ = ["Unanswered", "is_gone"]
 
 _log = logging.getLogger(__name__)
 
-_DELAYS = (0.0, 0.02, 0.1, 0.5, 1.0)  # seconds between two looks at a peer
+_DELAYS = (0.0, 0.02, 0.1, 0.5, 1.0)  # seconds between two checks of a peer
 
-# ofi_shm.h of 1.17: the version and the flag of a debugging build, with other structures; where the signal is that has
-# the endpoint look at the ring, the memory's length, and the offsets of the ring and of what follows it.
+# ofi_shm.h of 1.17: the version, and the flag of a debug build, which has other structures. Then offsets: the signal
+# that makes the endpoint read the ring; the memory's length; the offsets of the ring and of the part behind it.
 _VERSION = 4
 _DEBUG = 2
 _SIGNAL, _TOTAL, _RING, _BEHIND = 28, 40, 72, 80
 _BUSY = errno.EBUSY
 _CANCELLED = (1 << 64) - constants.FI_ECANCELED
-# struct ofi_cirque: size, mask, what was read and written so far; then the answers of two words, an operation's address
-# and its state.
+# struct ofi_cirque: size, mask, read and write counts; then the entries of two words, an operation's address and its
+# state.
 _HEAD, _ANSWER = 32, 16
-# struct smr_tx_entry: in its command the way that the message goes, its length, and the offset of the answer; behind
-# that the application's context, and how much was copied where that is done in pieces (smr_src_sar: no CMA).
+# struct smr_tx_entry: in its command the protocol of the message, its length, and the offset of the answer. Behind that
+# the application's context, and how much was copied, if that is done in pieces (smr_src_sar: no CMA).
 _WAY, _SIZE, _WHERE, _CONTEXT, _COPIED = 20, 24, 32, 264, 352
 _IN_PIECES = 4
 _SUCCESS = 0
 
 
 class Unanswered:
-    """The ring of one endpoint of ours."""
+    """The ring of one endpoint of this process."""
 
     def __init__(self, handle: LingeringHandle) -> None:
         self._handle = handle
@@ -88,7 +88,7 @@ class Unanswered:
                 self._take_lock(peer)
                 self._answer({transfer.slot.address for transfer in route.posted})
         except (OSError, ValueError) as error:
-            _log.info("%s cannot be looked at yet: %s", path_of(self._handle.address), error)
+            _log.info("%s cannot be examined yet: %s", path_of(self._handle.address), error)
         if gone:
             self._handle.source.drain()
             self._handle.source.wake()
@@ -129,7 +129,7 @@ class _Answer(NamedTuple):
 
 
 def _answers(start: CData, length: int) -> Iterator[_Answer]:
-    """What is waited for in the ring; nothing where the memory does not look as 1.17's."""
+    """The unanswered entries of the ring; none if the memory does not have the layout of 1.17."""
 
     def word(offset: int) -> int:
         return int(ffi.cast("uint64_t *", start + offset)[0])
@@ -148,9 +148,9 @@ def _answers(start: CData, length: int) -> Iterator[_Answer]:
 
 
 def is_gone(peer: Peer) -> bool:
-    """Whether the process that opened the peer's endpoint certainly does not have it any more.
+    """Whether the process that opened the peer's endpoint is proved not to have it any more.
 
-    It may be gone, wait to be reaped, or have closed the endpoint, which unmaps its memory.
+    The process may have ended, be a zombie, or have closed the endpoint, which unmaps its memory.
     """
     process = process_of(peer.address)
     if process is None:

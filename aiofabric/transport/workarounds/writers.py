@@ -1,8 +1,8 @@
-"""Writers: the live threads that may be in the middle of a write into shared memory.
+"""Writers: live threads that may be in the middle of a write into shared memory.
 
-libfabric takes an entry of a queue in shared memory, fills it and publishes it without a system call in between. So a
-thread that is inside a system call has published every entry that it took before. A thread that is stopped (SIGSTOP, a
-debugger, a frozen container) is inside none, however long that lasts: /proc tells the two apart.
+libfabric claims an entry of a queue in shared memory, fills it and publishes it without a system call in between. So a
+thread that is inside a system call has published every entry that it claimed before. A thread that is stopped (SIGSTOP,
+a debugger, a frozen container) is inside no system call, however long it is stopped: /proc tells the two apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEMORY = Path("/dev/shm")
 _IN_MEMORY = re.compile(r"/dev/shm/(\S+)")
 _OUR_NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
 _NO_ENDPOINT = "fi_sm2_"  # the table of sm2's endpoints
-_TRAPS = ("freez", "trap", "stop")  # of kernel functions in which a thread waits outside of a system call
+_TRAPS = ("freez", "trap", "stop")  # in names of kernel functions in which a thread waits outside of a system call
 
 
 class Unprovable(Exception):
@@ -34,19 +34,20 @@ class Unprovable(Exception):
 
 
 class Thread(NamedTuple):
-    """A thread of this machine; the numbers of one that ended may be given again, which errs on the safe side."""
+    """A thread of this machine. The ids of an ended thread may be reused; then an entry is kept longer, never released
+    early."""
 
     process: int
     number: int
 
 
 def threads_that_map(path: Path) -> set[Thread]:
-    """Return all threads, but the calling one, of the processes that have a file mapped.
+    """Return all threads, except the calling one, of the processes that have a file mapped.
 
-    A process that cannot be examined counts if it may send over shm: memory in /dev/shm may be its own.
+    A process that cannot be examined counts if it may send over shm: a file in /dev/shm may be its own.
 
     Raises:
-        Unprovable: with the reason.
+        Unprovable: such a process exists; the text has the reason.
     """
     memory = _shared_memory()
     status = path.stat()
@@ -80,7 +81,7 @@ def _may_belong(name: str, process: str, seen: set[str]) -> bool:
 
 
 def left_a_write(thread: Thread) -> bool:
-    """Whether the thread has ended, or is seen inside a system call: every entry that it had taken is published."""
+    """Whether the thread has ended, or is inside a system call: then every entry that it claimed is published."""
     place = _PROC / str(thread.process) / "task" / str(thread.number)
     try:
         state = (place / "stat").read_text().rpartition(")")[2].split()[0]
@@ -102,7 +103,7 @@ def _threads(process: Path) -> Iterator[int]:
 
 
 def _owner(path: Path) -> int | None:
-    """The user, unless the process has ended, or the file is gone."""
+    """The user id of the owner; None if the process has ended, or the file is gone."""
     try:
         return path.stat().st_uid
     except FileNotFoundError:
@@ -110,10 +111,10 @@ def _owner(path: Path) -> int | None:
 
 
 def _shared_memory() -> dict[str, int]:
-    """The files in /dev/shm, and the user of each. A process that sends over shm has one there.
+    """The files in /dev/shm, and the user of each. A process that sends over shm has a file there.
 
     Raises:
-        Unprovable: some of it belongs to a process that is counted elsewhere, in another container.
+        Unprovable: a file belongs to a process of another PID namespace (container).
     """
     here = own_namespace()
     found = {}

@@ -112,7 +112,7 @@ async def test_to_nobody_and_from_unknown_peers() -> None:
         await one.send(b"from an unknown peer", to=there)
         got = await other.recv()
         assert (got, got.source) == (b"from an unknown peer", None)
-        with pytest.raises(TypeError, match="say which peer"):
+        with pytest.raises(TypeError, match="name the peer"):
             await one.send(b"to whom?")
 
 
@@ -204,7 +204,7 @@ async def test_a_cancelled_member_leaves() -> None:
 @pytest.mark.usefixtures("multicast")
 async def test_joining_is_refused_with_reasons() -> None:
     async with member() as (one, _):
-        with pytest.raises(ValueError, match=r"fi_sockaddr_in://127.0.0.1:9 is no multicast address"):
+        with pytest.raises(ValueError, match=r"fi_sockaddr_in://127.0.0.1:9 is not a multicast address"):
             async with one.join("fi_sockaddr_in://127.0.0.1:9"):
                 pass
     six = Address.from_ip("ff02::1", 9)

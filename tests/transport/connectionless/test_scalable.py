@@ -158,10 +158,10 @@ async def test_each_context_has_a_queue_of_its_own() -> None:
 @pytest.mark.parametrize("side", ["transmit", "receive"])
 async def test_attributes_of_contexts_are_checked(side: str) -> None:
     for odd, error, words in (
-        (0, ValueError, f"{side}=0: a scalable endpoint has at least one context"),
+        (0, ValueError, f"{side}=0: a scalable endpoint needs at least one context"),
         ([], ValueError, "at least one context"),
-        ("2", TypeError, f"{side} is a number of contexts, or a list"),
-        (True, TypeError, "is a number of contexts"),
+        ("2", TypeError, f"{side} must be a number of contexts, or a list"),
+        (True, TypeError, "must be a number of contexts"),
         ([{"sise": 3}], TypeError, "sise"),
         ([7], TypeError, "or a dictionary of its fields, not 7"),
     ):

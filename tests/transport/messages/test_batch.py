@@ -110,7 +110,7 @@ async def test_an_empty_batch(pair: Pair, selective: bool) -> None:
             pass
         async with active.batch() as batch:
             pass
-        with pytest.raises(RuntimeError, match="over"):
+        with pytest.raises(RuntimeError, match="has ended"):
             await batch.send(b"late")
 
 

@@ -74,8 +74,8 @@ PORTS: list[tuple[Any, type[Exception], str]] = [
     (1.5, TypeError, "a port is a number, or the name of a service, not 1.5"),
     (b"7471", TypeError, "a port is a number"),
     (True, TypeError, "a port is a number"),
-    (-1, ValueError, "a port is 0 to 65535, not -1"),
-    ("65536", ValueError, "a port is 0 to 65535, not 65536"),
+    (-1, ValueError, "a port must be 0 to 65535, not -1"),
+    ("65536", ValueError, "a port must be 0 to 65535, not 65536"),
 ]
 NO_PORT: list[tuple[Any, Any, str]] = [
     ("127.0.0.1", None, "the port is missing, in the address '127.0.0.1'"),

@@ -389,11 +389,11 @@ async def test_what_is_no_info_is_refused(tcp: Info) -> None:
         with pytest.raises(TypeError, match="an Info, as getinfo"):
             Fabric(odd)  # type: ignore[arg-type]
     for odd in ("x", 3, tcp):
-        with pytest.raises(TypeError, match="fabric is an open Fabric, or None"):
+        with pytest.raises(TypeError, match="fabric must be an open Fabric or None"):
             Domain(tcp, odd)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="info is an Info, as getinfo"):
+    with pytest.raises(TypeError, match="info must be an Info, as getinfo"):
         await aiofabric.connect(HERE, 9, info=Hints())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="provider is a provider's name"):
+    with pytest.raises(TypeError, match="provider must be a provider's name"):
         await aiofabric.reserve(HERE, provider=7).__aenter__()  # type: ignore[arg-type]
 
 

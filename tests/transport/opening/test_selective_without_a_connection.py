@@ -41,6 +41,6 @@ async def test_nothing_else_that_is_bound_is_ignored_by_scalable_endpoints() -> 
             {"open_flags": aiofabric.OpFlags.PEER_TRANSFER},
         ]
         for each in options:
-            with pytest.raises(TypeError, match=f"there is no {next(iter(each))}="):
+            with pytest.raises(TypeError, match=f"leave out {next(iter(each))}="):
                 async with aiofabric.open_scalable_endpoint("127.0.0.1", domain=domain, **each):
                     pass

@@ -104,7 +104,7 @@ async def test_an_endpoint_itself_cannot_receive(with_srx: str) -> None:
     with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
         async with connections(with_srx, 1, shared_receive=shared) as (_, (receiver,)):
             for receive in (receiver.recv, lambda: receiver.recv_into(bytearray(1))):
-                with pytest.raises(TypeError, match="arrives at its SharedReceive: receive there"):
+                with pytest.raises(TypeError, match="arrive at its SharedReceive: receive there"):
                     await receive()
             with pytest.raises(TypeError, match="receive there"):
                 receiver.recv_nowait()
@@ -212,7 +212,7 @@ async def test_one_pool_for_connectionless_endpoints() -> None:
                 lambda: one.recv_tagged_into(bytearray(9), 1),
                 lambda: one.peek_tagged(1),
             ):
-                with pytest.raises(TypeError, match="arrives at its SharedReceive: receive there"):
+                with pytest.raises(TypeError, match="arrive at its SharedReceive: receive there"):
                     await refused()
             one.close()
             await sender.send(b"to the other", to=there[1])

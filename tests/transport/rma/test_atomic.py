@@ -218,7 +218,7 @@ async def test_what_cannot_be_done_is_refused_before_it_is_posted(atomic_provide
                 await one.atomic(AtomicOp.SUM, np.zeros(2, np.int64), region.remote[:8], to=peer)
             with pytest.raises(ValueError, match="2 elements to write, 1 to compare with"):
                 await one.compare_atomic(AtomicOp.CSWAP, np.zeros(2, "i"), np.zeros(1, "i"), region.remote, to=peer)
-            with pytest.raises(TypeError, match="say which datatype"):
+            with pytest.raises(TypeError, match="name the datatype"):
                 await one.atomic(AtomicOp.SUM, 1, region.remote, to=peer)
         assert one.statistics().sends == 0
 
