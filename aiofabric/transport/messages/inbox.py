@@ -47,7 +47,7 @@ class Inbox(InboxBase):
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)
 
-    def told(self) -> None:
+    def message_refused(self) -> None:
         """Called when an error was raised in place of a message that cannot be taken."""
 
     # -- the caller's side
