@@ -11,8 +11,8 @@ BEGIN, END = "<!-- last run -->", "<!-- end of last run -->"
 NOTE = """\
 Medians of {rounds} interleaved rounds in {took:.0f} s, loopback, client and server in their own processes on
 different cores ("one core": on the same). In brackets the ratio to {references}.
-"its CPU" and "idle" add both sides. Wake-ups are the server's. "a conn" is the memory of one of 1000 connections,
-on the side that needs more. "p99 beside" is the delay of timers and sockets of the same loop beside a busy connection."""
+"its CPU" and "idle" add both sides. Wake-ups are the server's. "a conn" is the memory of one of 1000
+connections, on the side that needs more. "p99 beside" is the delay of timers and sockets beside a busy connection."""
 DISTANCE = """\
 A cache line took {nearest:.0f} ns from one core to the other and back. {far} of {count} samples do not count, because
 it took more than twice as long."""
