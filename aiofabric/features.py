@@ -26,7 +26,7 @@ class Feature(Enum):
 
     AV_AUTH_KEY = Version(1, 20), "authorization keys of single addresses (fi_av_insert_auth_key)"
     """Different authorization keys for the peers of one endpoint."""
-    AV_SET_USER_ID = Version(1, 20), "numbers of one's own for addresses (fi_av_set_user_id)"
+    AV_SET_USER_ID = Version(1, 20), "application numbers for addresses (fi_av_set_user_id)"
     """Completions name a source by a number of the application."""
     MR_DMABUF = Version(1, 20), "memory registration by DMA-BUF descriptor (FI_MR_DMABUF)"
     """Registration of device memory that its driver exports."""

@@ -60,7 +60,7 @@ class EndpointChannel(Sending):
 
     @property
     def info(self) -> Info:
-        """What the endpoint was opened from: provider, fabric, domain and their attributes."""
+        """The Info that the endpoint was opened from: provider, fabric, domain and their attributes."""
         return self._endpoint.info
 
     # -- receiving ------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Caps(Flags):
 
 
 class Mode(Flags):
-    """What the application must do for the provider. In hints: what it supports.
+    """Requirements of the provider on the application. In hints: the modes that it supports.
 
     aiofabric always offers CONTEXT and CONTEXT2. Do not set all bits: some of them change the meaning of a completion
     (libfabric rxm_init.c: BUFFERED_RECV).
@@ -105,7 +105,7 @@ class Mode(Flags):
 
 
 class MrMode(Flags, prefix="FI_MR_"):
-    """What memory registration requires (man page: fi_domain, fi_mr). In hints: what the application supports."""
+    """Requirements for memory registration (man page: fi_domain, fi_mr). In hints: those that the application meets."""
 
     BASIC = C.FI_MR_BASIC
     """Before 1.5, alone: VIRT_ADDR, ALLOCATED and PROV_KEY together. Deprecated."""

@@ -145,7 +145,7 @@ class CqWaitCond(Choice, prefix="FI_CQ_COND_"):
 
 
 class CounterEvents(Choice, prefix="FI_CNTR_EVENTS_"):
-    """What a counter counts."""
+    """The kind of events that a counter counts."""
 
     COMP = C.FI_CNTR_EVENTS_COMP
     """Completions."""

@@ -131,7 +131,7 @@ class TxAttr(Attributes):
     caps: Caps = Caps(0)
     """A subset of the endpoint's; none means those that apply."""
     mode: Mode = Mode(0)
-    """What sending requires of the application; none in hints means Hints.mode."""
+    """Requirements on the application for sending; none in hints means Hints.mode."""
     op_flags: OpFlags = OpFlags(0)
     """Options of operations that have none of their own."""
     msg_order: Order = Order(0)
@@ -159,7 +159,7 @@ class RxAttr(Attributes):
     caps: Caps = Caps(0)
     """A subset of the endpoint's; none means those that apply."""
     mode: Mode = Mode(0)
-    """What receiving requires of the application; none in hints means Hints.mode."""
+    """Requirements on the application for receiving; none in hints means Hints.mode."""
     op_flags: OpFlags = OpFlags(0)
     """Options of receives that have none of their own."""
     msg_order: Order = Order(0)
@@ -226,9 +226,9 @@ class DomainAttr(Attributes):
     threading: Threading = Threading.UNSPEC
     """Which calls the application serialises itself."""
     control_progress: Progress = Progress.UNSPEC
-    """What makes progress on connections, registrations and other control operations."""
+    """Which side makes progress on connections, registrations and other control operations."""
     data_progress: Progress = Progress.UNSPEC
-    """What makes progress on transfers."""
+    """Which side makes progress on transfers."""
     resource_mgmt: ResourceManagement = ResourceManagement.UNSPEC
     """Whether the provider or the application prevents queue overflows."""
     av_type: AvType = AvType.UNSPEC
@@ -236,7 +236,7 @@ class DomainAttr(Attributes):
     mr_mode: MrMode = (
         MrMode.LOCAL | MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY | MrMode.ENDPOINT | MrMode.HMEM
     )
-    """What registration requires; in hints, what the program supports: by default all that aiofabric supports."""
+    """Requirements for registration; in hints, those that the program meets: by default all that aiofabric meets."""
     mr_key_size: int = 0
     """Length of a region's key, bytes."""
     cq_data_size: int = 0
@@ -264,7 +264,7 @@ class DomainAttr(Attributes):
     caps: Caps = Caps(0)
     """Capabilities of the domain itself: LOCAL_COMM, REMOTE_COMM, SHARED_AV."""
     mode: Mode = Mode(0)
-    """What the domain requires of the application."""
+    """Requirements of the domain on the application."""
     auth_key: bytes = b""
     """Authorization key of endpoints and regions without one of their own."""
     max_err_data: int = 0

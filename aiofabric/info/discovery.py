@@ -85,7 +85,7 @@ class Info:
 
     @cached_property
     def mode(self) -> Mode:
-        """What it requires of the application."""
+        """Its requirements on the application."""
         return Mode(self.native.mode)
 
     @cached_property

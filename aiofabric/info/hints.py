@@ -37,7 +37,7 @@ class Hints:
     caps: Caps = Caps(0)
     """Required capabilities; none: all that the provider has."""
     mode: Mode = Mode.CONTEXT | Mode.CONTEXT2 | Mode.MSG_PREFIX | Mode.ASYNC_IOV | Mode.RX_CQ_DATA
-    """What the program can do for the provider; by default all that aiofabric supports. Other modes are refused."""
+    """Modes that the program supports; by default all that aiofabric supports. Other modes are refused."""
     addr_format: AddressFormat = AddressFormat.FORMAT_UNSPEC
     """Format of addresses; that of src_addr or dest_addr if these are set and this is not."""
     src_addr: Address | None = None

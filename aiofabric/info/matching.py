@@ -35,7 +35,7 @@ _SIZES = [
 ]
 _all_sizes = attrgetter(*_SIZES)
 _ABILITIES = ("mode", "domain_attr.mr_mode")
-"""What the program supports: an offer must require no more."""
+"""Fields with what the program supports: an offer must require no more."""
 _OPEN = ("handle", "fabric_attr.fabric", "domain_attr.domain")
 
 

@@ -8,7 +8,7 @@ from tests.fixtures.providers import require
 PROGRAM = """
     import sys
     import anyio, aiofabric
-    from aiofabric.cm import listener as module
+    from aiofabric.cm import passive as module
 
     provider = sys.argv[1]
     libfabric, rejected = module.lib, []

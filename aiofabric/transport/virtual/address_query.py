@@ -51,7 +51,7 @@ _AGAIN = 1.0  # seconds until a query is sent again
 
 
 class QuerySender(Protocol):
-    """What queries need of the multiplexer."""
+    """The parts of the multiplexer that queries need."""
 
     host: int
     source: Source
