@@ -92,7 +92,7 @@ def _source(source: Source) -> Iterator[str]:
     yield (
         f"  queue on {source.driver.name}, waiting {found.waiting.value}: {found.in_flight} in flight, "
         f"{found.queued} queued, {found.abandoned} abandoned, {found.quarantined} quarantined; "
-        f"{found.completions} completions in {found.turns} turns, {found.wakeups} wake-ups"
+        f"{found.completions} completions in {found.passes} passes, {found.wakeups} wake-ups"
     )
 
 

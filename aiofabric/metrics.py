@@ -58,7 +58,7 @@ FAMILIES: dict[str, Family] = {
     "rejected": Family("counter", "Connection requests that were rejected, overflowed ones included.", ""),
     "overflowed": Family("counter", "Connection requests that found the backlog full.", ""),
     "cut_off": Family("counter", "Clients that were disconnected before they sent a complete request.", ""),
-    "turns": Family("counter", "Passes of the reactor over a queue.", "waiting"),
+    "passes": Family("counter", "Passes of the reactor over a queue.", "waiting"),
     "completions": Family("counter", "Completions read from queues.", "waiting"),
     "errors": Family("counter", "Failed operations read from queues.", "waiting"),
     "stale": Family("counter", "Completions that belonged to no known operation.", "waiting"),
@@ -83,7 +83,7 @@ def read() -> list[Sample]:
     for source in sources:
         if not source.closed:
             found = source.statistics()
-            names = ("turns", "completions", "errors", "stale", "wakeups", "empty_wakeups")
+            names = ("passes", "completions", "errors", "stale", "wakeups", "empty_wakeups")
             _add(counts, found.waiting.value, ((name, getattr(found, name)) for name in names))
     order = {name: place for place, name in enumerate(FAMILIES)}
     return [Sample(*key, counts[key]) for key in sorted(counts, key=lambda key: (order[key[0]], key[1]))]

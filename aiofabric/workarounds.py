@@ -72,7 +72,7 @@ class Workaround:
 
 _LISTENING = (
     "The listening socket is a TCP socket whose descriptor appeared during our own call and whose local address is the "
-    "endpoint's. It gets a send timeout that no other socket has, and the sockets that it accepts inherit that."
+    "endpoint's. It gets a send timeout that no other socket has, and accepted sockets inherit it."
 )
 _CONNECTED = (
     "libfabric names the descriptor (FI_GET_FD, 2.2 and later), or it was free before our own call. It is a TCP "
@@ -87,11 +87,11 @@ WORKAROUNDS = {
             "half_open_clients",
             "cm/workarounds/half_open_clients.py",
             "tcp and net read the request of a new client with a recv that blocks. A client that sends half a request "
-            "stops the whole process; a client that sends nothing holds a descriptor for ever.",
+            "stops the whole process. A client that sends nothing keeps a descriptor for ever.",
             _ALL,
             _BOTH,
-            "Listening sockets (SO_RCVTIMEO, SO_SNDTIMEO, TCP_DEFER_ACCEPT) and clients that are no request yet, which "
-            "are shut down, or closed if the provider has forgotten them.",
+            "Listening sockets (SO_RCVTIMEO, SO_SNDTIMEO, TCP_DEFER_ACCEPT), and clients without a complete request. "
+            "They are shut down, or closed if the provider has forgotten them.",
             _LISTENING,
             "One hostile client can stop a server.",
             "cm/test_hostile_clients.py",
@@ -143,8 +143,8 @@ WORKAROUNDS = {
             _BOTH,
             "The socket of a connection (TCP_CORK, for 100 us at most).",
             _CONNECTED,
-            "64 requests in flight take 4.5 us each instead of 1.8. The same socket tells when a peer has "
-            "read the rest of a closed region; without it that memory stays exported until the connections close.",
+            "64 requests in flight take 4.5 us each instead of 1.8. The same socket shows when a peer has "
+            "read the rest of a closed region. Without it that memory stays exported until the connections close.",
             "transport/connected/test_coalescing.py",
             "tcp: coalesce messages that are posted with FI_MORE.",
         ),
@@ -155,8 +155,8 @@ WORKAROUNDS = {
             "lock leaves it taken for ever.",
             ((Version(1, 0), _2_4), (_2_6, _EVER)),
             ((_1_17, _1_17), (_2_0, _2_4)),
-            "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to a function of aiofabric; locks "
-            "in shared memory.",
+            "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to aiofabric's own functions; "
+            "locks in shared memory.",
             "Only a libfabric that aiofabric loaded is changed. It stays as it is if another module loaded it earlier, "
             "or if another object of the process is linked to it (an MPI). A lock is taken only from a process that "
             "has ended (pidfd_open).",

@@ -35,6 +35,8 @@ _LINKS = {
     "(docs/design.md)": "(../design.md)",
     "(docs/native-core.md)": "(../native-core.md)",
     "(docs/glossary.md)": "(../glossary.md)",
+    "(docs/performance.md)": "(../performance.md)",
+    "(docs/project/": "(",
     "(CHANGELOG.md)": "(changelog.md)",
 }
 

@@ -1,4 +1,4 @@
-"""Time limits are anyio's own; a cancelled receive costs neither the connection nor a message."""
+"""Set time limits with anyio. A cancelled receive loses neither the connection nor a message."""
 
 import anyio
 
@@ -6,7 +6,7 @@ import aiofabric
 
 
 async def slow_server(listener: aiofabric.Listener) -> None:
-    """Answers each question late: after the asker's patience is over, and only then."""
+    """Answer each question after a second message, when the first time limit of the client has passed."""
     request = await listener.accept_request()
     async with await request.accept() as ep:
         async for question in ep:

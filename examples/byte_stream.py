@@ -1,4 +1,4 @@
-"""A byte stream with anyio's interface: both ends send, each says when it has no more, nobody counts bytes."""
+"""Send and receive over a byte stream with anyio's interface. Each end closes its own direction."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ from aiofabric.streams import FabricStream, connect_stream, listen_stream
 
 
 async def digest(stream: FabricStream) -> None:
-    """Answers with the SHA-256 of everything up to the client's end."""
+    """Reply with the SHA-256 of all bytes up to the end of the client's direction."""
     async with stream:
         sha = hashlib.sha256()
         async for data in stream:

@@ -1,8 +1,7 @@
-"""Two processes and a fabric between them: ``python examples/demo.py [FILE]``.
+"""Move a file between two processes over a fabric: ``python examples/demo.py [FILE]``.
 
-The file goes from the client to the server as messages, comes back by remote reads out of the server's
-memory, and returns by remote writes into it. Every copy is compared; the exit status is non-zero if one byte
-differs.
+The client sends the file to the server as messages, reads it back from the server's memory, and writes it into that
+memory. Every copy is compared. The exit status is non-zero if one byte differs.
 """
 
 import argparse
@@ -29,9 +28,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 import aiofabric
 from aiofabric import Access, MessageEndpoint, RemoteRegion
 
-MESSAGE = 64 * 1024  # bytes, what the default receive pool takes
+MESSAGE = 64 * 1024  # bytes, the longest message of the default receive pool
 PIECE = 1024 * 1024  # bytes of one remote read or write
-THERE = b"everything is here"  # stops the client's clock; a digest follows
+THERE = b"everything is here"  # ends the client's measurement; a digest follows
 PING = bytes(64)
 PINGS = 2000
 WARM_UP = 200
@@ -43,13 +42,13 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 
 
 class Wrong(Exception):
-    """Something is not what it was meant to be, such as a copy."""
+    """A check failed, such as the comparison of a copy."""
 
 
-EXPECTED = (Wrong, OSError, ImportError)  # errors that are sentences: no traceback
+EXPECTED = (Wrong, OSError, ImportError)  # these print a sentence and no traceback
 
 
-# The server: owns the memory that the client reads and writes.
+# The server owns the memory that the client reads and writes.
 
 
 def run_server(parent: Connection) -> None:
@@ -70,7 +69,7 @@ async def serve(parent: Connection) -> None:
         console.print(f"server: the client says it is pid {pid} and brings {size:,} bytes")
         async with await request.accept(param=HELLO.pack(os.getpid(), size)) as ep:
             await keep(ep, size)
-            async for message in ep:  # ping-pong, until the client is gone
+            async for message in ep:  # ping-pong, until the client closes
                 await ep.send(message)
 
 
@@ -93,7 +92,7 @@ async def keep(ep: MessageEndpoint, size: int) -> None:
     await ep.send(digest(written))
 
 
-# The client: moves the file and measures.
+# The client moves the file and measures.
 
 
 async def run_client(port: int, server: int | None, path: Path) -> None:
@@ -151,7 +150,7 @@ async def ping_pong(ep: MessageEndpoint) -> None:
     console.print(f"round trip of {len(PING)} bytes: median {median:.1f} µs, 99 % within {late:.1f} µs")
 
 
-# What both sides use.
+# Both sides use the following functions.
 
 
 def digest(data: Buffer) -> bytes:
@@ -175,7 +174,7 @@ def progress_bars() -> Progress:
 
 @contextmanager
 def measured(bars: Progress, what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """A bar that fills while the block runs, and shows its throughput at the end."""
+    """Show a progress bar while the block runs, and its throughput at the end."""
     task: TaskID = bars.add_task(what, total=size, speed="")
     start = time.perf_counter()
     yield lambda count: bars.advance(task, count)
@@ -184,7 +183,7 @@ def measured(bars: Progress, what: str, size: int) -> Iterator[Callable[[int], N
 
 
 def interpreter() -> Path:
-    """The interpreter's own binary: where the program is a stub of a few KiB, the library that it runs."""
+    """Return the interpreter's binary, or its library if the binary is a stub of a few KiB."""
     program = Path(sys.executable).resolve()
     library = sysconfig.get_config_var("INSTSONAME") or ""
     candidates = [program, Path(sysconfig.get_config_var("LIBDIR") or "/", library).resolve()]
@@ -216,7 +215,7 @@ def main() -> None:
     finally:
         server.join(5)
         server.kill()
-    if server.exitcode == INTERRUPTED:  # Ctrl-C is for both, and this one was too late, or only saw the other go
+    if server.exitcode == INTERRUPTED:  # Ctrl-C reaches both; the server may end first
         sys.exit(INTERRUPTED)
     if problem or server.exitcode != 0:
         sys.exit(problem or f"demo: the server ended with status {server.exitcode}")

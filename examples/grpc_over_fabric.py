@@ -1,6 +1,6 @@
-"""A gRPC service and its client, with a fabric where the TCP sockets would be.
+"""Run a gRPC service and its client over a fabric instead of TCP sockets.
 
-Stubs made of a .proto file by grpclib's plugin are used in the same way; this one is written out.
+The stub is written by hand here. A stub that grpclib's plugin makes from a .proto file is used in the same way.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""httpx talks to a web application under Hypercorn, with a fabric where the TCP sockets would be.
+"""Serve a web application with Hypercorn over a fabric instead of TCP sockets, and send requests with httpx.
 
-Under uvicorn, or either of them on the command line: aiofabric.integrations.uvicorn, and ``aiofabric serve``.
+For uvicorn see aiofabric.integrations.uvicorn. On the command line, ``aiofabric serve`` runs either of them.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from hypercorn import Config
 from aiofabric.integrations.httpcore import FabricHTTPTransport
 from aiofabric.integrations.hypercorn import FabricServer
 
-clients: set[tuple[str, int]] = set()  # host and port of everyone who asked
+clients: set[tuple[str, int]] = set()  # host and port of each client
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Any ASGI application would do: FastAPI, Starlette, Django."""
+    """Any ASGI application works: FastAPI, Starlette, Django."""
     if scope["type"] == "lifespan":
         return
     clients.add(tuple(scope["client"]))
@@ -37,7 +37,7 @@ async def main() -> None:
                 response = await client.get(f"http://{host}:{port}/request-{number}")
                 print(response.status_code, response.text)
         print(f"{len(clients)} connection")
-        serving.cancel()  # ends it in good order
+        serving.cancel()  # ends the server in order
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server that returns what it gets, to everyone who connects, and two clients of it."""
+"""Run an echo server for many connections, and two clients."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""Three processes in a row: a source, a stage that doubles, and a slow sink. Flow control keeps them together."""
+"""Connect three processes in a row: a source, a stage that doubles, and a slow sink, with flow control."""
 
 import multiprocessing
 import signal
@@ -8,7 +8,7 @@ import anyio
 
 from aiofabric.streams import connect_messages, listen_messages
 
-ITEMS, ITEM = 400, 64 * 1024  # bytes: all of them would be 25 MiB
+ITEMS, ITEM = 400, 64 * 1024  # bytes: all items together have 25 MiB
 processes = multiprocessing.get_context("spawn")
 
 
@@ -16,7 +16,7 @@ async def source(port: int, taken: Any) -> None:
     ahead = 0
     async with await connect_messages("127.0.0.1", port) as out:
         for number in range(ITEMS):
-            await out.send(number.to_bytes(4, "big") + bytes(ITEM))  # waits, if the next stage lags
+            await out.send(number.to_bytes(4, "big") + bytes(ITEM))  # waits while the next stage is behind
             ahead = max(ahead, number + 1 - taken.value)
     print(f"of {ITEMS} items, at most {ahead} were under way")
 
@@ -45,13 +45,13 @@ def start(stage: Any, argument: Any) -> tuple[Any, int]:
     ours, theirs = processes.Pipe()
     process = processes.Process(target=anyio.run, args=(stage, theirs, argument), daemon=True)
     process.start()
-    theirs.close()  # so that a stage that fails is an EOFError here
+    theirs.close()  # if a stage fails, `recv` below raises EOFError
     print(f"process {process.pid} listens at port {(port := ours.recv())}", flush=True)
     return ours, port
 
 
 if __name__ == "__main__":
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C ends us, and we the others
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C ends only this process
     taken = processes.Value("i", 0)
     at_sink, port = start(sink, taken)
     _, port = start(double, port)

@@ -1,4 +1,4 @@
-"""A numpy array that a peer reads and writes in place, row by row, while its owner's code does nothing."""
+"""Let a peer read and write a row of a numpy array in place. The code of the owner only waits."""
 
 import anyio
 import numpy as np
@@ -14,8 +14,8 @@ async def owner(listener: aiofabric.Listener) -> None:
     request = await listener.accept_request()
     async with await request.accept() as ep:
         async with ep.domain.register(grid, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
-            await ep.send(region.remote.pack())  # tells the peer where the grid is
-            await ep.recv()  # the peer is done
+            await ep.send(region.remote.pack())  # address, key and length of the grid
+            await ep.recv()  # wait until the peer has finished
         print("the owner finds in row 3:", grid[3])
 
 

@@ -1,4 +1,4 @@
-"""Calls with a deadline over message endpoints; a caller that gives up stops the work at the other end, too."""
+"""Make calls with a deadline over message endpoints. A call that its caller cancels is cancelled at the service too."""
 
 import anyio
 import msgspec
@@ -8,8 +8,8 @@ import aiofabric
 
 class Message(msgspec.Struct):
     id: int
-    number: float  # to be squared, or the square
-    seconds: float = 0  # the caller waits this long; 0: no longer
+    number: float  # the argument of a call, or its result
+    seconds: float = 0  # time limit of the call; 0 cancels the call
 
 
 pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.Decoder(Message).decode
@@ -18,7 +18,7 @@ pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.Decoder(Message).decode
 async def serve(listener: aiofabric.Listener) -> None:
     async def work(call: Message) -> None:
         with anyio.move_on_after(call.seconds) as scopes[call.id]:
-            await anyio.sleep(call.number)  # the larger the number, the longer it takes
+            await anyio.sleep(call.number)  # a larger number takes longer
             await ep.send(pack(Message(call.id, call.number**2)))
         if scopes.pop(call.id).cancelled_caught:
             print(f"the service gives up {call.number}")
@@ -34,10 +34,10 @@ async def serve(listener: aiofabric.Listener) -> None:
 
 
 async def square(ep: aiofabric.MessageEndpoint, id: int, number: float, seconds: float) -> None:
-    """One call at a time on this connection; answers to calls given up are passed over."""
+    """Make one call at a time on this connection. Skip replies to cancelled calls."""
     try:
         with anyio.fail_after(seconds):
-            await ep.send(pack(Message(id, number, seconds * 2)))  # the caller's word comes first
+            await ep.send(pack(Message(id, number, seconds * 2)))  # the caller's own limit ends first
             while (reply := unpack(await ep.recv())).id != id:
                 pass
             print(f"{number} squared is {reply.number}")
@@ -51,7 +51,7 @@ async def main() -> None:
         tg.start_soon(serve, listener)
         async with await aiofabric.connect(listener.address) as ep:
             await square(ep, 1, 0.01, seconds=5)
-            await square(ep, 2, 60, seconds=0.1)  # cancelled by the caller, at its deadline
+            await square(ep, 2, 60, seconds=0.1)  # the caller cancels it at its deadline
             await square(ep, 3, 0.02, seconds=5)
 
 

@@ -1,6 +1,6 @@
-"""Jobs fanned out over one RDM endpoint: each worker receives its own by tag, and its results come back by mask.
+"""Distribute jobs over one RDM endpoint. Each worker receives its jobs by tag, and results are received by mask.
 
-The tag's upper half says what a message is, its lower half which worker it concerns.
+The upper half of a tag is the kind of message, the lower half the number of the worker.
 """
 
 import anyio

@@ -1,7 +1,7 @@
 """Put small errors into the code, one at a time. A test must notice each: ``make mutate ARGS="aiofabric/cq"``.
 
 cosmic-ray makes the errors in Python: another comparison, a negated condition, ``break`` for ``continue``, another
-exception. Besides, calls that stand by themselves are left out. The errors in C are the patches in ``mutations/``.
+exception. Besides, calls that stand by themselves are left out. The errors in C are listed in `tools.mutations`.
 
 Everything happens in a copy of the tree. The tests of the module's room run first, on asyncio and the system's
 libfabric; an error that they miss meets the same files on all loops and libraries. What is left is printed as a diff.
@@ -20,11 +20,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tools.mutations import C_ERRORS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-PATCHES = ROOT / "tools" / "mutations"
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
 PATIENCE = 600  # seconds for a run of tests: an error may make it wait for ever
 
@@ -179,18 +180,22 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
 
 
 def in_c(copy: Path) -> list[str]:
-    """Try the patches of C; return the names of those that nothing noticed."""
+    """Try the errors of `tools.mutations`; return those that nothing noticed."""
     left = []
-    for patch in sorted(PATCHES.glob("*.patch")):
-        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-        subprocess.run(["patch", "-p1", "-i", patch], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    for name, old, new in C_ERRORS:
+        file = copy / "aiofabric" / "_core" / name
+        own = file.read_text()
+        assert own.count(old) == 1, f"{name}: {old!r} is there {own.count(old)} times"
+        file.write_text(own.replace(old, new))
         try:
             subprocess.run(build, cwd=copy, check=True)
             missed = survives(copy, TESTS["aiofabric/_core"])
         finally:
-            subprocess.run(["patch", "-p1", "-R", "-i", patch], cwd=copy, check=True, stdout=subprocess.DEVNULL)
-        print(f"{'MISSED' if missed else 'noticed'} {patch.name}", flush=True)
-        left += [patch.name] if missed else []
+            file.write_text(own)
+        print(f"{'MISSED' if missed else 'noticed'} {name}: {new.strip()}", flush=True)
+        left += [f"{name}: {new}"] if missed else []
+    subprocess.run(build, cwd=copy, check=True)
     return left
 
 

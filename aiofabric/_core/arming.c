@@ -27,10 +27,10 @@ static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_quiet_fa
 
 long long source_poll_once(SourceCore *self, long long now, int offering)
 {
-	Polling *looking = self->looking;
-	long long share = polling_share(looking, now), found = source_read(self, share, offering), gap;
+	Polling *polling = self->polling;
+	long long share = polling_share(polling, now), found = source_read(self, share, offering), gap;
 
-	if (found < 0 || !looking->deadline || source_is_moving(self))
+	if (found < 0 || !polling->deadline || source_is_moving(self))
 		return found;
 	if (self->native) {
 		gap = self->native->gap;
@@ -42,7 +42,7 @@ long long source_poll_once(SourceCore *self, long long now, int offering)
 		if (gap < 0)
 			return -1;
 	}
-	polling_learn(looking, now, share, found, gap);
+	polling_learn(polling, now, share, found, gap);
 	return found;
 }
 
@@ -54,7 +54,7 @@ int source_poll(SourceCore *self)
 	if (self->crowd || self->closed)
 		return 0;
 	offers = self->native && queue_yields(self->native);
-	if (!offers && (!self->looks || polling_is_pointless(self->looking)))
+	if (!offers && (!self->busy_polls || polling_is_pointless(self->polling)))
 		return 0;
 	now = now_ns();
 	if (now - self->breath > (self->shared ? SHARED_BREATH_NS : BREATH_NS)) {
@@ -111,12 +111,12 @@ int source_is_quiet(SourceCore *self)
 		if (calm <= 0)
 			return calm;
 	}
-	for (i = 0; self->unsettled && i < PyList_Size(self->companions); i++) {
-		calm = truth_of(PyObject_CallMethodObjArgs(PyList_GetItem(self->companions, i), name_quiet, NULL));
+	for (i = 0; self->recheck && i < PyList_Size(self->attached_queues); i++) {
+		calm = truth_of(PyObject_CallMethodObjArgs(PyList_GetItem(self->attached_queues, i), name_quiet, NULL));
 		if (calm <= 0)
 			return calm;
 	}
-	self->unsettled = 0;
+	self->recheck = 0;
 	return 1;
 }
 
@@ -133,14 +133,14 @@ int source_arm(SourceCore *self)
 	batch_end(&self->batch);
 	self->armed = 1;
 	self->ceded = 0; /* how long the loop may sleep says nothing */
-	if (self->looks)
-		polling_end(self->looking);
+	if (self->busy_polls)
+		polling_end(self->polling);
 	return source_rest_readers(self);
 }
 
 int source_prepare_wait(SourceCore *self)
 {
-	Polling *looking = self->looking;
+	Polling *polling = self->polling;
 	int calm;
 
 	/* Others of this turn may send as well, and its end sees to it; so does a turn where the loop lets them go on. */
@@ -149,11 +149,11 @@ int source_prepare_wait(SourceCore *self)
 	self->streak = 0; /* whoever suspends lets others go on: among 100 connections each third send waited a turn */
 	if (self->polls && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_begin_anew, NULL)))
 		return -1;
-	if (self->armed || (self->scheduled && (self->crowd || self->restless || looking->deadline)))
+	if (self->armed || (self->scheduled && (self->crowd || self->restless || polling->deadline)))
 		return 0;
-	if (self->looks)
-		polling_open(looking, now_ns());
-	if (looking->deadline || self->polls)
+	if (self->busy_polls)
+		polling_open(polling, now_ns());
+	if (polling->deadline || self->polls)
 		return source_schedule(self);
 	calm = source_is_quiet(self);
 	self->restless = !calm;
@@ -162,7 +162,7 @@ int source_prepare_wait(SourceCore *self)
 
 /* -- the methods */
 
-static PyObject *SourceCore_look(SourceCore *self, PyObject *unused)
+static PyObject *SourceCore_poll(SourceCore *self, PyObject *unused)
 {
 	return none_if(source_poll(self));
 }
@@ -185,7 +185,7 @@ static PyObject *SourceCore_sleep(SourceCore *self, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-	{"look", (PyCFunction) SourceCore_look, METH_NOARGS,
+	{"poll", (PyCFunction) SourceCore_poll, METH_NOARGS,
 	 "Inside an awaiting call, before it suspends: a bounded look at the queue."},
 	{"prepare", (PyCFunction) SourceCore_prepare, METH_NOARGS,
 	 "A task is about to suspend: see to it that its completion wakes us."},

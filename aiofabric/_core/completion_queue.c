@@ -54,7 +54,7 @@ static ssize_t read_once(NativeQueue *self)
  * Whoever shares the core gets it after every 5 us: on one core the peer cannot answer otherwise, and a
  * look of 100 us in vain cost twice that.
  */
-static ssize_t look(NativeQueue *self, long long window)
+static ssize_t poll_queue(NativeQueue *self, long long window)
 {
 	long long begin = now_ns(), start = begin, last = begin, yielded = begin, now, took, longest = 0, came = 0;
 	ssize_t got;
@@ -67,7 +67,7 @@ static ssize_t look(NativeQueue *self, long long window)
 			break;
 		now = now_ns();
 		took = now - last;
-		moved = took > MOVED_NS && took > 4 * self->vain;
+		moved = took > MOVED_NS && took > 4 * self->empty_ns;
 		if (moved && displaced()) {
 			longest = took > longest ? took : longest;
 		} else {
@@ -80,7 +80,7 @@ static ssize_t look(NativeQueue *self, long long window)
 				longest = took;
 			}
 			/* Creeps up: with more endpoints every look takes longer. */
-			self->vain = took < self->vain ? took : self->vain + self->vain / 64 + 64;
+			self->empty_ns = took < self->empty_ns ? took : self->empty_ns + self->empty_ns / 64 + 64;
 		}
 		last = now;
 		if (got != -FI_EAGAIN || now - start >= window) {
@@ -126,7 +126,7 @@ ssize_t queue_poll_after_yield(NativeQueue *self, long long window)
 		begin = now_ns();
 		sched_yield();
 		away = now_ns() - begin;
-		got = look(self, window);
+		got = poll_queue(self, window);
 		if (got != -FI_EAGAIN && !self->gap && away > TAKEN_NS && away < OFFERED_NS)
 			self->useless = 0;
 		else
@@ -141,7 +141,7 @@ ssize_t queue_poll(NativeQueue *self, long long window)
 	ssize_t got;
 
 	Py_BEGIN_ALLOW_THREADS
-	got = look(self, window);
+	got = poll_queue(self, window);
 	Py_END_ALLOW_THREADS
 	return got;
 }

@@ -16,7 +16,7 @@ typedef struct {
 	struct fid_fabric *fabric;
 	int sources; /* whether the sender's address is read with each */
 	long long gap;	/* ns: the longest from one look to the next, of the last call */
-	long long vain;	/* ns: of one that finds nothing, learned from all calls; only compared with */
+	long long empty_ns;	/* ns: of one that finds nothing, learned from all calls; only compared with */
 	char moving;	/* whether the last look ended although pieces of a large message were coming */
 	long long kept;	/* how often the core is still not offered; see completion_queue.c */
 	long long useless; /* offers in a row that brought nothing */

@@ -186,7 +186,7 @@ long long source_read(SourceCore *self, long long window, int offering)
 	count = read_once(self, window, offering);
 	self->draining = 0;
 	if (count >= 0 && source_is_moving(self))
-		polling_extend(self->looking, now_ns());
+		polling_extend(self->polling, now_ns());
 	return count;
 }
 

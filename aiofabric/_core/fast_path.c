@@ -28,7 +28,7 @@ typedef struct {
 /* Of a `Resource`; what is no endpoint has none. */
 typedef struct {
 	PyObject_HEAD
-	FastPath *quick;
+	FastPath *fast_path;
 } ResourceCore;
 
 /* NULL without an exception: it is for the function to do. */
@@ -79,7 +79,7 @@ static PyObject *call_function(PyObject *function, PyObject *const *args, Py_ssi
 }
 
 /* As an attribute that is looked up it took 200 instructions. */
-static FastPath *quick_of(FastMethod *self, PyObject *endpoint)
+static FastPath *fast_path_of(FastMethod *self, PyObject *endpoint)
 {
 	PyTypeObject *type = Py_TYPE(endpoint);
 
@@ -88,17 +88,17 @@ static FastPath *quick_of(FastMethod *self, PyObject *endpoint)
 			return NULL;
 		REPLACE(self->usual, (PyTypeObject *) new_ref(type));
 	}
-	return ((ResourceCore *) endpoint)->quick;
+	return ((ResourceCore *) endpoint)->fast_path;
 }
 
 static PyObject *FastMethod_vectorcall(PyObject *object, PyObject *const *args, size_t flagged, PyObject *names)
 {
 	FastMethod *self = (FastMethod *) object;
 	Py_ssize_t count = flagged & COUNT_MASK;
-	FastPath *quick = count == self->count && !names ? quick_of(self, args[0]) : NULL;
-	PyObject *result = quick ? self->call(quick, args) : NULL;
+	FastPath *fast_path = count == self->count && !names ? fast_path_of(self, args[0]) : NULL;
+	PyObject *result = fast_path ? self->call(fast_path, args) : NULL;
 
-	if (result || (quick && PyErr_Occurred()))
+	if (result || (fast_path && PyErr_Occurred()))
 		return result;
 	return call_function(self->function, args, count, names);
 }
@@ -279,33 +279,33 @@ static PyType_Spec FastPath_spec = {
 
 /* -- whose they are */
 
-static PyObject *ResourceCore_calls_go_by(ResourceCore *self, PyObject *quick)
+static PyObject *ResourceCore_calls_go_by(ResourceCore *self, PyObject *fast_path)
 {
-	if (!Py_IS_TYPE(quick, FastPath_Type)) {
+	if (!Py_IS_TYPE(fast_path, FastPath_Type)) {
 		PyErr_SetString(PyExc_TypeError, "no Quick");
 		return NULL;
 	}
-	REPLACE(self->quick, (FastPath *) new_ref(quick));
+	REPLACE(self->fast_path, (FastPath *) new_ref(fast_path));
 	Py_RETURN_NONE;
 }
 
 static int ResourceCore_traverse(ResourceCore *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
-	Py_VISIT(self->quick);
+	Py_VISIT(self->fast_path);
 	return 0;
 }
 
 static int ResourceCore_clear(ResourceCore *self)
 {
-	Py_CLEAR(self->quick);
+	Py_CLEAR(self->fast_path);
 	return 0;
 }
 
 static void ResourceCore_dealloc(ResourceCore *self)
 {
 	PyObject_GC_UnTrack(self);
-	Py_CLEAR(self->quick);
+	Py_CLEAR(self->fast_path);
 	free_object(self);
 }
 

@@ -11,7 +11,7 @@
 #include "thread_check.h"
 #include "unpack.h"
 
-static PyObject *name_all_lent, *name_check_receivable, *name_next_after, *name_told;
+static PyObject *name_all_lent, *name_check_receivable, *name_next_after, *name_message_refused;
 
 /* The message that is there.  `room` is the caller's, or NULL. */
 static PyObject *first(InboxCore *self, PyObject *room)
@@ -22,7 +22,7 @@ static PyObject *first(InboxCore *self, PyObject *room)
 		return NULL;
 	if (PyExceptionInstance_Check(item)) {
 		self->returned -= self->returned > 0;
-		if (!drop(PyObject_CallMethodObjArgs((PyObject *) self, name_told, NULL)))
+		if (!drop(PyObject_CallMethodObjArgs((PyObject *) self, name_message_refused, NULL)))
 			PyErr_SetObject((PyObject *) type_of(item), item);
 		Py_DECREF(item);
 		return NULL;
@@ -184,7 +184,7 @@ int add_next_message(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_all_lent, "_all_lent"}, {&name_check_receivable, "_check_receivable"}, {&name_next_after, "_next_after"},
-		{&name_told, "told"}, {NULL},
+		{&name_message_refused, "message_refused"}, {NULL},
 	};
 
 	return intern(names) ? -1 : add_methods(InboxCore_Type, methods);

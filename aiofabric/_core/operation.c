@@ -114,7 +114,7 @@ int operation_complete(Operation *self, PyObject *error)
 	struct failure first = {NULL, NULL, NULL};
 	PyObject *notify;
 
-	if (operation_move(self, SETTLED))
+	if (operation_move(self, FINISHED))
 		return -1;
 	if (error && self->error == Py_None) /* the caller may have been answered before the provider did */
 		REPLACE(self->error, new_ref(error));
@@ -127,7 +127,7 @@ int operation_complete(Operation *self, PyObject *error)
 	REPLACE(self->pins, new_ref(Py_None));
 	if (operation_release_held(self))
 		note(&first);
-	assert(self->state == SETTLED && self->pins == Py_None && self->post == Py_None);
+	assert(self->state == FINISHED && self->pins == Py_None && self->post == Py_None);
 	notify = self->notify;
 	if (notify != Py_None) {
 		self->notify = new_ref(Py_None);
@@ -208,7 +208,7 @@ static int Operation_set_state(Operation *self, PyObject *state, void *unused)
 	return -1;
 }
 
-static PyObject *Operation_settle(Operation *self, PyObject *args)
+static PyObject *Operation_finish(Operation *self, PyObject *args)
 {
 	PyObject *error = Py_None;
 
@@ -217,7 +217,7 @@ static PyObject *Operation_settle(Operation *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *Operation_tell(Operation *self, PyObject *notify)
+static PyObject *Operation_wake_waiter(Operation *self, PyObject *notify)
 {
 	if (notify != Py_None && wake(self, notify))
 		return NULL;
@@ -290,9 +290,9 @@ void operation_dealloc(Operation *self)
 
 static PyMethodDef Operation_methods[] = {
 	{"move", (PyCFunction) Operation_move, METH_O, "Change state; an impossible move is a defect of ours and says so."},
-	{"settle", (PyCFunction) Operation_settle, METH_VARARGS,
+	{"finish", (PyCFunction) Operation_finish, METH_VARARGS,
 	 "settle(error=None): give the operation its answer: drop the pins, then tell whoever waits."},
-	{"tell", (PyCFunction) Operation_tell, METH_O, "Call what was `notify`, or wake it; None is nobody."},
+	{"wake_waiter", (PyCFunction) Operation_wake_waiter, METH_O, "Call what was `notify`, or wake it; None is nobody."},
 	{"let_go", (PyCFunction) Operation_let_go, METH_NOARGS,
 	 "The provider has nothing of the operation any more: give back what it held."},
 	{"result", (PyCFunction) Operation_result, METH_NOARGS, "The settled operation itself, or its error raised."},
@@ -353,7 +353,7 @@ static PyMethodDef functions[] = {
 int operation_is_received(const Operation *self)
 {
 	/* 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged). */
-	return self->state == SETTLED && self->error == Py_None && self->length <= self->room &&
+	return self->state == FINISHED && self->error == Py_None && self->length <= self->room &&
 	       (!self->tagged || self->tag == self->asked);
 }
 

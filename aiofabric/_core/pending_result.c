@@ -57,7 +57,7 @@ static int stop_waiting(PendingResult *self, char phase)
 static PySendResult answer(PendingResult *self, PyObject **result)
 {
 	stop_waiting(self, OVER);
-	if (self->transfer->state != SETTLED && self->transfer->error == Py_None)
+	if (self->transfer->state != FINISHED && self->transfer->error == Py_None)
 		PyErr_SetString(PyExc_RuntimeError, "an operation that is not settled has no outcome");
 	else if (self->received)
 		*result = PyBool_FromLong(operation_is_received(self->transfer));

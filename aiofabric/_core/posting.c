@@ -10,7 +10,7 @@
 #include "submission.h"
 #include "transfer.h"
 
-static PyObject *name_park, *name_try;
+static PyObject *name_wait_for_credits, *name_try;
 
 /* No operation was made for it; the exception stays. */
 static void return_slot(SubmissionCore *self, Slot *slot)
@@ -106,7 +106,7 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 			posted = truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_try, transfer, NULL));
 	}
 	if (!posted)
-		posted = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_park, transfer, NULL));
+		posted = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_wait_for_credits, transfer, NULL));
 	if (posted < 0) {
 		Py_DECREF((PyObject *) transfer);
 		return NULL;
@@ -115,7 +115,7 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 }
 
 /* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
-PyObject *SubmissionCore_settled(SubmissionCore *self, PyObject *object)
+PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
 
@@ -125,7 +125,7 @@ PyObject *SubmissionCore_settled(SubmissionCore *self, PyObject *object)
 	}
 	if (transfer->state == POSTED && source_poll(self->source))
 		return NULL;
-	if (transfer->state != SETTLED || self->source->streak >= STREAK)
+	if (transfer->state != FINISHED || self->source->streak >= STREAK)
 		Py_RETURN_NONE;
 	self->source->streak++;
 	return operation_result(transfer);
@@ -138,14 +138,14 @@ static PyMethodDef methods[] = {
 	 "Args:\n    kind: what it is, if no ordinary `Transfer`.\n    slot: one that the caller kept, instead of a fresh one.\n\n"
 	 "Raises:\n    FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and\n"
 	 "        nothing stays pinned or held."},
-	{"settled", (PyCFunction) SubmissionCore_settled, METH_O,
+	{"finished", (PyCFunction) SubmissionCore_finished, METH_O,
 	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
 	{NULL},
 };
 
 int add_posting(PyObject *module)
 {
-	static const struct name names[] = {{&name_park, "_park"}, {&name_try, "_try"}, {NULL}};
+	static const struct name names[] = {{&name_wait_for_credits, "_wait_for_credits"}, {&name_try, "_try"}, {NULL}};
 
 	return intern(names) ? -1 : add_methods(SubmissionCore_Type, methods);
 }

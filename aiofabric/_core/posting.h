@@ -10,7 +10,7 @@
 Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
 PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc);
 /* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
-PyObject *SubmissionCore_settled(SubmissionCore *self, PyObject *transfer);
+PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *transfer);
 
 int add_posting(PyObject *module);
 

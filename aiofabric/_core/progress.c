@@ -19,7 +19,7 @@ static PyObject *name_disquiet, *name_failed, *name_others, *name_rest;
 /* Whether a turn has more to do than to read the queue. */
 static int has_others(SourceCore *self)
 {
-	return self->events_due || PyDict_Size(self->watched) || PyObject_Size(self->parked);
+	return self->events_due || PyDict_Size(self->polled) || PyObject_Size(self->queued);
 }
 
 static long long poll_others(SourceCore *self)
@@ -47,7 +47,7 @@ static int rest(SourceCore *self, long long moved)
 
 	if (self->scheduled)
 		return 0;
-	if (self->polls || self->vain >= EMPTY_WAKEUPS || has_others(self))
+	if (self->polls || self->empty_streak >= EMPTY_WAKEUPS || has_others(self))
 		return rest_by_name(self, moved);
 	calm = source_is_quiet(self);
 	if (calm < 0)
@@ -114,7 +114,7 @@ static void begin_pass(SourceCore *self)
 /* Settle what there is; how much of it moved, or -1. */
 static long long read_completions(SourceCore *self, Waker *waker)
 {
-	int linger = self->looking->deadline && !(self->hurried || self->breathing);
+	int linger = self->polling->deadline && !(self->hurried || self->breathing);
 	long long moved, more = 0;
 
 	self->hurried = 0;
@@ -147,7 +147,7 @@ static int pass(SourceCore *self, Waker *waker)
 {
 	long long moved;
 
-	self->turns++;
+	self->passes++;
 	self->armed = 0;
 	begin_pass(self);
 	hold(self, waker);
@@ -157,10 +157,10 @@ static int pass(SourceCore *self, Waker *waker)
 	if (self->closed) /* by a callback */
 		return 0;
 	if (moved)
-		self->fruitless = self->vain = 0;
+		self->fruitless = self->empty_streak = 0;
 	if (self->armed && !has_others(self))
 		return 0;
-	return moved >= BUDGET || polling_continues(self->looking, self->breath, moved) ? source_schedule(self) : rest(self, moved);
+	return moved >= BUDGET || polling_continues(self->polling, self->breath, moved) ? source_schedule(self) : rest(self, moved);
 }
 
 static PyObject *progress(SourceCore *self, Waker *waker)
@@ -173,18 +173,18 @@ static PyObject *progress(SourceCore *self, Waker *waker)
 }
 
 /* Called from anywhere, and a task cannot go on inside of another one. */
-static PyObject *SourceCore_turn(SourceCore *self, PyObject *unused)
+static PyObject *SourceCore_progress(SourceCore *self, PyObject *unused)
 {
 	return progress(self, NULL);
 }
 
-static PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
+static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 {
 	self->scheduled = 0;
 	batch_end(&self->batch);
 	if (has_others(self))
 		return progress(self, self->waker);
-	if (self->armed && !self->looking->deadline) {
+	if (self->armed && !self->polling->deadline) {
 		begin_pass(self); /* armed inline since then: nothing to do but to note that the loop went round */
 		Py_RETURN_NONE;
 	}
@@ -203,12 +203,12 @@ static PyObject *SourceCore_scheduled_turn(SourceCore *self, PyObject *unused)
 /* The descriptor woke us for something: the tasks that it was for go on, and arm the queue when they wait again. */
 static int woken(SourceCore *self, int due)
 {
-	self->fruitless = self->vain = 0;
+	self->fruitless = self->empty_streak = 0;
 	self->crowd = self->wakes > 1;
-	if (self->looks && !source_is_moving(self)) {
-		polling_woken(self->looking, self->breath);
+	if (self->busy_polls && !source_is_moving(self)) {
+		polling_woken(self->polling, self->breath);
 		if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
-			polling_open(self->looking, self->breath);
+			polling_open(self->polling, self->breath);
 	}
 	if (due ? defer(self, self->waker) : resume(self, self->waker))
 		return schedule_after_failure(self);
@@ -239,8 +239,8 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	if (source_is_moving(self))
 		return none_if(source_schedule(self));
 	self->empty++;
-	self->vain++;
-	if (armed && self->vain < EMPTY_WAKEUPS) {
+	self->empty_streak++;
+	if (armed && self->empty_streak < EMPTY_WAKEUPS) {
 		int calm = source_is_quiet(self);
 
 		if (calm < 0)
@@ -255,16 +255,16 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-	{"turn", (PyCFunction) SourceCore_turn, METH_NOARGS, "One pass; ends armed, or with another turn on its way."},
+	{"progress", (PyCFunction) SourceCore_progress, METH_NOARGS, "One pass; ends armed, or with another turn on its way."},
 	{"_readable", (PyCFunction) SourceCore_readable, METH_NOARGS, "The descriptor woke us."},
-	{"_scheduled_turn", (PyCFunction) SourceCore_scheduled_turn, METH_NOARGS, "What `touch` has put on its way."},
+	{"_scheduled_pass", (PyCFunction) SourceCore_scheduled_pass, METH_NOARGS, "What `touch` has put on its way."},
 	{NULL},
 };
 
 int add_progress(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_disquiet, "_disquiet"}, {&name_failed, "_failed"}, {&name_others, "_look_after_others"},
+		{&name_disquiet, "_disquiet"}, {&name_failed, "_failed"}, {&name_others, "_poll_others"},
 		{&name_rest, "_rest"}, {NULL},
 	};
 

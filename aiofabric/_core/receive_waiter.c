@@ -15,7 +15,7 @@
 
 static PyTypeObject *ReceiveWaiter_Type;
 
-static PyObject *name_close, *name_create_waiter, *name_done, *name_give_back, *name_put_back, *name_result, *name_told;
+static PyObject *name_close, *name_create_waiter, *name_done, *name_give_back, *name_put_back, *name_result, *name_message_refused;
 static Freelist freelist;
 
 ReceiveWaiter *receive_waiter_new(InboxCore *inbox, PyObject *receiver, PyObject *room)
@@ -88,7 +88,7 @@ static PyObject *answer(ReceiveWaiter *self, PyObject *item)
 
 	finish(self);
 	if (PyExceptionInstance_Check(item)) {
-		if (!drop(PyObject_CallMethodObjArgs(inbox, name_told, NULL)))
+		if (!drop(PyObject_CallMethodObjArgs(inbox, name_message_refused, NULL)))
 			PyErr_SetObject((PyObject *) type_of(item), item);
 		return NULL;
 	}
@@ -228,7 +228,7 @@ int add_receive_waiter(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_close, "close"}, {&name_create_waiter, "create_waiter"}, {&name_done, "done"},
-		{&name_give_back, "_give_back"}, {&name_put_back, "_put_back"}, {&name_result, "result"}, {&name_told, "told"},
+		{&name_give_back, "_give_back"}, {&name_put_back, "_put_back"}, {&name_result, "result"}, {&name_message_refused, "message_refused"},
 		{NULL},
 	};
 

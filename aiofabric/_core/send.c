@@ -140,11 +140,11 @@ static PyObject *SubmissionCore_post_here(SubmissionCore *self, PyObject *const 
 static int begin_long(Call *call, SubmissionCore *self)
 {
 	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, NULL);
-	PyObject *settled = transfer ? SubmissionCore_settled(self, transfer) : NULL;
-	int done = settled ? settled != Py_None : -1;
+	PyObject *finished = transfer ? SubmissionCore_finished(self, transfer) : NULL;
+	int done = finished ? finished != Py_None : -1;
 
 	call->silent = 1;
-	Py_XDECREF(settled);
+	Py_XDECREF(finished);
 	if (!done && !(call->steps = SubmissionCore_outcome(self, transfer)))
 		done = -1;
 	Py_XDECREF(transfer);

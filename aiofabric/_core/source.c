@@ -17,27 +17,27 @@
 
 PyTypeObject *SourceCore_Type;
 
-static PyObject *name_create_waiter, *name_done, *name_scheduled_turn, *name_set_result;
+static PyObject *name_create_waiter, *name_done, *name_scheduled_pass, *name_set_result;
 
 #define SHARED_NS 40000 /* an iteration that took longer had work of others */
 #define SHARED_FOR 32 /* iterations for which that is believed: see arming.c */
 
 int source_schedule(SourceCore *self)
 {
-	PyObject *turn;
+	PyObject *progress;
 	int rc;
 
 	self->armed = 0;
 	if (self->scheduled || self->closed)
 		return 0;
-	turn = PyObject_GetAttr((PyObject *) self, name_scheduled_turn);
-	if (!turn)
+	progress = PyObject_GetAttr((PyObject *) self, name_scheduled_pass);
+	if (!progress)
 		return -1;
 	self->scheduled = 1;
-	rc = drop(PyObject_CallFunctionObjArgs(self->call_soon, turn, NULL));
+	rc = drop(PyObject_CallFunctionObjArgs(self->call_soon, progress, NULL));
 	if (rc)
 		self->scheduled = 0;
-	Py_DECREF(turn);
+	Py_DECREF(progress);
 	return rc;
 }
 
@@ -116,12 +116,12 @@ static PyObject *SourceCore_get_breathless(SourceCore *self, void *unused)
 
 static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"driver", "queue", "readers", "parked", "looking", "slots", "polls", "looks", NULL};
-	PyObject *driver, *queue, *readers, *parked, *looking, *slots, *native, *demand, *call_soon, *checkpoint, *waker;
-	int polls, looks;
+	static char *names[] = {"driver", "queue", "readers", "queued", "polling", "slots", "polls", "busy_polls", NULL};
+	PyObject *driver, *queue, *readers, *queued, *polling, *slots, *native, *demand, *call_soon, *checkpoint, *waker;
+	int polls, busy_polls;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO!O!pp", names, &driver, &queue, &readers, &parked,
-					 Polling_Type, &looking, SlotsCore_Type, &slots, &polls, &looks))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO!O!pp", names, &driver, &queue, &readers, &queued,
+					 Polling_Type, &polling, SlotsCore_Type, &slots, &polls, &busy_polls))
 		return -1;
 	if (refuse_second_init(self->operations))
 		return -1;
@@ -141,8 +141,8 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->driver = new_ref(driver);
 	self->queue = new_ref(queue);
 	self->readers = new_ref(readers);
-	self->parked = new_ref(parked);
-	self->looking = (Polling *) new_ref(looking);
+	self->queued = new_ref(queued);
+	self->polling = (Polling *) new_ref(polling);
 	self->slots = (SlotsCore *) new_ref(slots);
 	self->call_soon = call_soon;
 	if (waker != Py_None)
@@ -150,10 +150,10 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	if (PyObject_TypeCheck(native, NativeQueue_Type))
 		self->native = (NativeQueue *) new_ref(native);
 	self->polls = polls;
-	self->looks = looks;
+	self->busy_polls = busy_polls;
 	self->at_rest_when_quiet = !polls && demand == Py_None;
 	self->checkpoints = checkpoint != Py_None;
-	self->unsettled = 1;
+	self->recheck = 1;
 	self->batch.number = 1; /* no lane has sent in it */
 	self->breath = now_ns();
 	Py_DECREF(waker);
@@ -161,9 +161,9 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	Py_DECREF(checkpoint);
 	Py_DECREF(native);
 	self->operations = (Registry *) PyObject_CallNoArgs((PyObject *) Registry_Type);
-	self->watched = PyDict_New();
-	self->companions = PyList_New(0);
-	return self->operations && self->watched && self->companions ? 0 : -1;
+	self->polled = PyDict_New();
+	self->attached_queues = PyList_New(0);
+	return self->operations && self->polled && self->attached_queues ? 0 : -1;
 }
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
@@ -175,10 +175,10 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->queue);
 	Py_VISIT(self->readers);
 	Py_VISIT(self->operations);
-	Py_VISIT(self->parked);
-	Py_VISIT(self->companions);
-	Py_VISIT(self->watched);
-	Py_VISIT(self->looking);
+	Py_VISIT(self->queued);
+	Py_VISIT(self->attached_queues);
+	Py_VISIT(self->polled);
+	Py_VISIT(self->polling);
 	Py_VISIT(self->native);
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->waker);
@@ -195,8 +195,8 @@ static int SourceCore_clear(SourceCore *self)
 	batch_end(&self->batch);
 	if (self->operations) {
 		registry_clear(self->operations);
-		PyDict_Clear(self->watched);
-		PyList_SetSlice(self->companions, 0, PyList_Size(self->companions), NULL);
+		PyDict_Clear(self->polled);
+		PyList_SetSlice(self->attached_queues, 0, PyList_Size(self->attached_queues), NULL);
 	}
 	REPLACE(self->readers, new_ref(Py_None));
 	REPLACE(self->call_soon, new_ref(Py_None));
@@ -211,10 +211,10 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->queue);
 	Py_CLEAR(self->readers);
 	Py_CLEAR(self->operations);
-	Py_CLEAR(self->parked);
-	Py_CLEAR(self->companions);
-	Py_CLEAR(self->watched);
-	Py_CLEAR(self->looking);
+	Py_CLEAR(self->queued);
+	Py_CLEAR(self->attached_queues);
+	Py_CLEAR(self->polled);
+	Py_CLEAR(self->polling);
 	Py_CLEAR(self->native);
 	Py_CLEAR(self->call_soon);
 	Py_CLEAR(self->waker);
@@ -247,10 +247,10 @@ static PyMemberDef SourceCore_members[] = {
 	OBJECT(queue),
 	OBJECT(readers),
 	OBJECT(operations),
-	OBJECT(parked),
-	OBJECT(companions),
-	OBJECT(watched),
-	OBJECT(looking),
+	OBJECT(queued),
+	OBJECT(attached_queues),
+	OBJECT(polled),
+	OBJECT(polling),
 	OBJECT(slots),
 	COUNT("breath", breath),
 	COUNT("streak", streak),
@@ -259,11 +259,11 @@ static PyMemberDef SourceCore_members[] = {
 	COUNT("abandoned", abandoned),
 	COUNT("_breathing", breathing),
 	COUNT("_completions", completions),
-	COUNT("_turns", turns),
+	COUNT("_passes", passes),
 	COUNT("_wakeups", wakeups),
 	COUNT("_empty", empty),
 	COUNT("_fruitless", fruitless),
-	COUNT("_vain", vain),
+	COUNT("_empty_streak", empty_streak),
 	FLAG("closed", closed),
 	FLAG("armed", armed),
 	FLAG("winded", winded),
@@ -272,10 +272,10 @@ static PyMemberDef SourceCore_members[] = {
 	FLAG("_scheduled", scheduled),
 	FLAG("_hurried", hurried),
 	FLAG("_events_due", events_due),
-	FLAG("_unsettled", unsettled),
+	FLAG("_recheck", recheck),
 	FLAG("_paused", paused),
 	FLAG("_polls", polls),
-	FLAG("_looks", looks),
+	FLAG("_busy_polls", busy_polls),
 	FLAG("_at_rest_when_quiet", at_rest_when_quiet),
 	{NULL},
 };
@@ -300,7 +300,7 @@ static PyType_Spec SourceCore_spec = {
 int add_source(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_create_waiter, "create_waiter"}, {&name_done, "done"}, {&name_scheduled_turn, "_scheduled_turn"},
+		{&name_create_waiter, "create_waiter"}, {&name_done, "done"}, {&name_scheduled_pass, "_scheduled_pass"},
 		{&name_set_result, "set_result"}, {NULL},
 	};
 

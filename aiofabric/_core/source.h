@@ -15,21 +15,21 @@ typedef struct {
 	PyObject_HEAD
 	PyObject *driver, *queue, *readers;
 	Registry *operations;	/* by the address of the slot that a completion names */
-	PyObject *parked, *companions, *watched;
-	Polling *looking;
+	PyObject *queued, *attached_queues, *polled;
+	Polling *polling;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for one that is asked through Python */
 	PyObject *call_soon;
 	Waker *waker;		/* of asyncio's; NULL for others, whose drivers make waiters */
 	SlotsCore *slots;
-	long long turns, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, vain;
+	long long passes, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, empty_streak;
 	long long breathing;	/* tasks that could go on, and only let the loop go round */
 	long long respite;	/* how often the turn that is on its way may still be put off for them */
 	long long ceded;	/* ns: when a look was refused for the loop to go round; 0: it was not, or it may sleep */
 	long long shared;	/* iterations for which others are still believed to have work */
 	long long behind;	/* tasks that were woken when a turn was on its way already: they go on after it */
 	struct batch batch;	/* of messages that leave together */
-	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, unsettled, paused;
-	char polls, looks, at_rest_when_quiet;
+	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, recheck, paused;
+	char polls, busy_polls, at_rest_when_quiet;
 	char restless;		/* whether it could not be armed in this iteration: the next one's turn is to read first */
 	char checkpoints;	/* every await owes one */
 	char full;		/* whether the last read brought as much as one can */

@@ -15,7 +15,7 @@
 
 PyTypeObject *SubmissionCore_Type;
 
-static PyObject *name_call_failed, *name_home, *name_submit, *name_tell, *name_try;
+static PyObject *name_call_failed, *name_home, *name_submit, *name_wake_waiters, *name_try;
 
 /* -- batches */
 
@@ -80,7 +80,7 @@ int submission_completed(SubmissionCore *self, Operation *transfer)
 	source->interest--;
 	source->abandoned -= transfer->state == ABANDONED;
 	if (PyList_Size(self->idle))
-		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_tell, NULL));
+		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_wake_waiters, NULL));
 	return 0;
 }
 
@@ -337,7 +337,7 @@ static int wake(PyObject *owner, PyObject *waiter)
 int add_submission(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_call_failed, "_call_failed"}, {&name_home, "home"}, {&name_submit, "submit"}, {&name_tell, "_tell"},
+		{&name_call_failed, "_call_failed"}, {&name_home, "home"}, {&name_submit, "submit"}, {&name_wake_waiters, "_wake_waiters"},
 		{&name_try, "_try"}, {NULL},
 	};
 

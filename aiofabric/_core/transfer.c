@@ -12,7 +12,7 @@
 
 PyTypeObject *Transfer_Type;
 
-static PyObject *name_consumed, *name_failed, *name_home, *name_settle;
+static PyObject *name_consumed, *name_failed, *name_home, *name_finish;
 
 Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
 			long long length)
@@ -57,7 +57,7 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 		return -1;
 	if (Py_IS_TYPE((PyObject *) self, Transfer_Type))
 		return operation_complete(self, NULL);
-	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_settle, NULL));
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_finish, NULL));
 }
 
 static PyObject *Transfer_complete(Operation *self, PyObject *tuple)
@@ -110,7 +110,7 @@ static int complete(PyObject *self, const struct fi_cq_tagged_entry *entry, cons
 int add_transfer(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_home, "home"}, {&name_settle, "settle"}, {NULL},
+		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_home, "home"}, {&name_finish, "finish"}, {NULL},
 	};
 
 	if (intern(names) || add_type(module, &Transfer_spec, (PyObject *) Operation_Type, &Transfer_Type))

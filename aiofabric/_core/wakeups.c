@@ -102,7 +102,7 @@ static int call_back(Waker *self, PyObject *future, PyObject *callback, PyObject
 	else
 		rc = drop(PyObject_CallMethodObjArgs(future, name_remove_done_callback, callback, NULL));
 	if (!rc)
-		rc = drop(PyObject_CallFunctionObjArgs(context_run, context, callback, self->told, NULL));
+		rc = drop(PyObject_CallFunctionObjArgs(context_run, context, callback, self->done_future, NULL));
 	Py_DECREF(callback);
 	Py_DECREF(context);
 	return rc;
@@ -305,16 +305,16 @@ static int Waker_init(Waker *self, PyObject *args)
 	REPLACE(self->call_soon, PyObject_GetAttr(loop, name_call_soon));
 	if (!self->call_soon)
 		return -1;
-	REPLACE(self->told, PyObject_CallMethodObjArgs(loop, name_create_future, NULL));
-	if (!self->told)
+	REPLACE(self->done_future, PyObject_CallMethodObjArgs(loop, name_create_future, NULL));
+	if (!self->done_future)
 		return -1;
-	REPLACE(self->kind, (PyTypeObject *) new_ref(type_of(self->told)));
+	REPLACE(self->kind, (PyTypeObject *) new_ref(type_of(self->done_future)));
 	REPLACE(self->remove, PyObject_GetAttr((PyObject *) self->kind, name_remove_done_callback));
 	if (!self->remove)
 		return -1;
 	if (self->kind == c_future && know_future(self))
 		return -1;
-	return drop(PyObject_CallMethodObjArgs(self->told, name_set_result, Py_None, NULL));
+	return drop(PyObject_CallMethodObjArgs(self->done_future, name_set_result, Py_None, NULL));
 }
 
 static int Waker_traverse(Waker *self, visitproc visit, void *arg)
@@ -325,7 +325,7 @@ static int Waker_traverse(Waker *self, visitproc visit, void *arg)
 	Py_VISIT(self->loop);
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->answered);
-	Py_VISIT(self->told);
+	Py_VISIT(self->done_future);
 	Py_VISIT(self->kind);
 	Py_VISIT(self->remove);
 	Py_VISIT(self->callback_kind);
@@ -351,7 +351,7 @@ static void Waker_dealloc(Waker *self)
 	Py_CLEAR(self->loop);
 	Py_CLEAR(self->call_soon);
 	Py_CLEAR(self->answered);
-	Py_CLEAR(self->told);
+	Py_CLEAR(self->done_future);
 	Py_CLEAR(self->kind);
 	Py_CLEAR(self->remove);
 	Py_CLEAR(self->callback_kind);

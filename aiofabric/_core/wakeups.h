@@ -10,7 +10,7 @@
 typedef struct {
 	PyObject_HEAD
 	PyObject *loop, *call_soon;
-	PyObject *told;		/* the future that tasks are told of when they go on: a done one */
+	PyObject *done_future;		/* the future that tasks are told of when they go on: a done one */
 	PyTypeObject *kind;	/* of the loop's futures */
 	PyObject *remove;	/* its remove_done_callback */
 	traverseproc traverse;	/* of asyncio's in C; NULL for another kind */

@@ -195,7 +195,7 @@ class ByteChannel(ABC):
 
         self.post(rest, done)
         if not outcome:
-            self.look()
+            self.poll()
         try:
             if not outcome:
                 await signal.wait()
@@ -230,12 +230,12 @@ class ByteChannel(ABC):
     def _signal(self) -> Signal:
         return anyio.Event()
 
-    def look(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
+    def poll(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
         """Before waiting: poll for new data, for as long as that pays."""
 
     def look_for(self, take: Callable[[], T | None]) -> T | None:
         """Poll for data that ``take`` takes."""
-        self.look()
+        self.poll()
         return take()
 
     @property

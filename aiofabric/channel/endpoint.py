@@ -18,7 +18,7 @@ from anyio import ClosedResourceError
 from aiofabric.channel.base import StreamStatistics, T
 from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, Hello, protocol_error
 from aiofabric.channel.sending import Sending
-from aiofabric.channel.signal import LookingSignal
+from aiofabric.channel.signal import PollingSignal
 from aiofabric.errors import FabricBrokenPipeError
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ class EndpointChannel(Sending):
         await self._source.checkpoint()
         self._source.breathed()
 
-    def look(self) -> None:
-        self._source.look()
+    def poll(self) -> None:
+        self._source.poll()
 
     def look_for(self, take: Callable[[], T | None]) -> T | None:
         """Poll; data that arrives is taken while it is still in the pool's memory."""
@@ -200,7 +200,7 @@ class EndpointChannel(Sending):
 
         self._watcher = arrived
         try:
-            self._source.look()
+            self._source.poll()
         finally:
             self._watcher = None
         return take() if taken is None else taken
@@ -268,8 +268,8 @@ class EndpointChannel(Sending):
         if done is not None:
             done()
 
-    def _signal(self) -> LookingSignal:
-        return LookingSignal(self._source)
+    def _signal(self) -> PollingSignal:
+        return PollingSignal(self._source)
 
     def statistics(self) -> StreamStatistics:
         return StreamStatistics(

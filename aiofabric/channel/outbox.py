@@ -31,18 +31,18 @@ class Posted:
             self.over()
 
     def over(self) -> None:
-        self._tell(None)
+        self._report(None)
 
     def fail(self, error: BaseException) -> None:
         self.rest = self.rest[:0]
-        self._tell(error)
+        self._report(error)
 
-    def _tell(self, error: BaseException | None) -> None:
-        done, self.done = self.done, _nobody
+    def _report(self, error: BaseException | None) -> None:
+        done, self.done = self.done, _ignore
         done(error)
 
 
-def _nobody(_: BaseException | None) -> None:
+def _ignore(_: BaseException | None) -> None:
     pass
 
 
@@ -64,7 +64,7 @@ class Outbox:
         self.size += len(posted.rest)
 
     def next_frame(self, payload: int) -> tuple[memoryview, Posted | None]:
-        """The data of the next frame, at most ``payload`` bytes; call `tell` when it was handed over.
+        """The data of the next frame, at most ``payload`` bytes; call `report_sent` when it was handed over.
 
         A large buffer is cut without a copy. If it is lent, its `Posted` is returned, too, and must be told when the
         frame has left. Adjacent small buffers are joined into one frame.
@@ -92,7 +92,7 @@ class Outbox:
                 self._over.append(each)
         return memoryview(joined), None
 
-    def tell(self) -> None:
+    def report_sent(self) -> None:
         """The frame was handed over: report its buffers as free. Not earlier: the callback may send at once."""
         over, self._over = self._over, []
         for each in over:

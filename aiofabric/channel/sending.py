@@ -109,7 +109,7 @@ class Sending(ByteChannel):
                 return
             piece, posted = self._outbox.next_frame(room)
             self._send_data([self._data_header(), piece], len(piece), None if posted is None else posted.sent)
-            self._outbox.tell()
+            self._outbox.report_sent()
         if self._farewell is not None and self._farewell not in self._said:
             self._say(self._farewell)
         if self._on_writable is not None and self._credits > FRAME_COST:
@@ -138,7 +138,7 @@ class Sending(ByteChannel):
         """Hand a frame to the provider; ``done`` is for a frame whose memory is lent."""
         handle = self._handle
         try:
-            if not handle.gate.admits():
+            if not handle.thread_check.admits():
                 raise handle.refuse("fi_send")
             route: Any = handle.tx
             if type(frame) is list or not route.inject(frame):

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from aiofabric.cq.drivers import Waiter
     from aiofabric.cq.source import Source
 
-__all__ = ["LookingSignal", "Signal"]
+__all__ = ["PollingSignal", "Signal"]
 
 
 class Signal(Protocol):
@@ -18,7 +18,7 @@ class Signal(Protocol):
     async def wait(self) -> object: ...
 
 
-class LookingSignal:
+class PollingSignal:
     """A signal for waiting on a completion queue that was polled before."""
 
     __slots__ = ("_set", "_source", "_waiter")
@@ -39,7 +39,7 @@ class LookingSignal:
         if not self._set and source.winded:  # after one iteration of the loop, polling is allowed again
             await source.breathe()
             if not self._set:
-                source.look()
+                source.poll()
         if self._set:
             return
         self._waiter = source.driver.create_waiter()

@@ -50,7 +50,7 @@ class PassiveHandle(RequestQueue):
             self.close()
             raise
         self.events.handle_events_of(self.fid, self)
-        self.source.accompany(self.events)
+        self.source.attach_queue(self.events)
         self.source.starved = self._out_of_descriptors
         self.source.touch_events()
 
@@ -90,7 +90,7 @@ class PassiveHandle(RequestQueue):
             )
         return out
 
-    def settle(self) -> None:
+    def read_events(self) -> None:
         """Handle pending events outside a progress pass."""
         while not self.closed and self.events.drain():
             pass

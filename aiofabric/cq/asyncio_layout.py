@@ -1,9 +1,10 @@
-"""Whether asyncio is built as the native core takes it to be: asked of the interpreter that runs, not of its version.
+"""Test whether the running asyncio has the layout that the native core relies on.
 
-`Waker` (_core/wakeups.c) wakes a task by the callback that the task left with a future, and leaves the future
-pending. It reads that callback from what the future shows to the garbage collector, and sets
-``_asyncio_future_blocking``. CPython promises none of this. So a task goes through it once, on a loop of its own,
-when the drivers are imported; where anything is different, waiters are Python's (`aiofabric.cq.drivers.PlainWaiter`).
+`Waker` (_core/wakeups.c) wakes a task through the callback that the task left with a future, and leaves the future
+pending. It reads that callback from the references that the future reports to the garbage collector, and sets
+``_asyncio_future_blocking``. CPython does not document either. So a task is run through a `Waker` once, on a small loop
+of this module, when the drivers are imported. If anything is different, waiters are written in Python
+(`aiofabric.cq.drivers.PlainWaiter`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["misfit"]
 
 
 class _Loop:
-    """The part of an event loop that tasks and futures use; run by hand."""
+    """The part of an event loop that tasks and futures use; `run` runs the callbacks."""
 
     def __init__(self) -> None:
         self.ready: list[tuple[Callable[..., object], tuple[Any, ...], Context | None]] = []
@@ -50,7 +51,7 @@ class _Loop:
 
 
 class Misfit(Exception):
-    """A step of the trial went otherwise."""
+    """A step of the trial had another result than expected."""
 
 
 def _expect(holds: bool, what: str) -> None:
@@ -86,11 +87,11 @@ def _try_out(loop: Any) -> None:
     both.cancel()
     loop.run()
     _expect(both.done(), "a task that was answered and cancelled did not end")
-    _expect(not loop.errors, f"the loop was told of {loop.errors}")
+    _expect(not loop.errors, f"the loop's exception handler was called with {loop.errors}")
 
 
 def misfit() -> str | None:
-    """What is different from what the native core expects; None if nothing is."""
+    """Return the first difference from the expected layout in words; None if there is none."""
     found: list[str | None] = []
 
     def examine() -> None:
@@ -103,7 +104,7 @@ def misfit() -> str | None:
         else:
             found.append(None)
 
-    # A thread has no running loop and no current task, which this one may have. It has ended when this returns.
+    # The calling thread may have a running loop and a current task; a new thread has none. It ends before the return.
     thread = threading.Thread(target=examine, name="aiofabric asyncio trial")
     thread.start()
     thread.join()

@@ -1,4 +1,4 @@
-"""Functions whose coroutine is C's (`_core/call.c`): to who asks, coroutine functions as those with ``async def``."""
+"""Mark functions that return a coroutine of C (`_core/call.c`) as coroutine functions, as ``async def`` does."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def coroutine_function(function: Function) -> Function:
-    """Mark it: `inspect.iscoroutinefunction` says yes from Python 3.12 on, that of asyncio before."""
+    """Mark a function: `inspect.iscoroutinefunction` returns True from Python 3.12 on, that of asyncio before."""
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)
     function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """Counter: how many operations finished, without a completion for each (man page: fi_cntr).
 
-The tcp, rxm, shm and net providers offer no descriptor for a counter, and sockets one that only sometimes can be
-asked for. So nobody is woken by a counter: while a task waits for one, the sources that move its endpoints look
-at it after every turn, and have turns with a growing delay (at most 20 ms) when nothing else moves them.
+tcp, rxm, shm and net offer no descriptor for a counter, and that of sockets does not always work. So a counter wakes no
+task by itself. While a task waits for a counter, the sources of its endpoints poll the counter after each pass.
+Without other events, the passes follow each other with a growing delay of at most 20 ms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Wait(NamedTuple):
 
 
 class _CounterHandle(Handle):
-    """The native counter and who waits for it. Its children are the endpoints that it is bound to."""
+    """The native counter and the tasks that wait for it. Its children are the endpoints that it is bound to."""
 
     __slots__ = ("moved_by", "waits")
 
@@ -49,8 +49,8 @@ class _CounterHandle(Handle):
         self.waits: dict[_Wait, None] = {}
         self.moved_by: set[Source] = set()
 
-    def look(self) -> int:
-        """Wake whoever has what they waited for; return how many."""
+    def poll(self) -> int:
+        """Wake the tasks whose threshold is reached, or that must see a failure; return how many."""
         value, errors = lib.fi_cntr_read(self.fid), lib.fi_cntr_readerr(self.fid)
         reached = [wait for wait in self.waits if value >= wait.threshold or errors != wait.errors]
         for wait in reached:
@@ -61,14 +61,14 @@ class _CounterHandle(Handle):
     def remember(self, wait: _Wait) -> None:
         self.waits[wait] = None
         for source in self.moved_by:
-            source.watched[self] = None
+            source.polled[self] = None
             source.touch()
 
     def forget(self, wait: _Wait) -> None:
         self.waits.pop(wait, None)
         if not self.waits:
             for source in self.moved_by:
-                source.watched.pop(self, None)
+                source.polled.pop(self, None)
 
     def release(self) -> None:
         for wait in list(self.waits):
@@ -143,7 +143,7 @@ class Counter(Resource):
         handle = self._handle
         handle.check_open()
         check(function(handle.fid, value), call)
-        handle.look()
+        handle.poll()
 
     async def wait(self, threshold: int) -> int:
         """Wait until at least ``threshold`` operations have finished well; return the count.
@@ -151,8 +151,7 @@ class Counter(Resource):
         Cancelling is safe: nothing is lost, the count stays.
 
         Raises:
-            FabricError: an operation that the counter counts has failed meanwhile; which one and why is told to
-                whoever awaits it.
+            FabricError: a counted operation has failed meanwhile. The await of that operation raises the reason.
             ClosedResourceError: the counter was closed.
 
         Man page: fi_cntr (fi_cntr_wait).

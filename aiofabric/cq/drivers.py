@@ -1,7 +1,7 @@
-"""Drivers: what the reactor needs of an event loop, once for asyncio (and uvloop) and once for trio.
+"""Drivers: what the reactor needs of an event loop, for asyncio (and uvloop) and for trio.
 
-This is the only module that knows which loop runs. The two drivers have the same few verbs; a waiter is what
-asyncio's tasks take for a future, and on trio a look-alike with the few methods that are used.
+Below the adapters, only this module, `asyncio_layout` and the native core's `wakeups.c` know which loop runs. The two
+drivers have the same methods. asyncio's tasks take a waiter for a future; trio's waiter has the same methods.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ __all__ = ["Driver", "Waiter", "current_driver"]
 _log = logging.getLogger(__name__)
 
 MISFIT = misfit()
-"""Why waiters on asyncio are Python's; None: they are the native core's."""
+"""Why waiters on asyncio are written in Python; None: the native core makes them."""
 if MISFIT is not None:
-    _log.warning("this asyncio is not as the native core expects (%s): waiting for answers takes longer here", MISFIT)
+    _log.warning(
+        "this asyncio is not as the native core expects (%s): waiters in Python are used, and waiting takes longer",
+        MISFIT,
+    )
 
 
 class Waiter(Protocol):
-    """Somebody who waits for one answer. A task that is cancelled stops to wait; it may be answered nevertheless."""
+    """A task waits for one result. After the task was cancelled, a result may still be set."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -41,36 +44,40 @@ class Waiter(Protocol):
 
 
 class Driver(Protocol):
-    """What the reactor asks of a loop."""
+    """The methods of an event loop that the reactor uses."""
 
     name: str
-    key: object  # identifies the running loop
+    key: object  # the identity of the running loop
 
     @property
-    def checkpoint_if_cancelled(self) -> Callable[[], Awaitable[None]] | None: ...  # None: no checkpoint is owed
+    def checkpoint_if_cancelled(self) -> Callable[[], Awaitable[None]] | None: ...  # None: asyncio needs none
     @property
     def shielded_checkpoint(self) -> Callable[[], Awaitable[None]] | None: ...
 
     @property
-    def waker(self) -> Waker | None: ...  # makes the waiters, where C does
+    def waker(self) -> Waker | None: ...  # makes the waiters; None: `create_waiter` is Python's
     def create_waiter(self) -> Waiter: ...
     def call_soon(self, callback: Callable[[], None], /) -> object: ...
-    def call_soon_threadsafe(self, callback: Callable[[], None], /) -> object: ...  # RuntimeError: the loop has ended
+    def call_soon_threadsafe(
+        self, callback: Callable[[], None], /
+    ) -> object: ...  # raises RuntimeError after the loop has ended
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]: ...
     def add_reader(self, fd: int, callback: Callable[[], None], *, on_demand: bool = False) -> None: ...
     def remove_reader(self, fd: int) -> None: ...
 
     @property
-    def demand(self) -> Callable[[int], None] | None: ...  # None: watching costs nothing, so it never stops
+    def demand(
+        self,
+    ) -> Callable[[int], None] | None: ...  # None: watching a descriptor costs nothing, so it never stops
 
     def closed(self) -> bool: ...
     def report(self, message: str, error: BaseException) -> None: ...
     async def breathe(self) -> None: ...
-    def checkpoint(self) -> Awaitable[None]: ...  # the loop goes round, and a cancelled scope is noticed
+    def checkpoint(self) -> Awaitable[None]: ...  # one loop iteration; raises if the scope is cancelled
 
 
 class PlainWaiter:
-    """A waiter of asyncio's public parts only, where the native core cannot make it."""
+    """A waiter that uses asyncio's public interface only, for an asyncio that the native core does not know."""
 
     __slots__ = ("_done", "_future", "_loop", "_result")
 
@@ -85,7 +92,7 @@ class PlainWaiter:
 
     def set_result(self, result: Any, /) -> None:
         if self._done:
-            raise asyncio.InvalidStateError("it is answered already")
+            raise asyncio.InvalidStateError("the result is set already")
         self._done = True
         self._result = result
         if self._future is not None and not self._future.done():
@@ -93,7 +100,7 @@ class PlainWaiter:
 
     def result(self) -> Any:
         if not self._done:
-            raise asyncio.InvalidStateError("it is not answered yet")
+            raise asyncio.InvalidStateError("the result is not set yet")
         return self._result
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -114,7 +121,7 @@ class AsyncioDriver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.key: object = loop
         self._loop = loop
-        # The loop's own methods: a function of ours around each would be one more call in every wait.
+        # The loop's own methods: a wrapper would add a call to every wait.
         self.waker = Waker(loop) if MISFIT is None else None
         self.create_waiter: Callable[[], Waiter] = (
             partial(PlainWaiter, loop) if self.waker is None else self.waker.create_waiter
@@ -140,15 +147,15 @@ class AsyncioDriver:
         await asyncio.sleep(0)
 
     async def checkpoint(self) -> None:
-        await checkpoint_if_cancelled()  # one iteration alone may end before anyio delivers
+        await checkpoint_if_cancelled()  # anyio may deliver the cancellation after the next iteration
         await asyncio.sleep(0)
 
 
 class _TrioWaiter:
-    """The part of `asyncio.Future` that the reactor uses, on trio's rescheduling."""
+    """The methods of `asyncio.Future` that the reactor uses, with trio's reschedule."""
 
     __slots__ = ("_done", "_result", "_task")
-    lowlevel: ClassVar[Any]  # of trio, which is imported by the first driver only
+    lowlevel: ClassVar[Any]  # trio.lowlevel; the first driver imports trio
 
     def __init__(self) -> None:
         self._done = False
@@ -179,15 +186,15 @@ class _TrioWaiter:
         return self._result
 
 
-def _nobody_wakes() -> Waiter:
-    raise RuntimeError("this object belongs to a trio.run() that has ended: nothing would wake whoever waits for it")
+def _waiter_without_waker() -> Waiter:
+    raise RuntimeError("this object belongs to a trio.run() that has ended: no task that waits for it would be woken")
 
 
 class _TrioReader:
-    """A task that waits for one descriptor.
+    """A task that waits until one descriptor is readable.
 
-    Every wait costs trio some 15 us, so one that is watched on demand waits only while the source sleeps: a
-    source that looks at its queue anyway would be told of each message a second time.
+    Each wait costs about 15 us on trio. So a descriptor that is watched on demand is watched only while its source
+    sleeps. A source that polls its queue needs no wake-up.
     """
 
     def __init__(self, fd: int, callback: Callable[[], None], on_demand: bool) -> None:
@@ -200,26 +207,26 @@ class _TrioReader:
         self._callback = callback
         self._on_demand = on_demand
         self._wanted = True
-        self._parked: Any = None
+        self._asleep: Any = None
 
     def demand(self) -> None:
         self._wanted = True
-        if self._parked is not None:
-            task, self._parked = self._parked, None
+        if self._asleep is not None:
+            task, self._asleep = self._asleep, None
             self._trio.lowlevel.reschedule(task)
 
     async def run(self) -> None:
         lowlevel = self._trio.lowlevel
 
         def abort(_: Any) -> Any:
-            self._parked = None
+            self._asleep = None
             return lowlevel.Abort.SUCCEEDED
 
         with self.scope, suppress(self._trio.ClosedResourceError):
-            # Removed while it was about to run: waiting again would hand trio a closed descriptor.
+            # If it was removed meanwhile, the descriptor may be closed: trio must not wait for it.
             while not self.removed:
                 if self._on_demand and not self._wanted:
-                    self._parked = lowlevel.current_task()
+                    self._asleep = lowlevel.current_task()
                     await lowlevel.wait_task_rescheduled(abort)
                     continue
                 await lowlevel.wait_readable(self._fd)
@@ -228,7 +235,7 @@ class _TrioReader:
 
 
 class TrioDriver:
-    """trio. Callbacks run in system tasks; each descriptor has one that waits for readability."""
+    """trio. Callbacks run in system tasks; one system task waits for each descriptor."""
 
     name = "trio"
     waker = None
@@ -247,20 +254,20 @@ class TrioDriver:
         self.breathe: Callable[[], Coroutine[Any, Any, None]] = trio.lowlevel.cancel_shielded_checkpoint
         self.checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._soon: list[Callable[[], None]] = []
-        self._parked: Any = None
+        self._asleep: Any = None
         self._readers: dict[int, _TrioReader] = {}
         self._closed = False
-        trio.lowlevel.spawn_system_task(self._run_soon, name="aiofabric turns")
+        trio.lowlevel.spawn_system_task(self._run_soon, name="aiofabric progress")
 
     def closed(self) -> bool:
         return self._closed
 
     async def _run_soon(self) -> None:
-        """Run what `call_soon` queued, one scheduler pass later; sleep without cost when nothing is queued."""
+        """Run the callbacks of `call_soon` in the next scheduler pass; sleep while there are none."""
         lowlevel = self._trio.lowlevel
 
         def abort(_: Any) -> Any:
-            self._parked = None
+            self._asleep = None
             return lowlevel.Abort.SUCCEEDED
 
         try:
@@ -268,19 +275,19 @@ class TrioDriver:
                 batch, self._soon = self._soon, []
                 for callback in batch:
                     callback()
-                if self._soon:  # asked for by one of them: in the next pass, after everybody else's turn
+                if self._soon:  # a callback added some: run them in the next pass, after other tasks
                     await lowlevel.cancel_shielded_checkpoint()
                 else:
-                    self._parked = lowlevel.current_task()
+                    self._asleep = lowlevel.current_task()
                     await lowlevel.wait_task_rescheduled(abort)
         finally:
             self._closed = True
-            self.create_waiter = _nobody_wakes
+            self.create_waiter = _waiter_without_waker
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
-        if self._parked is not None:
-            task, self._parked = self._parked, None
+        if self._asleep is not None:
+            task, self._asleep = self._asleep, None
             self._trio.lowlevel.reschedule(task)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
@@ -307,7 +314,7 @@ class TrioDriver:
             self._trio.lowlevel.notify_closing(fd)
 
     def demand(self, fd: int) -> None:
-        """The next readability of a descriptor that is watched on demand is wanted."""
+        """Watch a descriptor that is watched on demand, until it is readable once."""
         reader = self._readers.get(fd)
         if reader is not None:
             reader.demand()

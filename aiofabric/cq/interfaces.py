@@ -1,4 +1,4 @@
-"""What a source asks of queues and operations, and what it tells of itself."""
+"""The interfaces of queues and operations that a source uses, and its statistics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from .polling import Waiting
     from .queue import Entry, ErrorEntry
 
-__all__ = ["Companion", "Queue", "Settled", "SourceStatistics", "Watched"]
+__all__ = ["AttachedQueue", "Queue", "Completable", "SourceStatistics", "Polled"]
 
 
 class Queue(Protocol):
-    """What a turn asks of a completion queue; `aiofabric.testing.ScriptedQueue` is the other one."""
+    """A completion queue, as a progress pass uses it; `aiofabric.testing.ScriptedQueue` implements it, too."""
 
     @property
-    def native_queue(self) -> NativeQueue | None: ...  # what is asked in its place
+    def native_queue(self) -> NativeQueue | None: ...  # read in its place
     def read(self, window: int = 0, /) -> Sequence[Entry] | None: ...
     def read_error(self) -> ErrorEntry | None: ...
     def longest_gap(self) -> int: ...
@@ -27,22 +27,22 @@ class Queue(Protocol):
     def fileno(self) -> int | None: ...
 
 
-class Companion(Protocol):
-    """An event queue that is drained in the turns of a source."""
+class AttachedQueue(Protocol):
+    """An event queue that a source drains in its progress passes."""
 
     def drain(self) -> int: ...
     def quiet(self) -> bool: ...
     def fileno(self) -> int | None: ...
 
 
-class Watched(Protocol):
-    """What moves without waking anybody, such as a counter: looked at after every turn while somebody waits."""
+class Polled(Protocol):
+    """An object that changes without a wake-up, such as a counter: polled after each pass while a task waits."""
 
-    def look(self) -> int: ...
+    def poll(self) -> int: ...
 
 
-class Settled(Protocol):
-    """Whatever is registered under a slot's address."""
+class Completable(Protocol):
+    """An object that is registered under the address of a slot."""
 
     def complete(self, entry: Entry, /) -> None: ...
     def fail(self, entry: ErrorEntry, /) -> None: ...
@@ -53,13 +53,13 @@ class Settled(Protocol):
 class SourceStatistics:
     """Counters of one source since it was opened.
 
-    ``in_flight`` counts addresses that may still be named by a completion (pooled receives included),
-    ``abandoned`` operations whose caller left before the provider answered, ``stale`` completions for no known
-    operation, ``quarantined`` addresses that are never lent again.
+    ``in_flight`` counts the addresses that a completion may still name, pooled receives included. ``abandoned`` counts
+    operations whose caller left before the completion, ``stale`` completions of no known operation, and ``quarantined``
+    addresses that are never lent again.
     """
 
     waiting: Waiting
-    turns: int
+    passes: int
     completions: int
     errors: int
     stale: int
@@ -75,6 +75,11 @@ class SourceStatistics:
     window_ns: int
 
     @property
-    def parked(self) -> int:
+    def parked(self) -> int:  # deprecated
         """The former name of ``queued``; deprecated."""
         return self.queued
+
+    @property
+    def turns(self) -> int:  # deprecated
+        """The former name of ``passes``; deprecated."""
+        return self.passes

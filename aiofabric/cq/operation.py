@@ -1,14 +1,14 @@
 """Operation: slot, waiter and pins of one posted transfer, and the states it may be in.
 
-    NEW -> POSTED -> SETTLED                      the ordinary life
-    NEW -> QUEUED -> POSTED                       no transmit room yet
-    QUEUED -> SETTLED                             cancelled or closed before it was ever posted
-    POSTED -> CANCELLING -> SETTLED               the caller left, the provider was asked, and answered
-    CANCELLING -> ABANDONED -> SETTLED            it did not answer in time: pinned until it does, or until close
+    NEW -> POSTED -> FINISHED                     the usual path
+    NEW -> QUEUED -> POSTED                       no transmit credits yet
+    QUEUED -> FINISHED                            cancelled or closed before it was posted
+    POSTED -> CANCELLING -> FINISHED              the caller left; the provider completed it after fi_cancel
+    CANCELLING -> ABANDONED -> FINISHED           no completion in time: pinned until it comes, or until close
 
-An operation owns whatever the provider may touch, from before the posting call until it is settled: it is
-registered first and posted second, because a completion may be read before the posting call's caller goes on.
-What it is made of, and how it settles, is in _core/operation.c.
+An operation owns all memory that the provider may access, from before the posting call until it is finished. It is
+registered before it is posted, because its completion may be read before the posting call returns to the caller.
+The fields, and the way in which it finishes, are in _core/operation.c.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ __all__ = ["MOVES", "Operation", "State"]
 
 
 class State(Enum):
-    """Where an operation is in its life; see the picture above."""
+    """The state of an operation; see the picture above."""
 
     NEW = "new"
     QUEUED = "queued"
     POSTED = "posted"
     CANCELLING = "cancelling"
     ABANDONED = "abandoned"
-    SETTLED = "settled"
+    FINISHED = "finished"
 
 
 NEW, QUEUED, POSTED = State.NEW, State.QUEUED, State.POSTED
-CANCELLING, ABANDONED, SETTLED = State.CANCELLING, State.ABANDONED, State.SETTLED
+CANCELLING, ABANDONED, FINISHED = State.CANCELLING, State.ABANDONED, State.FINISHED
 
 MOVES: dict[State, frozenset[State]] = {
-    NEW: frozenset({POSTED, QUEUED, SETTLED}),
-    QUEUED: frozenset({POSTED, SETTLED}),
-    POSTED: frozenset({CANCELLING, SETTLED}),
-    CANCELLING: frozenset({ABANDONED, SETTLED}),
-    ABANDONED: frozenset({SETTLED}),
-    SETTLED: frozenset(),
+    NEW: frozenset({POSTED, QUEUED, FINISHED}),
+    QUEUED: frozenset({POSTED, FINISHED}),
+    POSTED: frozenset({CANCELLING, FINISHED}),
+    CANCELLING: frozenset({ABANDONED, FINISHED}),
+    ABANDONED: frozenset({FINISHED}),
+    FINISHED: frozenset(),
 }
 
 

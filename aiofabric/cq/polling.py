@@ -1,14 +1,16 @@
-"""How long to look at a queue before going to sleep on its descriptor, and how that is learned.
+"""How long a source polls a queue before it sleeps on the descriptor, and how it learns that time.
 
-Looking costs CPU and saves a wake-up: a 64 B round trip over loopback takes some 11 us when both sides look
-and some 68 us when both sleep (C, libfabric 1.17 tcp, 2 cores). It pays only while answers come quickly and
-while the peer has a core of its own; so a queue has a `Window` that grows while completions land inside it and
-shrinks to nothing while they do not, as a hypervisor's halt polling does. The first share of the window is spent
-inside the awaiting call (no loop iteration at all when the answer comes in time), the rest in turns, one share in
-each, so that other callbacks run in between. Idle costs nothing: after one window in vain the queue is armed.
+Polling costs CPU and saves a wake-up. A 64 B round trip over loopback takes about 11 us if both sides poll, and about
+68 us if both sleep (C, libfabric 1.17 tcp, 2 cores). Polling pays only while completions arrive soon and the peer
+has a core of its own. So each queue has a `Window`, as the halt polling of a hypervisor has. The window grows while
+completions arrive within it, and shrinks to zero while they do not.
 
-Whatever the strategy, a task that is about to wait yields its core once, while that is answered
-(_core/completion_queue.c): a peer on the same core replies meanwhile, and neither sleeps.
+The first share of the window is spent inside the awaiting call: a completion that arrives in time costs no loop
+iteration. The other shares are spent in progress passes, one in each, so that other callbacks run in between. An idle
+queue costs nothing: after one window without a completion it is armed.
+
+With every strategy, a task that is about to wait yields its core once (sched_yield), as long as that is effective
+(_core/completion_queue.c). A peer on the same core then replies, and neither side sleeps.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ __all__ = ["Waiting", "Window"]
 
 
 class Waiting(Enum):
-    """How a queue is waited for."""
+    """How a source waits for completions."""
 
     ADAPTIVE = "adaptive"
-    """Look for a learned time, then sleep on the descriptor. The default where the provider has one."""
+    """Poll for a learned time, then sleep on the descriptor. The default if the provider has a descriptor."""
     FD = "fd"
-    """Sleep on the descriptor, without looking for longer than an offer of the core takes."""
+    """Sleep on the descriptor. The only polling is the one during a single sched_yield."""
     POLL = "poll"
-    """Look, with a growing delay; then sleep on the descriptor where there is one. The providers without have this."""
+    """Poll with a growing delay, then sleep on the descriptor if there is one. The default without a descriptor."""

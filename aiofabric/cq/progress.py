@@ -1,22 +1,22 @@
-"""SourceProgress: a completion queue, its companions (event queues), and the turns that move them.
+"""SourceProgress: a completion queue, its attached event queues, and the progress passes that drive them.
 
-One turn:
+One pass:
 
-    drain the queue until it is empty or a budget is spent -> settle; failed ones are read and settled too
-    drain the companions when they may have something
-    retry what was queued, oldest first
-    on asyncio, let the tasks go on that were answered; they arm the queue themselves when they wait again
-    then: look again next iteration, arm and sleep, or come back later
+    drain the completion queue until it is empty or a budget is spent; finish the operations, failed ones included
+    drain the attached event queues if they may have events
+    post queued operations, oldest first
+    on asyncio, run the tasks that were woken; they arm the queue themselves when they wait again
+    then: poll again in the next iteration, or arm and sleep, or come back after a delay
 
-What must hold before the loop sleeps: the last libfabric call was an fi_trywait that answered 0, made after the
-last post. libfabric 1.17's tcp matches a receive with a message that came before it only inside a queue read
-(tcpx_msg.c queues, tcpx_cq.c matches), and a verbs queue is armed by fi_trywait and by nothing else. So every
-post makes the source dirty, and a dirty source has a turn on its way (`touch`). There is no watchdog timer.
+Before the loop sleeps, the last libfabric call must be an fi_trywait that returned 0, made after the last post.
+The reasons: tcp of libfabric 1.17 matches a receive with an earlier message only inside a queue read (tcpx_msg.c
+queues, tcpx_cq.c matches), and only fi_trywait arms a verbs queue. So each post makes the source dirty, and a dirty
+source has a scheduled pass (`touch`). There is no watchdog timer.
 
-A turn may not trust fi_trywait either: while a message waits for a receive that nobody posts, 1.17's tcp
-answers -FI_EAGAIN for ever, or 0 although its descriptor stays readable. After two fruitless turns the others come
-with a growing delay until something is posted or arrives; other connections still wake the source meanwhile, unless
-the descriptor wakes it again and again for nothing: then it is left alone.
+A pass must not rely on fi_trywait either. While a message waits for a receive that is not posted, tcp of 1.17 returns
+-FI_EAGAIN for ever, or 0 although the descriptor stays readable. After two passes without a completion, further passes
+follow with a growing delay, until an operation is posted or completes. The descriptor still wakes the source meanwhile.
+If its wake-ups stay empty, it is not watched any more.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .drivers import Driver
-    from .interfaces import Companion, Queue
+    from .interfaces import AttachedQueue, Queue
 
 __all__ = ["SourceProgress"]
 
-_FRUITLESS = 2  # turns with nothing to read though fi_trywait promised something
+_FRUITLESS = 2  # passes without a completion although fi_trywait announced one
 _DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
 _POLL_DELAYS = _DELAYS[:4]
-_DROWSY = 16  # turns without anything, 70 ms, after which a queue without a descriptor may be left alone
+_DROWSY = 16  # empty passes, 70 ms, after which a queue without a descriptor may be left alone
 
 
 class SourceProgress(SourceCompletions):
-    """The part of a source that the event loop calls. Knows nothing of endpoints but `retry`."""
+    """The part of a source that the event loop calls. Of endpoints it uses only `retry`."""
 
     def __init__(
         self,
@@ -55,14 +55,18 @@ class SourceProgress(SourceCompletions):
         busy_poll: float = 200.0,
         on_close: Callable[[Any], None] | None = None,
     ) -> None:
-        self._deaf = queue is not None and queue.fileno() is None  # nothing wakes us: polled to the end
+        self._deaf = (
+            queue is not None and queue.fileno() is None
+        )  # no descriptor: the queue is polled until it is closed
         if self._deaf:
             waiting = Waiting.POLL
         self.waiting = waiting
-        polls, looks = waiting is Waiting.POLL, waiting is not Waiting.FD
-        looking = Polling(int(busy_poll * 1000), never=queue is None or not looks, polls=queue is not None and polls)
-        super().__init__(driver, queue, looking, polls=polls, looks=looks)
-        self.starved: Callable[[], bool] | None = None  # whether what wakes us may be there to stay; None: never
+        polls, busy_polls = waiting is Waiting.POLL, waiting is not Waiting.FD
+        polling = Polling(
+            int(busy_poll * 1000), never=queue is None or not busy_polls, polls=queue is not None and polls
+        )
+        super().__init__(driver, queue, polling, polls=polls, busy_polls=busy_polls)
+        self.starved: Callable[[], bool] | None = None  # whether the descriptor may stay readable for long; None: never
         self.doze: Callable[[], bool] | None = None  # whether a queue without a descriptor may be left alone
         self._cancel_delay: Callable[[], None] | None = None
         self._on_close = on_close
@@ -73,19 +77,19 @@ class SourceProgress(SourceCompletions):
 
     # -- descriptors
 
-    def accompany(self, companion: Companion) -> None:
-        """Drain ``companion`` in this source's turns, and wake up for it."""
-        self.companions.append(companion)
-        self._unsettled = True
-        self.readers.add(companion.fileno(), self._events_readable)
+    def attach_queue(self, attached: AttachedQueue) -> None:
+        """Drain an event queue in the passes of this source, and wake up for its descriptor."""
+        self.attached_queues.append(attached)
+        self._recheck = True
+        self.readers.add(attached.fileno(), self._events_readable)
 
-    def part(self, companion: Companion) -> None:
-        """Stop draining ``companion``; call before it is closed."""
-        self.companions.remove(companion)
-        self.readers.remove(companion.fileno())
+    def part(self, attached: AttachedQueue) -> None:
+        """Stop draining an event queue; call this before it is closed."""
+        self.attached_queues.remove(attached)
+        self.readers.remove(attached.fileno())
 
     def close(self) -> None:
-        """Leave the loop. The queue itself is closed by whoever opened it, afterwards."""
+        """Leave the loop. The owner of the queue closes it afterwards."""
         if not self.closed:
             self.readers.pause()
             self.closed = True
@@ -97,7 +101,7 @@ class SourceProgress(SourceCompletions):
 
     def _counted(self) -> dict[str, int]:
         return {
-            "turns": self._turns,
+            "passes": self._passes,
             "completions": self._completions,
             "errors": self._errors,
             "stale": self._stale,
@@ -107,85 +111,87 @@ class SourceProgress(SourceCompletions):
 
     def _events_readable(self) -> None:
         self.armed = False
-        self._vain += 1  # 1.17's fi_trywait resets nothing here while it refuses because of the other queue
+        self._empty_streak += (
+            1  # fi_trywait of 1.17 does not reset this descriptor while it refuses for the other queue
+        )
         self._hurried = True
         self._events_due = True
-        self.turn()
+        self.progress()
 
-    # -- turns
+    # -- passes
 
     def touch_events(self) -> None:
-        """Something was asked of a companion (connect, accept, shutdown): its answer may be there already."""
+        """An event may be there already: the caller has started a connect, an accept or a shutdown."""
         self._events_due = True
         self.touch()
 
-    def _delayed_turn(self) -> None:
+    def _delayed_pass(self) -> None:
         self._cancel_delay = None
         self._events_due |= self._deaf and self._paused
-        self._vain = min(self._vain, EMPTY_WAKEUPS - 1)  # one more chance for a descriptor that was left alone
-        self.turn()
+        self._empty_streak = min(self._empty_streak, EMPTY_WAKEUPS - 1)  # try a descriptor again that was not watched
+        self.progress()
 
     def _failed(self, error: Exception) -> None:
-        """A defect, or a provider that broke its contract: never a dead reactor."""
+        """Report a defect of aiofabric or of the provider, and go on: the reactor must not stop."""
         if isinstance(error, FabricError) and error.call == "fi_trywait":
             self._cannot_be_waited_for(error)
             return
-        self.driver.report("aiofabric: a turn failed", error)
+        self.driver.report("aiofabric: a progress pass failed", error)
         self.touch()
 
     def _cannot_be_waited_for(self, error: FabricError) -> None:
-        """The descriptor will not wake anybody: whoever waits gets the error.
+        """The descriptor will wake no task: raise the error in the tasks that wait.
 
-        Nothing polls the queue from here on. A task that begins to wait asks again, and gets the error itself.
+        The queue is not polled from now on. A task that begins to wait calls fi_trywait again, and gets its error.
         """
 
         def again() -> FabricError:
             return from_errno(error.errno or 0, error.call)
 
-        told = 0
+        woken = 0
         inboxes: dict[Any, None] = {}
         for address in list(self.operations):
             operation = self.operations.get(address)
             if isinstance(operation, Transfer) and operation.notify is not None:
-                operation.owner.dismiss(operation, again())  # it stays pinned: the provider has it
-                told += 1
+                operation.owner.dismiss(operation, again())  # it keeps its pins: the provider has it
+                woken += 1
             elif (inbox := getattr(operation, "pool", None)) is not None:
                 inboxes[inbox] = None
         for inbox in inboxes:
             while inbox.waiting:
-                told += inbox._answer_first(again())
+                woken += inbox._answer_first(again())
             if inbox.sink is not None:
                 inbox.finish(again())
-                told += 1
-        for submission in [*self.parked]:
-            told += len(submission.waiting)
-            submission.turn_away(again)
-        if not told:
+                woken += 1
+        for submission in [*self.queued]:
+            woken += len(submission.waiting)
+            submission.fail_waiting(again)
+        if not woken:
             self.driver.report("aiofabric: a completion queue cannot be waited for", error)
 
-    def _look_after_others(self) -> int:
-        """What a turn does besides reading the queue; how much of it moved."""
+    def _poll_others(self) -> int:
+        """Do the rest of a pass: event queues, polled objects, queued operations; return how many moved."""
         moved = 0
         if self._events_due:
             self._events_due = False
-            self._unsettled = True
-            for companion in tuple(self.companions):
-                if companion in self.companions:  # not closed by what the one before had to say
-                    moved += companion.drain()
-        for watched in tuple(self.watched):
-            moved += watched.look()
+            self._recheck = True
+            for attached in tuple(self.attached_queues):
+                if attached in self.attached_queues:  # an event of an earlier queue may have closed it
+                    moved += attached.drain()
+        for polled in tuple(self.polled):
+            moved += polled.poll()
         return moved + self._retry()
 
     def _rest(self, moved: int) -> None:
-        """Arm and sleep, or come back later, where a turn that has only a queue to think of does not know which."""
+        """Arm and sleep, or come back after a delay. C decides this itself if the source has only a queue."""
         if self._polls:
-            # Never quite left alone: a peer's RMA and rendezvous move in our looks only, and rxd sends anew in them.
-            self.looking.over()
+            # The queue is polled even without waiting tasks: it drives a peer's RMA and rendezvous, and resends of rxd.
+            self.polling.over()
             if self.doze is not None and self._fruitless >= _DROWSY and not self._blind() and self.doze():
                 return
             if self._deaf or self._fruitless < len(_POLL_DELAYS):
-                # A companion's descriptor that never goes quiet, as net's, is polled as well.
-                if self._vain >= EMPTY_WAKEUPS:
+                # An event queue's descriptor that stays readable, as with net, is polled, too.
+                if self._empty_streak >= EMPTY_WAKEUPS:
                     self._pause()
                 waited_for = self.interest or self._blind()
                 self._later(0 if moved else self._fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
@@ -196,7 +202,7 @@ class SourceProgress(SourceCompletions):
             self._fruitless += 1
         if not self._quiet():
             self._disquiet()
-        elif self._vain >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
+        elif self._empty_streak >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
             self._pause()
             self._later(1)
         else:
@@ -204,13 +210,13 @@ class SourceProgress(SourceCompletions):
             self._sleep()
 
     def _disquiet(self) -> None:
-        """The queue may not be slept on: a turn at once, and after some of them later and later."""
+        """fi_trywait does not allow sleeping: schedule a pass, at once or with a growing delay."""
         self._events_due = True
         self._fruitless += 1
         if self._fruitless <= _FRUITLESS:
             self.touch()
             return
-        if self._vain >= EMPTY_WAKEUPS:
+        if self._empty_streak >= EMPTY_WAKEUPS:
             self._pause()
         else:
             self.readers.sleep()
@@ -221,23 +227,23 @@ class SourceProgress(SourceCompletions):
         self._paused = True
 
     def _blind(self) -> bool:
-        """Whether something is waited for that no descriptor tells.
+        """Whether a task waits for something without a descriptor.
 
-        Counters have none with most providers. And the connection of an RDM peer does not wake the queue's: what
-        was refused because of it must be posted again.
+        Counters have none with most providers. A new connection of an RDM peer does not wake the queue's descriptor
+        either: an operation that was refused for want of it must be posted again.
         """
-        if not self.watched and not self.parked:
+        if not self.polled and not self.queued:
             return False
-        return bool(self.watched) or any(handle.refused for handle in self.parked)
+        return bool(self.polled) or any(handle.refused for handle in self.queued)
 
     def _later(self, step: int, delays: tuple[float, ...] = _DELAYS) -> None:
         if self._cancel_delay is None:
             delay = delays[min(step, len(delays) - 1)]
-            self._cancel_delay = self.driver.call_later(delay, self._delayed_turn)
+            self._cancel_delay = self.driver.call_later(delay, self._delayed_pass)
 
     def drain(self) -> int:
-        """Settle what has finished, outside a turn; return how many completions were read."""
+        """Read the queue and finish operations outside of a pass; return how many completions were read."""
         found = self._drain()
         if found and not self.driver.closed():
-            self.touch()  # room for what is queued, and a queue that must be armed again
+            self.touch()  # credits for queued operations, and a queue that must be armed again
         return found

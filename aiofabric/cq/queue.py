@@ -1,4 +1,4 @@
-"""CompletionQueue: reading what finished (man page: fi_cq)."""
+"""CompletionQueue: reading completions (man page: fi_cq)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ErrorEntry(NamedTuple):
     buffer: int = 0
     data: int = 0
     address: bytes = b""
-    """Of a sender whom the address vector does not know (FI_EADDRNOTAVAIL, FI_SOURCE_ERR): where it is."""
+    """The address of a sender that the address vector does not know (FI_EADDRNOTAVAIL, FI_SOURCE_ERR)."""
 
 
 class CompletionQueue(Resource):
@@ -99,23 +99,23 @@ class CompletionQueue(Resource):
         return ffi.addressof(self._cq.fid)
 
     def fileno(self) -> int | None:
-        """The wait descriptor; None where the provider has none."""
+        """The wait descriptor; None if the provider has none."""
         return self._fd
 
     @property
     def native_queue(self) -> NativeQueue | None:
-        """What a source reads and asks instead of this object."""
+        """The native queue, which a source reads instead of this object."""
         return self._native_queue
 
     def longest_gap(self) -> int:
-        """Nanoseconds between two reads of the last look, the longest; 0 if the first read found something."""
+        """Nanoseconds of the longest gap between two reads of the last poll; 0 if the first read found something."""
         return self._native_queue.gap
 
     def read(self, window: int = 0) -> Sequence[Entry] | None:
         """Up to 64 completions; ``()`` when there are none, None when a failed one is to be read.
 
         Args:
-            window: nanoseconds to keep looking for the first one.
+            window: nanoseconds to poll for the first one.
         """
         found = self._native_queue.read(window)
         if isinstance(found, list):
@@ -128,7 +128,7 @@ class CompletionQueue(Resource):
 
     def read_error(self) -> ErrorEntry | None:
         """The failed operation at the head of the queue; None when there is none after all."""
-        room = ffi.new("struct aiofabric_cq_err_entry *")  # zeroed: 1.17 leaves what it does not know
+        room = ffi.new("struct aiofabric_cq_err_entry *")  # zeroed: 1.17 does not write all fields
         room.src_addr = _NO_ADDRESS
         entry = ffi.addressof(room.entry)
         rc = lib.fi_cq_readerr(self._cq, entry, 0)
@@ -156,7 +156,7 @@ class CompletionQueue(Resource):
         )
 
     def progress(self) -> None:
-        """Let the provider go on, and read nothing. Any thread."""
+        """Drive the provider's progress, without reading a completion. Safe in any thread."""
         lib.fi_cq_read(self._cq, ffi.NULL, 0)
 
     def quiet(self) -> bool:

@@ -32,7 +32,7 @@ class ReactorStatistics:
 
 
 class Reactor:
-    """One per running loop, made on first use; it needs no closing of its own.
+    """One for each running loop, made on first use; it need not be closed.
 
     ``shared`` holds what endpoints of this loop use together (a fabric, a domain with its queues), counted by
     `acquire` and `release`.
@@ -52,7 +52,7 @@ class Reactor:
         except LookupError:
             reactor = cls(current_driver())
             _current.set(reactor)
-            # The loop is not asked whether it runs with every call; it closes its generators when it ends.
+            # The loop closes its asynchronous generators when it ends: no call has to ask whether it still runs.
             with suppress(StopIteration):
                 reactor._guard.__anext__().send(None)
             return reactor
@@ -64,13 +64,13 @@ class Reactor:
             loop_ended(self.driver)
 
     def attach(self, queue: Queue | None, *, waiting: Waiting = Waiting.ADAPTIVE, busy_poll: float = 200.0) -> Source:
-        """Have ``queue`` moved by this loop until the source is closed."""
+        """Drive the progress of ``queue`` in this loop until the source is closed."""
         source = Source(self.driver, queue, waiting=waiting, busy_poll=busy_poll, on_close=self.sources.remove)
         self.sources.append(source)
         return source
 
     def acquire(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is shared under ``key``, made on first use; every acquire is followed by one release."""
+        """Return the object shared under ``key``, made on first use. Each acquire needs one release."""
         entry = self._shared.get(key)
         if entry is None:
             entry = self._shared[key] = [make(), 0]
@@ -78,12 +78,12 @@ class Reactor:
         return entry[0]
 
     def users_of(self, key: Hashable) -> int:
-        """How many have acquired what is shared under ``key``."""
+        """Return how many users have acquired the object shared under ``key``."""
         entry = self._shared.get(key)
         return 0 if entry is None else entry[1]
 
     def release(self, key: Hashable, close: Callable[[Any], None]) -> None:
-        """Undo one `acquire`; the last one closes the thing."""
+        """Undo one `acquire`; the last release closes the object."""
         entry = self._shared[key]
         entry[1] -= 1
         if entry[1] == 0:

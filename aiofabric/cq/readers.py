@@ -1,4 +1,4 @@
-"""Readers: the descriptors of one source, registered once and put aside together."""
+"""Readers: the descriptors of one source, which are registered once and paused together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Readers"]
 
 
 class Readers:
-    """Persistent registrations: a callback costs 3-7 us a wake-up, a task that awaits readability 15-26."""
+    """Registrations that stay: a callback costs 3-7 us a wake-up, a task that awaits readability 15-26 us."""
 
     __slots__ = ("_callbacks", "_driver", "_on_demand", "_watching")
 
@@ -24,9 +24,9 @@ class Readers:
         self._watching = True
 
     def add(self, fd: int | None, callback: Callable[[], None], *, on_demand: bool = False) -> None:
-        """Have ``callback`` called while ``fd`` is readable; None, a queue without one, is nothing to do.
+        """Call ``callback`` while ``fd`` is readable. None (a queue without a descriptor) does nothing.
 
-        ``on_demand``: it is wanted only after `sleep`, because the source looks by itself while it is awake.
+        ``on_demand``: watch it only after `sleep`, because the source polls by itself while it is awake.
         """
         if fd is not None:
             self._callbacks[fd] = callback
@@ -36,7 +36,7 @@ class Readers:
                 self._driver.add_reader(fd, callback, on_demand=on_demand)
 
     def sleep(self) -> None:
-        """The source sleeps now: watch all, also what is watched on demand."""
+        """The source sleeps now: watch all descriptors, also those on demand."""
         if not self._watching:
             self._resume()
         if self._on_demand is not None and self._driver.demand is not None:
@@ -48,7 +48,7 @@ class Readers:
             self._driver.remove_reader(fd)
 
     def pause(self) -> None:
-        """Leave all alone: one of them stays readable though there is nothing to read."""
+        """Stop watching: one descriptor stays readable although there is nothing to read."""
         if self._watching:
             self._watching = False
             for fd in self._callbacks:

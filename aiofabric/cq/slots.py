@@ -1,9 +1,9 @@
 """Slots: the ``struct fi_context2`` that every posted operation lends to the provider.
 
-The provider may write into a slot (``FI_CONTEXT``, ``FI_CONTEXT2``) and names it in the completion, so its
-address is the key by which an operation is found again. An address goes back to the shelf only when nothing can
-name it any more: its completion was read. The slot of an operation that never got one stays in quarantine until
-its queue is closed, because a late completion for the old operation would otherwise settle a new one.
+The provider may write into a slot (``FI_CONTEXT``, ``FI_CONTEXT2``) and names it in the completion. So the address of
+the slot is the key of the operation. An address is free again after its completion was read, because no other
+completion names it. The slot of an operation without a completion stays in quarantine until its queue is closed: a late
+completion would otherwise finish a new operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIZE = 64  # sizeof(struct fi_context2), asserted in libfabric.src.c
 
 
 class Slots(SlotsCore):
-    """The shelf of one queue. Blocks are never freed before the shelf is, so addresses stay valid."""
+    """The free slots of one queue. Blocks are freed only with this object, so addresses stay valid."""
 
     __slots__ = ("_blocks", "quarantined")
 
@@ -30,12 +30,12 @@ class Slots(SlotsCore):
         self.quarantined = 0
 
     def keep(self, slot: Slot) -> None:
-        """It came home just now, but its address still means something to the provider: lend it once more."""
+        """Lend a slot again that was returned just now: the provider still uses its address."""
         self._shelf.remove(slot)
         self.lent += 1
 
     def quarantine(self, slot: Slot) -> None:
-        """No completion came and the operation is over: never lend this address again."""
+        """The operation ended without a completion: never lend this address again."""
         self.lent -= 1
         self.quarantined += 1
 

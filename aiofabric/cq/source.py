@@ -1,9 +1,9 @@
-"""Source: a completion queue under a reactor, as those see it who wait for an operation on it.
+"""Source: a completion queue under a reactor, as the tasks use it that wait for an operation.
 
-An awaiting call first looks at the queue, for a bounded time and while that pays (see polling.py); what comes meanwhile
-costs no iteration of the loop. When it suspends, `prepare` sees to it that somebody drains the queue: the descriptor,
-or a turn (progress.py). So that neither other callbacks nor a cancellation wait for ever, an await takes a breath or a
-checkpoint after so many that were answered at once.
+An awaiting call first polls the queue, for a bounded time and while that pays (polling.py). A completion that arrives
+meanwhile costs no loop iteration. When the call suspends, `prepare` makes sure that the queue will be drained: the
+descriptor is armed, or a progress pass is scheduled (progress.py). After a number of awaits that returned at once, one
+await yields to the loop, so that other callbacks run and a cancellation is delivered.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Source"]
 
 
 class Source(SourceProgress):
-    """A queue under a reactor: what is waited for, looked for and counted."""
+    """A queue under a reactor: waiting, polling and counters."""
 
     async def checkpoint(self) -> None:
-        """Let the loop go round, and any cancellation come in; a turn on the way does not linger meanwhile."""
+        """Yield to the loop, and deliver a cancellation. A scheduled pass does not poll for long meanwhile."""
         self._breathing += 1
         try:
             await self.driver.checkpoint()
@@ -28,23 +28,23 @@ class Source(SourceProgress):
             self._breathing -= 1
 
     def wake(self) -> None:
-        """Somebody says that there is something to look for, though no descriptor does."""
+        """Poll the queue soon, although no descriptor is readable."""
         self._begin_anew()
-        self.looking.over()
-        self.looking.ask(monotonic_ns())
+        self.polling.over()
+        self.polling.ask(monotonic_ns())
         self.touch()
 
     def _begin_anew(self) -> None:
-        """The delays of polling are short again."""
+        """Start the delays of polling with the shortest again."""
         self._fruitless = 0
         if self._cancel_delay is not None:
             self._cancel_delay()
             self._cancel_delay = None
 
     async def breathe(self) -> None:
-        """Let the loop go round once; a turn on the way does not linger meanwhile."""
-        # What a look has found leaves the descriptor readable: reset here for 1.5 us, it does not wake us for nothing,
-        # which takes 20, and makes the peer's look end too early.
+        """Yield to the loop once. A scheduled pass does not poll for long meanwhile."""
+        # After a successful poll the descriptor is still readable. Its reset here takes 1.5 us. An empty wake-up would
+        # take 20 us, and the peer's polling would end too early.
         if not self.armed and self._at_rest_when_quiet and self._quiet():
             self.armed = True
         self._breathing += 1
@@ -61,10 +61,10 @@ class Source(SourceProgress):
             **self._counted(),
             in_flight=len(self.operations),
             abandoned=self.abandoned,
-            queued=sum(len(handle.waiting) for handle in self.parked),
+            queued=sum(len(handle.waiting) for handle in self.queued),
             lent=self.slots.lent,
             quarantined=self.slots.quarantined,
-            window_hits=self.looking.window.hits,
-            window_misses=self.looking.window.misses,
-            window_ns=0 if self.looking.window.skip else self.looking.window.length,
+            window_hits=self.polling.window.hits,
+            window_misses=self.polling.window.misses,
+            window_ns=0 if self.polling.window.skip else self.polling.window.length,
         )

@@ -1,8 +1,8 @@
-"""SubmissionQueue: one direction of one endpoint. What is posted there, what is queued, and how a caller leaves.
+"""SubmissionQueue: the operations of one direction of one endpoint, posted or queued, and their cancellation.
 
-It bounds what is in flight: the tcp provider accepts any number of sends (20,000 of 64 KiB were seen). So above the
-endpoint's own limit operations are queued here, in order, and are posted as room comes back. So are operations
-to which the provider answers -FI_EAGAIN.
+The submission queue bounds the operations in flight, because the tcp provider does not: it accepted 20,000 sends of
+64 KiB. Above the endpoint's limit, operations are queued here in order, and posted when transmit credits return. An
+operation that the provider refuses with -FI_EAGAIN is queued, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anyio import move_on_after
 
 from .._core import SubmissionCore, Transfer
 from ..errors import check, from_errno
-from .operation import ABANDONED, CANCELLING, POSTED, QUEUED, SETTLED
+from .operation import ABANDONED, CANCELLING, FINISHED, POSTED, QUEUED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ __all__ = ["SubmissionQueue", "Transfer"]
 
 
 class SubmissionOwner(Protocol):
-    """The endpoint handle: it can ask the provider to cancel, and say what an error means."""
+    """The endpoint handle: it asks the provider to cancel, and makes an exception of an error entry."""
 
     @property
     def native_open(self) -> bool: ...
@@ -39,19 +39,19 @@ class SubmissionOwner(Protocol):
 
 
 # Shared by all submission queues: an empty deque takes 760 bytes, and few of them ever need one.
-_NOBODY: deque[Transfer] = deque()
+_NONE_QUEUED: deque[Transfer] = deque()
 
 
 class SubmissionQueue(SubmissionCore):
     """Posted and queued operations of one direction.
 
     Args:
-        source: where completions come from.
+        source: reports the completions.
         owner: the endpoint handle.
         limit: most operations posted at once; more are queued.
         receives: whether the provider reports the length (receives) or the caller knows it (everything else).
-        grace: seconds to wait for the provider's answer to a cancel; 0 where it is known not to cancel.
-        name: whom it leads to, for error texts.
+        grace: seconds to wait for a completion after fi_cancel; 0 if the provider is known not to cancel.
+        name: the peer, for error texts.
     """
 
     __slots__ = ("_waiters", "grace", "is_waiting", "name", "shut")
@@ -59,15 +59,15 @@ class SubmissionQueue(SubmissionCore):
     def __init__(
         self, source: Source, owner: SubmissionOwner, limit: int, *, receives: bool, grace: float, name: object = None
     ) -> None:
-        super().__init__(source, owner, _NOBODY, limit, receives)
+        super().__init__(source, owner, _NONE_QUEUED, limit, receives)
         self.grace = grace
         self.name = name
         self._waiters: tuple[Waiter, ...] = ()  # of callers that wait until nothing is queued
         self.is_waiting = False
         self.shut: Callable[[], BaseException] | None = None  # why nothing may be posted any more
 
-    def _park(self, transfer: Transfer) -> None:
-        """There is no room for it now."""
+    def _wait_for_credits(self, transfer: Transfer) -> None:
+        """Queue an operation for which there are no transmit credits now."""
         if self.shut is not None:
             self.source.slots.take_back(transfer.slot)
             transfer.pins = None
@@ -85,53 +85,53 @@ class SubmissionQueue(SubmissionCore):
         check(code, what, peer=self.name)
 
     def failed(self, transfer: Transfer, entry: ErrorEntry) -> None:
-        """The provider says that it failed."""
+        """The provider reported a failure."""
         error = self.owner.explain(transfer, entry)
         self.home(transfer)
-        transfer.settle(error)
+        transfer.finish(error)
 
     def consumed(self, transfer: Transfer) -> None:
-        """A peer's write used the receive up (FI_RX_CQ_DATA): post it again, from the same slot."""
+        """A peer's write consumed the receive (FI_RX_CQ_DATA): post it again, with the same slot."""
         assert transfer.post is not None
         function, args = transfer.post
-        if not self.owner.native_open:  # what was flushed is read after fi_close; `end` settles this
+        if not self.owner.native_open:  # flushed completions are read after fi_close; `end` finishes the operation
             return
         if rc := function(*args):
             self.home(transfer)
-            transfer.settle(from_errno(-rc, transfer.what, peer=self.name))
+            transfer.finish(from_errno(-rc, transfer.what, peer=self.name))
 
     def retry(self) -> int:
-        """Post what is queued, oldest first, as far as there is room; return how many found their way."""
+        """Post queued operations, oldest first, while there are credits; return how many left the queue."""
         moved = 0
         self.refused = False
         if self.shut is not None:
-            self.turn_away(self.shut)
+            self.fail_waiting(self.shut)
         while self.waiting and len(self.posted) < self.limit:
             transfer = self.waiting[0]
             try:
                 if not self._try(transfer):
                     break
             except BaseException as error:
-                self.waiting.popleft()  # before anybody is told, who may close the submission queue
-                self._settle(transfer, error)
+                self.waiting.popleft()  # before a waiter is woken, which may close the submission queue
+                self._finish(transfer, error)
             else:
                 self.waiting.popleft()
             moved += 1
         if self.waiting:
             self.source.enqueue(self)
         else:
-            self._tell()
+            self._wake_waiters()
         return moved
 
-    def _tell(self) -> None:
-        """Something has left the submission queue: wake who waited for that."""
+    def _wake_waiters(self) -> None:
+        """An operation has left the queue: wake the tasks that wait for an empty one."""
         if self.waiting:
             return
-        told, self._waiters = [*self._waiters], ()
+        waiters, self._waiters = [*self._waiters], ()
         if not self.posted:
-            told += self.idle
+            waiters += self.idle
             self.idle.clear()
-        for waiter in told:
+        for waiter in waiters:
             if not waiter.done():
                 self.source.woke()
                 waiter.set_result(None)
@@ -154,19 +154,19 @@ class SubmissionQueue(SubmissionCore):
             await waiter
 
     async def _leave(self, transfer: Transfer) -> None:
-        """The caller was interrupted: take the operation back, or ask the provider to, and wait a little."""
+        """The caller was cancelled: remove the operation, or call fi_cancel and wait up to ``grace`` seconds."""
         if not self._taken_back(transfer):
             await self._cancel(transfer)
 
     def _left_behind(self, transfer: Transfer) -> None:
-        """The caller is gone, and nothing can be awaited."""
+        """The caller is gone, and no coroutine is left that could await the provider."""
         if not self._taken_back(transfer):
             self._abandon(transfer)
 
     def _taken_back(self, transfer: Transfer) -> bool:
-        """The caller was interrupted: whether that ends the matter, because the provider has nothing of it."""
+        """Finish the operation if the provider does not have it; return whether it is finished."""
         transfer.notify = None
-        if transfer.state is SETTLED:
+        if transfer.state is FINISHED:
             orphaned, transfer.orphaned = transfer.orphaned, None
             if transfer.error is None and orphaned is not None:
                 orphaned(transfer)
@@ -176,27 +176,27 @@ class SubmissionQueue(SubmissionCore):
         if transfer.state is QUEUED:
             self.waiting.remove(transfer)
             self.source.slots.take_back(transfer.slot)
-            transfer.settle()
-            self._tell()
+            transfer.finish()
+            self._wake_waiters()
             return True
         return False
 
     async def _cancel(self, transfer: Transfer) -> None:
         source = self.source
         transfer.move(CANCELLING)
-        self.owner.cancel(transfer.slot.pointer)  # fi_cancel's answer means nothing; only a completion tells
-        source.drain()  # tcp answers at once
+        self.owner.cancel(transfer.slot.pointer)  # its return code means nothing; only a completion counts
+        source.drain()  # tcp completes it at once
         source.touch()
         try:
-            if self.grace and transfer.state is not SETTLED:
+            if self.grace and transfer.state is not FINISHED:
                 transfer.notify = waiter = source.driver.create_waiter()
                 with move_on_after(self.grace, shield=True):
                     await waiter
-        finally:  # asyncio's own cancel goes through the shield
+        finally:  # a second task.cancel() passes the shield
             self._abandon(transfer)
 
     def _abandon(self, transfer: Transfer) -> None:
-        """Nobody waits any more: what is posted stays pinned until the provider answers, or until close."""
+        """The caller does not wait any more. A posted operation keeps its pins until it completes, or until close."""
         transfer.notify = None
         if transfer.state is POSTED:
             transfer.move(CANCELLING)
@@ -208,28 +208,28 @@ class SubmissionQueue(SubmissionCore):
             )
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
-        """Nothing may be posted any more: the provider would crash. What is posted stays so. Any thread."""
-        self.limit = 0  # so that `submit` and `retry` come by
+        """Refuse further posts, with which the provider would crash. Posted operations stay. Safe in any thread."""
+        self.limit = 0  # `submit` and `retry` then look at `shut`
         self.shut = error
 
     def dismiss(self, transfer: Transfer, error: BaseException) -> None:
-        """Answer who waits for a posted operation; it stays pinned until the provider is done with it."""
+        """Wake the caller of a posted operation with an error; the operation keeps its pins until it completes."""
         notify = transfer.notify
         transfer.error = error
         self._abandon(transfer)
-        transfer.tell(notify)
+        transfer.wake_waiter(notify)
 
-    def turn_away(self, error: Callable[[], BaseException]) -> None:
-        """Settle what is queued: it will not be posted any more."""
-        left, self.waiting = self.waiting, _NOBODY
+    def fail_waiting(self, error: Callable[[], BaseException]) -> None:
+        """Finish the queued operations with an error: they will not be posted."""
+        left, self.waiting = self.waiting, _NONE_QUEUED
         for transfer in left:
             self.source.slots.take_back(transfer.slot)
-            self._settle(transfer, error())
-        self._tell()
+            self._finish(transfer, error())
+        self._wake_waiters()
 
     def forsake(self, error: Callable[[], BaseException], attic: SubmissionQueue) -> None:
-        """The peer is gone but the endpoint stays: answer who waits; what is posted stays pinned, in ``attic``."""
-        self.turn_away(error)
+        """The peer is gone and the endpoint stays: wake the callers, and move posted operations to ``attic``."""
+        self.fail_waiting(error)
         left, self.posted = self.posted, {}
         for transfer in left:
             transfer.owner = attic
@@ -240,11 +240,11 @@ class SubmissionQueue(SubmissionCore):
                 transfer.move(CANCELLING)
                 self.owner.cancel(transfer.slot.pointer)
                 self._abandon(transfer)
-            transfer.tell(notify)
-        self._tell()
+            transfer.wake_waiter(notify)
+        self._wake_waiters()
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """After fi_close: no completion will come any more; settle what is left."""
+        """Finish all operations after fi_close, which is followed by no completion."""
         source = self.source
         left = [*self.posted, *self.waiting]
         for transfer in self.posted:
@@ -257,16 +257,16 @@ class SubmissionQueue(SubmissionCore):
             source.slots.take_back(transfer.slot)
         self.posted.clear()
         self.waiting.clear()
-        nobody = source.driver.closed()  # the loop was closed first: its futures cannot be woken any more
+        loop_is_closed = source.driver.closed()  # then its futures cannot be woken
         for transfer in left:
-            if nobody:
+            if loop_is_closed:
                 transfer.notify = None
-            self._settle(transfer, error())
-        if not nobody:
-            self._tell()
+            self._finish(transfer, error())
+        if not loop_is_closed:
+            self._wake_waiters()
 
-    def _settle(self, transfer: Transfer, error: BaseException) -> None:
+    def _finish(self, transfer: Transfer, error: BaseException) -> None:
         try:
-            transfer.settle(error)
-        except Exception as failure:  # a callback's; the operations behind it are others'
+            transfer.finish(error)
+        except Exception as failure:  # of a callback; the other operations must still finish
             self.source.driver.report("aiofabric: a completion's callback failed", failure)

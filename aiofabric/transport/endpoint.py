@@ -35,7 +35,7 @@ class EndpointStatistics:
     pool: PoolStatistics | None
 
     @property
-    def parked(self) -> int:
+    def parked(self) -> int:  # deprecated
         """The former name of ``queued``; deprecated."""
         return self.queued
 

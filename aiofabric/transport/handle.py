@@ -26,7 +26,7 @@ from ..observe import ended
 from .buffers import lend
 from .interfaces import RouteOwner
 from .orderly_end import OrderlyEnd
-from .readers import look_again
+from .readers import poll_again
 from .tags import TagFormat
 
 if TYPE_CHECKING:
@@ -75,9 +75,34 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
     """
 
     __slots__ = (
-        "checkpoint", "close_timeout", "closes_in_order", "cuts_off", "end_heard", "end_mark", "ending", "exhausted",
-        "gone", "gone_waiters", "kept", "landing", "lent_at", "on_end", "on_release", "orphans", "overflow", "own",
-        "pool", "private", "quick", "refills", "remote_writes", "returned", "rx", "tag_bits", "tags", "tx",
+        "checkpoint",
+        "close_timeout",
+        "closes_in_order",
+        "cuts_off",
+        "end_heard",
+        "end_mark",
+        "ending",
+        "exhausted",
+        "fast_path",
+        "gone",
+        "gone_waiters",
+        "kept",
+        "landing",
+        "lent_at",
+        "on_end",
+        "on_release",
+        "orphans",
+        "overflow",
+        "own",
+        "pool",
+        "private",
+        "refills",
+        "remote_writes",
+        "returned",
+        "rx",
+        "tag_bits",
+        "tags",
+        "tx",
     )  # fmt: skip
 
     serves_memory = True
@@ -101,8 +126,8 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.source = source
         if Mode.RX_CQ_DATA in info.mode:
             source.rx_cq_data = True
-        self.gate = ThreadCheck()
-        self.quick = FastPath(self.gate)
+        self.thread_check = ThreadCheck()
+        self.fast_path = FastPath(self.thread_check)
         self.inject_size = info.tx_attr.inject_size
         self.tx_flags = int(info.tx_attr.op_flags)  # of sends, reads and writes that name no flags themselves
         self.injects = not self.tx_flags & _SINCE_DELIVERY  # whether small messages may be sent by fi_inject
@@ -144,16 +169,16 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
     def on_loop_end(self, driver: object) -> None:
         if self.source.driver is driver:
             self.over = True
-            self.gate.thread = 0
+            self.thread_check.thread = 0
 
     def on_fork(self) -> None:
         super().on_fork()
-        self.gate.thread = 0  # the child's main thread has the parent's thread id
+        self.thread_check.thread = 0  # the child's main thread has the parent's thread id
 
     @property
     def starved(self) -> bool:
         """Whether a message may arrive while no receive is posted."""
-        return self.gate.thread != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
+        return self.thread_check.thread != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
 
     @property
     def peer_name(self) -> object:
@@ -182,16 +207,16 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     def open_for_use(self) -> None:
         """Allow posting. Operations posted before the connection exists crash the tcp provider."""
-        self.gate.thread = self.thread
+        self.thread_check.thread = self.thread
         is_shared = self.pool is not None and self.pool.is_shared
         any_tag = self.tag_bits == 64  # the submission queue checks no tags
         special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
         if self.plain_receives and not special:
             area, length = self.overflow or (ffi.NULL, 0)
-            self.rx._receive_here(address_of(self.fid), self.gate, (address_of(area), length))
+            self.rx._receive_here(address_of(self.fid), self.thread_check, (address_of(area), length))
         if self.pool is not None and self.tx is not None:
             self.pool.peer = self.tx.name  # set once, not per message
-        self.quick.open(
+        self.fast_path.open(
             self.tx if self.checkpoint is None else None,
             None if self.pool is None or self.pool.is_shared else self.pool,
         )
@@ -212,7 +237,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         return FabricError(constants.FI_EOPBADSTATE, call, detail="The endpoint is not connected yet")
 
     def check_usable(self, call: str) -> None:
-        if not self.gate.admits():
+        if not self.thread_check.admits():
             raise self.refuse(call)
 
     def lost_peer(self) -> BaseException:
@@ -300,7 +325,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         _log.debug("%s with %s: the peer is gone", self.what, self.peer_name)
         self.source.drain()
         self.gone = self.lost_peer
-        self.gate.thread = 0
+        self.thread_check.thread = 0
         for alias in tuple(self.children):
             alias.close()
         self._close_native()
@@ -324,7 +349,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     def wait_until_quiet(self) -> None:
         """Release ``kept`` when no response to a peer's read can refer to it any more."""
-        look_again(self)
+        poll_again(self)
 
     @property
     def longest(self) -> int:
@@ -354,7 +379,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
                 waiter.set_result(None)
 
     def release(self) -> None:
-        self.gate.thread = 0
+        self.thread_check.thread = 0
         self._close_native()
         self._finish()
         self.wake_gone_waiters()
@@ -364,7 +389,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)
-        self.quick.open(None, None)
+        self.fast_path.open(None, None)
         if self.pool is not None and not self.pool.is_shared:
             self.pool = self.pool.without_memory()
         if self.on_release is not None:

@@ -27,10 +27,20 @@ class RouteOwner(MemoryHome):
     """The parts of its handle that a route needs."""
 
     __slots__ = (
-        "gate", "info", "inject_size", "injects", "known", "last_access", "max_message", "max_size", "native_open",
-        "reaches_memory", "source", "tx_flags",
+        "info",
+        "inject_size",
+        "injects",
+        "known",
+        "last_access",
+        "max_message",
+        "max_size",
+        "native_open",
+        "reaches_memory",
+        "source",
+        "thread_check",
+        "tx_flags",
     )  # fmt: skip
-    gate: ThreadCheck
+    thread_check: ThreadCheck
     info: Info
     inject_size: int
     injects: bool

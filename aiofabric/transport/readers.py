@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..cq.source import Source
     from ..resource import Handle
 
-__all__ = ["keep_for_readers", "look_again"]
+__all__ = ["keep_for_readers", "poll_again"]
 
 _DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two checks of a socket without room
 
@@ -68,7 +68,7 @@ def _progress(endpoints: Iterable[ServesMemory]) -> None:
             source.drain()
 
 
-def look_again(endpoint: ServesMemory, step: int = 0) -> None:
+def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
     """Release the memory kept for an endpoint with a socket, now or as soon as it has nothing left to send."""
     if not endpoint.kept or not endpoint.native_open or endpoint.source.driver.closed():
         return
@@ -80,7 +80,7 @@ def look_again(endpoint: ServesMemory, step: int = 0) -> None:
         endpoint.kept.clear()
         return
     delay = _DELAYS[min(step, len(_DELAYS) - 1)]
-    endpoint.source.driver.call_later(delay, partial(look_again, endpoint, step + 1))
+    endpoint.source.driver.call_later(delay, partial(poll_again, endpoint, step + 1))
 
 
 MemoryHome.keep_for_readers = keep_for_readers

@@ -61,8 +61,8 @@ class Route(SubmissionQueue):
         pieces = 1 if handle.info.mode & Mode.ASYNC_IOV else handle.info.tx_attr.iov_limit
         if Quirk.EMPTY_DELIVERY_HANGS in handle.known and handle.tx_flags & _DELIVERY:
             pieces = 0  # so `post` checks each message
-        gate, inject_size = handle.gate, handle.inject_size if handle.injects else -1
-        self._lead(address_of(self.fid), gate, peer, inject_size, self.direct, handle.longest, pieces)
+        thread_check, inject_size = handle.thread_check, handle.inject_size if handle.injects else -1
+        self._lead(address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces)
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`

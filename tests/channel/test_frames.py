@@ -80,7 +80,7 @@ def test_an_outbox_sends_everything_once_and_in_order(
         sent += piece
         if posted is not None:
             posted.sent(None)
-        outbox.tell()
+        outbox.report_sent()
     assert sent == b"".join(items)
     assert sorted(told) == list(range(len(items)))
 
@@ -102,11 +102,11 @@ def test_what_nobody_changes_is_told_as_soon_as_its_last_frame_is_handed_over() 
     outbox, told = Outbox(), list[BaseException | None]()
     outbox.add(Posted(memoryview(bytes(100)), told.append))
     for _ in range(3):
-        outbox.tell()
+        outbox.report_sent()
         assert told == []
         _, posted = outbox.next_frame(40)
         assert posted is None
-    outbox.tell()
+    outbox.report_sent()
     assert told == [None]
 
 

@@ -66,7 +66,7 @@ async def serve(parent: Parent, provider: str, patience: float, room: int | None
             confine(room)
         parent.tell(listener.address.port)
         source = listener._handle.source
-        await questions(parent, lambda: asdict(listener.statistics()) | {"turns": source.statistics().turns})
+        await questions(parent, lambda: asdict(listener.statistics()) | {"passes": source.statistics().passes})
         tasks.cancel_scope.cancel()
 
 
@@ -147,15 +147,15 @@ async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) 
     """The words come after our look and before the provider's read."""
     half_open_clients.PATIENCE = 0.3
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        source, look = listener._handle.source, half_open_clients.HalfOpenClients.before_read
+        source, poll = listener._handle.source, half_open_clients.HalfOpenClients.before_read
         before = descriptors()
         client = socket.create_connection((HERE, listener.address.port or 0))
 
         def late(self: half_open_clients.HalfOpenClients) -> None:
-            look(self)
+            poll(self)
             if not self._silent:  # not accepted yet
                 return
-            half_open_clients.HalfOpenClients.before_read = look  # type: ignore[method-assign]
+            half_open_clients.HalfOpenClients.before_read = poll  # type: ignore[method-assign]
             client.sendall(words)
             assert select.select(list(self._silent), [], [], 10)[0]
 
@@ -317,7 +317,7 @@ async def test_a_listener_without_descriptors_sleeps_and_recovers(child: Callabl
             clients.enter_context(socket.create_connection((HERE, listening.port), timeout=10))
         await listening.until(lambda _, counts: counts["cut_off"] >= 150)
         _, counts = await listening.tells()
-        assert counts["turns"] < 10_000  # the listening socket was readable all the time
+        assert counts["passes"] < 10_000  # the listening socket was readable all the time
     await honest("tcp", listening.port)
     await listening.end()
 

@@ -100,7 +100,7 @@ REASONS = {
         ("fi_ops_atomic", "fi_ops_msg", "fi_ops_rma", "fi_ops_tagged"),
         "no function: a table of C functions inside an endpoint",
     ),
-    **dict.fromkeys(OTHER_PAGES.split(), "another manual's subject"),
+    **dict.fromkeys(OTHER_PAGES.split(), "the subject of another manual page"),
 }
 NOT_YET = "not yet: nothing in aiofabric carries it"
 UNRECORDED = "no recorded test"

@@ -21,14 +21,14 @@ _HEAD = """\
 
 <!-- Written by python -m tests.coverage: change that, not this. -->
 
-*For maintainers.* What a program needs to know is in [the reference](reference/endpoints.md).
+*For maintainers.* [The reference](reference/endpoints.md) is for programs.
 
-Two tables stand here: the statements of the manual pages, and their names. A statement is what a page says should
-happen, in our own words. Its state is one of these:
+This page has two tables: the statements of the manual pages, and their names. A statement is a rule of a manual page,
+in words of this project. Its state is one of these:
 
-- holds: the test shows it, on libfabric {generations}, over every provider here that has what it speaks of.
-- provider decides: the page leaves it to the provider. The note says what the providers here do.
-- refused: aiofabric refuses it on purpose. The note says why.
+- holds: the test shows it, on libfabric {generations}, over every provider here that supports it.
+- provider decides: the page leaves it to the provider. The note describes the providers here.
+- refused: aiofabric refuses it on purpose. The note gives the reason.
 - not observable here: no provider or device on the machines that run the tests shows it.
 
 {states}
@@ -38,36 +38,36 @@ happen, in our own words. Its state is one of these:
 _NAMES = """\
 ## Names
 
-Every name on the manual pages fi_getinfo(3), fi_endpoint(3), fi_fabric(3) and kfi_getinfo(3), what carries it in
-Python, and a test that exercises it. The tests are recorded while the suite runs, on libfabric {generations}; importing
-a name is no exercise. How a test exercises it:
+The table has every name on the manual pages fi_getinfo(3), fi_endpoint(3), fi_fabric(3) and kfi_getinfo(3), its carrier
+in Python, and a test that exercises it. The tests are recorded while the suite runs, on libfabric {generations}. An
+import is no exercise. The column `how` has one of these words:
 
 - called: the test called the function.
 - had: the constant was an argument of a call that succeeded, or hints asked for it and the answer of fi_getinfo has it.
 - error: a call returned it, or a completion queue or an event queue reported it.
-- refused: no provider here has it. The same question without it was answered, or it was the very option that the
-  provider said no to; aiofabric raises that as an error which names it.
-- ours: the effect is on aiofabric's side of the line. A double of a provider asked for it, or aiofabric refuses it with
-  a reason before libfabric hears of it.
-- worded: no call of these providers returns it; it was raised, with the words that libfabric has for it.
+- refused: no provider here has it. The same request without it succeeded, or the provider refused this very option.
+  aiofabric raises an error that names it.
+- ours: the effect is in aiofabric. A double of a provider asked for it, or aiofabric refuses it with a reason before it
+  calls libfabric.
+- worded: no call of these providers returns it. It was raised with libfabric's words for it.
 
-What happens in a test's child processes is not seen. Of several tests the one with the strongest effect that uses least
-besides is listed.
+Calls in a test's child processes are not recorded. Of several tests, the table lists the one with the strongest effect
+and the fewest other names.
 
 {counts}
 
 ### The kernel's flavour
 
-kfi_getinfo is the same call with another first letter, for kernel modules; aiofabric runs in user space. The column
-`kfi` names the twin, and what is said of a name holds for it as well. The differences are these:
+kfi_getinfo is the same call for kernel modules; aiofabric runs in user space. The column `kfi` names the twin. A row
+applies to both names. These are the differences:
 
-- One rule more: at least one of node, service and hints has to be given, and hints with src_addr or dest_addr if node
+- One more rule: at least one of node, service and hints has to be given, and hints with src_addr or dest_addr if node
   and service are not. fi_getinfo may be given none of them, and then lists everything.
-- One bit more, KFI_CANCEL. In user space fi_cancel may always be called.
+- One more bit, KFI_CANCEL. In user space fi_cancel may always be called.
 - KFI_EBADFLAGS: a capability of the endpoint or the domain, or an operation flag, is not valid; as in user space.
 - KFI_ENOMEM: there was not enough memory; as in user space.
-- KFI_ENODATA: no provider supports what was asked for; as in user space, where it becomes
-  `aiofabric.NoProviderError`, which names the hint to blame.
+- KFI_ENODATA: no provider supports the request; as in user space, where it becomes
+  `aiofabric.NoProviderError`, which names the hint to drop.
 - KFI_ENOSYS: there is no provider at all. In user space FI_ENOSYS says that the version asked for is newer than the
   library.
 - The page prints KKFI_VERSION once where it means KFI_VERSION, the twin of FI_VERSION.
@@ -162,7 +162,9 @@ def text() -> str:
             shown = f"`{row.test}`" if row.test else row.reason
             lines.append(f"| {row.name} | {python} | {row.how} | {shown} | {row.kernel or ''} |\n")
         lines.append("\n")
-    lines.append("### Not names\n\nWhat the pages' text makes look like one:\n\n| word | what it is |\n|---|---|\n")
+    lines.append(
+        "### Not names\n\nThe text of the pages makes these look like names:\n\n| word | what it is |\n|---|---|\n"
+    )
     lines += [f"| {word} | {reason} |\n" for word, reason in sorted(ARTEFACTS.items())]
     return "".join(lines)
 

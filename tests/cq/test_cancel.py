@@ -51,7 +51,7 @@ def test_provider_answers_the_cancel(endpoint: Endpoint, receive: Receive, kept:
     endpoint.driver.settle_down()
     assert isinstance(caller.outcome, asyncio.CancelledError)
     assert endpoint.asked == [transfer.slot.address]
-    assert (transfer.state, kept) == (State.SETTLED, [])
+    assert (transfer.state, kept) == (State.FINISHED, [])
     assert endpoint.source.statistics().abandoned == 0
 
 
@@ -70,8 +70,8 @@ def test_cancel_comes_after_the_answer_and_before_the_caller_runs(
 ) -> None:
     transfer, caller = receive()
     endpoint.queue.complete(transfer.slot.address, length=9)
-    endpoint.source.turn()
-    assert transfer.state is State.SETTLED
+    endpoint.source.progress()
+    assert transfer.state is State.FINISHED
     caller.cancel()
     endpoint.driver.settle_down()
     assert isinstance(caller.outcome, asyncio.CancelledError)
@@ -121,7 +121,7 @@ def test_silent_provider_and_close(endpoint: Endpoint, receive: Receive, kept: l
     caller.cancel()
     endpoint.driver.settle_down()
     endpoint.submissions.end(lambda: ConnectionResetError())
-    assert transfer.state is State.SETTLED
+    assert transfer.state is State.FINISHED
     assert endpoint.source.statistics().abandoned == 0
     endpoint.queue.complete(transfer.slot.address, length=3)  # the last echo
     endpoint.driver.settle_down()
@@ -135,7 +135,7 @@ def test_cancelled_while_queued_it_is_never_posted(endpoint: Endpoint) -> None:
     callers[4].cancel()
     endpoint.driver.settle_down()
     assert isinstance(callers[4].outcome, asyncio.CancelledError)
-    assert transfers[4].state is State.SETTLED
+    assert transfers[4].state is State.FINISHED
     for transfer in transfers[:4]:
         endpoint.queue.complete(transfer.slot.address)
     endpoint.driver.settle_down()

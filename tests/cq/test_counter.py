@@ -144,9 +144,9 @@ async def test_cancelling_a_wait_leaves_nothing_behind(provider: str) -> None:
             async with anyio.create_task_group() as tg:
                 tg.start_soon(counter.wait, 1)
                 await anyio.wait_all_tasks_blocked()
-                assert list(source.watched) == [counter._handle]
+                assert list(source.polled) == [counter._handle]
                 tg.cancel_scope.cancel()
-            assert not source.watched
+            assert not source.polled
             await active.send(BIG)
             assert await counter.wait(1) == 1
 

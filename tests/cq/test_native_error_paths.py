@@ -35,14 +35,14 @@ def test_a_failing_orphaned_call_still_drops_the_pins_and_tells_the_waiter() -> 
     it, told = left_behind()
     it.orphaned = fail
     with pytest.raises(LookupError, match="orphaned"):
-        it.settle()
-    assert (it.pins, told, it.state) == (None, [it], State.SETTLED)
+        it.finish()
+    assert (it.pins, told, it.state) == (None, [it], State.FINISHED)
 
 
 def test_a_region_that_cannot_be_released_still_has_the_waiter_told() -> None:
     it, told = left_behind((Refusing(),))
     with pytest.raises(LookupError, match="unuse"):
-        it.settle()
+        it.finish()
     assert (it.pins, told) == (None, [it])
 
 
@@ -54,7 +54,7 @@ def test_of_two_failures_the_first_comes_out() -> None:
     it, told = left_behind((Refusing(),))
     it.orphaned = fail
     with pytest.raises(LookupError, match="first"):
-        it.settle()
+        it.finish()
     assert told == [it]
 
 

@@ -34,19 +34,19 @@ def test_every_life_ends_settled() -> None:
         while ahead:
             seen |= ahead
             ahead = {after for s in ahead for after in MOVES[s]} - seen
-        assert State.SETTLED in seen
-    assert MOVES[State.SETTLED] == frozenset()
+        assert State.FINISHED in seen
+    assert MOVES[State.FINISHED] == frozenset()
 
 
 def test_settling_drops_the_pins_and_tells_once() -> None:
     told: list[Operation] = []
     it = operation(pins=object())
     it.notify = told.append
-    it.settle()
+    it.finish()
     assert it.pins is None
     assert told == [it]
     with pytest.raises(InternalError):
-        it.settle()
+        it.finish()
     assert told == [it]
 
 
@@ -58,8 +58,8 @@ def test_only_who_left_leaves_an_orphan(state: State) -> None:
         kept: list[Any] = []
         it.orphaned = lambda _, it=it, kept=kept: kept.append(it.pins)
         it.state = state
-        if state is State.SETTLED:
+        if state is State.FINISHED:
             continue
-        it.settle(error)
+        it.finish(error)
         left = state in (State.CANCELLING, State.ABANDONED) and error is None
         assert kept == (["pins"] if left else [])

@@ -106,7 +106,7 @@ def test_message_for_a_caller_who_was_cancelled_is_kept_once_and_what_keeps_it_i
     transfer = endpoint.submit(pins=object())
     caller = Caller(endpoint.driver, endpoint.submissions.arrives(transfer, lambda it: kept.append(it.length)))
     endpoint.queue.complete(transfer.slot.address, length=9)
-    endpoint.source.turn()
+    endpoint.source.progress()
     caller.cancel()
     endpoint.driver.settle_down()
     assert isinstance(caller.outcome, asyncio.CancelledError)

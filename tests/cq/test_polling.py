@@ -31,7 +31,7 @@ class Loopback:
     cq: Any
     me: int
 
-    def look(self, window: int, sources: bool = False) -> tuple[list[Entry] | int, int]:
+    def poll(self, window: int, sources: bool = False) -> tuple[list[Entry] | int, int]:
         """What the look returned, and the longest gap."""
         queue = NativeQueue(address_of(self.cq), 0, sources)
         return queue.read(window), queue.gap
@@ -71,19 +71,19 @@ def loopback() -> Iterator[Loopback]:
 
 
 def test_an_empty_queue_is_watched_for_the_whole_window(loopback: Loopback) -> None:
-    got, gap = loopback.look(2 * MS)
+    got, gap = loopback.poll(2 * MS)
     assert got == -C.FI_EAGAIN
     assert 0 < gap < 2000 * MS
 
 
 def test_a_window_of_zero_is_one_look(loopback: Loopback) -> None:
-    assert loopback.look(0)[0] == -C.FI_EAGAIN
+    assert loopback.poll(0)[0] == -C.FI_EAGAIN
 
 
 def test_a_completion_ends_the_look(loopback: Loopback) -> None:
     context, buffer = ffi.new("struct fi_context2 *"), ffi.new("char[]", b"hello")
     check(lib.fi_send(loopback.ep, buffer, 5, ffi.NULL, loopback.me, context), "fi_send")
-    got, _ = loopback.look(10_000 * MS)
+    got, _ = loopback.poll(10_000 * MS)
     assert isinstance(got, list)
     assert [entry[0] for entry in got] == [address_of(context)]
     assert len(got[0]) == 6
@@ -95,7 +95,7 @@ def test_looking_from_tells_the_source(loopback: Loopback) -> None:
     check(lib.fi_send(loopback.ep, b"hello", 5, ffi.NULL, loopback.me, contexts + 1), "fi_send")
     seen: dict[int, int] = {}
     while len(seen) < 2:
-        got, _ = loopback.look(10_000 * MS, sources=True)
+        got, _ = loopback.poll(10_000 * MS, sources=True)
         assert isinstance(got, list)
         seen |= {entry[0]: entry[6] for entry in got}
     assert seen[address_of(contexts)] == loopback.me
@@ -119,7 +119,7 @@ class Scripted:
         self._fid = (ctypes.c_void_p * 4)(0, 0, 0, ctypes.addressof(self._ops))  # struct fid, and the pointer to it
         self.queue = NativeQueue(ctypes.addressof(self._fid), 0, False)
 
-    def look(self, *, offering: bool = False) -> int:
+    def poll(self, *, offering: bool = False) -> int:
         """How many it found, or the error."""
         got = self.queue.read(0, offering)
         return len(got) if isinstance(got, list) else got
@@ -140,13 +140,13 @@ def test_the_next_piece_of_a_large_message_is_waited_for() -> None:
         return 1 if queue.reads == 3 else -C.FI_EAGAIN
 
     queue = Scripted(read)
-    while queue.look() != 1:  # it does not go on when the thread lost its core meanwhile
+    while queue.poll() != 1:  # it does not go on when the thread lost its core meanwhile
         queue.reads = 0
     assert queue.reads == 3
     reads = []
     for _ in range(21):
         queue.reads = 3
-        assert queue.look() == -C.FI_EAGAIN
+        assert queue.poll() == -C.FI_EAGAIN
         reads.append(queue.reads - 3)
     assert sorted(reads)[10] == 1  # nothing moved: one read, unless somebody else made that long
 
@@ -164,17 +164,17 @@ def test_a_look_that_ends_between_pieces_says_so() -> None:
 
     queue = Scripted(read)
     for _ in range(10):
-        queue.look()
+        queue.poll()
     for _ in range(3):  # an offer in vain, and the two that are left out for it: the next one looks first
-        queue.look(offering=True)
+        queue.poll(offering=True)
     assert queue.queue.useless == 1
     while queue.queue.moving:  # a read that somebody else made longer
-        queue.look()
+        queue.poll()
     pieces = True
     while not queue.queue.moving:  # not one during which the thread lost its core
-        queue.look()
+        queue.poll()
     pieces, there = False, True
-    assert queue.look(offering=True) == 1
+    assert queue.poll(offering=True) == 1
     assert (queue.queue.useless, queue.queue.moving) == (1, False)
 
 
@@ -186,10 +186,10 @@ def test_looks_that_always_take_long_move_nothing() -> None:
 
     queue = Scripted(read)
     for _ in range(300):
-        queue.look()
+        queue.poll()
     queue.reads = 0
     for _ in range(100):
-        queue.look()
+        queue.poll()
     assert queue.reads < 150
 
 
@@ -217,7 +217,7 @@ def test_the_core_is_offered_while_that_is_answered() -> None:
     queue = Scripted(read)
     for _ in range(100_000):
         queue.reads = 0 if queue.queue.useless else 1  # where the last offer was answered, this one comes first
-        found = queue.look(offering=True)
+        found = queue.poll(offering=True)
         if found == 1 and queue.queue.useless == 0:
             break
     assert (found, queue.queue.useless) == (1, 0)
@@ -228,7 +228,7 @@ def test_the_core_is_offered_ever_more_rarely_where_nobody_answers() -> None:
     queue = Scripted(lambda: int(-C.FI_EAGAIN))
     useless = []
     for _ in range(1000):
-        assert queue.look(offering=True) == -C.FI_EAGAIN
+        assert queue.poll(offering=True) == -C.FI_EAGAIN
         useless.append(queue.queue.useless)
     left_out = [1 << n for n in range(1, 8)]
     assert [useless.count(n) for n in range(1, 8)] == [1 + count for count in left_out]

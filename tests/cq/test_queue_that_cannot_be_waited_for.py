@@ -119,7 +119,7 @@ async def test_nothing_polls_a_queue_that_failed(
             while not reported:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
             before = -1
-            while before != (before := source.statistics().turns):  # the queue becomes quiet  # noqa: ASYNC110
+            while before != (before := source.statistics().passes):  # the queue becomes quiet  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         assert [type(error) for error in reported] == [FabricError]  # nobody waited, so the loop is told
         answer(0)

@@ -62,13 +62,13 @@ def test_whom_it_does_not_know() -> None:
 
 
 def test_it_keeps_whom_it_knows_and_nobody_else() -> None:
-    class Settled:
+    class Completable:
         pass
 
     registry: Any = Registry()
-    known = [weakref.ref(each := Settled())]
+    known = [weakref.ref(each := Completable())]
     registry[64] = each
-    registry[64] = each = Settled()
+    registry[64] = each = Completable()
     known.append(weakref.ref(each))
     registry[128] = each
     del each
@@ -79,14 +79,14 @@ def test_it_keeps_whom_it_knows_and_nobody_else() -> None:
 
 
 def test_the_collector_finds_cycles_through_it() -> None:
-    class Settled:
+    class Completable:
         registry: Any = None
 
     registry: Any = Registry()
-    registry[64] = settled = Settled()
-    settled.registry = registry
-    gone = weakref.ref(settled)
-    del settled, registry
+    registry[64] = finished = Completable()
+    finished.registry = registry
+    gone = weakref.ref(finished)
+    del finished, registry
     gc.collect()
     assert gone() is None
 
@@ -96,17 +96,17 @@ def test_hazard_who_goes_looks_into_it() -> None:
     registry: Any = Registry()
     seen: list[object] = []
 
-    class Settled:
+    class Completable:
         def __del__(self) -> None:
             seen.append(registry.get(64))
             for address in range(1, 100):
                 registry[64 * address] = "another"
 
-    registry[64] = Settled()
+    registry[64] = Completable()
     registry[64] = "its successor"
     assert seen == ["its successor"]
     assert len(registry) == 99
-    registry[64] = Settled()
+    registry[64] = Completable()
     del registry[64]
     assert seen == ["its successor", None]
     assert registry[64] == "another"

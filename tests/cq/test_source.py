@@ -163,16 +163,16 @@ def test_post_is_followed_by_a_turn_that_arms(endpoint: Endpoint) -> None:
     assert endpoint.queue.armed
     endpoint.queue.complete(transfer.slot.address)
     endpoint.driver.settle_down()
-    assert transfer.state is State.SETTLED
+    assert transfer.state is State.FINISHED
 
 
 def test_one_turn_serves_all_posts_of_an_iteration(endpoint: Endpoint) -> None:
     endpoint.driver.settle_down()
-    before = endpoint.source.statistics().turns
+    before = endpoint.source.statistics().passes
     for _ in range(50):
         endpoint.submit()
     endpoint.driver.settle_down()
-    assert endpoint.source.statistics().turns == before + 1
+    assert endpoint.source.statistics().passes == before + 1
 
 
 @pytest.mark.parametrize("waiting", [Waiting.FD, Waiting.ADAPTIVE])
@@ -182,11 +182,11 @@ def test_asleep_it_costs_nothing_and_still_wakes(waiting: Waiting) -> None:
     callers = [endpoint.await_(t) for t in transfers]
     for transfer, caller in zip(transfers, callers, strict=True):
         endpoint.driver.settle_down(10_000)
-        turns = endpoint.source.statistics().turns
+        passes = endpoint.source.statistics().passes
         assert not endpoint.driver.delays
         for _ in range(10):
             assert not endpoint.driver.iterate()
-        assert endpoint.source.statistics().turns == turns
+        assert endpoint.source.statistics().passes == passes
         endpoint.queue.complete(transfer.slot.address)
         assert endpoint.driver.iterate()
         endpoint.driver.settle_down(10_000)
@@ -200,13 +200,13 @@ def test_wake_up_that_came_before_the_queue_was_armed_costs_no_turn(endpoint: En
     caller = endpoint.await_(transfer)
     endpoint.driver.settle_down()
     assert endpoint.source.armed
-    turns = endpoint.source.statistics().turns
+    passes = endpoint.source.statistics().passes
     (stale,) = endpoint.driver.readers.values()
     stale()
     assert endpoint.source.armed
     assert endpoint.queue.armed
     assert not endpoint.driver.iterate()
-    assert endpoint.source.statistics().turns == turns
+    assert endpoint.source.statistics().passes == passes
     assert endpoint.source.statistics().empty_wakeups == 1
     endpoint.queue.complete(transfer.slot.address)
     endpoint.driver.settle_down()
@@ -221,11 +221,11 @@ def test_look_is_refused_until_the_loop_has_gone_round() -> None:
         if pays:
             endpoint.queue.complete(endpoint.submit().slot.address)
         source.breathed()
-        source.look()
+        source.poll()
         source.breathed()
         source.breath -= 1_000_000  # 1 ms ago
         reads = endpoint.queue.reads
-        source.look()
+        source.poll()
         assert (source.winded, endpoint.queue.reads) == (pays, reads)
     caller = Caller(endpoint.driver, source.breathe())
     endpoint.driver.iterate()
@@ -233,7 +233,7 @@ def test_look_is_refused_until_the_loop_has_gone_round() -> None:
     assert caller.done
     assert not source.winded
     reads = endpoint.queue.reads
-    source.look()
+    source.poll()
     assert endpoint.queue.reads > reads
     endpoint.close()
 
@@ -247,7 +247,7 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
         source.breathed()
         source.breath -= nanoseconds
         reads = endpoint.queue.reads
-        source.look()
+        source.poll()
         return endpoint.queue.reads > reads
 
     def work() -> None:
@@ -280,7 +280,7 @@ def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: fl
     """The peer sleeps as well: looking may pay as soon as one of the two does."""
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=busy_poll))
-    window = endpoint.source.looking.window
+    window = endpoint.source.polling.window
     window.skip = 200
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)
@@ -299,13 +299,13 @@ def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
     """A window of 1 us: whatever comes after sleep is late. Nor is there a glance: arming tells of what came."""
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=1))
-    window = endpoint.source.looking.window
+    window = endpoint.source.polling.window
     glances = []
 
-    def looks() -> bool:
+    def busy_polls() -> bool:
         endpoint.source.breathed()
         reads = endpoint.queue.reads
-        endpoint.source.look()
+        endpoint.source.poll()
         return endpoint.queue.reads > reads
 
     for tried in (1, 2, 2, 2):
@@ -316,7 +316,7 @@ def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
         endpoint.queue.complete(transfer.slot.address)
         driver.settle_down(10_000)
         assert caller.done
-        glances.append(looks())
+        glances.append(busy_polls())
     assert window.skip > 32
     assert glances == [True, False, False, False]
     endpoint.close()
@@ -331,7 +331,7 @@ def test_wake_up_soon_after_a_look_that_lost_its_core_has_none_tried() -> None:
 
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, SharedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=60e6))
-    window = endpoint.source.looking.window
+    window = endpoint.source.polling.window
     for skip in (0, 200):  # a look, and one that is left out
         window.skip = skip
         misses = window.misses
@@ -356,11 +356,11 @@ def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
     for address in endpoint.posted[:3]:
         endpoint.queue.complete(address)
     endpoint.source.breathed()
-    endpoint.source.look()
+    endpoint.source.poll()
     endpoint.driver.soon.popleft()()  # the turn
     assert not any(caller.done for caller in callers)
     reads = endpoint.queue.reads
-    endpoint.source.look()
+    endpoint.source.poll()
     assert endpoint.queue.reads == reads
     endpoint.driver.settle_down(10_000)
     assert all(caller.done for caller in callers)
@@ -368,7 +368,7 @@ def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
     endpoint.driver.settle_down(10_000)
     endpoint.source.breathed()
     reads = endpoint.queue.reads
-    endpoint.source.look()
+    endpoint.source.poll()
     assert endpoint.queue.reads > reads
     endpoint.close()
 
@@ -403,8 +403,8 @@ def test_descriptor_is_reset_before_the_loop_goes_round() -> None:
     transfer = endpoint.submit()
     endpoint.queue.complete(transfer.slot.address)
     endpoint.source.breathed()
-    endpoint.source.look()
-    assert transfer.state is State.SETTLED
+    endpoint.source.poll()
+    assert transfer.state is State.FINISHED
     assert not endpoint.source.armed
     caller = Caller(endpoint.driver, endpoint.source.breathe())
     assert endpoint.queue.armed
@@ -434,7 +434,7 @@ def test_restless_queue_is_asked_with_growing_delays(endpoint: Endpoint, stuck: 
     assert endpoint.driver.readers != {}
     endpoint.queue.complete(transfer.slot.address)
     endpoint.driver.settle_down(10)
-    assert transfer.state is State.SETTLED
+    assert transfer.state is State.FINISHED
 
 
 def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoint: Endpoint) -> None:
@@ -473,7 +473,7 @@ def test_post_ends_the_delay_of_a_restless_queue(endpoint: Endpoint) -> None:
     transfer = endpoint.submit()
     endpoint.queue.complete(transfer.slot.address)
     endpoint.driver.settle_down(10)  # no time passed
-    assert transfer.state is State.SETTLED
+    assert transfer.state is State.FINISHED
 
 
 def test_queue_without_descriptor_is_looked_at_while_somebody_waits() -> None:
@@ -543,7 +543,7 @@ def test_companions_are_drained_in_turns_they_wake(endpoint: Endpoint) -> None:
             return None
 
     events = Events()
-    endpoint.source.accompany(events)
+    endpoint.source.attach_queue(events)
     endpoint.source.touch()
     endpoint.driver.settle_down()
     assert events.asked == 1
@@ -630,7 +630,7 @@ def _look_that_finds(endpoint: Endpoint) -> int:
     """A turn is on its way after it; return how often the queue was read."""
     endpoint.queue.complete(endpoint.submit().slot.address)
     endpoint.source.breathed()
-    endpoint.source.look()
+    endpoint.source.poll()
     return endpoint.queue.reads
 
 
@@ -688,19 +688,19 @@ def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None
 
     queue = PromptQueue()
     endpoint = Endpoint(source=Source(ManualDriver(), queue, waiting=Waiting.ADAPTIVE, busy_poll=5))
-    window = endpoint.source.looking.window
+    window = endpoint.source.polling.window
 
-    def look() -> None:
+    def poll() -> None:
         endpoint.source.breathed()
-        endpoint.source.looking.over()
-        endpoint.source.look()
+        endpoint.source.polling.over()
+        endpoint.source.poll()
 
     for misses in range(1, 101):
-        look()
+        poll()
         assert (window.misses, window.skip) == (misses, 0)
         transfer = endpoint.submit()
         queue.complete(transfer.slot.address)
-        look()
-        assert transfer.state is State.SETTLED
+        poll()
+        assert transfer.state is State.FINISHED
     assert window.hits == 0
     endpoint.close()

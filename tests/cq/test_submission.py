@@ -38,7 +38,7 @@ def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) 
     while endpoint.source.statistics().in_flight:
         finish(endpoint, *(t.slot.address for t in list(endpoint.submissions.posted)))
     assert endpoint.labels == list(range(20))
-    assert {t.state for t in transfers} == {State.SETTLED}
+    assert {t.state for t in transfers} == {State.FINISHED}
     assert endpoint.source.statistics().lent == 0
 
 
@@ -117,7 +117,7 @@ def test_endpoints_of_one_queue_take_turns() -> None:
         finish(first, *first.source.operations)
     assert first.labels == [("first", n) for n in range(5)]
     assert second.labels == [("second", n) for n in range(5)]
-    assert not first.source.parked
+    assert not first.source.queued
     second.submissions.end(lambda: AssertionError())
     first.close()
 
@@ -141,7 +141,7 @@ def test_end_goes_on_when_a_callback_raises(endpoint: Endpoint) -> None:
     transfers = [endpoint.submit(n) for n in range(LIMIT + 2)]
     transfers[0].notify = transfers[LIMIT].notify = stumble
     endpoint.submissions.end(lambda: ConnectionResetError("gone"))
-    assert {t.state for t in transfers} == {State.SETTLED}
+    assert {t.state for t in transfers} == {State.FINISHED}
     assert len(endpoint.driver.reports) == 2
 
 
@@ -152,7 +152,7 @@ def test_end_after_the_loop_was_closed(endpoint: Endpoint) -> None:
     transfer.notify = None  # what the caller of a closed loop amounts to
     endpoint.driver.is_closed = True
     endpoint.submissions.end(lambda: ConnectionResetError("gone"))
-    assert transfer.state is State.SETTLED
+    assert transfer.state is State.FINISHED
 
 
 def test_interest_ends_with_the_last_operation() -> None:

@@ -35,7 +35,7 @@ def waker(loop: Loop) -> Waker:
     return Waker(loop)
 
 
-class Settled:
+class Completable:
     """What a completion is told to."""
 
     def __init__(self, complete: Callable[[], None]) -> None:
@@ -433,10 +433,10 @@ def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(
     def complete() -> None:
         loop.call_soon(order.append, "next iteration")
         waiter.set_result(None)
-        order.append("settled")
+        order.append("finished")
 
     async def main() -> None:
-        source.operations[1000] = Settled(complete)
+        source.operations[1000] = Completable(complete)
         source.prepare()
         loop.call_soon(queue.complete, 1000)
         await waiter
@@ -444,7 +444,7 @@ def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(
         await asyncio.sleep(0)
 
     loop.run_until_complete(main())
-    assert order == ["settled", "task", "next iteration"]
+    assert order == ["finished", "task", "next iteration"]
 
 
 def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
@@ -461,7 +461,7 @@ def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
         loop.call_soon(order.append, "behind the turn")
 
     async def main() -> None:
-        source.operations[1000] = Settled(lambda: waiter.set_result(None))
+        source.operations[1000] = Completable(lambda: waiter.set_result(None))
         queue.complete(1000)
         loop.call_soon(woken)
         await waiter
@@ -512,11 +512,11 @@ def test_a_callback_that_closes_the_queue_has_nothing_retried(source: Source, qu
         source.close()
         queue.close()
 
-    source.operations[1000] = Settled(close)
+    source.operations[1000] = Completable(close)
     queued: Any = Queued()
     source.enqueue(queued)
     queue.complete(1000)
-    source.turn()
+    source.progress()
     assert source.closed
     assert retried == []
 
@@ -535,8 +535,8 @@ def test_interrupt_in_a_turn_leaves_the_queue_watched(
         if then is not None:
             then()
 
-    source.operations[1000] = Settled(interrupt if where != "the task" else lambda: first.set_result(None))
-    source.operations[2000] = Settled(lambda: second.set_result(None))
+    source.operations[1000] = Completable(interrupt if where != "the task" else lambda: first.set_result(None))
+    source.operations[2000] = Completable(lambda: second.set_result(None))
     interrupted = loop.create_task(waits_for(first, interrupt))
     other = loop.create_task(waits_for(second))
     queue.complete(1000)
@@ -565,9 +565,9 @@ def test_turn_that_is_asked_for_inside_a_task_lets_no_other_one_go_on_inside_it(
     async def main() -> None:
         task = asyncio.ensure_future(other())
         await asyncio.sleep(0)
-        source.operations[1000] = Settled(lambda: waiter.set_result(None))
+        source.operations[1000] = Completable(lambda: waiter.set_result(None))
         queue.complete(1000)
-        source.turn()
+        source.progress()
         order.append("this one")
         await task
 
@@ -599,7 +599,7 @@ def many_waiting(
     source: Source,
     queue: ScriptedQueue,
     goes_on: Callable[[int], object],
-    settled: Callable[[int], object] = id,
+    finished: Callable[[int], object] = id,
 ) -> "list[asyncio.Task[None]]":
     """Tasks, each with an operation; their completions are there, and take more than two reads."""
 
@@ -607,10 +607,10 @@ def many_waiting(
         waiter = source.driver.create_waiter()
 
         def complete() -> None:
-            settled(number)
+            finished(number)
             waiter.set_result(None)
 
-        source.operations[1000 + number] = Settled(complete)
+        source.operations[1000 + number] = Completable(complete)
         source.prepare()
         await waiter
         goes_on(number)
@@ -622,33 +622,33 @@ def many_waiting(
     return tasks
 
 
-@pytest.mark.parametrize("by", ["descriptor", "turn"])
+@pytest.mark.parametrize("by", ["descriptor", "progress"])
 def test_tasks_go_on_before_the_next_read(by: str, loop: Loop, source: Source, queue: ScriptedQueue) -> None:
     order: list[str] = []
-    tasks = many_waiting(loop, source, queue, lambda _: order.append("on"), lambda _: order.append("settled"))
-    if by == "turn":
+    tasks = many_waiting(loop, source, queue, lambda _: order.append("on"), lambda _: order.append("finished"))
+    if by == "progress":
         source.touch()
-        source._scheduled_turn()
+        source._scheduled_pass()
     else:
         source._readable()
     reads = (READ, READ, MANY - 2 * READ)
-    assert order == [what for n in reads for what in ["settled"] * n + ["on"] * n]
+    assert order == [what for n in reads for what in ["finished"] * n + ["on"] * n]
     loop.run_until_complete(asyncio.gather(*tasks))
 
 
 def test_task_that_goes_on_between_two_reads_may_close_everything(
     loop: Loop, source: Source, queue: ScriptedQueue
 ) -> None:
-    settled: list[int] = []
+    finished: list[int] = []
 
     def goes_on(number: int) -> None:
         if number == 5:
             source.close()
             queue.close()
 
-    tasks = many_waiting(loop, source, queue, goes_on, settled.append)
+    tasks = many_waiting(loop, source, queue, goes_on, finished.append)
     source._readable()
-    assert settled == list(range(READ))
+    assert finished == list(range(READ))
     assert [task.done() for task in tasks] == [number < READ for number in range(MANY)]
     for task in tasks[READ:]:
         task.cancel()

@@ -9,12 +9,12 @@ pytestmark = pytest.mark.once
 LIMIT = 60_000
 
 
-def cost(window: Window, waits: int, *, quick: bool) -> int:
+def cost(window: Window, waits: int, *, fast_path: bool) -> int:
     """Nanoseconds looked for in ``waits`` waits whose answer comes at once, or after every window."""
     spent = 0
     for _ in range(waits):
         if length := window.open():
-            if quick:
+            if fast_path:
                 window.hit()
             else:
                 spent += length
@@ -24,21 +24,21 @@ def cost(window: Window, waits: int, *, quick: bool) -> int:
 
 def test_quick_answers_keep_it_whole() -> None:
     window = Window(LIMIT)
-    cost(window, 100, quick=True)
+    cost(window, 100, fast_path=True)
     assert window.open() == LIMIT
     assert (window.hits, window.misses) == (100, 0)
 
 
 def test_slow_answers_end_in_next_to_nothing() -> None:
     window = Window(LIMIT)
-    cost(window, 1000, quick=False)
-    assert cost(window, 1000, quick=False) / 1000 < LIMIT / 50
+    cost(window, 1000, fast_path=False)
+    assert cost(window, 1000, fast_path=False) / 1000 < LIMIT / 50
 
 
 def test_what_is_tried_after_waits_were_left_out_is_half_the_limit() -> None:
     """A shorter one would miss the first quick answer: the peer, too, has just been woken."""
     window = Window(LIMIT)
-    cost(window, 3, quick=False)
+    cost(window, 3, fast_path=False)
     for _ in range(6):
         while not (length := window.open()):
             pass
@@ -73,7 +73,7 @@ def test_one_late_answer_is_a_pause() -> None:
 def test_answers_soon_after_the_window_have_all_of_it_tried_before_long() -> None:
     """As between two sides that both sleep: who looks for longer than a wake-up takes is answered in time."""
     window = Window(LIMIT)
-    cost(window, 1000, quick=False)
+    cost(window, 1000, fast_path=False)
     for _ in range(6):
         window.soon()
         left_out = 0
@@ -86,8 +86,8 @@ def test_answers_soon_after_the_window_have_all_of_it_tried_before_long() -> Non
 
 def test_pattern_that_turns_quick_is_found_again() -> None:
     window = Window(LIMIT)
-    cost(window, 1000, quick=False)
-    cost(window, 200, quick=True)
+    cost(window, 1000, fast_path=False)
+    cost(window, 200, fast_path=True)
     assert window.open() == LIMIT
 
 
@@ -107,4 +107,4 @@ def test_length_stays_between_its_bounds() -> None:
 
 def test_without_a_limit_it_never_looks() -> None:
     window = Window(0)
-    assert cost(window, 100, quick=False) == 0
+    assert cost(window, 100, fast_path=False) == 0

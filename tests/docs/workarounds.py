@@ -11,9 +11,9 @@ _HEAD = f"""\
 
 <!-- Written by python -m tests.docs.workarounds: change aiofabric/workarounds.py, not this. -->
 
-aiofabric runs inside your program, and touches nothing that is not its own or libfabric's. Where libfabric has a
-defect, or does not offer what a promise needs, some code reaches below its interface: to the kernel's sockets that a
-provider opened, to an endpoint's memory in /dev/shm, to the environment. This page lists all of it.
+aiofabric runs inside your program. It touches only its own objects and libfabric's. If libfabric has a defect, or lacks
+a function that a promise needs, a *workaround* reaches below its interface: to the kernel's sockets that a provider
+opened, to an endpoint's memory in /dev/shm, to the environment. This page lists all workarounds.
 
 A workaround acts only with a version of libfabric on which it was examined, and only if that version needs it.
 `python -m aiofabric doctor` shows the state of each. To change it, set `{VARIABLE}` before the program starts, or call
@@ -25,7 +25,7 @@ A workaround acts only with a version of libfabric on which it was examined, and
 {VARIABLE}=none,half_open_clients python program.py    # with this one only
 ```
 
-Naming a workaround forces it on, even for versions of libfabric on which nobody has examined it.
+A workaround that is named is on, even for versions of libfabric on which it was not examined.
 
 ```python
 from aiofabric import workarounds

@@ -74,7 +74,17 @@ class Slots(_core.SlotsCore):
         self._shelf.append(_core.Slot(ffi.NULL, 64 * Slots.count))
 
 
-TOLD = {"end_came", "failed", "overlong", "_post_failed", "ran_dry", "feed", "told", "_put_back", "_all_lent"}
+TOLD = {
+    "end_came",
+    "failed",
+    "overlong",
+    "_post_failed",
+    "ran_dry",
+    "feed",
+    "message_refused",
+    "_put_back",
+    "_all_lent",
+}
 
 
 class Pool(_core.PoolCore):
@@ -88,7 +98,7 @@ class Pool(_core.PoolCore):
             "_post_failed",
             "ran_dry",
             "feed",
-            "told",
+            "message_refused",
             "_put_back",
             "_all_lent",
         }:

@@ -35,34 +35,38 @@ _HEAD = """\
 
 <!-- Written by python -m tests.matrix: change that, not this. -->
 
-*For maintainers.* What a program needs to know is in [the page on providers](topics/providers.md).
+*For maintainers.* [The page on providers](topics/providers.md) is for programs.
 
-The same checks, asked of the providers of one machine: libfabric {versions}, on {loops}, over loopback and shared
-memory. Each check of each provider ran in a process of its own, so what would have ended or hung a program stands
-here as an answer. Where the loops differ, the cell says how.
+The tables show the same checks for each provider of one machine: libfabric {versions}, on {loops}, over loopback and
+shared memory. Each check of each provider ran in a process of its own, so a crash or a hang is a result here. If the
+loops differ, the cell says how.
 
-*works* and sentences like it are what was seen. *not offered* means that fi_getinfo has no such offer, or answered with
-another provider or type of endpoint, which is then named: what that one does is in its own table. *refused* gives the
-refusal: a call and libfabric's words for its code come from the provider, a plain sentence from aiofabric, which asked
-what the provider offers before it made the call. *no answer* means that the check waited for {patience:.0f} seconds in
-vain. How far a send has come when its cancel arrives is a matter of moments, so the row *cancelled send* may differ
-from run to run; a difference between loops there says nothing about them. What was seen on one machine over
-loopback is no promise of a network's.
+- *works* and similar sentences are observations.
+- *not offered* means that fi_getinfo has no such offer, or returned another provider or type of endpoint. The cell then
+  names it, and its own table has its results.
+- *refused* is followed by the refusal. A call with libfabric's words for its code comes from the provider. A plain
+  sentence comes from aiofabric, which examines the provider's offer before it makes the call.
+- *no answer* means that the check waited for {patience:.0f} seconds without a result.
+
+The result of *cancelled send* depends on how far the send has come when its cancel arrives. It may differ from run to
+run, and a difference between loops there has no meaning. An observation on one machine over loopback is no promise for
+a network.
 
 """
 
 _MODES = """\
 ## Registration modes
 
-What fi_getinfo's answers asked of registered memory. Of a mode that nobody here asks for, nothing on this page was run.
+The table shows which providers require which mode of registered memory. A mode that no provider here requires was not
+run.
 
 """
 
 
 _DOUBLES = """
-## Shown against doubles alone
+## Tested with doubles only
 
-What these ask of a program is implemented, and no provider here asks or grants it.
+These are implemented. No provider here asks for them or grants them.
 
 | | |
 |---|---|
@@ -126,8 +130,8 @@ def text() -> str:
         if offer not in run["cells"]
     )
     if left:
-        lines.append(f"## Not asked yet\n\nHere too, and nothing is known of them: {', '.join(left)}.\n\n")
-    lines.append(f"{_MODES}| mode | who asks for it |\n|---|---|\n")
+        lines.append(f"## Not run yet\n\nThese offers exist here and were not run: {', '.join(left)}.\n\n")
+    lines.append(f"{_MODES}| mode | providers that require it |\n|---|---|\n")
     lines += [f"| FI_MR_{name} | {_asked(recorded, getattr(constants, f'FI_MR_{name}'))} |\n" for name in MODES]
     lines.append(_DOUBLES)
     lines += [f"| FI_{name} | {UNRUN} |\n" for name in UNRUN_MODES]

@@ -60,7 +60,7 @@ def environment(python: str, where: Path, *what: str | Path) -> Path:
     return inside
 
 
-def tests_beside(folder: Path) -> Path:
+def folder_of_tests(folder: Path) -> Path:
     """A copy of the tests, and of what they read, without the package."""
     for name in ("tests", "examples", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
@@ -88,7 +88,7 @@ def test_the_installed_wheel_on(version: str, wheel: Path, tmp_path: Path) -> No
         pytest.skip(f"no Python {version} here")
     loops = [*EXTRAS["uvloop"], *EXTRAS["trio"]]
     inside = environment(python, tmp_path / "environment", wheel, *TOOLS, *loops)
-    folder = tests_beside(tmp_path)
+    folder = folder_of_tests(tmp_path)
     origin = subprocess.run(
         [inside, "-c", "import aiofabric; print(aiofabric.__file__)"], cwd=folder, capture_output=True
     )
@@ -101,5 +101,5 @@ def test_the_lowest_versions_of_all_dependencies(wheel: Path, tmp_path: Path) ->
     # A newer pytest warns of what anyio's old plugin imports.
     tools = [*TOOLS, "pytest==9.0.*", "opentelemetry-sdk==1.24.*", "grpcio-tools==1.60.*"]
     inside = environment(sys.executable, tmp_path / "environment", wheel, *tools, *map(lowest, required))
-    folder = tests_beside(tmp_path)
+    folder = folder_of_tests(tmp_path)
     assert "passed" in run_tests(inside, folder, CORE + INTEGRATIONS, "-k", "not uvloop")

@@ -46,19 +46,19 @@ async def test_others_have_their_turn(
 ) -> None:
     one, other = await connected(provider)
     async with one, other, anyio.create_task_group() as tg:
-        act, turns = await prepare(one, other), 0
+        act, passes = await prepare(one, other), 0
 
         async def others() -> None:
-            nonlocal turns
+            nonlocal passes
             while True:
                 await checkpoint()
-                turns += 1
+                passes += 1
 
         tg.start_soon(others)
         await checkpoint()
         for _ in range(COUNT):
             await act()
-        assert turns >= COUNT // (STREAK + 1)
+        assert passes >= COUNT // (STREAK + 1)
         tg.cancel_scope.cancel()
 
 

@@ -104,7 +104,7 @@ class WatchedListener(Protocol):
     @property
     def unanswered(self) -> Iterable[ConnectionRequest]: ...
     def cut_off(self) -> None: ...
-    def settle(self) -> None: ...
+    def read_events(self) -> None: ...
 
 
 class _Client(NamedTuple):
@@ -278,7 +278,7 @@ class HalfOpenClients:
 
     def _late(self) -> None:
         try:
-            self._listener.settle()  # a loop that was blocked may not have read requests yet
+            self._listener.read_events()  # a loop that was blocked may not have read requests yet
             late = monotonic() - PATIENCE + _TICK
             if self._missed is not None and self._missed <= late:
                 self._missed = monotonic()

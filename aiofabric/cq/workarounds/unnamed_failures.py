@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..._ffi import constants
 from ...errors import from_errno
-from ..operation import QUEUED, SETTLED
+from ..operation import FINISHED, QUEUED
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -30,7 +30,7 @@ class _Copies:
 
     def enter(self, transfer: Transfer) -> None:
         open_ = self._open
-        while open_ and open_[0].state is SETTLED:
+        while open_ and open_[0].state is FINISHED:
             open_.popleft()
         open_.append(transfer)
 
@@ -39,7 +39,7 @@ class _Copies:
         open_ = self._open
         while open_:
             transfer = open_.popleft()
-            if transfer.state is not SETTLED:
+            if transfer.state is not FINISHED:
                 _fail(transfer)
                 return True
         return False
@@ -47,7 +47,7 @@ class _Copies:
 
 def watch(source: Source, transfer: Transfer) -> None:
     """``transfer`` was just posted or queued; find it when ``source`` reports an error that names no operation."""
-    if transfer.state is SETTLED:
+    if transfer.state is FINISHED:
         return
     copies = source.unnamed_failure
     if copies is None:
@@ -63,4 +63,4 @@ def _fail(transfer: Transfer) -> None:
         queue.source.slots.take_back(transfer.slot)
     else:
         queue.home(transfer)
-    transfer.settle(error)
+    transfer.finish(error)

@@ -31,7 +31,7 @@ async def close_in_order(handle: EndpointHandle) -> None:
     first = not handle.ending
     if first:
         handle.ending = True
-        handle.gate.thread = 0
+        handle.thread_check.thread = 0
         if handle.pool is not None:
             handle.pool.discard(handle.closed_error)
     with move_on_after(handle.close_timeout) as limit:

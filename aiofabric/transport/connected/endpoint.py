@@ -248,7 +248,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         messages. They are lost if messages of that peer are still unread on this side.
         """
         handle = self._handle
-        if handle.closes_in_order and handle.live and (handle.gate.admits() or handle.ending):
+        if handle.closes_in_order and handle.live and (handle.thread_check.admits() or handle.ending):
             try:
                 await close_in_order(handle)
             finally:
@@ -263,7 +263,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         Prefer `aclose`, or leaving ``async with``.
         """
         handle = self._handle
-        if handle.closes_in_order and handle.live and handle.gate.admits():
+        if handle.closes_in_order and handle.live and handle.thread_check.admits():
             handle.end_at_once()
         super().close()
 

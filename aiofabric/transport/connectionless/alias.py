@@ -34,10 +34,10 @@ class _AliasHandle(EndpointHandle):
         return self.parent.gone() if self.parent.gone is not None else super().refuse(call)
 
     def release(self) -> None:
-        self.gate.thread = 0
+        self.thread_check.thread = 0
         Handle.release(self)
         for queue in (*self.routes, self.rx):
-            queue.turn_away(self.closed_error)
+            queue.fail_waiting(self.closed_error)
             if queue.posted:
                 self.parent.orphans.append(queue)
 
@@ -76,7 +76,7 @@ def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
         if hasattr(endpoint, name):
             setattr(alias, name, getattr(endpoint, name))
     alias._handle = mine
-    alias._calls_go_by(mine.quick)
+    alias._calls_go_by(mine.fast_path)
     return alias
 
 

@@ -57,7 +57,7 @@ class _GroupSubmissions(SubmissionQueue):
 
     def home(self, transfer: Transfer) -> None:
         super().home(transfer)
-        self.group.settled()
+        self.group.finished()
 
 
 class _GroupHandle(Handle):
@@ -88,7 +88,7 @@ class _GroupHandle(Handle):
         for member in members:
             check(lib.fi_av_set_insert(self.set, member.native), "fi_av_set_insert")
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Return 0: there is nothing to count. The provider needs a progress pass, and no descriptor signals it."""
         return 0
 
@@ -99,7 +99,7 @@ class _GroupHandle(Handle):
         rc = lib.fi_join_collective(endpoint.fid, address[0], self.set, 0, out, ffi.NULL)
         check(rc, "fi_join_collective")
         self.fid, self.joining = out[0], True
-        endpoint.source.watched[self] = None
+        endpoint.source.polled[self] = None
         # By the manual, the event names the group; libfabric's own implementation names the set's address.
         for fid in (out[0], ffi.cast("void *", address[0])):
             self.keys.append(self.events.handle_events_of(fid, self))
@@ -121,16 +121,16 @@ class _GroupHandle(Handle):
         self.joining = False
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
-        self.settled()
+        self.finished()
 
     @property
     def busy(self) -> bool:
         """Whether the provider still works for this group."""
         return self.joining or bool(self.submissions.posted or self.submissions.waiting)
 
-    def settled(self) -> None:
+    def finished(self) -> None:
         if not self.busy:
-            self.endpoint.source.watched.pop(self, None)
+            self.endpoint.source.polled.pop(self, None)
             if self.left:
                 self.close()
 
@@ -141,7 +141,7 @@ class _GroupHandle(Handle):
             self.close()
 
     def release(self) -> None:
-        self.endpoint.source.watched.pop(self, None)
+        self.endpoint.source.polled.pop(self, None)
         self.submissions.end(self.endpoint.closed_error)  # the endpoint is closed, so no completion comes any more
         for key in self.keys:
             self.events.forget(key)
@@ -329,7 +329,7 @@ class Group(Resource):
             await endpoint.checkpoint()
         self._check_member()  # the group may have been closed meanwhile, also between two pieces
         args = (endpoint.fid, *arguments, lib.fi_mc_addr(handle.fid), *tail)
-        endpoint.source.watched[handle] = None
+        endpoint.source.polled[handle] = None
         await handle.submissions.outcome(handle.submissions.submit(call, getattr(lib, call), args, pins, 0))
 
 

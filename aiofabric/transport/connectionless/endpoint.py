@@ -105,7 +105,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
                 source.introduce = self.vector.introduce
             if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # an event reports that a group was joined
                 handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
-                source.accompany(handle.events)
+                source.attach_queue(handle.events)
             handle.on_release = opened.pop_all().close
         enabled = False
         try:

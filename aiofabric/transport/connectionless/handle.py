@@ -68,7 +68,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         route = self.by_peer.pop(peer, None)
         if route is not None:
             route.close_off(self.closed_error)  # a batch that holds the route posts no more
-            route.turn_away(self.closed_error)
+            route.fail_waiting(self.closed_error)
             self.leaving.append(route)
 
     def numbers_in_use(self) -> set[int]:

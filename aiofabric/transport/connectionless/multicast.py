@@ -151,7 +151,7 @@ class Multicast(Resource):
                 yield group
             finally:
                 handle.by_peer.pop(group, None)
-                route.turn_away(handle.closed_error)
+                route.fail_waiting(handle.closed_error)
                 handle.leaving.append(route)
         finally:
             membership.close()

@@ -59,7 +59,7 @@ class SelectiveRoute(Route):
             if other in self.silent:
                 del self.silent[other]
                 super().home(other)
-                other.settle()
+                other.finish()
 
 
 class Batch:
@@ -95,7 +95,7 @@ class Batch:
             handle.tags.check(tag)
         if self._closed:
             raise RuntimeError("this batch has ended: start a new one with ep.batch()")
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
         if handle.checkpoint is not None:
             await handle.checkpoint()
@@ -170,7 +170,7 @@ class Batch:
         if not self._handle.closed and self._handle.gone is None:
             self._post_held(last=True)
         if exc is None:
-            self._handle.source.look()
+            self._handle.source.poll()
             while self._under_way:
                 await self._all_answered()
             if self._error is not None:

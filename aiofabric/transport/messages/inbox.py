@@ -47,7 +47,7 @@ class Inbox(InboxBase):
     def __init__(self, handle: EndpointHandle, size: int, count: int) -> None:
         super().__init__(handle, handle.source, size, count)
 
-    def told(self) -> None:
+    def message_refused(self) -> None:
         """Called when an error was raised in place of a message that cannot be taken."""
 
     # -- the caller's side
@@ -78,7 +78,7 @@ class Inbox(InboxBase):
             return
         await source.breathe()
         if not self.inbox and self.ended is None:
-            source.look()
+            source.poll()
 
     def _give_back(self, item: ReceivedBuffer | BaseException) -> None:
         """The receive was cancelled: give the message it was handed to the next receive."""

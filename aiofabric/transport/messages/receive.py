@@ -49,7 +49,7 @@ class Receives(Resource):
 
     def _receive_by(self, handle: EndpointHandle) -> None:
         self._handle, self._stash = handle, []
-        self._calls_go_by(handle.quick)
+        self._calls_go_by(handle.fast_path)
 
     @fast_recv
     @coroutine_function
@@ -77,7 +77,7 @@ class Receives(Resource):
         pool = handle.pool
         if pool is None or max_bytes is not None:
             return self._recv_direct(max_bytes)
-        return pool.receiving(self, handle.gate)
+        return pool.receiving(self, handle.thread_check)
 
     def recv_nowait(self) -> Message | None:
         """The next message if one has arrived; None otherwise. Pooled endpoints only."""
@@ -205,7 +205,7 @@ class Receives(Resource):
 
     def _check_receivable(self) -> None:
         handle = self._handle
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             handle.check_open()
             if handle.gone is None:
                 raise handle.refuse("fi_recv")
@@ -261,7 +261,7 @@ class Receives(Resource):
                 del pins  # for the same reason as below
                 raise
         while True:
-            looked = posted is not None
+            has_polled = posted is not None
             if posted is not None:
                 transfer, posted = posted, None
             else:
@@ -276,7 +276,7 @@ class Receives(Resource):
                 handle.private[transfer] = None
             try:
                 try:
-                    if looked or handle.rx.settled(transfer) is None:
+                    if has_polled or handle.rx.finished(transfer) is None:
                         await handle.rx.outcome(transfer)
                 finally:
                     if private:

@@ -85,7 +85,7 @@ class Sends(Resource):
         else:
             handle.check_usable(call)
         transfer = route.post(data, tag, remote_data, int(flags))
-        if route.settled(transfer) is None:
+        if route.finished(transfer) is None:
             await route.outcome(transfer)
 
     def batch(self, *, to: Peer | None = None) -> Batch:
@@ -99,7 +99,7 @@ class Sends(Resource):
     def try_send(self, data: Buffers, *, to: Peer | None = None) -> bool:
         """Send a small message at once; False if it would have to wait or is larger than ``max_inject``."""
         handle = self._handle
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
         return handle.route_to(to).inject(data)
 
@@ -115,7 +115,7 @@ class Sends(Resource):
         For adapters that are built on callbacks. The buffers stay pinned until then.
         """
         handle = self._handle
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
         route = handle.route_to(to)
         if route.inject(data):

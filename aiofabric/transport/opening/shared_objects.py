@@ -124,7 +124,7 @@ class DomainQueues:
             self.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
             self.source = reactor.attach(self.queue, waiting=waiting, busy_poll=busy_poll)
             opened.callback(self.source.close)
-            self.source.accompany(self.events)
+            self.source.attach_queue(self.events)
             opened.pop_all()
         if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):
             self.source.starved = self._starved

@@ -208,7 +208,7 @@ class Atomic(Resource):
         flags: OpFlags,
     ) -> None:
         handle = self._handle
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             raise handle.refuse(_NAMES[form])
         route = handle.route_to(to)
         if handle.checkpoint is not None:

@@ -90,7 +90,7 @@ class RemoteWriteQueue:
         elif self.events and source.breathless:
             await source.breathe()
         if not self.events and self.ended is None:
-            source.look()
+            source.poll()
         while not self.events:
             if self.ended is not None:
                 raise self.ended()
@@ -155,7 +155,7 @@ class RemoteWrites(Receives):
                 f"this {handle.what} does not report its peers' writes: open it with remote_writes=, how many may "
                 "wait to be taken"
             )
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             handle.check_open()
             if handle.gone is None:
                 raise handle.refuse("remote_write")

@@ -121,7 +121,7 @@ class Rma(Resource):
         self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
     ) -> int:
         handle = self._handle
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             raise handle.refuse(what)
         route = handle.tx
         if to is not None or route is None:
@@ -139,6 +139,6 @@ class Rma(Resource):
         elif size == 0:
             return 0
         transfer = route.post_rma(what, pins, remote, remote_data, flags)
-        if route.settled(transfer) is None:
+        if route.finished(transfer) is None:
             await route.outcome(transfer)
         return size

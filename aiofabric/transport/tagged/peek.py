@@ -98,7 +98,7 @@ class Claim:
         self._ep._check_receivable()
         # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
-        transfer = self._ep._look(self._where, pins, flags, size, slot=self._take())
+        transfer = self._ep._examine(self._where, pins, flags, size, slot=self._take())
         if not flags & _DISCARD:
             transfer.orphaned = partial(self._ep._keep, pins, True)
         return await self._ep._handle.rx.outcome(transfer)
@@ -109,10 +109,10 @@ class _Reserving(Transfer):
 
     __slots__ = ()
 
-    def settle(self, error: BaseException | None = None) -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         if error is None and self.state is not QUEUED:
             self.owner.source.slots.keep(self.slot)
-        super().settle(error)
+        super().finish(error)
 
 
 class Peeks(TaggedReceives):
@@ -136,7 +136,7 @@ class Peeks(TaggedReceives):
         undelivered = self._left(where)
         if undelivered is not None:
             return _told(undelivered)
-        got = await self._answer(self._look(where, pin(_NOTHING), _PEEK))
+        got = await self._answer(self._examine(where, pin(_NOTHING), _PEEK))
         return None if got is None else self._envelope(got, source)
 
     async def claim_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Claim | None:
@@ -151,7 +151,7 @@ class Peeks(TaggedReceives):
         if undelivered is not None:
             self._stash.remove(undelivered)
             return Claim(self, where, _told(undelivered), None, undelivered)
-        transfer = self._look(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
+        transfer = self._examine(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
         transfer.orphaned = partial(self._receive_claimed, where)
         got = await self._answer(transfer)
         return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)
@@ -171,7 +171,7 @@ class Peeks(TaggedReceives):
         """A message that a cancelled receive left here."""
         return next((each for each in self._stash if each.fits(where)), None)
 
-    def _look(
+    def _examine(
         self,
         where: Where,
         pins: Any,
@@ -205,10 +205,10 @@ class Peeks(TaggedReceives):
 
     def _receive_claimed(self, where: Where, transfer: Operation) -> None:
         """The claiming task was cancelled: receive the message for another receive."""
-        if not self._handle.gate.admits():
+        if not self._handle.thread_check.admits():
             return  # the endpoint is closed as well, and drops the message
         pins = pin(bytearray(transfer.length), writable=True)
-        received = self._look(where, pins, _CLAIM, transfer.length, slot=transfer.slot)
+        received = self._examine(where, pins, _CLAIM, transfer.length, slot=transfer.slot)
         received.notify = partial(self._left_behind, pins)
 
     def _left_behind(self, pins: Any, transfer: Operation) -> None:

@@ -145,7 +145,7 @@ class TaggedReceives(Endpoint, Receives):
 
     def _where(self, tag: int, ignore: int, source: Peer | None) -> tuple[int, ...]:
         handle = self._handle
-        if not handle.gate.admits():
+        if not handle.thread_check.admits():
             raise handle.refuse("fi_trecv")
         if handle.pool is not None and handle.pool.is_shared:
             raise TypeError(RECEIVE_AT_SHARED)

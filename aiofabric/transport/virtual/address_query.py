@@ -143,7 +143,7 @@ class AddressQueries:
         if cancel is not None:
             if not self._multiplexer.source.driver.closed():
                 cancel()
-            self._multiplexer.handle.route_to(peer).turn_away(self._multiplexer.handle.closed_error)
+            self._multiplexer.handle.route_to(peer).fail_waiting(self._multiplexer.handle.closed_error)
             self._multiplexer.part(peer)
 
     # -- asking

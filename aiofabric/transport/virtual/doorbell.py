@@ -50,12 +50,12 @@ class Sleeper(Protocol):
 class Doorbell:
     """One end of one connection: whether the peer sleeps, and whether the peer was told that this side sleeps."""
 
-    __slots__ = ("connection", "peer_sleeps", "told")
+    __slots__ = ("announced", "connection", "peer_sleeps")
 
     def __init__(self, connection: Sleeper) -> None:
         self.connection = connection
         self.peer_sleeps = False
-        self.told = False
+        self.announced = False
 
     def ring(self) -> None:
         """Wake a sleeping peer, to which a message was sent."""
@@ -63,18 +63,18 @@ class Doorbell:
         if oob_socket is not None and oob_socket.send(FrameKind.RING):
             self.peer_sleeps = False
 
-    def tell(self) -> bool:
+    def announce_sleep(self) -> bool:
         """Tell the peer that this side stops polling. False: the peer cannot be told."""
         connection = self.connection
-        if not self.told and connection.oob_socket is not None:
-            self.told = connection.oob_socket.send(FrameKind.ASLEEP, _COUNT.pack(connection.received))
-        return self.told or connection.oob_socket is None or connection.oob_socket.closed
+        if not self.announced and connection.oob_socket is not None:
+            self.announced = connection.oob_socket.send(FrameKind.ASLEEP, _COUNT.pack(connection.received))
+        return self.announced or connection.oob_socket is None or connection.oob_socket.closed
 
     def heard(self, kind: int, body: bytes) -> None:
         """Handle a frame of the peer: it sleeps, or it rings."""
         tx = self.connection.tx
         if kind == FrameKind.RING:
-            self.told = False
+            self.announced = False
             self.connection.source.wake()
         elif len(body) == _COUNT.size and tx is not None:
             self.peer_sleeps = True

@@ -148,7 +148,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     def _accept_over(self, oob_socket: OobSocket, hello: Hello, param: bytes) -> None:
         try:
             self._stage.move(ConnectionState.CONNECTING)
-            oob_socket.look()
+            oob_socket.poll()
             if not oob_socket.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
                 raise _aborted(oob_socket.peer_address)
             self._established_over(oob_socket, hello._replace(param=b""))

@@ -152,9 +152,9 @@ class Multiplexer:
         """Tell all peers that this side stops polling; False if something still needs polling."""
         connections = self.connections.values()
         routes = [*self.handle.routes, *(route for connection in connections for route in connection.routes)]
-        if self.busy or self.source.parked or any(route.posted for route in routes):
+        if self.busy or self.source.queued or any(route.posted for route in routes):
             return False
-        return all(connection.dormant and connection.doorbell.tell() for connection in connections)
+        return all(connection.dormant and connection.doorbell.announce_sleep() for connection in connections)
 
     def pool(self, size: int) -> ReceivePool:
         """The pool of receives of this size; if there are many sizes already, the next larger one."""

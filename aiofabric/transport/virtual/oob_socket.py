@@ -102,7 +102,7 @@ class OobSocket:
         if len(self._received) > _ROOM:  # no handler is set yet, and a peer never sends that much before
             self._end()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read data that the loop has not read yet, to learn whether the peer has already left."""
         self._readable()
 

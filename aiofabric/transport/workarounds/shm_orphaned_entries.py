@@ -105,17 +105,17 @@ class OrphanedEntries:
         self._published = published
         self._watching = False
         self._suspects: dict[Place, set[Thread]] = {}  # the threads that may have claimed it
-        self._looks = 0
+        self._attempts = 0
         self._reported = ""
 
     def watch(self) -> None:
         """A process has ended that may have left claims: release the entries that are proved to be its own."""
-        self._looks = 0
+        self._attempts = 0
         if not self._watching:
             self._watching = True
-            self._driver.call_soon(self._look)  # one examination for all peers that end now
+            self._driver.call_soon(self._examine)  # one examination for all peers that end now
 
-    def _look(self) -> None:
+    def _examine(self) -> None:
         released = False
         try:
             with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory, ffi.from_buffer(memory) as start:
@@ -128,8 +128,8 @@ class OrphanedEntries:
         else:
             self._watching = bool(self._suspects)
         if self._watching:
-            self._looks += 1
-            self._driver.call_later(DELAYS[min(self._looks, len(DELAYS) - 1)], self._look)
+            self._attempts += 1
+            self._driver.call_later(DELAYS[min(self._attempts, len(DELAYS) - 1)], self._examine)
         if released:
             self._published()
 

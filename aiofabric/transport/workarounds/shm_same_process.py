@@ -93,13 +93,13 @@ class LingeringHandle(EndpointHandle):
                 if peer.address == self.address:
                     route.close_off(error)
                     if other.thread == self.thread and not other.source.driver.closed():  # other loops do it themselves
-                        route.turn_away(error)
+                        route.fail_waiting(error)
 
     def _leave(self) -> None:
         if not self.entered:
             super()._leave()
             return
-        self.gate.thread = 0
+        self.thread_check.thread = 0
         self._disappear()
         self.lingered = leave(self)
         if self.lingered:

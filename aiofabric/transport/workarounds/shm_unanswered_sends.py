@@ -59,7 +59,7 @@ class Unanswered:
     def __init__(self, handle: LingeringHandle) -> None:
         self._handle = handle
         self._routes: dict[Peer, Route] = {}
-        self._looks = 0
+        self._attempts = 0
         self._waits = False
 
     def watch(self, peer: Peer) -> None:
@@ -67,17 +67,17 @@ class Unanswered:
         route = self._handle.route_to(peer)
         if route.posted:
             self._routes[peer] = route
-            self._looks = 0
+            self._attempts = 0
             self._come_back()
 
     def _come_back(self) -> None:
         if self._routes and not self._waits:
             self._waits = True
-            delay = _DELAYS[min(self._looks, len(_DELAYS) - 1)]
-            self._looks += 1
-            self._handle.source.driver.call_later(delay, self._look)
+            delay = _DELAYS[min(self._attempts, len(_DELAYS) - 1)]
+            self._attempts += 1
+            self._handle.source.driver.call_later(delay, self._examine)
 
-    def _look(self) -> None:
+    def _examine(self) -> None:
         self._waits = False
         if self._handle.closed:
             return

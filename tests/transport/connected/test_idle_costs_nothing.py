@@ -26,18 +26,18 @@ async def idle_server(parent: Parent, waiting: Waiting, span: float) -> None:
         assert await parent.ahear() == "be quiet"
         sources = {id(e._handle.source): e._handle.source for e in endpoints}.values()
 
-        def turns() -> list[int]:
-            return [source.statistics().turns for source in sources]
+        def passes() -> list[int]:
+            return [source.statistics().passes for source in sources]
 
         while True:  # the last look of each source ends
-            asleep = turns()
+            asleep = passes()
             await anyio.sleep(0.1)
-            if turns() == asleep:
+            if passes() == asleep:
                 break
         before = time.process_time()
         await anyio.sleep(span)
         spent = time.process_time() - before
-        parent.tell((spent, turns() == asleep))
+        parent.tell((spent, passes() == asleep))
         late = []
         for endpoint in endpoints:
             message = await endpoint.recv()

@@ -42,12 +42,12 @@ async def test_post_before_the_connection(pair: Pair, call: str) -> None:
     async with pair() as (active, passive):
         region = passive.domain.register(bytearray(10), access=Access.REMOTE_READ | Access.REMOTE_WRITE)
         handle = active._handle
-        admitted, handle.gate.thread = handle.gate.thread, 0  # as it is until the event has come
+        admitted, handle.thread_check.thread = handle.thread_check.thread, 0  # as it is until the event has come
         try:
             with pytest.raises(aiofabric.FabricError, match="not connected yet") as refused:
                 await made(CALLS[call], active, region.remote)
         finally:
-            handle.gate.thread = admitted
+            handle.thread_check.thread = admitted
         assert refused.value.errno == constants.FI_EOPBADSTATE
         await active.send(b"in time")  # and nothing was posted meanwhile
         with anyio.fail_after(5):

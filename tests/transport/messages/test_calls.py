@@ -387,7 +387,7 @@ def test_arguments_that_it_does_not_take(method: Callable[..., Any], args: Any) 
 
 async def test_hazard_object_that_is_no_endpoint(pair: Pair) -> None:
     """What is at the place of an endpoint's parts is not read of anything else."""
-    quick = MessageEndpoint.__dict__["send"], Receives.__dict__["recv"]
+    fast_path = MessageEndpoint.__dict__["send"], Receives.__dict__["recv"]
 
     class Other:
         _handle = None
@@ -395,7 +395,7 @@ async def test_hazard_object_that_is_no_endpoint(pair: Pair) -> None:
     async with pair() as (active, passive):
         await active.send(b"the usual one")
         for unknown in (object(), Other(), 1, active.domain, b""):
-            for method, args in zip(quick, ((b"",), ()), strict=True):
+            for method, args in zip(fast_path, ((b"",), ()), strict=True):
                 with pytest.raises((AttributeError, TypeError)):
                     await method(unknown, *args)
         assert await passive.recv() == b"the usual one"

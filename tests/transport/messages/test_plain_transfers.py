@@ -161,7 +161,7 @@ async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytes
         source, received = other._handle.source, SubmissionQueue.received
 
         def closing(submissions: SubmissionQueue, transfer: Transfer) -> bool:
-            while transfer.state is not State.SETTLED:
+            while transfer.state is not State.FINISHED:
                 source.drain()
             other.close()
             source.streak = STREAK

@@ -112,7 +112,7 @@ def test_a_peer_s_write_that_used_a_receive_up_has_it_posted_again() -> None:
     assert endpoint.posted == [address, address]
     endpoint.queue.complete(address, flags=constants.FI_RECV, length=3)
     endpoint.driver.settle_down()
-    assert (transfer.state, transfer.length) == (State.SETTLED, 3)
+    assert (transfer.state, transfer.length) == (State.FINISHED, 3)
     endpoint.close()
 
 
@@ -123,7 +123,7 @@ def test_a_receive_that_cannot_be_posted_again_fails() -> None:
     endpoint.answers.append(-constants.FI_EINVAL)
     endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
     endpoint.driver.settle_down()
-    assert transfer.state is State.SETTLED
+    assert transfer.state is State.FINISHED
     assert isinstance(transfer.error, aiofabric.FabricError)
     endpoint.close()
 

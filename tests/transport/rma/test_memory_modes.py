@@ -108,12 +108,12 @@ async def test_basic_registration_has_virtual_addresses_and_the_provider_s_keys(
     asked = []
     regattr = lib.fi_mr_regattr
 
-    def watched(domain: Any, attr: Any, flags: int, out: Any) -> int:
+    def polled(domain: Any, attr: Any, flags: int, out: Any) -> int:
         asked.append(attr[0].requested_key)
         rc: int = regattr(domain, attr, flags, out)
         return rc
 
-    monkeypatch.setattr(lib, "fi_mr_regattr", watched)
+    monkeypatch.setattr(lib, "fi_mr_regattr", polled)
     hints = Hints(domain_attr=DomainAttr(mr_mode=MrMode.BASIC), fabric_attr=FabricAttr(prov_name="tcp"))
     memory = bytearray(range(200))
     async with connected(hints) as (one, other):

@@ -205,7 +205,7 @@ async def test_without_the_option_it_says_what_to_do(sides: Open, caplog: pytest
             while not caplog.records:
                 await anyio.lowlevel.checkpoint()
         assert [r.getMessage() for r in caplog.records if "remote_writes=" in r.getMessage()] == [
-            "a peer's write carried data that nobody here hears of: open the endpoint with remote_writes="
+            "the data of a peer's write is dropped: open the endpoint with remote_writes= to receive it"
         ]
 
 

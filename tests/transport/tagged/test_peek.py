@@ -23,7 +23,7 @@ CANNOT = ("shm",) if library_version() < (1, 18) else ()
 
 
 @pytest.fixture(params=["tcp;ofi_rxm", "tcp", "shm", "udp;ofi_rxd", "sockets"])
-def looking(request: pytest.FixtureRequest) -> str:
+def polling(request: pytest.FixtureRequest) -> str:
     """A provider that knows FI_PEEK."""
     if request.param in CANNOT:
         pytest.skip("its FI_PEEK would receive: see the test of that")
@@ -44,8 +44,8 @@ async def everything_sent(ep: RdmEndpoint, peer: Peer, messages: dict[int, bytes
         await ep.send_tagged(data, tag, to=peer)
 
 
-async def test_peek_tells_of_what_has_arrived_and_takes_nothing(looking: str) -> None:
-    async with peers(looking) as (one, other, there, _):
+async def test_peek_tells_of_what_has_arrived_and_takes_nothing(polling: str) -> None:
+    async with peers(polling) as (one, other, there, _):
         assert await other.peek_tagged(1) is None
         await everything_sent(one, there, {1: b"short", 2: bytes(1000)})
         assert (await arrived(other, 2))[:2] == (1000, 2)
@@ -57,8 +57,8 @@ async def test_peek_tells_of_what_has_arrived_and_takes_nothing(looking: str) ->
         assert await other.recv_tagged(2) == bytes(1000)
 
 
-async def test_a_claimed_message_is_nobody_elses(looking: str) -> None:
-    async with peers(looking) as (one, other, there, _):
+async def test_a_claimed_message_is_nobody_elses(polling: str) -> None:
+    async with peers(polling) as (one, other, there, _):
         assert await other.claim_tagged(1) is None
         await everything_sent(one, there, {1: b"first"})
         await arrived(other, 1)
@@ -77,9 +77,9 @@ async def test_a_claimed_message_is_nobody_elses(looking: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
-async def test_a_claimed_message_into_the_callers_memory(looking: str, size: int) -> None:
+async def test_a_claimed_message_into_the_callers_memory(polling: str, size: int) -> None:
     data, room = bytes(range(250)) * (size // 250 + 1), bytearray(size + 10)
-    async with peers(looking) as (one, other, there, _), anyio.create_task_group() as tasks:
+    async with peers(polling) as (one, other, there, _), anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: one.send_tagged(data[:size], 9, to=there))
         await arrived(other, 9)
         claim = await other.claim_tagged(9)
@@ -88,8 +88,8 @@ async def test_a_claimed_message_into_the_callers_memory(looking: str, size: int
         assert room[:size] == data[:size]
 
 
-async def test_discarded_messages_are_gone(looking: str) -> None:
-    async with peers(looking) as (one, other, there, _):
+async def test_discarded_messages_are_gone(polling: str) -> None:
+    async with peers(polling) as (one, other, there, _):
         assert await other.discard_tagged(1) is None
         await everything_sent(one, there, {1: b"gone", 2: b"gone, too", 3: b"kept"})
         await arrived(other, 3)
@@ -105,13 +105,13 @@ async def test_discarded_messages_are_gone(looking: str) -> None:
         assert other.statistics().receives == 0
 
 
-async def test_a_cancelled_claim_loses_nothing(looking: str) -> None:
+async def test_a_cancelled_claim_loses_nothing(polling: str) -> None:
     claims: list[Claim | None] = []
 
     async def attempt(ep: RdmEndpoint) -> None:
         claims.append(await ep.claim_tagged(1))
 
-    async with peers(looking) as (one, other, there, _):
+    async with peers(polling) as (one, other, there, _):
         for number in range(30):
             await one.send_tagged(b"%d" % number, 1, to=there)
             await arrived(other, 1)
@@ -128,8 +128,8 @@ async def test_a_cancelled_claim_loses_nothing(looking: str) -> None:
             assert await claims[-1].recv() == b"%d" % number
 
 
-async def test_a_message_that_a_cancelled_receive_left_is_seen(looking: str) -> None:
-    async with peers(looking) as (one, other, there, _):
+async def test_a_message_that_a_cancelled_receive_left_is_seen(polling: str) -> None:
+    async with peers(polling) as (one, other, there, _):
         await one.send_tagged(b"left", 1, to=there)
         await arrived(other, 1)
         claim = await other.claim_tagged(1)
@@ -153,8 +153,8 @@ def leave_behind(ep: RdmEndpoint, message: Message) -> None:
     ep._stash.append(UndeliveredMessage(message, None, message.tag))
 
 
-async def test_closing_with_a_claim_outstanding(looking: str) -> None:
-    async with peers(looking) as (one, other, there, _):
+async def test_closing_with_a_claim_outstanding(polling: str) -> None:
+    async with peers(polling) as (one, other, there, _):
         await one.send_tagged(b"never received", 1, to=there)
         await arrived(other, 1)
         claim = await other.claim_tagged(1)
@@ -169,7 +169,7 @@ async def test_a_provider_that_would_receive_instead_is_not_asked() -> None:
         pytest.skip("every provider here knows FI_PEEK")
     async with peers("shm") as (one, other, there, _):
         await one.send_tagged(b"unharmed", 1, to=there)
-        for look in (other.peek_tagged, other.claim_tagged, other.discard_tagged):
+        for poll in (other.peek_tagged, other.claim_tagged, other.discard_tagged):
             with pytest.raises(NotSupportedError, match="shm would take FI_PEEK for a receive"):
-                await look(1)
+                await poll(1)
         assert await other.recv_tagged(1) == b"unharmed"
