@@ -137,7 +137,7 @@ def require(what: Feature | Caps, info: Info | None = None) -> None:
     """
     if isinstance(what, Feature):
         if not has(what):
-            _refuse(what.words, f"it came with libfabric {what.since}")
+            _refuse(what.words, f"it exists since libfabric {what.since}")
         return
     if info is None:
         raise TypeError("capabilities belong to an offer: pass info=")
@@ -166,9 +166,9 @@ def _who_has(caps: Caps, info: Info) -> str:
     try:
         offers = getinfo(hints=Hints(caps=caps))
     except NoProviderError:
-        return "no provider here has"
+        return "no provider here has it"
     names = dict.fromkeys(f"{each.fabric_attr.prov_name} ({each.ep_attr.type})" for each in offers)
-    return f"asked for it in the hints, here {', '.join(names)} have"
+    return f"if the hints ask for it, these providers here have it: {', '.join(names)}"
 
 
 class _Rule(NamedTuple):

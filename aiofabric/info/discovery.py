@@ -336,7 +336,7 @@ def _explanation(
     if blamed:
         text += f"It would match without {' or without '.join(blamed)}"
     else:
-        text += "No single one of these is to blame; leave out several"
+        text += "No single requirement excludes all offers; leave out several"
     if allowed := os.environ.get("FI_PROVIDER"):
         text += f". FI_PROVIDER={allowed} restricts the providers of this process"
     return text

@@ -34,7 +34,7 @@ def check_remote(node: Any, service: Any) -> None:
     else:
         needed, port = True, service
     if needed and port in (None, "", 0, "0"):
-        what = "the port is missing" if port in (None, "") else "port 0 is not a peer's: only a listener may ask for it"
+        what = "the port is missing" if port in (None, "") else "port 0 names no peer: only a listener may use it"
         raise ValueError(f"{what}, in the address {str(node)!r}. {_FORMS}")
 
 

@@ -113,7 +113,7 @@ class Control:
     async def send_name(self, address: Address) -> None:
         """Send the address of this side's endpoint."""
         await self._say(_SIZE.pack(len(address.raw)) + _FORMAT.pack(address.format) + address.raw)
-        _log.debug("sent our name, %s", address)
+        _log.debug("sent the address of this side, %s", address)
 
     async def receive_name(self) -> Address:
         """Receive the address of the other side's endpoint; it is the first message."""

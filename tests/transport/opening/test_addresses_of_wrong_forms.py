@@ -80,11 +80,11 @@ PORTS: list[tuple[Any, type[Exception], str]] = [
 NO_PORT: list[tuple[Any, Any, str]] = [
     ("127.0.0.1", None, "the port is missing, in the address '127.0.0.1'"),
     ("localhost", None, "the port is missing, in the address 'localhost'"),
-    ("127.0.0.1", 0, "port 0 is nobody's"),
-    ("127.0.0.1", "0", "port 0 is nobody's"),
+    ("127.0.0.1", 0, "port 0 names no peer"),
+    ("127.0.0.1", "0", "port 0 names no peer"),
     ("127.0.0.1", "", "the port is missing"),
     ("fi_sockaddr://127.0.0.1", None, "the port is missing"),
-    (Address.from_ip("127.0.0.1"), None, "port 0 is nobody's"),
+    (Address.from_ip("127.0.0.1"), None, "port 0 names no peer"),
 ]
 
 
