@@ -244,7 +244,7 @@ _RULES = (
     _Rule(Quirk.SHORT_QUEUES_HANG, "shm"),
     # 1.17 smr_progress.c: both smr_progress_inject_atomic and smr_progress_resp_entry release its smr_inject_buf.
     _Rule(Quirk.DELIVERED_ATOMIC_CORRUPTS, "shm", before=Version(1, 18)),
-    # sock_ep.c, sock_ep_close: free(handle) closes the request's socket, which ends the request. tcp needs fi_reject.
+    # sock_ep.c, sock_ep_close: free(handle), and the request's socket closes, so the peer knows. tcp needs fi_reject.
     _Rule(Quirk.CLOSE_ENDS_REQUEST, "sockets", EndpointType.MSG),
     # 1.17 tcpx_cq.c, tcpx_progress: it loops over the queue's endpoints before the epoll_wait.
     _Rule(Quirk.READ_SWEEPS_ENDPOINTS, "tcp", EndpointType.MSG, before=Version(1, 18)),

@@ -92,8 +92,8 @@ class AddressQueries:
             self._multiplexer.source.wake()
         elif self._listener is not listener:
             detail = (
-                f"The listener opened at {self._listener.opened_at} is found at this address: listeners of one loop "
-                "share an endpoint, unless each has a domain= of its own"
+                f"The listener opened at {self._listener.opened_at} already uses this address: listeners of one "
+                "loop share an endpoint. Give each listener a domain= of its own"
             )
             raise FabricError(constants.FI_EADDRINUSE, "fabric_address", detail=detail)
 
