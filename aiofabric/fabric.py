@@ -42,7 +42,7 @@ class Fabric(Resource):
             code = lib.aiofabric_make_locks_robust(library_version() < (1, 18))
             if code:
                 _log.info(
-                    "a peer that is killed may hang this process: libfabric's locks stay (%s)", os.strerror(-code)
+                    "libfabric's locks were not replaced (%s): a killed peer may hang this process", os.strerror(-code)
                 )
         self.info = info
         self._handle = Handle("Fabric", out[0], None)

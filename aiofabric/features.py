@@ -26,7 +26,7 @@ class Feature(Enum):
 
     AV_AUTH_KEY = Version(1, 20), "authorization keys of single addresses (fi_av_insert_auth_key)"
     """Different authorization keys for the peers of one endpoint."""
-    AV_SET_USER_ID = Version(1, 20), "numbers of one's own for addresses (fi_av_set_user_id)"
+    AV_SET_USER_ID = Version(1, 20), "application numbers for addresses (fi_av_set_user_id)"
     """Completions name a source by a number of the application."""
     MR_DMABUF = Version(1, 20), "memory registration by DMA-BUF descriptor (FI_MR_DMABUF)"
     """Registration of device memory that its driver exports."""
@@ -137,7 +137,7 @@ def require(what: Feature | Caps, info: Info | None = None) -> None:
     """
     if isinstance(what, Feature):
         if not has(what):
-            _refuse(what.words, f"it came with libfabric {what.since}")
+            _refuse(what.words, f"it exists since libfabric {what.since}")
         return
     if info is None:
         raise TypeError("capabilities belong to an offer: pass info=")
@@ -166,9 +166,9 @@ def _who_has(caps: Caps, info: Info) -> str:
     try:
         offers = getinfo(hints=Hints(caps=caps))
     except NoProviderError:
-        return "no provider here has"
+        return "no provider here has it"
     names = dict.fromkeys(f"{each.fabric_attr.prov_name} ({each.ep_attr.type})" for each in offers)
-    return f"asked for it in the hints, here {', '.join(names)} have"
+    return f"if the hints ask for it, these providers here have it: {', '.join(names)}"
 
 
 class _Rule(NamedTuple):
@@ -244,7 +244,7 @@ _RULES = (
     _Rule(Quirk.SHORT_QUEUES_HANG, "shm"),
     # 1.17 smr_progress.c: both smr_progress_inject_atomic and smr_progress_resp_entry release its smr_inject_buf.
     _Rule(Quirk.DELIVERED_ATOMIC_CORRUPTS, "shm", before=Version(1, 18)),
-    # sock_ep.c, sock_ep_close: free(handle) closes the request's socket, which ends the request. tcp needs fi_reject.
+    # sock_ep.c, sock_ep_close: free(handle), and the request's socket closes, so the peer knows. tcp needs fi_reject.
     _Rule(Quirk.CLOSE_ENDS_REQUEST, "sockets", EndpointType.MSG),
     # 1.17 tcpx_cq.c, tcpx_progress: it loops over the queue's endpoints before the epoll_wait.
     _Rule(Quirk.READ_SWEEPS_ENDPOINTS, "tcp", EndpointType.MSG, before=Version(1, 18)),

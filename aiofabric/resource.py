@@ -142,8 +142,8 @@ class Handle:
         if self.over:
             raise WrongLoopError(
                 f"this {self.what} belongs to an event loop that has ended (it was opened at {self.opened_at}): "
-                "nothing moves it any more. Close it, and open a new one in the loop that uses it; one asyncio.run() "
-                "for the whole program does"
+                "it can make no progress. Close it, and open a new one in the loop that uses it, or use one "
+                "asyncio.run() for the whole program"
             )
 
     def on_loop_end(self, driver: object) -> None:

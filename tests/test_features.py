@@ -35,7 +35,7 @@ def test_a_feature_needs_the_headers_and_the_library(feature: Feature) -> None:
         return
     with pytest.raises(NotSupportedError) as caught:
         require(feature)
-    for part in (feature.words, f"came with libfabric {feature.since}", describe()):
+    for part in (feature.words, f"exists since libfabric {feature.since}", describe()):
         assert part in str(caught.value)
 
 

@@ -333,7 +333,7 @@ def test_a_single_flag_can_be_to_blame() -> None:
 
 def test_several_may_be_to_blame_together() -> None:
     impossible = tcp(caps=Caps.ATOMIC | Caps.MULTICAST, tx_attr=TxAttr(inject_size=1 << 40))
-    with pytest.raises(NoProviderError, match="No single one of these is to blame"):
+    with pytest.raises(NoProviderError, match="No single requirement excludes all"):
         getinfo(hints=impossible)
 
 
@@ -396,7 +396,7 @@ def test_tostr_of_plain_numbers_is_told_the_kind(kind: TostrType) -> None:
 
 def test_tostr_refuses_what_libfabric_does_not_know() -> None:
     for odd in (object(), "text", 1):
-        with pytest.raises(TypeError, match="fi_tostr does not know"):
+        with pytest.raises(TypeError, match="fi_tostr does not support"):
             tostr(odd)
 
 

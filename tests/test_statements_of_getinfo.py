@@ -112,7 +112,7 @@ def test_a_version_newer_than_the_headers_is_refused(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("odd", [1, 17, "1.17", (1,), (1, 2, 3), (1, "17"), (-1, 3), 1.17])
 def test_a_version_is_two_numbers(odd: object) -> None:
-    with pytest.raises(TypeError, match="version is a pair of numbers"):
+    with pytest.raises(TypeError, match="version must be a pair of numbers"):
         getinfo(version=odd)  # type: ignore[arg-type]
 
 
@@ -203,7 +203,7 @@ def test_a_field_that_does_not_exist_is_refused(offer: Info) -> None:
             value.replace(cap=Caps.MSG)
         with pytest.raises(TypeError, match="unexpected keyword argument 'sise'"):
             value.replace(tx_attr={"sise": 1})
-        with pytest.raises(TypeError, match="tx_attr is a TxAttr, or a dictionary of its fields"):
+        with pytest.raises(TypeError, match="tx_attr must be a TxAttr, or a dictionary of its fields"):
             value.replace(tx_attr=EpAttr())
 
 

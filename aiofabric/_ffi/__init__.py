@@ -1,7 +1,7 @@
-"""libfabric for Python: types, calls and constants, and no logic but for one mended lock (``robust_locks.c``).
+"""libfabric for Python: types, calls and constants, without logic except for one replaced lock (``robust_locks.c``).
 
-``constants`` is there at once. ``ffi`` and ``lib`` load libfabric when one of their attributes is first
-asked for, and then keep it: ``lib.fi_send`` is a plain instance attribute from its second use on.
+``constants`` is available at once. ``ffi`` and ``lib`` load libfabric at the first use of one of their attributes, and
+then keep the attribute: ``lib.fi_send`` is a plain instance attribute from its second use on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CData", "address_of", "clear_errno", "constants", "ffi", "is_loaded", "lib"]
 
 CData: TypeAlias = Any
-"""A cffi object: a pointer, structure or array of C."""
+"""A cffi object: a C pointer, structure or array."""
 
 _EXTENSION = "aiofabric._ffi._libfabric"
 
@@ -37,7 +37,7 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        # inspect, pickle and the like ask for special names: no reason to load a library.
+        # Modules such as inspect and pickle look up special names, which must not load a library.
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         value = getattr(getattr(_extension(), self._name), attribute)
@@ -61,12 +61,12 @@ def _extension() -> Any:
 
 
 def clear_errno() -> None:
-    """What the next call finds in C's errno is 0."""
-    _extension().ffi.errno = 0  # on `ffi` it would be an attribute as any other
+    """Set C's errno to 0 for the next call."""
+    _extension().ffi.errno = 0  # an assignment to `ffi.errno` would only set an attribute of the lazy object
 
 
 def is_loaded() -> bool:
-    """Tell whether libfabric is in this process already; never loads it."""
+    """Return whether libfabric is already loaded in this process; never loads it."""
     return _EXTENSION in sys.modules
 
 
@@ -75,5 +75,5 @@ lib = cast("Lib", _Lazy("lib"))
 
 
 def address_of(pointer: CData) -> int:
-    """Where ``pointer`` points: a number for `aiofabric._core`, or for comparing."""
+    """The address in ``pointer``, as a number for `aiofabric._core` or for comparing."""
     return int(ffi.cast("uintptr_t", pointer))

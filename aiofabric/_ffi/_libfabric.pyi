@@ -1,9 +1,9 @@
 from typing import Any, TypeAlias
 
-Ptr: TypeAlias = Any  # a cffi pointer or array; bytes do for a const char *
+Ptr: TypeAlias = Any  # a cffi pointer or array; bytes are accepted for a const char *
 
-# The calls of libfabric.cdef.h, in its order; tests/_ffi/test_stub.py keeps the two together. Enumerations are
-# integers, a call's result is its C integer: negative ones are for errors.check.
+# The calls of libfabric.cdef.h, in its order; tests/_ffi/test_stub.py compares the two. Enumerations are
+# integers. A call's result is its C integer; pass negative ones to errors.check.
 class Lib:
     # system
     def strdup(self, s: Ptr, /) -> Ptr: ...

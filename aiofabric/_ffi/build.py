@@ -1,9 +1,9 @@
 """The two extension modules, for setup.py's ``cffi_modules``.
 
-``constants`` holds numbers only and links nothing. ``libfabric`` holds types and calls and links
-``libfabric.so.1``, which :mod:`aiofabric._ffi.load` finds before the module is imported.
-Build on the oldest headers that must be served: what is built on 1.17 also runs on 2.x, but not the
-other way round (the versioned symbols of fi_getinfo and fi_fabric are the newest that the linker sees).
+``constants`` holds numbers only and links nothing. ``libfabric`` holds types and calls, and links ``libfabric.so.1``,
+which :mod:`aiofabric._ffi.load` finds before the module is imported. Build on the oldest supported headers: a build on
+1.17 also runs on 2.x, but not the reverse (the linker uses the newest versioned symbols of fi_getinfo and fi_fabric
+that it sees).
 """
 
 from pathlib import Path
@@ -25,13 +25,13 @@ constants.set_source(
     "aiofabric._ffi._constants",
     text("constants.src.c"),
     include_dirs=flags["include_dirs"],
-    # It needs nothing of the C library, and auditwheel tells glibc's wheels from musl's by what they link.
+    # The module uses nothing of the C library, but auditwheel tells glibc's wheels from musl's by the linked libraries.
     extra_link_args=["-Wl,--no-as-needed"],
 )
 
 libfabric = FFI()
 libfabric.cdef(text("libfabric.cdef.h"))
 flags["include_dirs"].append(str(here))
-flags["libraries"].append("dl")  # apart from the C library before glibc 2.34
+flags["libraries"].append("dl")  # a library of its own before glibc 2.34
 flags["sources"] = ["aiofabric/_ffi/robust_locks.c"]
 libfabric.set_source("aiofabric._ffi._libfabric", text("libfabric.src.c"), **flags)  # type: ignore[arg-type]  # the stub types extension keywords as str

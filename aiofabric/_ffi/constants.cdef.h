@@ -2,7 +2,7 @@
  * Every libfabric constant that aiofabric names.
  *
  * The compiler fills the values in ("..."), so no number is typed by hand; a name that the headers at
- * build time do not know has the value AIOFABRIC_ABSENT (see constants.src.c).
+ * build time lack has the value AIOFABRIC_ABSENT (see constants.src.c).
  * These are built into a module of their own that does not link libfabric: flags import on a machine
  * that has no library.
  */
@@ -385,7 +385,7 @@
 #define FI_OP_CNTR_SET ...
 #define FI_OP_CNTR_ADD ...
 
-/* What fi_tostr can print. */
+/* Kinds of values that fi_tostr prints. */
 #define FI_TYPE_INFO ...
 #define FI_TYPE_EP_TYPE ...
 #define FI_TYPE_CAPS ...

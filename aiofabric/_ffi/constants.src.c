@@ -1,7 +1,7 @@
 /*
- * What the constants' declarations need from C: the headers, and an answer for names that some
- * generation of them lacks.  Macros are asked for one by one; enumerators cannot be, so those go by the
- * version in which they appeared (read from the headers of the released versions).
+ * C code for the constants' declarations: the headers, and a value for names that some versions of them
+ * lack.  Macros are tested one by one.  Enumerators cannot be tested, so the version that added them is
+ * tested (read from the headers of the released versions).
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
@@ -63,7 +63,7 @@
 #define FI_BUFFERED_RECV AIOFABRIC_ABSENT
 #endif
 
-/* 1.21 keeps these names so that old programs compile, with the meaning "nothing": worse than absent. */
+/* 1.21 keeps these names so that old programs compile, but they have no effect, so they count as absent. */
 #if AIOFABRIC_SINCE(1, 21)
 #undef FI_VARIABLE_MSG
 #undef FI_NOTIFY_FLAGS_ONLY
@@ -119,7 +119,7 @@
 #define FI_DIFF AIOFABRIC_ABSENT
 #endif
 #if !AIOFABRIC_SINCE(2, 2)
-#define FI_GET_FD (FI_EXPORT_FID + 1) /* appended by 2.2: a library has it, whatever headers we are built with */
+#define FI_GET_FD (FI_EXPORT_FID + 1) /* appended by 2.2: the library may have it although the headers lack it */
 #define FI_OPT_FIREWALL_ADDR AIOFABRIC_ABSENT
 #define FI_EFIREWALLADDR AIOFABRIC_ABSENT
 #endif

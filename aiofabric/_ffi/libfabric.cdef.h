@@ -149,7 +149,7 @@ struct fi_domain_attr {
 	...;
 };
 
-/* The same with what later versions append; a field is there if that version was asked of fi_getinfo. */
+/* The same with fields of later versions; a field is valid if that version was requested from fi_getinfo. */
 struct aiofabric_domain_attr {
 	struct fi_domain_attr attr;
 	size_t max_ep_auth_key;
@@ -453,7 +453,7 @@ struct fi_cq_err_entry {
 	...;
 };
 
-/* As long as any libfabric writes: 1.20 appended src_addr. */
+/* The longest layout that any libfabric writes: 1.20 appended src_addr. */
 struct aiofabric_cq_err_entry {
 	struct fi_cq_err_entry entry;
 	fi_addr_t src_addr;
@@ -819,7 +819,7 @@ struct fi_deferred_work {
 	} op;
 };
 
-/* Ours: see robust_locks.c. */
+/* Of aiofabric: see robust_locks.c. */
 int aiofabric_make_locks_robust(int is_1_17);
 int aiofabric_has_other_users(void);
 int aiofabric_spin_lock(void *lock);

@@ -1,5 +1,5 @@
 /*
- * What the declarations need from C: the headers, stand-ins for calls that older headers lack, and the
+ * C code for the declarations: the headers, substitutes for calls that older headers lack, and the
  * layouts that Python decodes by hand.
  */
 #include <poll.h>
@@ -27,7 +27,7 @@
 #define AIOFABRIC_SINCE(major, minor) \
 	(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION) >= FI_VERSION(major, minor))
 
-/* What older headers lack refuses, as a provider would that lacks it; features.py has the sentences. */
+/* Calls that older headers lack fail like those of a provider without them; features.py has the error texts. */
 #if !AIOFABRIC_SINCE(2, 0)
 static inline int fi_fabric2(struct fi_info *info, struct fid_fabric **fabric, uint64_t flags, void *context)
 {

@@ -1,8 +1,8 @@
 """Find libfabric and load it before the extension module does.
 
-The extension names ``libfabric.so.1`` as a dependency. The dynamic linker takes any library of that
-soname that is already in the process, so loading a file of our choice first is enough: one unmodified
-extension runs on the system's library, on a vendor's, or on the one inside a wheel.
+The extension names ``libfabric.so.1`` as a dependency. The dynamic linker uses any library of that soname that is
+already in the process, so it is enough to load the chosen file first. One unmodified extension runs on the system's
+library, on a vendor's, or on the one inside a wheel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Any one of these helps:
 
 
 def not_built(file: str) -> str:
-    """Say why a package without its compiled half was imported: Python looks into the working directory first."""
+    """Explain why a package without its compiled modules was imported: Python searches the working directory first."""
     package = Path(file).parent.parent
     root = package.parent
     if (root / "pyproject.toml").exists():
@@ -52,8 +52,8 @@ def not_built(file: str) -> str:
 class LibfabricNotFound(ImportError):
     """libfabric is not on this machine, or is not the one that was asked for.
 
-    Raised by the first use of the library, never by ``import aiofabric``. The text says where it was
-    looked for and what helps.
+    Raised by the first use of the library, never by ``import aiofabric``. The text lists the searched places and what
+    helps.
     """
 
 
@@ -69,20 +69,20 @@ class _Origin(ctypes.Structure):
 
 
 _SETTINGS = {
-    # Debian's libfabric 1.17 pulls in libpsm-infinipath, whose constructor takes over SIGINT, SIGTERM and four more
-    # unless it is told not to: Ctrl-C would end Python without a KeyboardInterrupt.
+    # Debian's libfabric 1.17 loads libpsm-infinipath, whose constructor takes over SIGINT, SIGTERM and four more
+    # signals unless these are set: Ctrl-C would end Python without a KeyboardInterrupt.
     "IPATH_NO_BACKTRACE": "1",
     "HFI_NO_BACKTRACE": "1",
     # rxm sends messages of 16 to 128 KiB in segments; 2.x crashes when the connection ends with some of them received
-    # (rxm_conn.c, rxm_close_conn). As one piece that the receiver fetches they are also quicker. rxm reads the variable
-    # whenever an endpoint is opened.
+    # (rxm_conn.c, rxm_close_conn). A message that the receiver fetches in one piece is also faster. rxm reads the
+    # variable each time an endpoint is opened.
     "FI_OFI_RXM_SAR_LIMIT": "0",
 }
 """Workaround ``environment``; see ``aiofabric/workarounds.py``."""
 
 
 def loaded_path() -> str | None:
-    """Return the file that answers to libfabric's soname in this process; None before it is loaded."""
+    """Return the file of libfabric's soname in this process; None before it is loaded."""
     try:
         library = ctypes.CDLL(SONAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -104,8 +104,8 @@ was_loaded = False
 def load() -> None:
     """Load libfabric, from the first place that has it.
 
-    The order: the file that ``AIOFABRIC_LIBFABRIC`` names (then nothing else is tried), the system's
-    linker path, the vendors' folders, the wheels. What is already loaded in this process is kept.
+    The order: the file that ``AIOFABRIC_LIBFABRIC`` names (then nothing else is tried), the system's linker path, the
+    vendors' folders, the wheels. A library that is already loaded in this process is kept.
 
     Raises: LibfabricNotFound.
     """
@@ -133,7 +133,7 @@ def load() -> None:
 
 
 def _load_chosen(chosen: str) -> None:
-    """Load the file that the user named; anything else, however close, would be a surprise."""
+    """Load the file that the user named, and never another one instead."""
     try:
         ctypes.CDLL(os.path.abspath(chosen))
     except OSError as error:
@@ -151,7 +151,7 @@ def _load_chosen(chosen: str) -> None:
 
 
 def _candidates() -> Iterator[tuple[str, str | None]]:
-    """Yield (place in words, what to load or None), best first."""
+    """Yield (place as text, file to load or None), best first."""
     yield "the system's linker path", SONAME
     for folder in VENDORS:
         root, _, pattern = f"{folder}/{SONAME}".partition("/*/")
@@ -162,12 +162,12 @@ def _candidates() -> Iterator[tuple[str, str | None]]:
 
 
 def _numbers(path: Path) -> list[int]:
-    """1.20 comes after 1.9."""
+    """Sort key by number: 1.20 comes after 1.9."""
     return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
 def _in_wheel(name: str) -> str | None:
-    from importlib import metadata  # 13 ms, and mostly the system has a library
+    from importlib import metadata  # takes 13 ms, and the system mostly has a library
 
     try:
         files = metadata.files(name) or ()

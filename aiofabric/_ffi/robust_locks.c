@@ -1,17 +1,19 @@
 /*
  * Robust locks: a process that is killed while it holds libfabric's lock in shared memory does not hang its peers.
  *
- * The shm provider, but that of 2.5, guards an endpoint's memory with a pthread_spin_lock that its peers take as well,
- * 1.17 while they copy a whole message (smr_msg.c, smr_progress.c). A spin lock knows no owner: of 450 senders that were
- * killed, three took the lock with them, and whoever received from them turned in pthread_spin_lock for ever.
+ * The shm provider, except in 2.5, guards an endpoint's memory with a pthread_spin_lock that its peers take, too. 1.17
+ * holds it while it copies a whole message (smr_msg.c, smr_progress.c). A spin lock does not record its owner. Of 450
+ * senders that were killed, three held the lock, and their receivers spun in pthread_spin_lock for ever.
  *
- * Here libfabric is made to call another function in its place, which writes its process into the lock; who has waited
- * for long looks whether that process is still there. Unlocking stays glibc's, and so does all of it in processes
- * without aiofabric, which share the lock: 1 is a free lock, anything less a taken one, and who finds it taken has
- * subtracted 1 and waits. The lock of such a process, killed, is waited for as ever: its owner is not known.
+ * This file makes libfabric call another lock function, which writes the process id into the lock. A waiter that has
+ * waited for a millisecond checks whether that process still exists. The unlock function stays glibc's. Processes
+ * without aiofabric share the lock and use glibc's functions: 1 is a free lock, and anything less is a taken one. A
+ * process that finds it taken has subtracted 1, and waits. If such a process is killed while it holds the lock, waiters
+ * still hang, because the owner is not known.
  *
- * What a dead process leaves half done under the lock is published by the last of its steps (ofi_cirque_commit); what it
- * had taken out of a pool by then is lost, and has to be counted as taken.
+ * The steps that a dead process left incomplete under the lock are published only by the last of them
+ * (ofi_cirque_commit), so they have no effect. Entries that it had already taken out of a pool are lost, and must be
+ * counted as taken.
  */
 #define _GNU_SOURCE /* dlinfo */
 #include "robust_locks.h"
@@ -41,13 +43,13 @@
 #endif
 
 #define FREE 1
-#define PATIENCE 20000 /* looks at a taken lock until its owner is looked for: a millisecond */
-#define TURN 1000 /* of these until another process may have this core: the owner may have to run on it */
+#define PATIENCE 20000 /* polls of a taken lock until its owner is checked: a millisecond */
+#define TURN 1000 /* polls until another process may have this core: the owner may have to run on it */
 
 /*
- * A lock that is taken, from the highest bit: 1; four bits that follow from the number of its process, never all of them
- * set, as they are in glibc's own 0, -1, -2 ...; the number (Linux has 22 bits); and room for 31 others to subtract 1
- * each. Where more do, the four bits are wrong, and the owner is not known.
+ * A taken lock, from the highest bit: 1; four check bits, computed from the process id and never all set, unlike in
+ * glibc's own values 0, -1, -2 ...; the process id (Linux uses 22 bits); and room for 31 other processes to subtract 1
+ * each. If more do, the check bits are wrong, and the owner is unknown.
  */
 #define TAKEN 0x80000000u
 #define CHECK_SHIFT 27
@@ -70,8 +72,8 @@ static void know_own_mark(void)
 }
 
 /*
- * Containers may share /dev/shm and count their processes each for itself: then a number says nothing. Every endpoint
- * that aiofabric opens is named after where its process is counted (transport/workarounds/shm_names.py).
+ * Containers may share /dev/shm and have process ids of their own: then an id means nothing here. The name of every
+ * endpoint that aiofabric opens contains its PID namespace (transport/workarounds/shm_names.py).
  */
 static int counts_alone(void)
 {
@@ -87,7 +89,7 @@ static int counts_alone(void)
 	return alone;
 }
 
-/* Ended, with all its threads, whether its parent has looked or not. In doubt it has not. */
+/* Whether the process has ended, with all its threads, reaped or not. In doubt the result is no. */
 static int has_ended(uint32_t found)
 {
 	uint32_t number = found >> NUMBER_SHIFT & NUMBER_MASK;
@@ -97,7 +99,7 @@ static int has_ended(uint32_t found)
 	if ((found | ROOM) != mark_of(number))
 		return 0;
 	process.fd = (int) syscall(SYS_pidfd_open, (pid_t) number, 0);
-	if (process.fd < 0) { /* it is not there; or the kernel is old, or there is no descriptor */
+	if (process.fd < 0) { /* no such process; or an old kernel, or no descriptor left */
 		ended = kill((pid_t) number, 0) && errno == ESRCH;
 	} else {
 		ended = poll(&process, 1, 0) == 1;
@@ -107,8 +109,9 @@ static int has_ended(uint32_t found)
 }
 
 /*
- * 1.17 counts what senders may take out of an endpoint's pools, and does not look whether anything is in them: they
- * have taken it before they count it (smr_ep.c). One of each is believed to be gone with the dead.
+ * 1.17 counts the entries that senders may take out of an endpoint's pools, and does not check whether there are any.
+ * Senders take an entry before they count it (smr_ep.c). So one entry of each pool is assumed lost with the dead
+ * process.
  */
 #define VERSION_1_17 4 /* SMR_VERSION, ofi_shm.h */
 #define LOCK_AT 24
@@ -133,7 +136,7 @@ static int take(uint32_t *lock, uint32_t found)
 	return __atomic_compare_exchange_n(lock, &found, own_mark, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Until the lock is free, or its owner has ended: what is in it then. */
+/* Wait until the lock is free, or its owner has ended; return its value. */
 static uint32_t wait_for(uint32_t *lock)
 {
 	uint32_t found;
@@ -161,7 +164,7 @@ int aiofabric_spin_lock(void *lock)
 	return 0;
 }
 
-/* The place that this table of relocations has for the address of pthread_spin_lock. */
+/* The entry for the address of pthread_spin_lock in a table of relocations. */
 static void **find(const ElfW(Rela) *entry, size_t size, const struct link_map *library, const ElfW(Sym) *symbols,
 		   const char *strings)
 {
@@ -174,7 +177,7 @@ static void **find(const ElfW(Rela) *entry, size_t size, const struct link_map *
 	return NULL;
 }
 
-/* Where libfabric keeps the address of pthread_spin_lock. */
+/* The location where libfabric keeps the address of pthread_spin_lock. */
 static void **find_slot(void)
 {
 	const void *table[DT_NUM] = { NULL };
@@ -201,7 +204,7 @@ static void **find_slot(void)
 	return slot;
 }
 
-/* The page may be for reading only since the library was linked (RELRO), and is again afterwards. */
+/* The page may be read-only since the library was linked (RELRO); its protection is restored afterwards. */
 static int write_slot(void **slot, void *function)
 {
 	uintptr_t page = (uintptr_t) slot & ~((uintptr_t) sysconf(_SC_PAGESIZE) - 1);
@@ -238,7 +241,7 @@ static int is_user(struct dl_phdr_info *object, size_t size, void *data)
 	for (const ElfW(Dyn) *each = entry; each && each->d_tag != DT_NULL; each++)
 		if (each->d_tag == DT_STRTAB)
 			strings = (const char *) each->d_un.d_ptr;
-	if ((uintptr_t) strings < object->dlpi_addr) /* the kernel's own object is not relocated */
+	if ((uintptr_t) strings < object->dlpi_addr) /* the kernel's own object (vdso) is not relocated */
 		return 0;
 	for (const ElfW(Dyn) *each = entry; strings && each->d_tag != DT_NULL; each++)
 		if (each->d_tag == DT_NEEDED && !strcmp(strings + each->d_un.d_val, "libfabric.so.1"))
@@ -253,7 +256,7 @@ int aiofabric_has_other_users(void)
 
 int aiofabric_make_locks_robust(int is_1_17)
 {
-	static int made; /* two threads at once do the same thing twice */
+	static int made; /* two threads at once do the same work twice, which is harmless */
 	struct stat status;
 	void **slot;
 	int rc;

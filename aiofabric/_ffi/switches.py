@@ -13,7 +13,7 @@ VARIABLE = "AIOFABRIC_WORKAROUNDS"
 
 
 def asked_for(name: str) -> bool | None:
-    """Whether the environment switches a workaround on (True) or off (False); None if it says nothing of it.
+    """Whether the environment switches a workaround on (True) or off (False); None if it does not name it.
 
     The variable is a list such as ``no-pacing,orphaned_entries``. ``none`` switches off all that are not named.
     """

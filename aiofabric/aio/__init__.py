@@ -1,7 +1,7 @@
-"""asyncio transports, servers and streams over a fabric: asyncio's own names and arguments.
+"""asyncio transports, servers and streams over a fabric, with asyncio's own names and arguments.
 
-What runs on ``loop.create_connection``, ``loop.create_server``, ``asyncio.open_connection`` or
-``asyncio.start_server`` runs on the functions of the same names here, on asyncio's loop and on uvloop's.
+Code for ``loop.create_connection``, ``loop.create_server``, ``asyncio.open_connection`` or ``asyncio.start_server``
+also runs with the functions of the same names here, on asyncio's loop and on uvloop's.
 """
 
 from aiofabric.aio.connect import create_connection as create_connection

@@ -1,4 +1,4 @@
-"""create_connection, create_server, open_connection, start_server: asyncio's, with a fabric underneath."""
+"""create_connection, create_server, open_connection, start_server: like asyncio's, but over a fabric."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _check_tls(ssl: object, handshake_timeout: float | None, shutdown_timeout: float | None) -> None:
-    """Raise as asyncio does."""
+    """Raise the errors that asyncio raises for these arguments."""
     if isinstance(ssl, bool):
         raise TypeError("ssl argument must be an SSLContext or None")
     for name, timeout in (
@@ -36,7 +36,7 @@ def _check_tls(ssl: object, handshake_timeout: float | None, shutdown_timeout: f
 
 
 class ServerKeywords(TypedDict, total=False):
-    """What `start_server` passes on to `create_server`."""
+    """Keywords that `start_server` passes to `create_server`."""
 
     provider: str | None
     domain: Domain | None
@@ -48,7 +48,7 @@ class ServerKeywords(TypedDict, total=False):
 
 
 class ConnectionKeywords(TypedDict, total=False):
-    """What `open_connection` passes on to `create_connection`."""
+    """Keywords that `open_connection` passes to `create_connection`."""
 
     provider: str | None
     domain: Domain | None
@@ -88,10 +88,10 @@ async def create_connection(
 ) -> tuple[asyncio.Transport, P]:
     """Connect to a fabric address; return ``(transport, protocol)``, like ``loop.create_connection``.
 
-    The other end is made by :func:`create_server`, :func:`start_server` or
-    :func:`aiofabric.streams.listen_stream`. Cancelling closes what was begun.
+    The listener is one of :func:`create_server`, :func:`start_server` or :func:`aiofabric.streams.listen_stream`.
+    Cancelling closes the incomplete connection.
 
-    Raises: FabricConnectionError and its kin, NoProviderError, ssl.SSLError.
+    Raises: FabricConnectionError and its subclasses, NoProviderError, ssl.SSLError.
     """
     if host is None and port is None:
         raise ValueError("host and port was not specified and no sock specified")
@@ -145,10 +145,10 @@ async def create_server(
     ssl_shutdown_timeout: float | None = None,
     start_serving: bool = True,
 ) -> Server:
-    """Listen on one or several hosts; every connection gets a protocol, like ``loop.create_server``.
+    """Listen on one or several hosts; each connection gets a protocol, like ``loop.create_server``.
 
     Port 0 or None lets the provider choose: see ``server.sockets[0].getsockname()``. ``backlog`` connection requests
-    may wait to be accepted; further ones are rejected.
+    may wait to be accepted; further requests are rejected.
 
     Raises: FabricError, NoProviderError; ValueError (neither host nor port, or TLS timeouts without TLS).
     """

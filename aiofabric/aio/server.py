@@ -1,4 +1,4 @@
-"""The asyncio Server: listeners whose accepted connections become transports."""
+"""Server: like asyncio's, with listeners whose accepted connections become transports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 class Server(asyncio.AbstractServer):
-    """What :func:`create_server` returns; the same methods as asyncio's own server.
+    """The result of :func:`create_server`; it has the methods of asyncio's own server.
 
-    The listeners are bound from the start; a client that comes before :meth:`start_serving` waits in their
-    backlog.
+    The listeners are bound from the start. A client that connects before :meth:`start_serving` waits in their backlog.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Server(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[FabricSocket, ...]:
-        """One stand-in for each listener, with ``getsockname()``; empty once closed."""
+        """One substitute socket for each listener, with ``getsockname()``; empty once closed."""
         return tuple(FabricSocket(listener.address) for listener in self._listeners or ())
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -80,7 +79,7 @@ class Server(asyncio.AbstractServer):
             self._forever = None
 
     def close(self) -> None:
-        """Stop listening; established connections go on."""
+        """Stop listening; established connections continue."""
         if self._listeners is None:
             return
         self._listeners = None
@@ -129,7 +128,7 @@ class Server(asyncio.AbstractServer):
     async def _handshake(self, request: ConnectionRequest) -> None:
         try:
             channel = await accept_channel(request)
-        except OSError:  # this client spoke another protocol or left meanwhile; the others go on
+        except OSError:  # this client has another protocol, or has left; others are not affected
             return
         self._begin(channel, self)
 

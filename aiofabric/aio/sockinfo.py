@@ -1,4 +1,5 @@
-"""What servers ask of a transport's socket, answered from the fabric addresses: there is no socket."""
+"""FabricSocket: the socket methods that servers call on a transport, answered from fabric addresses without a
+socket."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any
 
 
 class FabricSocket:
-    """The answer to ``get_extra_info("socket")`` and an item of ``server.sockets``.
+    """The result of ``get_extra_info("socket")`` and an item of ``server.sockets``.
 
-    It names both ends as a socket would, with None where a fabric's addresses have no host and port. Options are
-    accepted and change nothing: those that programs set (TCP_NODELAY, keep-alive) mean nothing to a fabric. It
-    has no file descriptor: nobody can read beside us.
+    It names both ends like a socket, or None if the fabric's addresses have no host and port. Options are accepted and
+    have no effect: those that programs set (TCP_NODELAY, keep-alive) do not apply to a fabric. It has no file
+    descriptor, so a program cannot read from the connection directly.
     """
 
     def __init__(self, local: Any, peer: Any = None) -> None:

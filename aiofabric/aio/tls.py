@@ -1,4 +1,4 @@
-"""TLS over any transport, on any loop: asyncio's own TLS protocol, which uvloop's loop would refuse."""
+"""TLS over any transport, on any loop, with asyncio's own TLS protocol; uvloop's TLS refuses other transports."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def tls_protocol(
     ssl_shutdown_timeout: float | None = None,
     call_connection_made: bool = True,
 ) -> Any:
-    """The protocol that stands between a transport and the application's ``protocol``."""
+    """The protocol between a transport and the application's ``protocol``."""
     return SSLProtocol(
         loop,
         protocol,
         sslcontext,
-        waiter,  # type: ignore[arg-type]  # None is for servers, where nobody waits
+        waiter,  # type: ignore[arg-type]  # None is for servers, where no task waits
         server_side,
         server_hostname,
         call_connection_made,
-        ssl_handshake_timeout,  # type: ignore[arg-type]  # seconds, of which fractions are welcome
+        ssl_handshake_timeout,  # type: ignore[arg-type]  # seconds; fractions are allowed
         ssl_shutdown_timeout,
     )
 
@@ -48,8 +48,8 @@ async def start_tls(
 ) -> asyncio.Transport:
     """Upgrade ``transport`` to TLS; return the transport that ``protocol`` uses from now on.
 
-    Like ``loop.start_tls``, which asyncio's own loops also offer for our transports; uvloop's knows only its
-    own. Cancelling closes the transport.
+    Like ``loop.start_tls``, which also works with these transports on asyncio's own loops; uvloop's accepts only its
+    own transports. Cancelling closes the transport.
     """
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
@@ -64,7 +64,7 @@ async def start_tls(
         ssl_shutdown_timeout=ssl_shutdown_timeout,
         call_connection_made=False,
     )
-    transport.pause_reading()  # what arrives now is ciphertext, for a protocol not yet connected
+    transport.pause_reading()  # data that arrives now is ciphertext, but the TLS protocol is not connected yet
     transport.set_protocol(tls)
     tls.connection_made(transport)
     transport.resume_reading()
@@ -78,10 +78,9 @@ async def start_tls(
 
 
 class LoopWithTLS:
-    """The running loop with our :func:`start_tls` in place of its own.
+    """The running loop with this module's :func:`start_tls` instead of its own.
 
-    asyncio's StreamWriter upgrades itself through the loop it was given; given this one, it does so on uvloop
-    as well.
+    asyncio's StreamWriter starts TLS through the loop that it was given. With this loop, that also works on uvloop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,8 +1,8 @@
-"""An asyncio transport over a byte channel: everything is a plain call, so a connection costs no task.
+"""An asyncio transport over a byte channel, made of plain calls: a connection needs no task.
 
-What arrives is handed to the protocol from the reactor's own turn: one copy, from the pool into the buffer of
-a BufferedProtocol or into the ``bytes`` of ``data_received``. A paused transport takes nothing, and then the
-peer's credits run out.
+Data is passed to the protocol from the reactor's progress pass, with one copy: from the pool into the buffer of a
+BufferedProtocol, or into the ``bytes`` for ``data_received``. A paused transport takes no data, so the peer's credits
+run out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from aiofabric.channel.base import ByteChannel
 
 READ_SIZE = 256 * 1024
-"""Most bytes one ``data_received`` is given (asyncio's own transports use the same)."""
+"""Bytes of the largest ``data_received`` call (the same as asyncio's own transports)."""
 
 LINGER = 5.0
-"""Seconds that a closed transport waits for the peer to confirm the end before it lets go."""
+"""Seconds that a closed transport waits for the peer to confirm the end."""
 
 
 class Owner(Protocol):
-    """A server, as the transports that it made see it."""
+    """The methods of a server that its transports call."""
 
     def _attach(self, transport: FabricTransport) -> None: ...
     def _detach(self, transport: FabricTransport) -> None: ...
@@ -35,17 +35,16 @@ class Owner(Protocol):
 class FabricTransport(_FlowControlMixin):
     """A bidirectional asyncio transport; made by :func:`create_connection` and :func:`create_server`.
 
-    ``write`` sends what the peer's credits allow at once; large ``bytes`` go from where they lie, anything mutable
-    from a private copy, since asyncio lets the caller change it. The watermarks count the bytes that wait for
-    credits.
+    ``write`` sends as much as the peer's credits allow at once. Large ``bytes`` are sent without a copy; mutable data
+    is copied, since asyncio allows the caller to change it. The watermarks count the bytes that wait for credits.
 
-    asyncio's flow-control mixin supplies the watermarks: ``loop.sendfile`` knows transports by it.
+    asyncio's flow-control mixin provides the watermarks: ``loop.sendfile`` recognises transports by it.
     """
 
     _start_tls_compatible = True
     _sendfile_compatible = _SendfileMode.FALLBACK
 
-    if TYPE_CHECKING:  # what the mixin brings and typeshed leaves out
+    if TYPE_CHECKING:  # attributes of the mixin that typeshed lacks
         _loop: asyncio.AbstractEventLoop
 
         def _maybe_pause_protocol(self) -> None: ...
@@ -93,7 +92,7 @@ class FabricTransport(_FlowControlMixin):
         )
 
     def __del__(self) -> None:
-        if not getattr(self, "_released", True):  # absent when it could not be made
+        if not getattr(self, "_released", True):  # absent if the constructor failed
             warnings.warn(f"unclosed transport {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     # -- the protocol ---------------------------------------------------------------------------------------
@@ -136,7 +135,7 @@ class FabricTransport(_FlowControlMixin):
             except OSError as exc:
                 self._force_close(exc)
             except BaseException as exc:
-                self._fatal_error(exc, "Fatal error: the protocol could not take what arrived.")
+                self._fatal_error(exc, "Fatal error: the protocol failed to take arrived data.")
             else:
                 if not more:
                     return
@@ -174,7 +173,7 @@ class FabricTransport(_FlowControlMixin):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._lost:
             return
-        data = bytes(data)  # the same object, if it is bytes
+        data = bytes(data)  # bytes are not copied
         sent = 0
         if not self._queued:
             try:
@@ -230,7 +229,7 @@ class FabricTransport(_FlowControlMixin):
         self._force_close(None)
 
     def _finish(self) -> None:
-        """All is sent: tell the peer and wait, for a while, until it has heard."""
+        """All data is sent: tell the peer, and wait for its confirmation, at most LINGER seconds."""
         self._lost = True
         self._linger = self._loop.call_later(LINGER, self._channel.abort)
         self._channel.close(self._finished)
@@ -239,7 +238,7 @@ class FabricTransport(_FlowControlMixin):
         self._loop.call_soon(self._release, None)
 
     def _force_close(self, exc: BaseException | None) -> None:
-        """Also the name by which asyncio's TLS layer gives up on the transport under it."""
+        """Close at once. asyncio's TLS layer also calls this name, to abort the transport below it."""
         ending = self._lost
         self._closing = self._lost = True
         self._channel.watch(None)

@@ -1,1 +1,1 @@
-"""The byte channel under streams and asyncio transports: frames, credits, flow control."""
+"""Floor 5: the byte channel below streams and asyncio transports, with frames, credits and flow control."""

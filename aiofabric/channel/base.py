@@ -1,15 +1,16 @@
-"""The one seam under the familiar shapes: ordered bytes both ways, each direction with an end of its own.
+"""ByteChannel: the one interface below streams and transports: ordered bytes both ways, each direction with its own
+end.
 
-Streams, asyncio transports and every integration stand on :class:`ByteChannel` and know nothing below it. It
-serves two kinds of callers without making either pay for the other:
+Streams, asyncio transports and all integrations use :class:`ByteChannel`, and nothing below it. It serves two kinds of
+callers, and neither costs the other anything:
 
 * callbacks (an asyncio transport): :meth:`~ByteChannel.watch`, :meth:`~ByteChannel.try_recv`,
-  :meth:`~ByteChannel.try_send`, :meth:`~ByteChannel.post`; plain calls made from the loop's thread, so that a
-  connection needs no task;
+  :meth:`~ByteChannel.try_send`, :meth:`~ByteChannel.post`; plain calls from the loop's thread, so that a connection
+  needs no task;
 * awaits (an anyio stream): :meth:`~ByteChannel.send`, :meth:`~ByteChannel.recv`,
   :meth:`~ByteChannel.recv_into`, built here from the plain calls.
 
-A channel has one owner, which sees to it that there is one reader and one writer at a time.
+A channel has one owner. The owner must allow only one reader and one writer at a time.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Done = Callable[[BaseException | None], object]
-"""Told once when a posted buffer is free again: ``None`` when all of it went out, else what stopped it."""
+"""Called once when a posted buffer is free again: with ``None`` if all of it was sent, otherwise with the error."""
 
 _NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """Counters of one stream since it was opened, and what waits now.
+    """Counters of one stream since it was opened, and its queues now.
 
-    ``send_queued`` bytes wait here for credits, ``receive_queued`` bytes for a reader. ``send_credits`` bytes may
-    still be sent before the peer reads, ``receive_credits`` is the same of the peer.
+    ``send_queued`` bytes wait here for credits, ``receive_queued`` bytes wait for a reader. ``send_credits`` bytes can
+    be sent before the peer reads again; ``receive_credits`` is the same for the peer.
     """
 
     bytes_sent: int
@@ -55,11 +56,11 @@ class StreamStatistics:
 
 
 class ByteChannel(ABC):
-    """A reliable, flow-controlled byte stream to one peer, not yet dressed as anybody's stream.
+    """A reliable, flow-controlled byte stream to one peer, without the interface of a stream class.
 
-    Every method but the three coroutines returns at once. After :meth:`close` or :meth:`abort` they raise
-    :exc:`anyio.ClosedResourceError`; a peer that went away without saying so shows as :exc:`ConnectionError`,
-    on the receiving side only when everything that had arrived before was taken.
+    All methods except the three coroutines return at once. After :meth:`close` or :meth:`abort` they raise
+    :exc:`anyio.ClosedResourceError`. A peer that ended without an orderly end causes :exc:`ConnectionError`; on the
+    receiving side only after all data that had arrived was taken.
     """
 
     @property
@@ -75,7 +76,7 @@ class ByteChannel(ABC):
     @property
     @abstractmethod
     def info(self) -> Any:
-        """What lies below: the endpoint's `Info`."""
+        """The `Info` of the endpoint below."""
 
     @property
     @abstractmethod
@@ -85,7 +86,7 @@ class ByteChannel(ABC):
     @property
     @abstractmethod
     def ended(self) -> bool:
-        """Whether only the end or an error can be taken any more."""
+        """Whether nothing but the end or an error can be taken any more."""
 
     @property
     @abstractmethod
@@ -94,55 +95,55 @@ class ByteChannel(ABC):
 
     @abstractmethod
     def watch(self, callback: Callable[[], object] | None) -> None:
-        """Call ``callback`` whenever something new can be taken; ``None`` stops that.
+        """Call ``callback`` whenever new data or the end can be taken; ``None`` stops that.
 
-        What had arrived before is not announced: look at :attr:`readable`. Not reading is what stops the
-        peer: its credits run out.
+        It is not called for data that had arrived before: check :attr:`readable`. A program that does not read stops
+        the peer, whose credits run out.
         """
 
     @abstractmethod
     def try_recv(self, max_bytes: int) -> bytes | None:
-        """Take at most ``max_bytes``; ``None`` if nothing has arrived, ``b""`` at the peer's orderly end."""
+        """Take at most ``max_bytes``; ``None`` if no data has arrived, ``b""`` at the peer's orderly end."""
 
     @abstractmethod
     def try_recv_into(self, buffer: memoryview) -> int | None:
-        """Like :meth:`try_recv`, into the caller's memory, which is free again on return; 0 at the end."""
+        """Like :meth:`try_recv`, into the caller's memory, which is free on return; 0 at the end."""
 
     @abstractmethod
     def try_send(self, data: bytes | memoryview) -> int:
-        """Send what can go out at once without keeping hold of what may change; return how many bytes that was.
+        """Send as much as can leave at once, without a reference to memory that may change; return the number of bytes.
 
-        Zero means wait or :meth:`post`: no credit, no room, earlier posts still queued, or ``data`` is no
-        ``bytes`` and large enough that sending it from where it lies beats copying it.
+        Zero means wait or :meth:`post`. The reasons: no credit, no room, earlier posts still queued, or ``data`` is not
+        ``bytes`` and so large that sending it without a copy is faster.
         """
 
     @abstractmethod
     def post(self, data: memoryview, done: Done) -> None:
-        """Send all of ``data`` after everything posted before it, from where it lies.
+        """Send all of ``data`` after all earlier posts, without a copy.
 
-        The memory belongs to the channel until ``done`` is called, which may be before this returns.
+        The channel uses the memory until ``done`` is called, which may be before this returns.
         """
 
     @abstractmethod
     def when_writable(self, callback: Callable[[], object] | None) -> None:
-        """Call ``callback`` once, when a byte could go out or the channel ended; ``None`` forgets it."""
+        """Call ``callback`` once, when a byte can be sent or the channel has ended; ``None`` cancels it."""
 
     @abstractmethod
     def shutdown_write(self) -> None:
-        """Tell the peer, after everything posted, that no more bytes will come. Receiving goes on."""
+        """Tell the peer, after all posted data, that no more data comes. Receiving continues."""
 
     @abstractmethod
     def close(self, done: Callable[[], None]) -> None:
-        """Close in good order: what was posted goes out, the peer learns of the end, then ``done`` is called.
+        """Close in order: send all posted data, tell the peer of the end, then call ``done``.
 
-        No time limit stands here; who wants one calls :meth:`abort` when it is over.
+        There is no time limit; to set one, call :meth:`abort` when it expires.
         """
 
     @abstractmethod
     def abort(self, error: ConnectionError | None = None) -> None:
-        """Close now. The peer sees a broken connection unless the end had been told before.
+        """Close now. The peer sees a broken connection, unless it was told of the end before.
 
-        What is still waiting, and every later call, ends with ``error``, by default ClosedResourceError.
+        Waiting calls, and all later calls, end with ``error``, by default ClosedResourceError.
         """
 
     @abstractmethod
@@ -150,9 +151,9 @@ class ByteChannel(ABC):
         """Counters; see `StreamStatistics`."""
 
     async def recv(self, max_bytes: int) -> bytes:
-        """Wait for bytes and take up to ``max_bytes``; ``b""`` at the peer's orderly end.
+        """Wait for data and take up to ``max_bytes``; ``b""`` at the peer's orderly end.
 
-        Cancelling loses nothing: bytes leave the channel in the step that returns them.
+        Cancelling loses nothing: data leaves the channel in the step that returns it.
         """
         return await self._receive(partial(self.try_recv, max_bytes))
 
@@ -163,7 +164,7 @@ class ByteChannel(ABC):
 
     async def _receive(self, take: Callable[[], T | None]) -> T:
         if self.breathless:
-            await self.checkpoint()  # before anything is taken: a cancel can lose nothing then
+            await self.checkpoint()  # before data is taken, so that a cancel loses nothing
         taken = take()
         if taken is None:
             taken = self.look_for(take)
@@ -173,10 +174,10 @@ class ByteChannel(ABC):
         return taken
 
     async def send(self, data: Buffer) -> None:
-        """Send all of ``data``; it is the caller's again when this returns.
+        """Send all of ``data``; the caller may change it when this returns.
 
-        Cancelling either finds everything handed to the provider, and then all of it arrives, or aborts the
-        channel: a stream with a hole in the middle is no stream.
+        If this is cancelled, there are two cases: the provider has all data, and then all of it arrives; or the channel
+        is aborted, because a stream must not have a gap.
         """
         whole = data if type(data) is bytes else memoryview(data).cast("B")
         sent = self.try_send(whole)
@@ -208,7 +209,7 @@ class ByteChannel(ABC):
             raise outcome[0]
 
     async def wait_writable(self) -> None:
-        """Wait until a byte could be sent at once; raise what sending would raise. Always a checkpoint."""
+        """Wait until a byte can be sent at once; raise the error that sending would raise. Always a checkpoint."""
         await self.checkpoint()
         signal = self._signal()
         self.when_writable(signal.set)
@@ -229,20 +230,20 @@ class ByteChannel(ABC):
     def _signal(self) -> Signal:
         return anyio.Event()
 
-    def poll(self) -> None:  # noqa: B027  (a socket has nothing to look at)
-        """Before waiting: look whether what is waited for has come, for as long as that pays."""
+    def poll(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
+        """Before waiting: poll for new data, for as long as that pays."""
 
     def look_for(self, take: Callable[[], T | None]) -> T | None:
-        """Look for something to arrive that ``take`` takes."""
+        """Poll for data that ``take`` takes."""
         self.poll()
         return take()
 
     @property
     def breathless(self) -> bool:
-        """Whether an await that need not wait owes the loop a checkpoint all the same; asked once by each."""
+        """Whether an await that does not wait must still take a checkpoint; each await asks once."""
         return True
 
     async def checkpoint(self) -> None:
-        """Let the loop go round, and a cancellation come in."""
+        """Let one iteration of the loop run, and check for a cancellation."""
         await checkpoint_if_cancelled()  # on asyncio, anyio's checkpoint may notice a cancel too late
         await checkpoint()

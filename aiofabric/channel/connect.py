@@ -1,4 +1,4 @@
-"""Byte channels from connections: the exchange of hellos in the private data of both sides."""
+"""Byte channels over connections: both sides exchange hellos in the private data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["HELLO", "accept_channel", "connect_channel"]
 
 RECV_COUNT: Final = 16
-"""Receive buffers of a connection: 1 MiB, of which an idle one has touched nothing."""
+"""Receive buffers of a connection: 1 MiB, of which an idle connection has touched nothing."""
 
 _PAYLOAD: Final = 65536
 
 HELLO = Hello(recv_size=HEADER_SIZE + _PAYLOAD, window=RECV_COUNT * (_PAYLOAD + FRAME_COST))
-"""A frame holds what ``receive()`` returns by default, and a slow reader keeps as many as there are buffers."""
+"""A frame holds as much as ``receive()`` returns by default; with a slow reader, the window fills all buffers."""
 
 
 async def connect_channel(
@@ -35,8 +35,8 @@ async def connect_channel(
 ) -> EndpointChannel:
     """Connect to a listener whose side calls :func:`accept_channel`.
 
-    Cancelling closes what was begun. Raises: as `aiofabric.connect`; FabricConnectionAbortedError when the
-    other side is no byte channel, or one of another kind.
+    Cancelling closes the incomplete connection. Raises: like `aiofabric.connect`; FabricConnectionAbortedError if the
+    other side is not a byte channel, or one of another kind.
     """
     endpoint = await connect(
         node,
@@ -55,10 +55,10 @@ async def connect_channel(
 
 
 async def accept_channel(request: ConnectionRequest, *, hello: Hello = HELLO) -> EndpointChannel:
-    """Accept a request of :func:`connect_channel`; one that comes from something else is rejected.
+    """Accept a request of :func:`connect_channel`; a request of another kind is rejected.
 
-    Cancelling closes the connection. Raises: FabricConnectionAbortedError when the request was rejected, with
-    the reason that its sender was given, or when its sender went away.
+    Cancelling closes the connection. Raises: FabricConnectionAbortedError if the request was rejected, with the reason
+    that was sent to its sender, or if the sender went away.
     """
     try:
         theirs = Hello.unpack(request.param, kind=hello.kind)

@@ -1,9 +1,9 @@
-"""EndpointChannel: a byte channel over a message endpoint: how it receives, and how it ends; see `sending`.
+"""EndpointChannel: a byte channel over a message endpoint: receiving and the end; sending is in `sending`.
 
-Arriving frames come through the endpoint's sink, from the reactor's own turn. Control frames are dealt with on
-the spot. Data is offered to the watcher while it still lies in the pool, so that a reader that is there takes it
-with one copy; otherwise it is copied out and queued, and the pool's buffer is posted again. What is queued is
-bounded by the credits handed out: a reader that does not read grants none, and the writer stops.
+Frames arrive through the endpoint's sink, in the reactor's progress pass. Control frames are handled at once. Data is
+offered to the watcher while it is still in the pool's memory, so a waiting reader takes it with one copy. Otherwise it
+is copied and queued, and the pool's buffer is posted again. Credits bound the queued data: a reader that does not read
+grants none, and the writer stops.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _HEADER = struct.Struct("<I")
 
 
 class EndpointChannel(Sending):
-    """Bytes over ``endpoint``, which it owns from now on; ``ours`` and ``theirs`` were exchanged on connecting."""
+    """Bytes over ``endpoint``, which it owns; ``ours`` and ``theirs`` are the hellos of both sides."""
 
     def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
         super().__init__(endpoint, ours, theirs)
         self._source = source = endpoint._handle.source
         self._strict = source.driver.checkpoint_if_cancelled is not None
-        source.interest += 1  # where no descriptor wakes us, somebody has to look
+        source.interest += 1  # a queue without a descriptor must be polled
         self._inbox: deque[bytes | memoryview] = deque()
-        self._fresh: memoryview | None = None  # a payload still in the pool, while the watcher is being called
+        self._fresh: memoryview | None = None  # data still in the pool's memory, while the watcher runs
         self._heard: set[int] = set()
         self._watcher: Callable[[], object] | None = None
         self._on_closed: Callable[[], object] | None = None
@@ -60,7 +60,7 @@ class EndpointChannel(Sending):
 
     @property
     def info(self) -> Info:
-        """What the endpoint was opened from: provider, fabric, domain and their attributes."""
+        """The Info that the endpoint was opened from: provider, fabric, domain and their attributes."""
         return self._endpoint.info
 
     # -- receiving ------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class EndpointChannel(Sending):
         return piece
 
     def _arrived(self, frame: memoryview) -> None:
-        """The endpoint's sink."""
+        """Handle one frame from the endpoint's sink."""
         if self._closed is not None and self._on_closed is None:
             return
         size = len(frame) - HEADER_SIZE
@@ -157,7 +157,7 @@ class EndpointChannel(Sending):
         self._got_frames += 1
         self._got_bytes += size
         if self._closed is not None:
-            return  # closing: nobody will take it, and nobody is granted more
+            return  # the channel is closing: no call takes the data, and no credits are granted
         watcher = self._watcher
         if watcher is not None and not self._inbox:
             self._fresh = payload
@@ -171,11 +171,11 @@ class EndpointChannel(Sending):
         if self._watcher is not None:
             self._watcher()
 
-    # -- pace: for an adapter that answers many awaits at once ---------------------------------------------------
+    # -- pace: for an adapter that completes many awaits at once ------------------------------------------------------
 
     @property
     def pace(self) -> tuple[Source, bool]:
-        """Whose ``breathless`` counts the awaits that need not wait, and whether each takes a checkpoint anyway."""
+        """The source whose ``breathless`` counts awaits that do not wait, and whether each await takes a checkpoint."""
         return self._source, self._strict
 
     @property
@@ -190,7 +190,7 @@ class EndpointChannel(Sending):
         self._source.poll()
 
     def look_for(self, take: Callable[[], T | None]) -> T | None:
-        """What arrives meanwhile is taken while it still lies in the pool."""
+        """Poll; data that arrives is taken while it is still in the pool's memory."""
         taken: T | None = None
 
         def arrived() -> None:
@@ -206,7 +206,7 @@ class EndpointChannel(Sending):
         return take() if taken is None else taken
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when this iteration of the loop is over."""
+        """Call ``callback`` at the end of this iteration of the loop."""
         self._source.driver.call_soon(callback)
 
     # -- the end --------------------------------------------------------------------------------------------
@@ -223,13 +223,13 @@ class EndpointChannel(Sending):
             self._pump()
 
     def _peer_closed(self) -> None:
-        """It takes nothing and sends nothing any more; our CLOSE is all that it waits for."""
+        """The peer takes and sends nothing any more, and waits only for this side's CLOSE."""
         self._heard |= {END, CLOSE}
         self._say(CLOSE)
         self._lost(FabricBrokenPipeError(errno.EPIPE, "send", peer=self.peer_address))
 
     def _ended(self, error: BaseException) -> None:
-        """The endpoint is gone, after everything that it had received."""
+        """The endpoint has ended; all data that it had received was delivered before."""
         self._lost(error)
 
     def _lost(self, error: Any) -> None:
@@ -257,8 +257,8 @@ class EndpointChannel(Sending):
 
     def _finish(self) -> None:
         if self._source.draining:
-            # Called by a message of this very turn. Closing in its midst, the queue could not be read for what
-            # the provider flushes, and the addresses of the receives could not be lent again.
+            # This runs in a progress pass. If the endpoint closed now, the completions that the provider flushes could
+            # not be read, and the addresses of the receives could not be used again.
             self._source.driver.call_soon(self._finish)
             return
         if not self._endpoint.closed:

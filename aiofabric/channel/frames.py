@@ -1,19 +1,19 @@
-"""What two byte channels say to each other: the words, without any I/O.
+"""Frames: the protocol between two byte channels, without I/O.
 
-A connection opens with a `Hello` from each side, in the private data of the request and of its acceptance. Then
-every message is a frame: a header of four bytes, and bytes of the stream behind it in data frames only ::
+A connection begins with a `Hello` from each side, in the private data of the request and of its acceptance. After that,
+each message is a frame: a header of four bytes; in data frames, bytes of the stream follow it ::
 
     byte 0     kind: DATA, GRANT, END, CLOSE
     bytes 1-3  credits granted with this frame, in any kind; little-endian
 
-A credit is the right to send one byte that the other side may have to keep. A data frame costs its payload and
-`FRAME_COST` for the keeping, so that a flood of tiny frames is bounded as well. The other kinds cost nothing:
-they are dealt with when they arrive.
+A credit is the right to send one byte that the other side may have to store. A data frame costs the size of its data
+and `FRAME_COST` for storing it, so that many tiny frames are bounded, too. The other kinds cost nothing: they are
+handled when they arrive.
 
-END says that no more bytes will come, so that an orderly end can be told from a lost peer. CLOSE says that its
-sender takes nothing more either; it is answered with CLOSE, and whoever has both sent and received one may end
-the connection. Without that exchange the last frames of one side would meet a closed socket, and the reset that
-answers them destroys what the other side has not read yet.
+END announces that no more data comes, so that an orderly end differs from a lost peer. CLOSE announces that its sender
+also receives nothing more. It is answered with CLOSE. A side that has both sent and received CLOSE may end the
+connection. Without this exchange, the last frames of one side would meet a closed socket, and the resulting reset would
+destroy data that the other side has not read yet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLOSE: Final = 3
 HEADER_SIZE: Final = 4
 
 FRAME_COST: Final = 64
-"""What a queued frame takes beside its payload: an object's header and its place in a queue."""
+"""Bytes that a queued frame takes in addition to its data: an object's header and its place in a queue."""
 
 BYTES: Final = 0
 MESSAGES: Final = 1
@@ -59,7 +59,7 @@ _KINDS: Final = {
 }
 
 PLAIN: Final = bytes(HEADER_SIZE)
-"""The header of a data frame that grants nothing: that of most frames."""
+"""The header of a data frame without credits: most frames have it."""
 
 _HELLO = struct.Struct("<4sBB?xIII")
 _MAGIC = b"aioF"
@@ -73,20 +73,20 @@ def header(kind: int, credits: int) -> bytes:
 
 
 def protocol_error(detail: str, peer: object = None) -> FabricConnectionAbortedError:
-    """The peer sent what no channel sends."""
+    """The error for data that no byte channel sends."""
     error = FabricConnectionAbortedError(errno.EPROTO, "byte channel", peer=peer, detail=detail)
-    error.cure = ""  # the same would happen again
+    error.cure = ""  # a second attempt would fail, too
     return error
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """How one side receives, and what it takes the connection for.
+    """How one side receives, and which kind of stream it expects.
 
-    ``recv_size``: bytes of its receive buffers. ``window``: bytes that it may have to keep, and so the other
-    side's credits at the start. ``kind``: `BYTES`, or `MESSAGES` on top of them; a stream of messages that meets
-    a stream of bytes is refused at once. The rest is for messages: whether small ones may share a frame, and how
-    long one may be.
+    ``recv_size``: bytes of its receive buffers. ``window``: bytes that it can store, which are the other side's credits
+    at the start. ``kind``: `BYTES`, or `MESSAGES` on top of them. A stream of messages that meets a stream of bytes is
+    refused at once. The other fields are for messages: whether small ones may share a frame, and the bytes of the
+    longest one.
     """
 
     recv_size: int
@@ -101,18 +101,18 @@ class Hello:
         return min(self.recv_size - HEADER_SIZE, self.window - FRAME_COST)
 
     def pack(self) -> bytes:
-        """The private data that says so."""
+        """The hello as private data."""
         sizes = (self.recv_size, self.window, self.max_message_size)
         return _HELLO.pack(_MAGIC, _VERSION, self.kind, self.packing, *sizes)
 
     @classmethod
     def unpack(cls, param: bytes, *, kind: int) -> Hello:
-        """Read the other side's hello; a FabricConnectionAbortedError says what is wrong with it."""
+        """Decode the other side's hello; an invalid one raises a FabricConnectionAbortedError with the reason."""
         if len(param) != _HELLO.size or not param.startswith(_MAGIC):
             raise protocol_error(f"One side opened {_KINDS[kind]}, the other one a plain connection (connect, listen)")
         _, version, theirs, packing, *sizes = _HELLO.unpack(param)
         if version != _VERSION:
-            raise protocol_error(f"The peer speaks version {version} of the byte channel; this is {_VERSION}")
+            raise protocol_error(f"The peer has version {version} of the byte channel; this side has {_VERSION}")
         if theirs != kind:
             raise protocol_error(f"One side opened {_KINDS[BYTES]}, the other one {_KINDS[MESSAGES]}")
         recv_size, window, max_message_size = sizes

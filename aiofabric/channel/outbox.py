@@ -1,4 +1,4 @@
-"""What a channel still has to send: posted buffers, cut into frames as credits allow."""
+"""Outbox: posted buffers that wait to be sent, cut into frames as credits allow."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Outbox", "Posted"]
 
 
 class Posted:
-    """One posted buffer: ``rest`` waits for credits, ``frames`` are with the provider."""
+    """One posted buffer: ``rest`` waits for credits, ``frames`` frames are with the provider."""
 
     __slots__ = ("done", "frames", "lent", "rest")
 
     def __init__(self, data: memoryview, done: Done) -> None:
         self.rest = data
-        self.lent = type(data.obj) is not bytes  # which nobody changes: free again as soon as it was handed over
+        self.lent = type(data.obj) is not bytes  # bytes never change: free as soon as the provider has them
         self.done = done
         self.frames = 0
 
     def sent(self, error: BaseException | None) -> None:
-        """The provider is done with a frame; the last one, or the first that failed, is told."""
+        """The provider has completed a frame; the last one, or the first failure, is reported."""
         self.frames -= 1
         if error is not None:
             self.fail(error)
@@ -54,7 +54,7 @@ class Outbox:
     def __init__(self) -> None:
         self.size = 0  # bytes that wait
         self._waiting: deque[Posted] = deque()
-        self._over: list[Posted] = []  # to be told when the frame that was taken last has gone
+        self._over: list[Posted] = []  # reported as free when the latest frame was handed over
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -64,10 +64,10 @@ class Outbox:
         self.size += len(posted.rest)
 
     def next_frame(self, payload: int) -> tuple[memoryview, Posted | None]:
-        """What the next frame carries, at most ``payload`` bytes; call `tell` when it was handed over.
+        """The data of the next frame, at most ``payload`` bytes; call `report_sent` when it was handed over.
 
-        A large buffer is cut where it lies; if it is lent, its `Posted` comes along and is told when the frame has
-        left. Small neighbours are joined instead, one frame for many writes.
+        A large buffer is cut without a copy. If it is lent, its `Posted` is returned, too, and must be told when the
+        frame has left. Adjacent small buffers are joined into one frame.
         """
         first = self._waiting[0]
         if len(self._waiting) == 1 or len(first.rest) + len(self._waiting[1].rest) > payload:
@@ -93,13 +93,13 @@ class Outbox:
         return memoryview(joined), None
 
     def report_sent(self) -> None:
-        """The frame is on its way, and what it held the caller's again. Not before: who is told may send at once."""
+        """The frame was handed over: report its buffers as free. Not earlier: the callback may send at once."""
         over, self._over = self._over, []
         for each in over:
             each.over()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more goes out."""
+        """No more data can be sent."""
         self.size = 0
         while self._waiting:
             self._waiting.popleft().fail(error)

@@ -1,9 +1,8 @@
-"""Sending: the half of an endpoint's channel that spends credits. Bytes go out in frames as far as there are any.
+"""Sending: the half of an endpoint's channel that spends credits. Data is sent in frames as far as credits allow.
 
-Small data is copied behind its header. ``bytes``, which nobody changes, are sent from where they lie, and are over
-for their sender as soon as the provider has them: with fifteen frames under way it looks once at what became of all
-of them, where waiting for each cost 25 us of the 50 that a frame of 64 KiB took. Other memory is lent until its
-frames have left.
+Small data is copied behind its header. ``bytes`` never change, so they are sent without a copy, and the send returns as
+soon as the provider has them. With fifteen frames in flight, one poll collects the completions of all of them; waiting
+for each cost 25 us of the 50 us that a frame of 64 KiB took. Other memory is lent until its frames have left.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["COPY_LIMIT", "Sending"]
 
 COPY_LIMIT = 16384
-"""Bytes up to which a send is copied behind its header and over at once; more goes from where it lies."""
+"""Bytes up to which a send is copied behind its header and returns at once; larger data is sent without a copy."""
 
 
 class Sending(ByteChannel):
-    """Credits, frames and farewells on their way to the peer; grants for what was taken from it go with them."""
+    """Sends data, grants and the end of the stream, as credits allow; grants travel in the headers of data frames."""
 
     def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
         self._endpoint = endpoint
@@ -44,19 +43,19 @@ class Sending(ByteChannel):
         self._least = min(self._copied, theirs.window // 4)
         self._credits = self._most_credits = theirs.window
         self._outbox = Outbox()
-        self._farewell: int | None = None  # END or CLOSE, once everything posted has gone out
+        self._farewell: int | None = None  # END or CLOSE, to be sent after all posted data
         self._said: set[int] = set()
         self._on_writable: Callable[[], object] | None = None
-        self._taken = 0  # credits of what was taken, not granted again yet
-        self._outstanding = self._window  # credits that the peer holds, by our own count
-        self._gone: Exception | None = None  # how receiving ends when everything was taken
-        self._closed: Exception | None = None  # what every call raises: we have closed
-        self._refusal: Exception | None = None  # what sending raises: one of these two, or the end was announced
+        self._taken = 0  # credits of taken data that were not granted again yet
+        self._outstanding = self._window  # credits that the peer has, as counted here
+        self._gone: Exception | None = None  # the error of receiving when all data was taken
+        self._closed: Exception | None = None  # the error of all calls after this side has closed
+        self._refusal: Exception | None = None  # the error of sending: one of these two, or after the end was announced
         self._sent_bytes = self._sent_frames = 0
 
     @property
     def flowing(self) -> bool:
-        """Whether what is sent now waits for nothing but the provider."""
+        """Whether new data would wait for nothing but the provider."""
         return self._credits > FRAME_COST and not self._outbox.size and self._refusal is None
 
     @property
@@ -102,9 +101,9 @@ class Sending(ByteChannel):
             self._pump()
 
     def _pump(self) -> None:
-        """Send what is posted as far as there are credits, then what was to follow it."""
+        """Send posted data as far as credits allow, then END or CLOSE if one is due."""
         while self._outbox:
-            # Not a sliver at the end of the credits: more will come, by half windows.
+            # No tiny frame at the end of the credits: the peer grants at least a quarter of the window at a time.
             room = min(self._payload, self._credits - FRAME_COST)
             if room < min(self._outbox.size, self._least):
                 return
@@ -124,7 +123,7 @@ class Sending(ByteChannel):
         return header(DATA, taken)
 
     def _grant(self, size: int) -> None:
-        """Bytes were taken: credits go back with data when a quarter is due, by themselves when half is."""
+        """Data was taken: grant credits in a data frame once a quarter of the window is due, alone once half is due."""
         self._taken += size
         if self._taken * 2 >= self._window:
             self._say(GRANT)
@@ -136,7 +135,7 @@ class Sending(ByteChannel):
         self._transmit(frame, done)
 
     def _transmit(self, frame: Any, done: Done | None = None) -> None:
-        """Hand a frame to the provider; ``done`` is for one whose memory is lent."""
+        """Hand a frame to the provider; ``done`` is for a frame whose memory is lent."""
         handle = self._handle
         try:
             if not handle.thread_check.admits():
@@ -146,13 +145,13 @@ class Sending(ByteChannel):
                 transfer = route.post(frame)
                 if done is not None:
                     transfer.notify = partial(_report, done)
-        except (ConnectionError, ClosedResourceError) as error:  # gone since the last turn
+        except (ConnectionError, ClosedResourceError) as error:  # it ended since the last progress pass
             if done is not None:
                 done(error)
             self._lost(error)
 
     def _say(self, kind: int) -> None:
-        """Send a control frame, unless our last word was said."""
+        """Send a control frame, unless CLOSE was already sent."""
         if CLOSE in self._said or self._gone is not None:
             return
         if kind != GRANT:
@@ -168,7 +167,7 @@ class Sending(ByteChannel):
 
     @abstractmethod
     def _lost(self, error: Any) -> None:
-        """Nothing can be sent any more; what was received can be taken."""
+        """No data can be sent any more; received data can still be taken."""
 
 
 def _report(done: Done, transfer: Operation) -> None:

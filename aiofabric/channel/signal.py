@@ -1,4 +1,4 @@
-"""Signal: one task waits until a callback says so."""
+"""Signal: one task waits until a callback sets it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["PollingSignal", "Signal"]
 
 
 class Signal(Protocol):
-    """What a waiting channel needs of an event; `anyio.Event` is one."""
+    """The methods of an event that a waiting channel needs; `anyio.Event` has them."""
 
     def set(self) -> object: ...
     async def wait(self) -> object: ...
 
 
 class PollingSignal:
-    """A signal of a completion queue, whose waiter has looked at it before."""
+    """A signal for waiting on a completion queue that was polled before."""
 
     __slots__ = ("_set", "_source", "_waiter")
 
@@ -36,7 +36,7 @@ class PollingSignal:
 
     async def wait(self) -> None:
         source = self._source
-        if not self._set and source.winded:  # one iteration of the loop, and there may be looked again
+        if not self._set and source.winded:  # after one iteration of the loop, polling is allowed again
             await source.breathe()
             if not self._set:
                 source.poll()

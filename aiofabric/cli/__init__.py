@@ -1,6 +1,6 @@
 """The command line: ``aiofabric`` and ``python -m aiofabric``.
 
-Exit statuses: 0 success, 1 something failed (one sentence on stderr says what), 2 wrong usage, 130 Ctrl-C.
+Exit statuses: 0 success, 1 failure (with one sentence on stderr), 2 wrong usage, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 COMMANDS = {
-    "info": "what the providers of this machine offer",
-    "bench": "a quick look at speed, beside plain asyncio sockets",
-    "doctor": "what is wrong with this machine, and how to mend it",
+    "info": "the offers of this machine's providers",
+    "bench": "a quick measurement of speed, compared with plain asyncio sockets",
+    "doctor": "problems of this machine, and how to fix them",
     "pingpong": "latency and bandwidth between two hosts, with fi_pingpong's protocol",
-    "serve": "an ASGI application over a fabric, under uvicorn or Hypercorn",
+    "serve": "an ASGI application over a fabric, with uvicorn or Hypercorn",
 }
 
 
 class Command(Protocol):
-    """A module of this package: its arguments, and what it does."""
+    """A module of this package with one command: its arguments and its function."""
 
     def configure(self, parser: argparse.ArgumentParser, /) -> None: ...
     def run(self, options: argparse.Namespace, /) -> int: ...
@@ -51,19 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _flushed(command, cast("int", options.run(options)))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit as ended:  # argparse's, which has printed
+    except SystemExit as ended:  # raised by argparse, which has printed its message
         return _flushed(command, ended.code if isinstance(ended.code, int) else 0)
     except Exception as error:
         if not _nobody_reads(error):
             print(f"{command}: {sentence(error)}", file=sys.stderr)
         return _flushed("", 2 if isinstance(error, UsageError) else 1)
     finally:
-        if own_process:  # what is left to do takes a moment, too
+        if own_process:  # the interpreter's end takes a moment, too
             leave_on_interrupt()
 
 
 def _fill_descriptors() -> None:
-    """Open what the shell has closed (``>&-``): a socket must not become descriptor 1 or 2, and be printed into."""
+    """Open descriptors that the shell has closed (``>&-``): no socket may become descriptor 1 or 2 and get the
+    output."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -74,12 +75,12 @@ def _fill_descriptors() -> None:
 def _decodable(arguments: Sequence[str]) -> Sequence[str]:
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
-            raise UsageError(f"the argument {os.fsencode(argument)!r} is no text in this locale's encoding")
+            raise UsageError(f"the argument {os.fsencode(argument)!r} is not valid text in this locale's encoding")
     return arguments
 
 
 def _flushed(command: str, status: int) -> int:
-    """Write what is left to be written; a failure is said here, or the interpreter would say it in its own way."""
+    """Flush the output and report a failure here; otherwise the interpreter would report it with a traceback."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -91,13 +92,13 @@ def _flushed(command: str, status: int) -> int:
 
 
 def _nobody_reads(error: Exception) -> bool:
-    """Whether our output went into a pipe whose reader has read enough."""
+    """Whether the output is a pipe that its reader has closed."""
     error = cast("Exception", reason(error))
     return isinstance(error, BrokenPipeError) and not isinstance(error, FabricError)
 
 
 class _Version(argparse.Action):
-    """Asked only when wanted: it loads libfabric."""
+    """Prints the versions only on request, because this loads libfabric."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         try:
@@ -114,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     for name, summary in COMMANDS.items():
         module = cast("Command", import_module(f"aiofabric.cli.{name}"))
-        # -h is free for no command: fi_info and fi_pingpong have it as help, too.
+        # No command may use -h: in fi_info and fi_pingpong it is help, too.
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         module.configure(command)
         command.set_defaults(run=module.run)

@@ -1,6 +1,7 @@
-"""What the providers of this machine offer, best first, as fi_getinfo(3) finds it.
+"""The offers of this machine's providers, best first, as fi_getinfo(3) returns them.
 
-A filter leaves what has at least that. Names may be given as libfabric writes them or short: FI_EP_RDM or rdm.
+A filter keeps offers that have at least the given value. Names may be spelled as in libfabric or short: FI_EP_RDM or
+rdm.
 """
 
 from __future__ import annotations
@@ -77,14 +78,14 @@ def configure(parser: ArgumentParser) -> None:
     show = output.add_mutually_exclusive_group().add_argument
     show("-l", "--list", action="store_true", help="the providers only")
     show("-e", "--env", action="store_true", help="the environment variables that libfabric reads")
-    show("-g", "--getenv", metavar="PART", help="those whose name has this part")
-    show("-v", "--verbose", action="store_true", help="everything, in libfabric's own words (fi_tostr)")
+    show("-g", "--getenv", metavar="PART", help="the variables whose name contains this part")
+    show("-v", "--verbose", action="store_true", help="everything, as libfabric prints it (fi_tostr)")
     output.add_argument("--json", action="store_true",
         help="everything, for programs: fi_info's fields under their own names")  # fmt: skip
 
 
 def run(options: Namespace) -> int:
-    """Ask, and print what was found."""
+    """Call getinfo, and print the results."""
     _check_names(options)
     try:
         found = _ask(options)
@@ -115,7 +116,7 @@ def _ask(options: Namespace) -> list[Info]:
 
 
 def _check_names(options: Namespace) -> None:
-    """Refuse names that do not resolve: shared memory has an answer for any."""
+    """Refuse names that do not resolve; not for shared memory, whose endpoints may have any name."""
     node = options.src_addr or options.node
     if options.provider in _ANY_NAME or (node and "://" in node):
         return
@@ -144,7 +145,7 @@ def _hints(options: Namespace) -> Hints:
 
 
 def fields_of(value: Any) -> Any:
-    """What JSON has for a value; an `Info` is an object with the names of struct fi_info."""
+    """The value as JSON; an `Info` is an object with the names of struct fi_info."""
     match value:
         case Info():
             sides = {side: getattr(value, side) for side in ("src_addr", "dest_addr")}
@@ -166,7 +167,7 @@ def fields_of(value: Any) -> Any:
 
 
 def _print_table(found: list[Info]) -> None:
-    offers: dict[tuple[str, ...], dict[str, None]] = {}  # what differs in the fabric or in details is one line
+    offers: dict[tuple[str, ...], dict[str, None]] = {}  # offers that differ only in fabric or details share a line
     for info in found:
         offer = (
             info.fabric_attr.prov_name,
@@ -193,7 +194,7 @@ def _print_providers(found: list[Info], *, as_json: bool) -> None:
 
 
 def _release(version: Version) -> str:
-    """A provider's version as people know it: libfabric's own have 117.0 for 1.17 and 205.10 for 2.5.1."""
+    """A provider's version as a libfabric release: libfabric's own providers have 117.0 for 1.17, 205.10 for 2.5.1."""
     if version.major < 100:
         return str(version)
     release = f"{version.major // 100}.{version.major % 100}"
@@ -222,7 +223,7 @@ def _service(text: str) -> str:
 
 
 def _choice(family: type[Name], prefix: str) -> Callable[[str], Name]:
-    """Read a name of the family; ``prefix`` is what most of libfabric's names begin with, besides FI_."""
+    """Parse a name of the family; most of libfabric's names begin with FI_ and ``prefix``."""
     known = {_short(member).removeprefix(prefix): member for member in family}
 
     def read(text: str) -> Name:
@@ -232,7 +233,7 @@ def _choice(family: type[Name], prefix: str) -> Callable[[str], Name]:
 
 
 def _flags(family: type[Bits]) -> Callable[[str], Bits]:
-    """Read names of the family, separated as fi_info's are or by commas."""
+    """Parse names of the family, separated as in fi_info or by commas."""
     known = {_short(member): member for member in family}
 
     def read(text: str) -> Bits:

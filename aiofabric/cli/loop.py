@@ -1,4 +1,4 @@
-"""The event loop of the commands: asyncio, on uvloop where that is installed (the extra ``uvloop``)."""
+"""The event loop of the commands: asyncio, with uvloop if that is installed (the extra ``uvloop``)."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ LOOP = "uvloop" if find_spec("uvloop") else "asyncio"
 
 
 def run(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
-    """Run ``function(*arguments)`` to its end. Ctrl-C cancels it first and is then a KeyboardInterrupt."""
+    """Run ``function(*arguments)`` to its end. Ctrl-C cancels it and then raises KeyboardInterrupt."""
     return anyio.run(function, *arguments, backend_options={"use_uvloop": LOOP == "uvloop"})

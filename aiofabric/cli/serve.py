@@ -1,4 +1,4 @@
-"""Serve an ASGI application over a fabric (the extra ``http``). Ctrl-C and SIGTERM end it in good order."""
+"""Serve an ASGI application over a fabric (the extra ``http``). Ctrl-C and SIGTERM end it in order."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _LEVELS = ("critical", "error", "warning", "info", "debug")
 def configure(parser: ArgumentParser) -> None:
     """Describe the arguments."""
     ask = parser.add_argument
-    ask("app", metavar="module:app", help="the application, looked for from the working directory, too")
-    ask("--server", choices=SERVERS, default="uvicorn", help="what speaks HTTP (%(default)s); hypercorn has HTTP/2")
+    ask("app", metavar="module:app", help="the application; the working directory is searched, too")
+    ask("--server", choices=SERVERS, default="uvicorn", help="the HTTP server (%(default)s); hypercorn has HTTP/2")
     ask("-p", "--provider", metavar="NAME", help="provider, such as tcp; by default the first that has the address")
-    ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="where to listen (%(default)s)")
+    ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="the address to listen at (%(default)s)")
     ask("-P", "--port", metavar="PORT", type=port, default=8000, help="0 lets the provider choose (%(default)s)")
     ask("--factory", action="store_true", help="module:app is a function that returns the application")
-    ask("--log-level", choices=_LEVELS, default="info", help="the server's (%(default)s)")
+    ask("--log-level", choices=_LEVELS, default="info", help="log level of the server (%(default)s)")
 
 
 def run(options: Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal ends it."""
     serve = SERVERS[options.server]
     _check_form(options.app)
     check_provider(options.provider)
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     if options.factory:
         app = app()
     if not callable(app):
-        raise ValueError(f"{options.app} is no ASGI application: {type(app).__name__} objects cannot be called")
+        raise ValueError(f"{options.app} is not an ASGI application: {type(app).__name__} objects cannot be called")
     return serve(app, options)
 
 
@@ -57,16 +57,16 @@ def _check_form(name: str) -> None:
 
 
 async def _try_to_listen(options: Namespace) -> None:
-    """Find out before the application starts whether there is a place to listen at.
+    """Check, before the application starts, whether the address can be listened at.
 
-    Where the provider can, the address is only held: a client that is early shall be refused, not accepted and dropped.
+    If the provider supports it, the address is only held: an early client must be refused, not accepted and dropped.
     """
     where = (options.src_addr, options.port)
     try:
         try:
             async with reserve(*where, provider=options.provider):
                 pass
-        except NoProviderError:  # it has no connections of its own: the port is one of the kernel's TCP
+        except NoProviderError:  # the provider has no connections of its own: the port is a TCP port
             async with listen(*where, provider=options.provider):
                 pass
     except (NameResolutionError, NoProviderError, ValueError) as error:
@@ -122,7 +122,7 @@ def _hypercorn(app: Any, options: Namespace) -> int:
             await FabricServer(app, config, provider=options.provider).serve(shutdown_trigger=told_to_stop)
 
     run_loop(serve)
-    for number in told:  # as uvicorn does: whoever waits for this process learns what ended it
+    for number in told:  # like uvicorn, so that the parent process sees which signal ended this one
         signal.raise_signal(number)
     return 0
 

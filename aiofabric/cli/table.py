@@ -1,4 +1,4 @@
-"""Plain tables: aligned columns, a heading in bold on a terminal, the whole text elsewhere."""
+"""Plain tables: aligned columns, on a terminal with a bold heading and wrapped text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NARROWEST = 12  # characters of a column that is wrapped
 
 
 def on_terminal() -> bool:
-    """Whether somebody reads along, rather than a program or a file."""
+    """Whether the output goes to a terminal, rather than to a program or a file."""
     return sys.stdout.isatty()
 
 
@@ -29,7 +29,7 @@ def width() -> int:
 
 
 def paint(text: str, *styles: str) -> str:
-    """``text`` in a colour or weight, on terminals that want it (https://no-color.org)."""
+    """``text`` in a colour or weight, on terminals that support it (https://no-color.org)."""
     if not on_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\033[{';'.join(styles)}m{text}\033[0m"
@@ -42,7 +42,7 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, align: str =
     before = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
     room = width() - before
     if room < _NARROWEST:
-        room = sys.maxsize  # the terminal's own wrapping reads better
+        room = sys.maxsize  # then the terminal's own wrapping is easier to read
 
     def line(cells: Sequence[str]) -> str:
         *first, last = cells

@@ -1,4 +1,4 @@
-"""What was typed and cannot be met, in the words that were typed: flags, not fields of structures."""
+"""Options that cannot be met, reported by their flags and not by fields of structures."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def port(text: str) -> int:
 
 
 def check_provider(name: str | None) -> None:
-    """Refuse a provider that is not there.
+    """Refuse a provider that does not exist.
 
     Raises:
-        UsageError: the text names those that are.
+        UsageError: the text lists the existing ones.
     """
     if not name:
         return
@@ -41,11 +41,11 @@ def check_provider(name: str | None) -> None:
 
 
 def unmet(options: Namespace, flags: Mapping[str, str], ask: Callable[[Namespace], Sequence[object]]) -> str:
-    """Say that nothing matches the flags, and which one excludes everything.
+    """Describe that nothing matches the flags, and which flag excludes all offers.
 
     Args:
-        flags: the names of the options that narrow the search, and their flags.
-        ask: what there is with other options; NoProviderError for nothing.
+        flags: the names of the options that restrict the offers, and their flags.
+        ask: returns the offers for other options; NoProviderError if there are none.
     """
     given = {name: flag for name, flag in flags.items() if getattr(options, name)}
     words = {name: f"{flag} {_typed(getattr(options, name))}" for name, flag in given.items()}

@@ -235,7 +235,9 @@ class Handshake(Stage):
             peer=self.peer,
         )
         if isinstance(exception, FabricConnectionResetError):
-            exception.detail = "The peer ended the handshake without an answer: its process ended, or it is no listener"
+            exception.detail = (
+                "The peer ended the handshake without an answer: its process ended, or it is not a listener"
+            )
             exception.cure = CHECK_BOTH_SIDES
         return exception
 

@@ -60,7 +60,7 @@ class PassiveHandle(RequestQueue):
     def refuse(self, request: ConnectionRequest, data: bytes) -> None:
         if not request.info.native.handle:  # the request ended with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
             return
-        if request.preface is not None:  # ours shows the peer that a listener answered
+        if request.preface is not None:  # a preface shows that a listener answered
             data = Preface().follow(data)
         buffer = ffi.from_buffer(data) if data else ffi.NULL
         check(lib.fi_reject(self.fid, request.info.native.handle, buffer, len(data)), "fi_reject")

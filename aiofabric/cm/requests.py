@@ -86,7 +86,7 @@ class RequestQueue(Handle, ABC):
         self.unanswered[request] = None
         self.counts["requests"] += 1
         if not self._wanted(request):
-            _log.debug("%r: turned away by the accept hook", request)
+            _log.debug("%r: rejected by the accept= predicate", request)
             if request in self.unanswered:  # otherwise the predicate rejected it itself, with data of its own
                 self.dismiss(request)
         elif not self._hand_out(request):

@@ -1,8 +1,8 @@
-"""libfabric's constants as families of flags and choices, documented member by member.
+"""libfabric's constants as families of flags and choices; each member is documented.
 
-A member's name is libfabric's without the family's prefix: ``FI_EP_MSG`` is ``EndpointType.MSG``. Values
-come from the headers that aiofabric was built with, and need no libfabric at run time. A member that those
-headers lack raises an AttributeError that says so; ``"RESCAN" in GetInfoFlags.__members__`` asks first.
+A member's name is libfabric's without the family's prefix: ``FI_EP_MSG`` is ``EndpointType.MSG``. The values come from
+the headers that aiofabric was built with, so no libfabric is needed at run time. A member that those headers lack
+raises an AttributeError that says so; check with ``"RESCAN" in GetInfoFlags.__members__``.
 """
 
 from .attributes import AddressFormat as AddressFormat

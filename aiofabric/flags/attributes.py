@@ -8,7 +8,7 @@ from .family import Choice, optional
 
 
 class EndpointType(Choice, prefix="FI_EP_"):
-    """How an endpoint talks to its peers."""
+    """How an endpoint communicates with its peers."""
 
     UNSPEC = C.FI_EP_UNSPEC
     """Any; in hints only."""
@@ -30,7 +30,7 @@ class AddressFormat(Choice):
     FORMAT_UNSPEC = C.FI_FORMAT_UNSPEC
     """In hints: any. In an info: the provider's own, opaque."""
     SOCKADDR = C.FI_SOCKADDR
-    """A struct sockaddr, whose family field tells the rest."""
+    """A struct sockaddr; its family field names the layout."""
     SOCKADDR_IN = C.FI_SOCKADDR_IN
     """IPv4: struct sockaddr_in."""
     SOCKADDR_IN6 = C.FI_SOCKADDR_IN6
@@ -66,7 +66,7 @@ class AddressFormat(Choice):
 
 
 class Protocol(Choice, prefix="FI_PROTO_"):
-    """What goes over the wire; endpoints of the same protocol understand each other."""
+    """The protocol on the wire; endpoints of the same protocol can communicate."""
 
     UNSPEC = C.FI_PROTO_UNSPEC
     """Any; in hints only."""
@@ -83,7 +83,7 @@ class Protocol(Choice, prefix="FI_PROTO_"):
     SOCK_TCP = C.FI_PROTO_SOCK_TCP
     """The sockets and tcp providers of 1.17."""
     MXM = C.FI_PROTO_MXM
-    """Mellanox MXM; gone."""
+    """Mellanox MXM; removed."""
     IWARP_RDM = C.FI_PROTO_IWARP_RDM
     """Reliable datagrams over iWARP connections."""
     IB_RDM = C.FI_PROTO_IB_RDM
@@ -142,15 +142,15 @@ class TrafficClass(Choice, prefix="FI_TC_"):
     BEST_EFFORT = C.FI_TC_BEST_EFFORT
     """No preference."""
     LOW_LATENCY = C.FI_TC_LOW_LATENCY
-    """Short and urgent."""
+    """Short messages that need low latency."""
     DEDICATED_ACCESS = C.FI_TC_DEDICATED_ACCESS
-    """Bandwidth guaranteed."""
+    """Guaranteed bandwidth."""
     BULK_DATA = C.FI_TC_BULK_DATA
-    """Large and patient; on tcp it leaves Nagle's algorithm on."""
+    """Large transfers without latency requirements; on tcp it leaves Nagle's algorithm on."""
     SCAVENGER = C.FI_TC_SCAVENGER
-    """Whatever is left over."""
+    """Only bandwidth that other traffic leaves over."""
     NETWORK_CTRL = C.FI_TC_NETWORK_CTRL
-    """The network's own management."""
+    """Management of the network itself."""
 
     @classmethod
     def from_dscp(cls, dscp: int) -> TrafficClass:
@@ -166,44 +166,44 @@ class TrafficClass(Choice, prefix="FI_TC_"):
 
 
 class Threading(Choice, prefix="FI_THREAD_"):
-    """Which calls the application keeps apart itself; less locking the more it does."""
+    """Which calls the application serialises itself; the more it does, the less the provider locks."""
 
     UNSPEC = C.FI_THREAD_UNSPEC
     """Any; in hints only."""
     SAFE = C.FI_THREAD_SAFE
     """Any thread may call anything."""
     FID = C.FI_THREAD_FID
-    """One thread at a time for each object. libfabric 2.x answers it with no provider."""
+    """One thread at a time for each object. No provider of libfabric 2.x offers it."""
     DOMAIN = C.FI_THREAD_DOMAIN
-    """One thread at a time for each domain and all that was opened from it."""
+    """One thread at a time for each domain and all objects opened from it."""
     COMPLETION = C.FI_THREAD_COMPLETION
     """One thread at a time for all endpoints that share a completion queue or counter."""
     ENDPOINT = C.FI_THREAD_ENDPOINT
-    """One thread at a time for each endpoint. libfabric 2.x answers it with no provider."""
+    """One thread at a time for each endpoint. No provider of libfabric 2.x offers it."""
 
 
 class Progress(Choice, prefix="FI_PROGRESS_"):
-    """Who moves things forward."""
+    """Which side makes progress on operations."""
 
     UNSPEC = C.FI_PROGRESS_UNSPEC
     """Any; in hints only."""
     AUTO = C.FI_PROGRESS_AUTO
-    """The provider, on its own (in practice: inside the reading of a queue, for most)."""
+    """The provider, on its own (most providers: while a queue is read)."""
     MANUAL = C.FI_PROGRESS_MANUAL
     """The application, by reading its queues."""
     CONTROL_UNIFIED = optional("FI_PROGRESS_CONTROL_UNIFIED")
-    """1.21: the application, control and data together, by reading any queue."""
+    """1.21: the application, for control and data together, by reading any queue."""
 
 
 class ResourceManagement(Choice, prefix="FI_RM_"):
-    """Who takes care that queues do not overflow."""
+    """Which side prevents overflows of queues."""
 
     UNSPEC = C.FI_RM_UNSPEC
     """Any; in hints only."""
     DISABLED = C.FI_RM_DISABLED
     """The application."""
     ENABLED = C.FI_RM_ENABLED
-    """The provider: calls say -FI_EAGAIN instead."""
+    """The provider: calls return -FI_EAGAIN instead."""
 
 
 class AvType(Choice, prefix="FI_AV_"):
@@ -218,19 +218,20 @@ class AvType(Choice, prefix="FI_AV_"):
 
 
 class HmemIface(Choice, prefix="FI_HMEM_"):
-    """Whose memory it is."""
+    """The kind of device that the memory belongs to."""
 
     SYSTEM = C.FI_HMEM_SYSTEM
-    """The host's."""
+    """The host."""
     CUDA = C.FI_HMEM_CUDA
-    """An NVIDIA device's."""
+    """NVIDIA devices."""
     ROCR = C.FI_HMEM_ROCR
-    """An AMD device's."""
+    """AMD devices."""
     ZE = C.FI_HMEM_ZE
-    """An Intel oneAPI Level Zero device's."""
+    """Intel oneAPI Level Zero devices."""
     NEURON = C.FI_HMEM_NEURON
-    """An AWS Neuron device's."""
+    """AWS Neuron devices."""
     SYNAPSEAI = C.FI_HMEM_SYNAPSEAI
+    """Habana Gaudi devices."""
     """A Habana Gaudi device's."""
 
 
@@ -238,16 +239,16 @@ class BusType(Choice, prefix="FI_BUS_"):
     """How a network device is attached."""
 
     UNSPEC = C.FI_BUS_UNSPEC
-    """Not told."""
+    """Not reported."""
     PCI = C.FI_BUS_PCI
     """PCI Express."""
 
 
 class LinkState(Choice, prefix="FI_LINK_"):
-    """Whether a network device's cable carries a signal."""
+    """Whether the link of a network device is up."""
 
     UNKNOWN = C.FI_LINK_UNKNOWN
-    """Not told."""
+    """Not reported."""
     DOWN = C.FI_LINK_DOWN
     """No."""
     UP = C.FI_LINK_UP
@@ -255,7 +256,7 @@ class LinkState(Choice, prefix="FI_LINK_"):
 
 
 class ParameterType(Choice, prefix="FI_PARAM_"):
-    """What an environment variable of libfabric's is read as."""
+    """The type that libfabric reads an environment variable as."""
 
     STRING = C.FI_PARAM_STRING
     """Text."""

@@ -1,14 +1,14 @@
-"""What an interface can do, and what it asks of the application (man page: fi_getinfo)."""
+"""Capabilities, and requirements on the application (man page: fi_getinfo)."""
 
 from .._ffi import constants as C
 from .family import Flags, optional
 
 
 class Caps(Flags):
-    """Capabilities: of hints, of what getinfo returned, of domains and of transmit and receive contexts.
+    """Capabilities of hints, of getinfo's results, of domains and of transmit and receive contexts.
 
-    Primary ones must be asked for to be had; the modifiers (READ to REMOTE_WRITE) narrow a primary one,
-    none of them means all; secondary ones may be there unasked.
+    Primary capabilities must be requested. Modifiers (READ to REMOTE_WRITE) narrow a primary one; none of them means
+    all. Secondary ones may be present without a request.
     """
 
     MSG = C.FI_MSG
@@ -26,11 +26,11 @@ class Caps(Flags):
     NAMED_RX_CTX = C.FI_NAMED_RX_CTX
     """Primary: the sender chooses one of the peer's receive contexts."""
     DIRECTED_RECV = C.FI_DIRECTED_RECV
-    """Primary: a receive can name the one source that may fill it; without this the source is ignored."""
+    """Primary: a receive can name the only source that may fill it; without this the source is ignored."""
     TAGGED_DIRECTED_RECV = optional("FI_TAGGED_DIRECTED_RECV")
     """Primary, 2.0: DIRECTED_RECV for tagged receives only."""
     EXACT_DIRECTED_RECV = optional("FI_EXACT_DIRECTED_RECV")
-    """Primary, 2.0: with DIRECTED_RECV, every receive names its source, "any" is not used."""
+    """Primary, 2.0: with DIRECTED_RECV, every receive names its source; none uses "any"."""
     VARIABLE_MSG = optional("FI_VARIABLE_MSG")
     """Until 1.20: the receiver learns the size before it places a message. aiofabric does not use it."""
     HMEM = C.FI_HMEM
@@ -38,9 +38,9 @@ class Caps(Flags):
     XPU = optional("FI_XPU")
     """Primary, with TRIGGER: transfers started by a device. Called FI_XPU_TRIGGER by old headers."""
     AV_USER_ID = C.FI_AV_USER_ID
-    """Completions carry the number that the application gave to an address, not the address vector's."""
+    """Completions carry the number that the application gave to an address, instead of the address vector's."""
     PEER = C.FI_PEER
-    """The provider can work beneath another one that shares its queues (man page: fi_peer)."""
+    """The provider can work below another provider that shares its queues (man page: fi_peer)."""
     READ = C.FI_READ
     """Modifier: initiate reads of remote memory."""
     WRITE = C.FI_WRITE
@@ -60,9 +60,9 @@ class Caps(Flags):
     SOURCE = C.FI_SOURCE
     """Secondary: completions name the sender. For connectionless endpoints."""
     SOURCE_ERR = C.FI_SOURCE_ERR
-    """Secondary, with SOURCE: an unknown sender comes with its raw address, and gets a `Peer` by it."""
+    """Secondary, with SOURCE: a message of an unknown sender has its raw address, by which it becomes a `Peer`."""
     RMA_EVENT = C.FI_RMA_EVENT
-    """Secondary: the target of RMA and atomics gets events too."""
+    """Secondary: the target of RMA and atomics also gets events."""
     RMA_PMEM = C.FI_RMA_PMEM
     """Secondary, experimental: RMA to persistent memory, and completion once the data is safe."""
     SHARED_AV = C.FI_SHARED_AV
@@ -78,14 +78,14 @@ class Caps(Flags):
 
 
 class Mode(Flags):
-    """What the application has to do for the provider. In hints: what it is able to do.
+    """Requirements of the provider on the application. In hints: the modes that it supports.
 
-    aiofabric always offers CONTEXT and CONTEXT2. Never offer everything: some bits change what a
-    completion means (libfabric rxm_init.c: BUFFERED_RECV).
+    aiofabric always offers CONTEXT and CONTEXT2. Do not set all bits: some of them change the meaning of a completion
+    (libfabric rxm_init.c: BUFFERED_RECV).
     """
 
     CONTEXT = C.FI_CONTEXT
-    """Each operation brings 32 bytes that are the provider's until it completes."""
+    """Each operation has 32 bytes that the provider may use until it completes."""
     CONTEXT2 = C.FI_CONTEXT2
     """The same with 64 bytes."""
     MSG_PREFIX = C.FI_MSG_PREFIX
@@ -93,11 +93,11 @@ class Mode(Flags):
     ASYNC_IOV = C.FI_ASYNC_IOV
     """Arrays of buffers stay untouched until the operation completes."""
     RX_CQ_DATA = C.FI_RX_CQ_DATA
-    """Remote completion data consumes a receive buffer, with RMA writes too."""
+    """Remote completion data consumes a receive buffer, also with RMA writes."""
     LOCAL_MR = C.FI_LOCAL_MR
-    """Before 1.5: local buffers have to be registered. Now MrMode.LOCAL."""
+    """Before 1.5: local buffers must be registered. Now MrMode.LOCAL."""
     NOTIFY_FLAGS_ONLY = optional("FI_NOTIFY_FLAGS_ONLY")
-    """Until 1.20: completions may lack the flags that tell the kind of operation."""
+    """Until 1.20: completions may lack the flags that name the kind of operation."""
     RESTRICTED_COMP = optional("FI_RESTRICTED_COMP")
     """Until 1.20: only endpoints of equal capabilities share a completion queue."""
     BUFFERED_RECV = optional("FI_BUFFERED_RECV")
@@ -105,32 +105,32 @@ class Mode(Flags):
 
 
 class MrMode(Flags, prefix="FI_MR_"):
-    """What memory registration needs (man page: fi_domain, fi_mr). In hints: what the application can do."""
+    """Requirements for memory registration (man page: fi_domain, fi_mr). In hints: those that the application meets."""
 
     BASIC = C.FI_MR_BASIC
     """Before 1.5, alone: VIRT_ADDR, ALLOCATED and PROV_KEY together. Deprecated."""
     SCALABLE = C.FI_MR_SCALABLE
     """Before 1.5, alone: offsets and application keys. Deprecated."""
     LOCAL = C.FI_MR_LOCAL
-    """Buffers of local operations have to be registered."""
+    """Buffers of local operations must be registered."""
     RAW = C.FI_MR_RAW
     """Keys are longer than 64 bits and are exchanged raw."""
     VIRT_ADDR = C.FI_MR_VIRT_ADDR
     """Remote addresses are virtual addresses, not offsets into the region."""
     ALLOCATED = C.FI_MR_ALLOCATED
-    """Pages have to be there before they are registered."""
+    """Pages must be allocated before they are registered."""
     PROV_KEY = C.FI_MR_PROV_KEY
     """The provider chooses the keys."""
     MMU_NOTIFY = C.FI_MR_MMU_NOTIFY
     """The application tells the provider (fi_mr_refresh) when pages appear or change."""
     RMA_EVENT = C.FI_MR_RMA_EVENT
-    """Regions that count RMA events are told so, and enabled after their counter is bound."""
+    """Regions that count RMA events must be marked, and enabled after their counter is bound."""
     ENDPOINT = C.FI_MR_ENDPOINT
     """Regions are bound to an endpoint, then enabled."""
     HMEM = C.FI_MR_HMEM
-    """Device memory has to be registered, for local use too."""
+    """Device memory must be registered, also for local use."""
     COLLECTIVE = C.FI_MR_COLLECTIVE
-    """Buffers of collective operations have to be registered."""
+    """Buffers of collective operations must be registered."""
 
 
 class Order(Flags, prefix="FI_ORDER_"):
@@ -177,38 +177,38 @@ class Order(Flags, prefix="FI_ORDER_"):
     ATOMIC_WAW = C.FI_ORDER_ATOMIC_WAW
     """Atomic updates after atomic updates."""
     STRICT = C.FI_ORDER_STRICT
-    """Every one of the first nine. In comp_order: completions come in the order of posting."""
+    """All of the first nine. In comp_order: completions come in the order of posting."""
     DATA = C.FI_ORDER_DATA
-    """comp_order: received data is placed in memory in order, and completes so."""
+    """comp_order: received data is placed in memory in order, and completions come in that order."""
 
 
 class GetInfoFlags(Flags):
-    """How ``getinfo`` reads its node and service."""
+    """How ``getinfo`` interprets its node and service."""
 
     NUMERICHOST = C.FI_NUMERICHOST
-    """The node is a number, such as 127.0.0.1; a name matches nothing, and no name service is asked."""
+    """The node is a number, such as 127.0.0.1; a name matches nothing, and no name server is asked."""
     PROV_ATTR_ONLY = C.FI_PROV_ATTR_ONLY
-    """Which providers are there, usable or not: one info each, of which only fabric_attr counts."""
+    """List all providers, usable or not: one info each, of which only fabric_attr is valid."""
     SOURCE = C.FI_SOURCE
     """Node and service are the local address: for listeners, or to choose an interface."""
     RESCAN = optional("FI_RESCAN")
-    """2.2: look for devices anew instead of answering from what an earlier call found."""
+    """2.2: look for devices again, instead of returning the results of an earlier call."""
 
 
 class Access(Flags):
-    """What a memory region permits (man page: fi_mr)."""
+    """The permitted uses of a memory region (man page: fi_mr)."""
 
     SEND = C.FI_SEND
-    """Be sent from."""
+    """Sends from it."""
     RECV = C.FI_RECV
-    """Be received into."""
+    """Receives into it."""
     READ = C.FI_READ
-    """Take the result of reads, fetches and compares that start here."""
+    """Results of reads, fetches and compares that start here."""
     WRITE = C.FI_WRITE
-    """Be the source of writes and atomics that start here."""
+    """Source of writes and atomics that start here."""
     REMOTE_READ = C.FI_REMOTE_READ
-    """Be read by peers."""
+    """Reads by peers."""
     REMOTE_WRITE = C.FI_REMOTE_WRITE
-    """Be written by peers."""
+    """Writes by peers."""
     COLLECTIVE = C.FI_COLLECTIVE
-    """Take part in collective operations."""
+    """Collective operations."""

@@ -1,4 +1,4 @@
-"""What the families have in common: values filled in by the compiler, names as libfabric writes them."""
+"""Base classes of the families: the compiler fills in the values; names are spelled as in libfabric."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._ffi import constants
 
 
 class _Absent:
-    """Holds the place of a member that the headers lack; a descriptor, so that enum skips it."""
+    """Placeholder of a member that the headers lack; a descriptor, so that enum skips it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,13 +30,13 @@ class _Family(EnumType):
 
 
 def optional(name: str) -> int:
-    """Return a constant that some generation of libfabric lacks, for use in a class body."""
+    """Return a constant that some libfabric versions lack, for use in a class body."""
     value: int = getattr(constants, name)
     return value if value != constants.AIOFABRIC_ABSENT else _Absent(name)  # type: ignore[return-value]
 
 
 class Flags(IntFlag, metaclass=_Family):
-    """Bits that combine with ``|``. Unknown bits, a newer library's or a provider's own, are kept.
+    """Bits that combine with ``|``. Unknown bits, of a newer library or of a provider, are kept.
 
     ``str()`` gives libfabric's own spelling: ``FI_MSG | FI_RMA``.
     """
@@ -57,7 +57,7 @@ class Flags(IntFlag, metaclass=_Family):
 
 
 class Choice(IntEnum, metaclass=_Family):
-    """One value out of several. An unknown value, a newer library's or a provider's own, is accepted.
+    """One value out of several. An unknown value, of a newer library or of a provider, is accepted.
 
     ``str()`` gives libfabric's own spelling: ``FI_EP_MSG``.
     """
@@ -78,7 +78,7 @@ class Choice(IntEnum, metaclass=_Family):
         return member
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        # By value: Python 3.11.2 (Debian's) pickles by name, which an unknown value has none of.
+        # By value: Python 3.11.2 (Debian's) pickles by name, and an unknown value has no name there.
         return type(self), (int(self),)
 
     def __str__(self) -> str:

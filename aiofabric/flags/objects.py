@@ -26,7 +26,7 @@ class EndpointOption(Choice, prefix="FI_OPT_"):
     FI_HMEM_P2P = C.FI_OPT_FI_HMEM_P2P
     """int, HmemP2P: transfers between device and network without the host's memory."""
     XPU_TRIGGER = C.FI_OPT_XPU_TRIGGER
-    """struct fi_trigger_xpu, read only: what a device has to write to start an operation."""
+    """struct fi_trigger_xpu, read only: the words that a device must write to start an operation."""
     CUDA_API_PERMITTED = optional("FI_OPT_CUDA_API_PERMITTED")
     """1.18, bool: the provider may call CUDA."""
     SHARED_MEMORY_PERMITTED = optional("FI_OPT_SHARED_MEMORY_PERMITTED")
@@ -48,7 +48,7 @@ class EndpointOption(Choice, prefix="FI_OPT_"):
     INJECT_ATOMIC_SIZE = optional("FI_OPT_INJECT_ATOMIC_SIZE")
     """1.22, size_t: largest injected atomic operation, bytes."""
     FIREWALL_ADDR = optional("FI_OPT_FIREWALL_ADDR")
-    """2.2, bool: the endpoint sits behind a firewall that lets no connection in."""
+    """2.2, bool: a firewall blocks incoming connections to the endpoint."""
 
 
 class HmemP2P(Choice, prefix="FI_HMEM_P2P_"):
@@ -57,9 +57,9 @@ class HmemP2P(Choice, prefix="FI_HMEM_P2P_"):
     ENABLED = C.FI_HMEM_P2P_ENABLED
     """The provider decides."""
     REQUIRED = C.FI_HMEM_P2P_REQUIRED
-    """Always; what cannot be done so fails."""
+    """Always; transfers for which it is impossible fail."""
     PREFERRED = C.FI_HMEM_P2P_PREFERRED
-    """Wherever possible."""
+    """If possible."""
     DISABLED = C.FI_HMEM_P2P_DISABLED
     """Never."""
 
@@ -72,15 +72,15 @@ class ControlCommand(Choice):
     SETFIDFLAG = C.FI_SETFIDFLAG
     """uint64_t *: set them."""
     GETOPSFLAG = C.FI_GETOPSFLAG
-    """uint64_t *: default operation flags; TRANSMIT or RECV on input tells which."""
+    """uint64_t *: default operation flags; TRANSMIT or RECV in the input selects the direction."""
     SETOPSFLAG = C.FI_SETOPSFLAG
-    """uint64_t *: set them; TRANSMIT or RECV in the value tells which."""
+    """uint64_t *: set them; TRANSMIT or RECV in the value selects the direction."""
     ALIAS = C.FI_ALIAS
     """struct fi_alias *: another handle to the endpoint, with flags of its own."""
     GETWAIT = C.FI_GETWAIT
-    """What to wait on. Only after opening with WaitObject.FD: other answers overrun an int."""
+    """The object to wait on. Only after opening with WaitObject.FD: other results overrun an int."""
     GETWAITOBJ = C.FI_GETWAITOBJ
-    """enum fi_wait_obj *: which kind that is."""
+    """enum fi_wait_obj *: the kind of that object."""
     ENABLE = C.FI_ENABLE
     """Nothing: enable the endpoint or region."""
     BACKLOG = C.FI_BACKLOG
@@ -88,7 +88,7 @@ class ControlCommand(Choice):
     QUEUE_WORK = C.FI_QUEUE_WORK
     """struct fi_deferred_work *: start it when its counter reaches the threshold."""
     CANCEL_WORK = C.FI_CANCEL_WORK
-    """struct fi_deferred_work *: don't."""
+    """struct fi_deferred_work *: cancel it."""
     FLUSH_WORK = C.FI_FLUSH_WORK
     """Nothing: drop all deferred work of the domain."""
     DUP = C.FI_DUP
@@ -102,50 +102,50 @@ class ControlCommand(Choice):
 
 
 class WaitObject(Choice, prefix="FI_WAIT_"):
-    """What a queue or counter offers to wait on."""
+    """The object of a queue or counter that a thread can wait on."""
 
     NONE = C.FI_WAIT_NONE
-    """Nothing: it is only read."""
+    """None: the queue can only be read."""
     UNSPEC = C.FI_WAIT_UNSPEC
-    """Something that only the blocking calls know."""
+    """An object that only the blocking calls can use."""
     SET = C.FI_WAIT_SET
     """A wait set; deprecated."""
     FD = C.FI_WAIT_FD
-    """A file descriptor, to be armed by fi_trywait each time."""
+    """A file descriptor; fi_trywait must arm it each time."""
     MUTEX_COND = C.FI_WAIT_MUTEX_COND
     """A pthread mutex and condition; deprecated."""
     YIELD = C.FI_WAIT_YIELD
-    """Nothing, the blocking calls yield the processor between looks."""
+    """None: the blocking calls yield the processor between polls."""
     POLLFD = C.FI_WAIT_POLLFD
     """An array of struct pollfd that changes over time."""
 
 
 class CqFormat(Choice, prefix="FI_CQ_FORMAT_"):
-    """How much a completion tells."""
+    """The fields of a completion."""
 
     UNSPEC = C.FI_CQ_FORMAT_UNSPEC
     """The provider's choice."""
     CONTEXT = C.FI_CQ_FORMAT_CONTEXT
     """The operation's context."""
     MSG = C.FI_CQ_FORMAT_MSG
-    """And flags, and length."""
+    """Also flags and length."""
     DATA = C.FI_CQ_FORMAT_DATA
-    """And buffer, and remote data."""
+    """Also buffer and remote data."""
     TAGGED = C.FI_CQ_FORMAT_TAGGED
-    """And tag. What aiofabric uses."""
+    """Also the tag. aiofabric uses this one."""
 
 
 class CqWaitCond(Choice, prefix="FI_CQ_COND_"):
     """When a blocking read of a completion queue returns."""
 
     NONE = C.FI_CQ_COND_NONE
-    """With the first entry."""
+    """At the first entry."""
     THRESHOLD = C.FI_CQ_COND_THRESHOLD
-    """With that many entries."""
+    """At a given number of entries."""
 
 
 class CounterEvents(Choice, prefix="FI_CNTR_EVENTS_"):
-    """What a counter counts."""
+    """The kind of events that a counter counts."""
 
     COMP = C.FI_CNTR_EVENTS_COMP
     """Completions."""
@@ -154,16 +154,16 @@ class CounterEvents(Choice, prefix="FI_CNTR_EVENTS_"):
 
 
 class EqEvent(Choice):
-    """What an event queue reports (man pages: fi_eq, fi_cm)."""
+    """Events of an event queue (man pages: fi_eq, fi_cm)."""
 
     NOTIFY = C.FI_NOTIFY
     """A provider's own notice."""
     CONNREQ = C.FI_CONNREQ
-    """Somebody wants to connect."""
+    """A peer asks for a connection."""
     CONNECTED = C.FI_CONNECTED
     """The connection is up."""
     SHUTDOWN = C.FI_SHUTDOWN
-    """The connection is gone, for whatever reason."""
+    """The connection has ended, for any reason."""
     MR_COMPLETE = C.FI_MR_COMPLETE
     """A memory region is registered."""
     AV_COMPLETE = C.FI_AV_COMPLETE
@@ -220,7 +220,7 @@ class Datatype(Choice):
 
 
 class AtomicOp(Choice):
-    """What an atomic operation does with target and operand (man page: fi_atomic)."""
+    """The new value of the target, from target and operand (man page: fi_atomic)."""
 
     MIN = C.FI_MIN
     """The smaller."""
@@ -243,9 +243,9 @@ class AtomicOp(Choice):
     BXOR = C.FI_BXOR
     """Bitwise exclusive or."""
     ATOMIC_READ = C.FI_ATOMIC_READ
-    """Fetch only: the target, whole."""
+    """Fetch only: the target is not changed."""
     ATOMIC_WRITE = C.FI_ATOMIC_WRITE
-    """The operand, whole."""
+    """The operand."""
     CSWAP = C.FI_CSWAP
     """Compare only: the operand if compare == target."""
     CSWAP_NE = C.FI_CSWAP_NE
@@ -267,41 +267,41 @@ class AtomicOp(Choice):
 
 
 class AtomicForm(Flags):
-    """What an atomic operation gives back (man page: fi_atomic)."""
+    """The result of an atomic operation (man page: fi_atomic)."""
 
     BASE = 0
-    """Nothing: update the target."""
+    """None: the operation only updates the target."""
     FETCH_ATOMIC = C.FI_FETCH_ATOMIC
-    """What the target was before."""
+    """The previous value of the target."""
     COMPARE_ATOMIC = C.FI_COMPARE_ATOMIC
-    """What the target was before; it is updated only if it compares as asked."""
+    """The previous value of the target, which is updated only if the comparison is true."""
 
 
 class CollectiveOp(Choice):
     """Operations over a group (man page: fi_collective)."""
 
     BARRIER = C.FI_BARRIER
-    """Wait for everyone."""
+    """Wait for all members."""
     BROADCAST = C.FI_BROADCAST
-    """The root's data to everyone."""
+    """The root's data to all members."""
     ALLTOALL = C.FI_ALLTOALL
-    """From everyone to everyone, a different part each."""
+    """From each member to each member, a different part each."""
     ALLREDUCE = C.FI_ALLREDUCE
-    """Everyone's data combined, to everyone."""
+    """The data of all members combined, to all."""
     ALLGATHER = C.FI_ALLGATHER
-    """Everyone's data side by side, to everyone."""
+    """The data of all members side by side, to all."""
     REDUCE_SCATTER = C.FI_REDUCE_SCATTER
-    """Everyone's data combined, a part to each."""
+    """The data of all members combined, a part to each."""
     REDUCE = C.FI_REDUCE
-    """Everyone's data combined, to the root."""
+    """The data of all members combined, to the root."""
     SCATTER = C.FI_SCATTER
-    """The root's data, a part to each."""
+    """The root's data, a part to each member."""
     GATHER = C.FI_GATHER
-    """Everyone's data side by side, to the root."""
+    """The data of all members side by side, to the root."""
 
 
 class TriggerEvent(Choice, prefix="FI_TRIGGER_"):
-    """What starts a triggered operation (man page: fi_trigger)."""
+    """The event that starts a triggered operation (man page: fi_trigger)."""
 
     THRESHOLD = C.FI_TRIGGER_THRESHOLD
     """A counter reaches a value."""
@@ -337,7 +337,7 @@ class DeferredOp(Choice, prefix="FI_OP_"):
 
 
 class TostrType(Choice, prefix="FI_TYPE_"):
-    """What fi_tostr is given (man page: fi_fabric)."""
+    """The kind of value that fi_tostr prints (man page: fi_fabric)."""
 
     INFO = C.FI_TYPE_INFO
     """struct fi_info."""
@@ -376,7 +376,7 @@ class TostrType(Choice, prefix="FI_TYPE_"):
     ATOMIC_OP = C.FI_TYPE_ATOMIC_OP
     """AtomicOp."""
     VERSION = C.FI_TYPE_VERSION
-    """The library's own version, whatever the value."""
+    """The library's own version; the value is ignored."""
     EQ_EVENT = C.FI_TYPE_EQ_EVENT
     """EqEvent."""
     CQ_EVENT_FLAGS = C.FI_TYPE_CQ_EVENT_FLAGS
@@ -386,7 +386,7 @@ class TostrType(Choice, prefix="FI_TYPE_"):
     OP_TYPE = C.FI_TYPE_OP_TYPE
     """DeferredOp."""
     FID = C.FI_TYPE_FID
-    """struct fid *: any open object that knows how to describe itself."""
+    """struct fid *: any open object that can describe itself."""
     COLLECTIVE_OP = C.FI_TYPE_COLLECTIVE_OP
     """CollectiveOp."""
     HMEM_IFACE = C.FI_TYPE_HMEM_IFACE

@@ -5,16 +5,16 @@ from .family import Flags, optional
 
 
 class OpFlags(Flags):
-    """Options of one operation, or the default of an endpoint's (tx_attr.op_flags, rx_attr.op_flags)."""
+    """Options of one operation, or the default options of an endpoint (tx_attr.op_flags, rx_attr.op_flags)."""
 
     MORE = C.FI_MORE
     """More operations follow at once: the provider may start them together. tcp ignores it."""
     FENCE = C.FI_FENCE
     """Start only after all earlier operations to this peer have completed."""
     COMPLETION = C.FI_COMPLETION
-    """Report success; only of interest with Bind.SELECTIVE_COMPLETION."""
+    """Report success; has an effect only with Bind.SELECTIVE_COMPLETION."""
     INJECT = C.FI_INJECT
-    """The buffer is the caller's again as soon as the call returns; at most tx_attr.inject_size bytes."""
+    """The caller may change the buffer as soon as the call returns; at most tx_attr.inject_size bytes."""
     REMOTE_CQ_DATA = C.FI_REMOTE_CQ_DATA
     """Carries up to domain_attr.cq_data_size bytes to the target's completion."""
     INJECT_COMPLETE = C.FI_INJECT_COMPLETE
@@ -22,7 +22,7 @@ class OpFlags(Flags):
     TRANSMIT_COMPLETE = C.FI_TRANSMIT_COMPLETE
     """Complete once the data has left and no longer depends on this host."""
     DELIVERY_COMPLETE = C.FI_DELIVERY_COMPLETE
-    """Complete once the data is at its place in the target's memory."""
+    """Complete once the data is in the target's memory."""
     COMMIT_COMPLETE = C.FI_COMMIT_COMPLETE
     """Complete once the data is persistent at the target."""
     MATCH_COMPLETE = C.FI_MATCH_COMPLETE
@@ -30,9 +30,9 @@ class OpFlags(Flags):
     AFFINITY = C.FI_AFFINITY
     """Place the operation's work near the calling processor."""
     PEEK = C.FI_PEEK
-    """Receive nothing: tell whether a message waits, and how long it is."""
+    """Receive nothing: report whether a message waits, and its length."""
     CLAIM = C.FI_CLAIM
-    """With PEEK: reserve the message for this context. Without: receive the one reserved."""
+    """With PEEK: reserve the message for this context. Without: receive the reserved message."""
     DISCARD = C.FI_DISCARD
     """With PEEK or CLAIM: drop the message."""
     MULTI_RECV = C.FI_MULTI_RECV
@@ -40,24 +40,24 @@ class OpFlags(Flags):
     MULTICAST = C.FI_MULTICAST
     """The destination is a multicast group."""
     TRIGGER = C.FI_TRIGGER
-    """The context is a triggered one: start when its condition comes true."""
+    """The context is a triggered one: start when its condition is true."""
     PRIORITY = optional("FI_PRIORITY")
-    """Until 2.0: process ahead of others. No provider used it."""
+    """Until 2.0: process before others. No provider used it."""
     PEER_TRANSFER = C.FI_PEER_TRANSFER
-    """The operation belongs to another provider's (man page: fi_peer)."""
+    """The operation belongs to another provider (man page: fi_peer)."""
     AUTH_KEY = optional("FI_AUTH_KEY")
-    """1.20: the address stands for an authorization key, as receives from any address with it do."""
+    """1.20: the address stands for an authorization key: a receive accepts all addresses with that key."""
 
 
 class Bind(Flags):
     """Which operations a completion queue or a counter, bound to an endpoint, reports (fi_ep_bind)."""
 
     TRANSMIT = C.FI_TRANSMIT
-    """Queue: whatever starts here, sends, RMA and atomics. The same bit as SEND."""
+    """Queue: all operations that start here: sends, RMA and atomics. The same bit as SEND."""
     RECV = C.FI_RECV
     """Queue and counter: messages received."""
     SELECTIVE_COMPLETION = C.FI_SELECTIVE_COMPLETION
-    """Queue: report successes only where OpFlags.COMPLETION asks for it; errors always."""
+    """Queue: report a success only if OpFlags.COMPLETION asks for it; always report errors."""
     SEND = C.FI_SEND
     """Counter: messages sent."""
     READ = C.FI_READ
@@ -71,7 +71,7 @@ class Bind(Flags):
 
 
 class CompletionFlags(Flags):
-    """What a completion tells about its operation (man page: fi_cq)."""
+    """Properties of an operation in its completion (man page: fi_cq)."""
 
     SEND = C.FI_SEND
     """A message was sent."""
@@ -96,11 +96,11 @@ class CompletionFlags(Flags):
     REMOTE_READ = C.FI_REMOTE_READ
     """A peer read from here."""
     REMOTE_WRITE = C.FI_REMOTE_WRITE
-    """A peer wrote to here; the context is not the application's."""
+    """A peer wrote to here; the context is not one of the application's."""
     REMOTE_CQ_DATA = C.FI_REMOTE_CQ_DATA
-    """The entry's data field is the sender's."""
+    """The entry's data field comes from the sender."""
     MULTI_RECV = C.FI_MULTI_RECV
-    """The shared receive buffer is the application's again."""
+    """The provider gave the multi-receive buffer back."""
     MORE = C.FI_MORE
     """More of this message follows in another entry."""
     CLAIM = C.FI_CLAIM
@@ -117,7 +117,7 @@ class MrFlags(Flags):
     HMEM_HOST_ALLOC = C.FI_HMEM_HOST_ALLOC
     """The device runtime allocated the memory, on the host."""
     HMEM_DEVICE_ONLY = C.FI_HMEM_DEVICE_ONLY
-    """The memory can be reached by the device only."""
+    """Only the device can access the memory."""
     MR_DMABUF = optional("FI_MR_DMABUF")
     """1.20: the memory is given as a DMA-BUF file descriptor."""
     MR_SINGLE_USE = optional("FI_MR_SINGLE_USE")
@@ -138,13 +138,13 @@ class AvFlags(Flags):
     SYNC_ERR = C.FI_SYNC_ERR
     """Each address of an insertion has its own error code, written into the context array."""
     AV_USER_ID = C.FI_AV_USER_ID
-    """The output parameter brings the application's number of the address in."""
+    """The output parameter holds the application's number of the address on input."""
     FIREWALL_ADDR = optional("FI_FIREWALL_ADDR")
-    """2.2: the peer sits behind a firewall that lets no connection in: it has to be the one that connects."""
+    """2.2: a firewall blocks incoming connections to the peer, so the peer must connect."""
 
 
 class AvSetFlags(Flags):
-    """What an AV set, the group of a collective, will be used for (man page: fi_collective)."""
+    """The future uses of an AV set, the group of a collective (man page: fi_collective)."""
 
     UNIVERSE = C.FI_UNIVERSE
     """Start with every address of the vector."""
@@ -155,11 +155,11 @@ class AvSetFlags(Flags):
     ALLTOALL_SET = C.FI_ALLTOALL_SET
     """All-to-all exchanges."""
     ALLREDUCE_SET = C.FI_ALLREDUCE_SET
-    """Reductions whose result everyone gets."""
+    """Reductions whose result all members get."""
     ALLGATHER_SET = C.FI_ALLGATHER_SET
-    """Gathers whose result everyone gets."""
+    """Gathers whose result all members get."""
     REDUCE_SCATTER_SET = C.FI_REDUCE_SCATTER_SET
-    """Reductions whose result is dealt out."""
+    """Reductions of whose result each member gets a part."""
     REDUCE_SET = C.FI_REDUCE_SET
     """Reductions whose result the root gets."""
     SCATTER_SET = C.FI_SCATTER_SET

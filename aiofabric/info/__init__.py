@@ -1,4 +1,4 @@
-"""Discovery: what the machine's providers offer (man page: fi_getinfo)."""
+"""Discovery of the offers of the machine's providers (man page: fi_getinfo)."""
 
 from .attributes import SHARED_CONTEXT as SHARED_CONTEXT
 from .attributes import DomainAttr as DomainAttr

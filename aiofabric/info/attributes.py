@@ -1,7 +1,7 @@
-"""libfabric's attribute structures as Python objects, for hints and for what getinfo found.
+"""libfabric's attribute structures as Python objects, for hints and for results of getinfo.
 
-In hints a zero (an empty string, None) means "any"; the provider fills in what it has, and an offer is at
-least what was asked for. The converters follow the type of a field's default, so a field is one line.
+In hints, zero, an empty string and None mean "any". The provider fills in its own value, and an offer has at least what
+the hints ask for. The converters use the type of a field's default, so each field is one line.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ SHARED_CONTEXT: Final[int] = constants.FI_SHARED_CONTEXT
 def native_fid(value: Any) -> CData:
     """Return the ``struct fid *`` of an open object, or of the C pointer to one; NULL for None.
 
-    Raises: TypeError for anything else, which libfabric would follow to nowhere.
+    Raises: TypeError for anything else, because libfabric would follow an invalid pointer.
     """
     if value is None:
         return ffi.NULL
     native = getattr(value, "native", value)
     name = ffi.typeof(native).cname if isinstance(native, ffi.CData) else ""
     if not (name.startswith("struct fid") and name.endswith(" *")):
-        raise TypeError(f"handle is an open object of libfabric, or the C pointer to one, not {value!r}")
+        raise TypeError(f"handle must be an open object of libfabric, or the C pointer to one, not {value!r}")
     return ffi.cast("struct fid *", native)
 
 
 class Attributes:
-    """One attribute structure: a mutable part of Hints, or a frozen copy of what an Info says."""
+    """One attribute structure: a mutable part of Hints, or a frozen copy of a part of an Info."""
 
     __slots__ = ("_frozen",)
     _ctype: ClassVar[str]
     _wide: ClassVar[str] = ""
-    """The pointer type that knows the appended fields too."""
+    """The pointer type that also has the appended fields."""
     _appended: ClassVar[Mapping[str, Version]] = {}
-    """Which fields those are, and since which version of the interface; under an older one they are 0."""
+    """The appended fields, and the interface version that added each; under an older version they are 0."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if getattr(self, "_frozen", False):
-            raise AttributeError(f"{name}: this is what a provider offers; set it in Hints, or use Info.replace()")
+            raise AttributeError(f"{name}: this is a provider's offer; set it in Hints, or use Info.replace()")
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -77,7 +77,7 @@ class Attributes:
         return found
 
     def to_native(self, keep: list[CData]) -> CData:
-        """Return a new C structure, with room for what later libraries append; ``keep`` holds its memory."""
+        """Return a new C structure, with room for fields that later libraries append; ``keep`` holds its memory."""
         keep.append(room := ffi.new(f"{self._ctype}[2]"))
         native = ffi.addressof(room, 0)
         for field in fields(self):  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class Attributes:
             value = getattr(self, field.name)
             try:
                 _write(target, field.name, value, keep)
-            except TypeError:  # cffi names the C type only
+            except TypeError:  # cffi's text names only the C type
                 wanted = type(field.default).__name__
                 raise TypeError(f"{type(self).__name__}.{field.name} takes {wanted}, not {value!r}") from None
             except OverflowError:
@@ -131,15 +131,15 @@ class TxAttr(Attributes):
     caps: Caps = Caps(0)
     """A subset of the endpoint's; none means those that apply."""
     mode: Mode = Mode(0)
-    """What sending asks of the application; none in hints means Hints.mode."""
+    """Requirements on the application for sending; none in hints means Hints.mode."""
     op_flags: OpFlags = OpFlags(0)
-    """Options of every operation that brings none of its own."""
+    """Options of operations that have none of their own."""
     msg_order: Order = Order(0)
     """Which operations are processed in the order of posting."""
     comp_order: Order = Order(0)
     """Which completions come in the order of posting."""
     inject_size: int = 0
-    """Largest buffer that is the caller's again when the call returns, bytes."""
+    """Bytes of the largest buffer that the caller may change as soon as the call returns."""
     size: int = 0
     """Operations that may be in flight."""
     iov_limit: int = 0
@@ -147,7 +147,7 @@ class TxAttr(Attributes):
     rma_iov_limit: int = 0
     """Remote ranges that one RMA or atomic operation may touch."""
     tclass: TrafficClass = TrafficClass.UNSPEC
-    """The network's treatment of the traffic; the domain's if unspecified."""
+    """How the network treats the traffic; the domain's value if unspecified."""
 
 
 @dataclass(kw_only=True)
@@ -159,9 +159,9 @@ class RxAttr(Attributes):
     caps: Caps = Caps(0)
     """A subset of the endpoint's; none means those that apply."""
     mode: Mode = Mode(0)
-    """What receiving asks of the application; none in hints means Hints.mode."""
+    """Requirements on the application for receiving; none in hints means Hints.mode."""
     op_flags: OpFlags = OpFlags(0)
-    """Options of every receive that brings none of its own."""
+    """Options of receives that have none of their own."""
     msg_order: Order = Order(0)
     """Which operations are processed in the order of posting."""
     comp_order: Order = Order(0)
@@ -176,39 +176,39 @@ class RxAttr(Attributes):
 
 @dataclass(kw_only=True)
 class EpAttr(Attributes):
-    """What an endpoint is (man page: fi_endpoint)."""
+    """The type and limits of an endpoint (man page: fi_endpoint)."""
 
     _ctype = "struct fi_ep_attr"
 
     type: EndpointType = EndpointType.UNSPEC
-    """Connected, datagram, reliable datagram."""
+    """Connected, datagram, or reliable datagram."""
     protocol: Protocol = Protocol.UNSPEC
-    """What goes over the wire; both ends have to have the same."""
+    """The protocol on the wire; both ends must have the same."""
     protocol_version: int = 0
-    """And the same version of it."""
+    """The version of the protocol; both ends must have the same."""
     max_msg_size: int = 0
     """Largest message or RMA transfer, bytes."""
     msg_prefix_size: int = 0
-    """With Mode.MSG_PREFIX: bytes before each message that are the provider's."""
+    """With Mode.MSG_PREFIX: bytes before each message that the provider uses."""
     max_order_raw_size: int = 0
-    """Largest transfer whose data a later read is sure to see, bytes."""
+    """Bytes of the largest transfer whose data a later read is guaranteed to see."""
     max_order_war_size: int = 0
-    """Largest read that a later write is sure not to disturb, bytes."""
+    """Bytes of the largest read that a later write is guaranteed not to disturb."""
     max_order_waw_size: int = 0
-    """Largest write that a later write is sure to overwrite, bytes."""
+    """Bytes of the largest write that a later write is guaranteed to overwrite."""
     mem_tag_format: int = 0
-    """Fields of a tag: runs of ones and zeros alternate from field to field."""
+    """Fields of a tag: adjacent fields alternate between all ones and all zeros."""
     tx_ctx_cnt: int = 0
     """Transmit contexts of a scalable endpoint, or SHARED_CONTEXT."""
     rx_ctx_cnt: int = 0
     """Receive contexts of a scalable endpoint, or SHARED_CONTEXT."""
     auth_key: bytes = b""
-    """Authorization key: only endpoints with the same one talk to each other."""
+    """Authorization key: only endpoints with the same key can communicate."""
 
 
 @dataclass(kw_only=True)
 class DomainAttr(Attributes):
-    """What a domain is (man page: fi_domain)."""
+    """The properties and limits of a domain (man page: fi_domain)."""
 
     _ctype = "struct fi_domain_attr"
     _wide = "struct aiofabric_domain_attr *"
@@ -220,35 +220,35 @@ class DomainAttr(Attributes):
     }
 
     domain: Any = None
-    """Hints: an open Domain to restrict the answer to. Found: the open one of that name, native, or None."""
+    """Hints: an open Domain to restrict the results to. Results: the open domain of that name, native, or None."""
     name: str = ""
     """The network interface or device: eth0, mlx5_0."""
     threading: Threading = Threading.UNSPEC
-    """Which calls the application keeps apart itself."""
+    """Which calls the application serialises itself."""
     control_progress: Progress = Progress.UNSPEC
-    """Who moves connections, registrations and the like forward."""
+    """Which side makes progress on connections, registrations and other control operations."""
     data_progress: Progress = Progress.UNSPEC
-    """Who moves transfers forward."""
+    """Which side makes progress on transfers."""
     resource_mgmt: ResourceManagement = ResourceManagement.UNSPEC
-    """Who keeps queues from overflowing."""
+    """Whether the provider or the application prevents queue overflows."""
     av_type: AvType = AvType.UNSPEC
     """How address vectors number their addresses."""
     mr_mode: MrMode = (
         MrMode.LOCAL | MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY | MrMode.ENDPOINT | MrMode.HMEM
     )
-    """What registration needs; in hints, what the program can do: by default all that aiofabric obeys."""
+    """Requirements for registration; in hints, those that the program meets: by default all that aiofabric meets."""
     mr_key_size: int = 0
     """Length of a region's key, bytes."""
     cq_data_size: int = 0
-    """Length of remote completion data, bytes; 0 found: not supported."""
+    """Length of remote completion data, bytes; 0 in a result: not supported."""
     cq_cnt: int = 0
-    """Completion queues that work well."""
+    """Recommended maximum of completion queues."""
     ep_cnt: int = 0
-    """Endpoints that work well."""
+    """Recommended maximum of endpoints."""
     tx_ctx_cnt: int = 0
-    """Transmit contexts that work well."""
+    """Recommended maximum of transmit contexts."""
     rx_ctx_cnt: int = 0
-    """Receive contexts that work well."""
+    """Recommended maximum of receive contexts."""
     max_ep_tx_ctx: int = 0
     """Transmit contexts of one scalable endpoint at most."""
     max_ep_rx_ctx: int = 0
@@ -258,44 +258,44 @@ class DomainAttr(Attributes):
     max_ep_srx_ctx: int = 0
     """Endpoints that may share a receive context."""
     cntr_cnt: int = 0
-    """Counters that work well."""
+    """Recommended maximum of counters."""
     mr_iov_limit: int = 0
     """Buffers that one memory region may join."""
     caps: Caps = Caps(0)
     """Capabilities of the domain itself: LOCAL_COMM, REMOTE_COMM, SHARED_AV."""
     mode: Mode = Mode(0)
-    """What the domain asks of the application."""
+    """Requirements of the domain on the application."""
     auth_key: bytes = b""
-    """Authorization key of endpoints and regions that bring none of their own."""
+    """Authorization key of endpoints and regions without one of their own."""
     max_err_data: int = 0
     """Length of error data, bytes."""
     mr_cnt: int = 0
-    """Memory regions that work well."""
+    """Recommended maximum of memory regions."""
     tclass: TrafficClass = TrafficClass.UNSPEC
-    """The network's treatment of traffic whose endpoint says nothing about it."""
+    """How the network treats the traffic of endpoints that do not specify it."""
     max_ep_auth_key: int = 0
     """1.20: authorization keys that one endpoint may use."""
     max_group_id: int = 0
     """2.0: highest number of a group of tags."""
     max_cntr_value: int = 0
-    """2.5: a counter starts again from 0 after this."""
+    """2.5: the largest value of a counter; after it, the counter starts again from 0."""
     max_err_cntr_value: int = 0
-    """2.5: and its error count after this."""
+    """2.5: the same for its error count."""
 
 
 @dataclass(kw_only=True)
 class FabricAttr(Attributes):
-    """Which fabric and provider (man page: fi_fabric)."""
+    """A fabric and its provider (man page: fi_fabric)."""
 
     _ctype = "struct fi_fabric_attr"
 
     fabric: Any = None
-    """Hints: an open Fabric to restrict the answer to. Found: the open one of that name, native, or None."""
+    """Hints: an open Fabric to restrict the results to. Results: the open fabric of that name, native, or None."""
     name: str = ""
     """The network: 192.168.1.0/24, EFA-fe80::."""
     prov_name: str = ""
-    """The provider; layers are joined by ";" in any order: ``tcp``, ``tcp;ofi_rxm``."""
+    """The provider's name; ";" joins the names of layers, in any order: ``tcp``, ``tcp;ofi_rxm``."""
     prov_version: Version = Version(0, 0)
-    """The provider's version; of layers, the upper one's."""
+    """The provider's version; with layers, the version of the upper one."""
     api_version: Version = Version(0, 0)
-    """The version of libfabric's interface that was asked for."""
+    """The version of libfabric's interface that was requested."""

@@ -1,4 +1,4 @@
-"""Ask libfabric what there is: getinfo, and the Info objects that it answers with."""
+"""Discovery: getinfo, and the Info objects that it returns."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FI_ENODATA: int = constants.FI_ENODATA
 
 
 class Info:
-    """One thing that a provider offers: an endpoint in a domain on a fabric (man page: fi_getinfo).
+    """One offer of a provider: an endpoint in a domain on a fabric (man page: fi_getinfo).
 
-    Owns its struct fi_info, ``native``, and frees it with its last reference; that frees memory and
-    nothing else, so it is harmless in any thread and in a forked child. The attributes are copies, made
-    when first asked for. Two infos are equal if they say the same.
+    Owns its struct fi_info, ``native``, and frees it with its last reference. That frees only memory, so it is safe in
+    any thread and in a forked child. The attributes are copies, made at their first use. Two infos are equal if all
+    their values are equal.
     """
 
     def __init__(self, native: CData) -> None:
@@ -44,7 +44,7 @@ class Info:
         return cls(ffi.gc(native, lib.fi_freeinfo))
 
     def trim(self) -> None:
-        """Drop the copies of attributes, some 3 KiB; they are made again when somebody asks."""
+        """Drop the copies of attributes, 3 KiB; they are made again at their next use."""
         self.__dict__ = {"native": self.native}
 
     def duplicate(self) -> Info:
@@ -54,15 +54,15 @@ class Info:
         return Info.from_native(native)
 
     def replace(self, **changes: Any) -> Info:
-        """Return a copy with other values, to open something with; this one stays as it is.
+        """Return a copy with other values, to open an object with; this info does not change.
 
-        The names are those of `Hints`; a mapping for an attribute structure changes some of its fields:
+        The names are those of `Hints`. A mapping for an attribute structure changes some of its fields:
         ``info.replace(tx_attr={"msg_order": Order(0)})`` resets the ordering that the program does not require.
-        Providers check what is opened: what they do not have is refused there.
+        Providers check the values when an object is opened, and refuse values that they do not support.
 
         Raises:
             TypeError: there is no such field.
-            ValueError: an address of another format, or another provider, whose structures these are not.
+            ValueError: an address of another format, or another provider, which has other structures.
         """
         values = merged(self, changes)
         fabric_attr = values.get("fabric_attr", self.fabric_attr)
@@ -80,12 +80,12 @@ class Info:
 
     @cached_property
     def caps(self) -> Caps:
-        """What the endpoint can do."""
+        """The capabilities of the endpoint."""
         return Caps(self.native.caps)
 
     @cached_property
     def mode(self) -> Mode:
-        """What it asks of the application."""
+        """Its requirements on the application."""
         return Mode(self.native.mode)
 
     @cached_property
@@ -105,7 +105,7 @@ class Info:
 
     @property
     def handle(self) -> CData | None:
-        """What opening an endpoint takes over, native: a connection request or a passive endpoint."""
+        """The native object that an opened endpoint takes over: a connection request or a passive endpoint."""
         return self.native.handle or None
 
     @handle.setter
@@ -124,12 +124,12 @@ class Info:
 
     @cached_property
     def ep_attr(self) -> EpAttr:
-        """What kind of endpoint it is."""
+        """The type and limits of the endpoint."""
         return EpAttr.from_native(self.native.ep_attr)
 
     @cached_property
     def domain_attr(self) -> DomainAttr:
-        """The domain that it opens in."""
+        """The domain of the endpoint."""
         return DomainAttr.from_native(self.native.domain_attr)
 
     @cached_property
@@ -139,7 +139,7 @@ class Info:
 
     @cached_property
     def nic(self) -> Nic | None:
-        """The network device; None where there is none, or the provider does not tell."""
+        """The network device; None if there is none, or the provider does not report it."""
         return Nic.from_native(self.native.nic)
 
     def _said(self) -> tuple[object, ...]:
@@ -151,7 +151,7 @@ class Info:
     def __eq__(self, other: object) -> bool:
         return self._said() == other._said() if isinstance(other, Info) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # the handle, part of what is compared, may be set
+    __hash__ = None  # type: ignore[assignment]  # the handle, which is compared, can change
 
     def __str__(self) -> str:
         """Return libfabric's own text, many lines long (fi_tostr)."""
@@ -169,16 +169,16 @@ class Info:
 
 
 def check_info(info: object) -> None:
-    """Refuse what cannot be opened.
+    """Refuse an info that cannot be opened.
 
     Raises:
-        TypeError: it is no `Info`.
-        NotSupportedError: it asks of the program what aiofabric does not do, as those found without hints may.
+        TypeError: it is not an `Info`.
+        NotSupportedError: it requires a mode that aiofabric does not support; infos found without hints may have one.
     """
     if not isinstance(info, Info):
         raise TypeError(f"an Info, as getinfo() returns it, is needed, not {info!r}")
     if unknown := Mode(info.native.mode) & ~Hints().mode:
-        detail = f"The info has the mode {unknown}, which aiofabric does not do: ask with hints=Hints()"
+        detail = f"The info has the mode {unknown}, which aiofabric does not support: call getinfo(hints=Hints())"
         raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=detail)
 
 
@@ -190,25 +190,25 @@ def getinfo(
     hints: Hints | None = None,
     version: tuple[int, int] | None = None,
 ) -> list[Info]:
-    """Return what providers offer for reaching a node and service, best first (man page: fi_getinfo).
+    """Return the providers' offers for reaching a node and service, best first (man page: fi_getinfo).
 
-    Each offer has at least the sizes that the hints ask for, also where the provider did not compare, and the
-    authorization keys; what has not is left out.
+    Each offer has at least the sizes that the hints ask for, and the same authorization keys. aiofabric checks this
+    also where the provider does not, and leaves out offers that do not match.
 
     Args:
         node: a host name, an address, or an FI_ADDR_STR text such as ``fi_sockaddr://127.0.0.1:7471`` (then without
             ``service``).
         service: a port or its name.
-        flags: with ``GetInfoFlags.SOURCE`` node and service are the local end.
-        hints: what is needed. None: everything that providers have, also what needs a shared context or a mode of the
-            program. ``Hints()`` leaves out what a program on aiofabric cannot use.
-        version: of libfabric's interface, such as ``(1, 9)``; by default `api_version`. Structures keep the layout and
-            the meaning that they had then: below 1.5 ``mr_mode`` is `MrMode.BASIC` or `MrMode.SCALABLE`, in hints too.
+        flags: with ``GetInfoFlags.SOURCE``, node and service are the local address.
+        hints: the requirements. None: all offers, also those that need a shared context or a mode of the program.
+            ``Hints()`` leaves out offers that a program on aiofabric cannot use.
+        version: of libfabric's interface, such as ``(1, 9)``; by default `api_version`. Structures have the layout and
+            the meaning of that version: below 1.5 ``mr_mode`` is `MrMode.BASIC` or `MrMode.SCALABLE`, also in hints.
 
-    May block while a name is resolved: off the event loop's thread, please.
+    May block while a name is resolved, so call it outside the event loop's thread.
 
     Raises:
-        NoProviderError: nothing matches; the text names the one hint that is to blame, if it is one.
+        NoProviderError: nothing matches; the text names the hint that excludes all offers, if it is a single one.
         NameResolutionError: nothing matches because the name does not resolve.
         NotSupportedError: the version is newer than the library, or than the headers of this build.
     """
@@ -228,7 +228,7 @@ def offers(
     hints: Hints | None = None,
     version: tuple[int, int] | None = None,
 ) -> list[Info]:
-    """Return the same as `getinfo`, and nothing if nothing matches: to find out why takes ten times as long."""
+    """Like `getinfo`, but return an empty list if nothing matches: finding the reason takes ten times as long."""
     found = _ask(*_plain(node, service, flags), hints, _checked(version))
     if isinstance(found, int):
         if found != FI_ENODATA:
@@ -239,12 +239,12 @@ def offers(
 
 
 def _checked(version: Any) -> Version:
-    """Return the version to ask for: its structures are those of libfabric and of this build."""
+    """Return the version to request; raise if libfabric or this build does not have its structures."""
     if version is None:
         return api_version()
     pair = isinstance(version, tuple) and len(version) == 2
     if not (pair and all(isinstance(part, int) and part >= 0 for part in version)):
-        raise TypeError(f"version is a pair of numbers, such as (1, 17), not {version!r}")
+        raise TypeError(f"version must be a pair of numbers, such as (1, 17), not {version!r}")
     asked = Version(*version)
     if asked > api_version():
         detail = (
@@ -256,7 +256,7 @@ def _checked(version: Any) -> Version:
 
 
 def _check_name(node: str | None, service: str | None, flags: GetInfoFlags) -> None:
-    """Raise NameResolutionError if the system does not know the name of a host or service either."""
+    """Raise NameResolutionError if the system does not know the name of the host or service."""
     if node is not None and ("://" in node or GetInfoFlags.NUMERICHOST in flags):
         return
     if (node is None or is_numeric(node)) and (service is None or service.isdecimal()):
@@ -270,7 +270,7 @@ def _check_name(node: str | None, service: str | None, flags: GetInfoFlags) -> N
 def _plain(
     node: str | None, service: str | int | None, flags: GetInfoFlags
 ) -> tuple[str | None, str | None, GetInfoFlags]:
-    """Take an FI_ADDR_STR of the fi_sockaddr kinds apart: libfabric's own ip providers do not read them."""
+    """Split an FI_ADDR_STR of the fi_sockaddr kinds into host and port: libfabric's IP providers do not parse it."""
     check_place(node, service)
     if not isinstance(node, str | None):
         raise TypeError(f"getinfo() takes an Address as dest_addr or src_addr of its hints, not as node: {node}")
@@ -282,8 +282,8 @@ def _plain(
 def _ask(
     node: str | None, service: str | None, flags: GetInfoFlags, hints: Hints | None, version: Version
 ) -> list[Info] | int:
-    """Return what fi_getinfo finds, or its error."""
-    # libfabric's ip providers, 1.17's and 2.x's, resolve names whatever the flags say.
+    """Return the offers of fi_getinfo, or its error code."""
+    # libfabric's IP providers, in 1.17 and 2.x, resolve names even if the flags forbid it.
     if GetInfoFlags.NUMERICHOST in flags and node is not None and not is_numeric(node):
         return FI_ENODATA
     found = ffi.new("struct fi_info **")
@@ -304,7 +304,7 @@ def _ask(
 
 
 def _unchained(native: CData) -> Iterator[Info]:
-    """Yield the members of a list, each on its own from now on."""
+    """Yield the members of a list; each is independent afterwards."""
     while native:
         following, native.next = native.next, ffi.NULL
         yield Info.from_native(native)
@@ -314,7 +314,7 @@ def _unchained(native: CData) -> Iterator[Info]:
 def _explanation(
     node: str | None, service: str | None, flags: GetInfoFlags, hints: Hints | None, version: Version
 ) -> str:
-    """Say what was asked for, and which single part of it excludes every provider."""
+    """Describe the request, and name each single part without which an offer would match."""
     words = "" if hints is None else str(hints)
     asked = [f"{name}={value!r}" for name, value in (("node", node), ("service", service)) if value is not None]
     asked += [f"flags={flags}"] * bool(flags) + [words] * bool(words)
@@ -336,7 +336,7 @@ def _explanation(
     if blamed:
         text += f"It would match without {' or without '.join(blamed)}"
     else:
-        text += "No single one of these is to blame; leave out several"
+        text += "No single requirement excludes all offers; leave out several"
     if allowed := os.environ.get("FI_PROVIDER"):
         text += f". FI_PROVIDER={allowed} restricts the providers of this process"
     return text

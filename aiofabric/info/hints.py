@@ -1,4 +1,4 @@
-"""What a program asks of providers."""
+"""Hints: a program's requirements for providers."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Of libfabric until 1.20; each changes what a completion means.
+# Modes and capabilities of libfabric until 1.20; each changes the meaning of a completion.
 _REFUSED = {
     "BUFFERED_RECV": "messages would stay in the provider's buffers until they are claimed; pools do that better",
     "VARIABLE_MSG": "a receive would learn its size first and be posted then; use tags, or a pool of large receives",
-    "NOTIFY_FLAGS_ONLY": "completions would not tell what they are of",
-    "RESTRICTED_COMP": "endpoints of different capabilities could not share a queue, and here they do",
-    "LOCAL_MR": "this is how local registration was asked for before 1.5; today it is MrMode.LOCAL",
+    "NOTIFY_FLAGS_ONLY": "completions would not name the kind of their operation",
+    "RESTRICTED_COMP": "endpoints of different capabilities could not share a queue, but in aiofabric they do",
+    "LOCAL_MR": "this is how local registration was requested before 1.5; today it is MrMode.LOCAL",
 }
 
 
 @dataclass(kw_only=True)
 class Hints:
-    """Criteria for ``getinfo``: a provider has to meet every one that is set.
+    """Criteria for ``getinfo``: an offer must meet every one that is set.
 
-    Zero, empty and None mean "any". The two exceptions say what the program is *able* to do: ``mode`` and
-    ``domain_attr.mr_mode``, by default all that aiofabric does by itself (man page: fi_getinfo).
+    Zero, empty and None mean "any". Two fields say what the program *supports*: ``mode`` and ``domain_attr.mr_mode``.
+    Their default is all that aiofabric supports (man page: fi_getinfo).
     """
 
     caps: Caps = Caps(0)
-    """What is needed; none: all that the provider has."""
+    """Required capabilities; none: all that the provider has."""
     mode: Mode = Mode.CONTEXT | Mode.CONTEXT2 | Mode.MSG_PREFIX | Mode.ASYNC_IOV | Mode.RX_CQ_DATA
-    """What the program can do for the provider; by default all that aiofabric does. The rest is refused."""
+    """Modes that the program supports; by default all that aiofabric supports. Other modes are refused."""
     addr_format: AddressFormat = AddressFormat.FORMAT_UNSPEC
     """Format of addresses; that of src_addr or dest_addr if these are set and this is not."""
     src_addr: Address | None = None
     """The local address. Ignored with GetInfoFlags.SOURCE."""
     dest_addr: Address | None = None
-    """The peer's address. Ignored where node or service name one."""
+    """The peer's address. Ignored if node or service name one."""
     handle: Any = None
-    """A passive endpoint whose address the found infos are to carry on, or a provider's own handle."""
+    """A passive endpoint whose address the results take over, or a provider's own handle."""
     tx_attr: TxAttr = field(default_factory=TxAttr)
     """How to send."""
     rx_attr: RxAttr = field(default_factory=RxAttr)
     """How to receive."""
     ep_attr: EpAttr = field(default_factory=EpAttr)
-    """Which kind of endpoint."""
+    """The type and limits of the endpoint."""
     domain_attr: DomainAttr = field(default_factory=DomainAttr)
-    """Which domain, and how it works."""
+    """The domain and its properties."""
     fabric_attr: FabricAttr = field(default_factory=FabricAttr)
-    """Which fabric and provider."""
+    """The fabric and provider."""
 
     def to_native(self) -> CData:
         """Return a struct fi_info of these hints, freed with its last reference.
 
-        Raises: NotSupportedError for modes and capabilities that aiofabric cannot live up to.
+        Raises: NotSupportedError for modes and capabilities that aiofabric does not support.
         """
         for name, why in _REFUSED.items():
             for family, asked in ((Mode, self.mode), (Caps, self.caps)):
@@ -78,7 +78,7 @@ class Hints:
         return replace(self, **merged(self, changes))
 
     def without(self) -> Iterator[tuple[str, Hints]]:
-        """Yield (what was dropped, in words; the hints without it), one field or flag at a time."""
+        """Yield (the dropped part as text, the hints without it), for one field or flag at a time."""
         nothing = Hints()
         for path, value in differences(self, nothing):
             default = attrgetter(path)(nothing)
@@ -101,10 +101,10 @@ _FIELDS = tuple(each.name for each in fields(Hints))
 
 
 def merged(current: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new values of fields: of an attribute structure, all of it, where a mapping has some of its fields.
+    """Return the new values of fields. A mapping for an attribute structure changes some of its fields.
 
     Raises:
-        TypeError: there is no such field, or the value is no such structure.
+        TypeError: there is no such field, or the value has the wrong type.
     """
     return {name: _merged_part(current, name, value) for name, value in changes.items()}
 
@@ -116,7 +116,7 @@ def _merged_part(current: Any, name: str, value: Any) -> Any:
     if not isinstance(part, Attributes):
         return value
     if not isinstance(value, type(part) | Mapping):
-        raise TypeError(f"{name} is a {type(part).__name__}, or a dictionary of its fields, not {value!r}")
+        raise TypeError(f"{name} must be a {type(part).__name__}, or a dictionary of its fields, not {value!r}")
     return replace(part, **value) if isinstance(value, Mapping) else value  # type: ignore[type-var]
 
 
@@ -137,7 +137,7 @@ def compose(info: CData, said: Mapping[str, Any]) -> CData:
                 info.addr_format = info.addr_format or value.format
         else:
             setattr(info, name, value)
-    # libfabric 2.x wants hints from its own allocator; the copy also ends the need for `keep`.
+    # libfabric 2.x needs hints from its own allocator. The copy also makes `keep` unnecessary.
     if not (native := lib.fi_dupinfo(info)):
         raise MemoryError("fi_dupinfo")
     return ffi.gc(native, lib.fi_freeinfo)

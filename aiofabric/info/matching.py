@@ -1,4 +1,4 @@
-"""Whether an offer is what hints ask for: providers leave part of the comparison out."""
+"""Matching: whether an offer meets hints, because providers do not compare all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["contradictions", "of_provider", "same_provider", "suitable"]
 
 
 class Offer(Protocol):
-    """What is compared with hints: an `Info`."""
+    """The parts of an `Info` that are compared with hints."""
 
     @property
     def fabric_attr(self) -> FabricAttr: ...
@@ -35,18 +35,18 @@ _SIZES = [
 ]
 _all_sizes = attrgetter(*_SIZES)
 _ABILITIES = ("mode", "domain_attr.mr_mode")
-"""What the program can do: an offer asks for no more."""
+"""Fields with what the program supports: an offer must require no more."""
 _OPEN = ("handle", "fabric_attr.fabric", "domain_attr.domain")
 
 
 def of_provider(offers: list[_Offer], hints: Hints) -> list[_Offer]:
-    """Return those of the provider that the hints name: with FI_PROV_ATTR_ONLY libfabric looks at no hint."""
+    """Return the offers of the provider that the hints name: with FI_PROV_ATTR_ONLY libfabric ignores the hints."""
     names = hints.fabric_attr.prov_name.split(";")
     return [info for info in offers if names == [""] or info.fabric_attr.prov_name in names]
 
 
 def suitable(offers: list[_Offer], hints: Hints) -> list[_Offer]:
-    """Return the offers that have the names that the hints have, and at least the sizes.
+    """Return the offers that have the names of the hints, and at least their sizes.
 
     Seen on loopback, with 1.17 and 2.5: no provider compares mr_key_size, cq_cnt, ep_cnt and most of the numbers of
     contexts; 1.17 drops an authorization key.
@@ -60,7 +60,7 @@ def suitable(offers: list[_Offer], hints: Hints) -> list[_Offer]:
 
 
 def contradictions(info: Offer, hints: Hints) -> list[str]:
-    """Name the hints that an info does not meet."""
+    """Return the hints that an info does not meet."""
     nothing = Hints()
     found = [
         f"{path}={words(wanted)}"
@@ -71,7 +71,7 @@ def contradictions(info: Offer, hints: Hints) -> list[str]:
 
 
 def same_provider(wanted: str, offered: str) -> bool:
-    """Tell whether a provider's name, or that of a layer of it, means the one offered; layers come in any order."""
+    """Return whether a provider's name, or the name of one layer, matches the offered one; layers come in any order."""
     return set(wanted.split(";")) <= set(offered.split(";"))
 
 
@@ -90,15 +90,15 @@ def _meets(path: str, wanted: Any, default: Any, offered: Any) -> bool:
 def _is_enough(path: str, wanted: Any, offered: Any) -> bool:
     if isinstance(wanted, bytes):
         return bool(wanted == offered)
-    if path == "ep_attr.mem_tag_format":  # fields of a tag, no size; the highest says how long tags are
+    if path == "ep_attr.mem_tag_format":  # not a size but fields of a tag; the highest bit gives the length of tags
         return bool(offered.bit_length() >= wanted.bit_length())
     return bool(offered >= wanted)
 
 
 def _is_named(info: Offer, hints: Hints) -> bool:
-    """Tell whether fabric and domain are those that the hints name, or have open.
+    """Return whether fabric and domain have the names in the hints, or of the open objects in the hints.
 
-    Seen on loopback: 1.17's ip providers do not compare the names, and none looks at open objects.
+    Seen on loopback: 1.17's IP providers do not compare the names, and no provider checks open objects.
     """
     fabric = getattr(hints.fabric_attr.fabric, "info", None)
     domain = getattr(hints.domain_attr.domain, "info", None)

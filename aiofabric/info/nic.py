@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class DeviceAttr(Attributes):
-    """What the device is."""
+    """The model and driver of the device."""
 
     _ctype = "struct fi_device_attr"
 
     name: str = ""
-    """The operating system's name of it."""
+    """The operating system's name of the device."""
     device_id: str = ""
-    """The vendor's number of the model."""
+    """The vendor's id of the model."""
     device_version: str = ""
     """Revision of the hardware."""
     vendor_id: str = ""
-    """The vendor's number."""
+    """The vendor's id."""
     driver: str = ""
     """Name of the driver."""
     firmware: str = ""
@@ -34,7 +34,7 @@ class DeviceAttr(Attributes):
 
 @dataclass(kw_only=True)
 class PciAttr(Attributes):
-    """Where the device is on a PCI bus."""
+    """The device's address on a PCI bus."""
 
     _ctype = "struct fi_pci_attr"
 
@@ -71,14 +71,14 @@ class LinkAttr(Attributes):
 
 @dataclass(frozen=True, kw_only=True)
 class Nic:
-    """A network device; each part is None where the provider does not tell."""
+    """A network device; each part is None if the provider does not report it."""
 
     device_attr: DeviceAttr | None
-    """What it is."""
+    """The model and driver."""
     bus_type: BusType
     """How it is attached."""
     pci: PciAttr | None
-    """Where on a PCI bus; None if it is not on one."""
+    """The address on a PCI bus; None if it is not on one."""
     link_attr: LinkAttr | None
     """The state of its link."""
 

@@ -10,22 +10,22 @@ from ..flags import ParameterType
 
 
 class Parameter(NamedTuple):
-    """One variable of the environment, read by libfabric when it is first asked for anything."""
+    """One environment variable, which libfabric reads at its first use."""
 
     name: str
     """Its name, such as FI_TCP_IFACE."""
     type: ParameterType
-    """What it is read as."""
+    """The type that it is read as."""
     help: str
-    """What it does, in libfabric's words."""
+    """Its effect, as libfabric describes it."""
     value: str | None
-    """What it is set to; None if it is not."""
+    """Its value; None if it is not set."""
 
 
 def parameters() -> list[Parameter]:
-    """Return every variable that the library and its loaded providers know (``fi_info -e``).
+    """Return all variables that the library and its loaded providers know (``fi_info -e``).
 
-    Providers register theirs when they are first looked for: call `getinfo` before.
+    Providers register their variables when they are loaded: call `getinfo` before.
     """
     array, count = ffi.new("struct fi_param **"), ffi.new("int *")
     check(lib.fi_getparams(array, count), "fi_getparams")

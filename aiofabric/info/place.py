@@ -1,4 +1,4 @@
-"""Place: which host and port a call names, in the forms that are taken; other forms are refused in words."""
+"""Place: checks of the host and port that a call names; unsupported forms raise an error that names the right one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FORMS = (
 
 
 def check_remote(node: Any, service: Any) -> None:
-    """Refuse what names no peer.
+    """Refuse a host and port that name no peer.
 
     Raises:
         TypeError: the address is None, a tuple, bytes, or of another wrong type.
-        ValueError: the port is missing, 0 or out of range; the text has a form that is not taken.
+        ValueError: the port is missing, 0 or out of range; or the text has an unsupported form.
     """
     if node is None:
         raise TypeError(f"the address of the peer is missing. {_FORMS}")
@@ -34,36 +34,36 @@ def check_remote(node: Any, service: Any) -> None:
     else:
         needed, port = True, service
     if needed and port in (None, "", 0, "0"):
-        what = "the port is missing" if port in (None, "") else "port 0 is nobody's: only a listener may ask for it"
+        what = "the port is missing" if port in (None, "") else "port 0 names no peer: only a listener may use it"
         raise ValueError(f"{what}, in the address {str(node)!r}. {_FORMS}")
 
 
 def check_place(node: Any, service: Any) -> None:
-    """Refuse an address or a port of a form that is not taken; a local one may be missing. Raises as `check_remote`."""
+    """Refuse an address or a port of an unsupported form; a local one may be missing. Raises like `check_remote`."""
     if isinstance(service, bool) or not isinstance(service, int | str | None):
-        raise TypeError(f"a port is a number, or the name of a service, not {service!r}")
+        raise TypeError(f"a port must be a number, or the name of a service, not {service!r}")
     _check_port(service)
     if node is None:
         return
     if isinstance(node, Address):
         if service is not None:
-            raise ValueError(f"{node} is a whole address: there is no room for the service {service!r}")
+            raise ValueError(f"{node} is a complete address: leave out the service {service!r}")
         return
     if not isinstance(node, str):
-        raise TypeError(f"{node!r} is no address. {_instead_of(node)}{_FORMS}")
+        raise TypeError(f"{node!r} is not an address. {_instead_of(node)}{_FORMS}")
     if not node or "\0" in node:
-        raise ValueError(f"{node!r} is no address. {_FORMS}")
+        raise ValueError(f"{node!r} is not an address. {_FORMS}")
     if "://" in node:
         _check_text(node, service)
     elif ":" in node and not is_ip(node):
         host, _, port = node.rpartition(":")
         host, port = (node.strip("[]"), "") if node.endswith("]") else (host.strip("[]"), port)
         apart = f"{host!r}, {port}" if port.isdecimal() else repr(host) if is_ip(host) else "the host, the port"
-        raise ValueError(f"{node!r} is no address: pass host and port apart ({apart}). {_FORMS}")
+        raise ValueError(f"{node!r} is not an address: pass host and port apart ({apart}). {_FORMS}")
 
 
 def _check_port(service: str | int | None) -> None:
-    """Refuse a number that is no port: the system would quietly take it modulo 65536."""
+    """Refuse a number that is not a port: the system would take it modulo 65536 without an error."""
     if isinstance(service, str) and service.isdecimal():
         service = int(service)
     if isinstance(service, int) and not 0 <= service < _PORTS:
@@ -73,9 +73,9 @@ def _check_port(service: str | int | None) -> None:
 def _check_text(node: str, service: Any) -> None:
     scheme = node.partition("://")[0]
     if not scheme.startswith("fi_") or (scheme in SCHEMES and split_uri(node) is None):
-        raise ValueError(f"{node!r} is no address. {_FORMS}")
+        raise ValueError(f"{node!r} is not an address. {_FORMS}")
     if service is not None:
-        raise ValueError(f"{node!r} is a whole address: there is no room for the service {service!r}")
+        raise ValueError(f"{node!r} is a complete address: leave out the service {service!r}")
 
 
 def _instead_of(node: Any) -> str:

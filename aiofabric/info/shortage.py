@@ -1,4 +1,4 @@
-"""Why the shm provider is not there: it is offered only while /dev/shm has room for an endpoint of each core."""
+"""Shortage: why the shm provider is missing: it is offered only while /dev/shm has room for one endpoint per core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ENDPOINT = 16 << 20  # bytes, with libfabric 1.17; since 2.0 a fifth less
 
 
 def shortage(provider: str) -> str:
-    """A sentence about /dev/shm where it may be the reason that ``provider`` was not found; else nothing."""
+    """A sentence about /dev/shm if it may be the reason that ``provider`` was not found; otherwise an empty text."""
     if provider != "shm":
         return ""
     try:
@@ -21,5 +21,5 @@ def shortage(provider: str) -> str:
         return ""
     return (
         f" libfabric offers it only while {_DIRECTORY} has some {_ENDPOINT >> 20} MiB for each of the {cores} cores, "
-        f"and {free} bytes are available: enlarge it (docker run --shm-size=), or remove what lies there."
+        f"but {free} bytes are available: enlarge it (docker run --shm-size=), or remove files there."
     )

@@ -1,4 +1,4 @@
-"""libfabric's values in libfabric's words (man page: fi_fabric, fi_tostr)."""
+"""Texts of libfabric for its values (man page: fi_fabric, fi_tostr)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..flags import TostrType
 from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
 
 _ROOM = 16384
-"""fi_tostr itself has 8192 bytes, for any one structure."""
+"""fi_tostr itself uses 8192 bytes, for any one structure."""
 
 _TYPES: dict[type, TostrType] = {
     TxAttr: TostrType.TX_ATTR,
@@ -40,7 +40,7 @@ _TYPES: dict[type, TostrType] = {
 }
 
 
-# Beside those of `_TYPES`: kinds whose value is a number, too, but of which this package has no class.
+# In addition to `_TYPES`: kinds whose value is also a number, but for which this package has no class.
 _NUMBERS = frozenset(
     (
         *(kind for cls, kind in _TYPES.items() if issubclass(cls, int)),
@@ -60,11 +60,11 @@ _STRUCTURES = {
 def tostr(value: Any, kind: TostrType | None = None) -> str:
     """Return libfabric's own text of an Info, an attribute object, a flag or an open object (fi_tostr_r).
 
-    ``kind`` is needed for a plain number only. Where the type of ``value`` says what it is, ``kind`` has to agree.
-    ``value`` may also be a C pointer to a structure that libfabric prints.
+    ``kind`` is needed only for a plain number. If the type of ``value`` implies a kind, ``kind`` must agree. ``value``
+    may also be a C pointer to a structure that libfabric prints.
 
     Raises:
-        TypeError: fi_tostr does not know such a value, or ``kind`` is that of something else.
+        TypeError: fi_tostr does not support the value, or ``kind`` does not fit it.
         ValueError: a NULL pointer.
         ClosedResourceError: the object is closed.
     """
@@ -72,12 +72,12 @@ def tostr(value: Any, kind: TostrType | None = None) -> str:
     if own is None and isinstance(value, int) and kind in _NUMBERS:
         own = kind
     if own is None:
-        raise TypeError(f"fi_tostr does not know {type(value).__name__}{_as(kind)}")
+        raise TypeError(f"fi_tostr does not support {type(value).__name__}{_as(kind)}")
     if kind is not None and kind != own and not (isinstance(value, int) and kind in _NUMBERS):
         raise TypeError(f"{type(value).__name__} is a {own}: fi_tostr would read it{_as(kind)} and crash")
     kind = own if kind is None else kind
     if isinstance(value, int):
-        # A 64-bit little-endian number serves where a 32-bit one is read.
+        # A 64-bit little-endian number can also be read as a 32-bit one.
         return native_tostr(ffi.new("uint64_t *", value), kind)
     keep: list[CData] = []
     if isinstance(value, Attributes):
@@ -89,7 +89,7 @@ def tostr(value: Any, kind: TostrType | None = None) -> str:
 
 
 def _kind_of(value: Any) -> TostrType | None:
-    """What the type of ``value`` says; None where it says nothing that fi_tostr knows."""
+    """The kind that the type of ``value`` implies; None if fi_tostr does not support the type."""
     native = value if isinstance(value, Attributes | int) else getattr(value, "native", value)
     if not isinstance(native, ffi.CData):
         return _TYPES.get(type(value))

@@ -1,4 +1,4 @@
-"""Which libfabric this is."""
+"""Versions of libfabric and of its headers."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def headers_version() -> Version:
 
 
 def library_version() -> Version:
-    """Return the version of the libfabric that is running (fi_version), loading it if need be."""
+    """Return the version of the running libfabric (fi_version), loading it if necessary."""
     return Version.from_native(lib.fi_version())
 
 
 def api_version() -> Version:
-    """Return the version that is asked of libfabric: the headers', or the library's if that is older.
+    """Return the interface version that aiofabric requests: the headers' version, or the library's if that is older.
 
-    Structures have the layout of this version, so it is never above the headers; a library answers
-    requests above its own version with FI_ENOSYS.
+    Structures have the layout of this version, so it is never above the headers' version. A library answers requests
+    above its own version with FI_ENOSYS.
     """
     return min(headers_version(), library_version())
 
 
 def library_path() -> str:
-    """Return the file that libfabric was loaded from, loading it if need be."""
+    """Return the path that libfabric was loaded from, loading it if necessary."""
     library_version()
     return loaded_path() or ""

@@ -1,1 +1,1 @@
-"""aiofabric under other libraries: a few lines each, and each needs its library installed."""
+"""Integrations of aiofabric into other libraries; each needs its library installed."""

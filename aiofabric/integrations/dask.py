@@ -3,11 +3,11 @@
     dask scheduler --protocol fabric://
     dask worker fabric://10.0.0.1:8786
 
-``pip install aiofabric[dask]``; Dask then finds this by itself.
+``pip install aiofabric[dask]``; Dask then finds this backend by itself.
 
-Large arrays go from where they lie and arrive where they stay. The setting ``distributed.comm.fabric.provider`` of
-Dask's configuration chooses the provider; without it, the first that has the address is taken. There is no TLS:
-what asks for encryption is refused.
+Large arrays are sent and received without a copy. The setting ``distributed.comm.fabric.provider`` of Dask's
+configuration chooses the provider; by default it is the first that has the address. There is no TLS: a configuration
+that requires encryption is refused.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["FabricBackend"]
 
 PREFIX = "fabric://"
 SMALL = 4096
-"""Neighbouring frames below so many bytes are copied together, which costs less than sending each."""
+"""Adjacent frames smaller than this many bytes are copied together, which costs less than sending each."""
 MOST_FRAMES = 1 << 20
-"""A peer that announces more frames in a message does not speak Dask."""
+"""A peer that announces more frames in a message does not use Dask's protocol."""
 
 
 def _uri(address: Address) -> str:
@@ -55,11 +55,11 @@ def _refuse_encryption(options: dict[str, Any]) -> None:
 
 
 class FabricComm(Comm):
-    """One connection: Dask's messages, each as the lengths of its frames and the frames."""
+    """One connection; each of Dask's messages is sent as the sizes of its frames, then the frames."""
 
     def __init__(self, stream: FabricStream, deserialize: bool) -> None:
         self._stream = stream
-        self._local_addr = _uri(stream.extra(FabricAttribute.local_address))  # Dask looks at these two names
+        self._local_addr = _uri(stream.extra(FabricAttribute.local_address))  # Dask reads these two names
         self._peer_addr = _uri(stream.extra(FabricAttribute.remote_address))
         self._closed = False
         super().__init__(deserialize)
@@ -80,7 +80,7 @@ class FabricComm(Comm):
             sizes = struct.unpack(f"<{count}Q", await self._exactly(8 * count))
             if sum(sizes) > MEMORY_LIMIT:
                 raise CommClosedError(f"{self._peer_addr} announced a message of {sum(sizes)} bytes")
-            frames = [await self._exactly(size) for size in sizes]  # each its own memory: it may stay for long
+            frames = [await self._exactly(size) for size in sizes]  # each in memory of its own: it may be kept for long
         return await from_frames(
             frames, deserialize=self.deserialize, deserializers=deserializers, allow_offload=self.allow_offload
         )
@@ -112,13 +112,13 @@ class FabricComm(Comm):
         self._stream.abort()
 
     def closed(self) -> bool:
-        """Also whether the peer's end came while nobody read; who is told so here does not close any more."""
+        """Also true after the peer's end; then Dask does not call close any more, so the stream is aborted here."""
         if not self._closed and self._stream.ended:
             self.abort()
         return self._closed
 
     async def _exactly(self, size: int) -> memoryview:
-        frame: memoryview = host_array(size)  # not touched before bytes arrive, so that a size alone costs nothing
+        frame: memoryview = host_array(size)  # pages are touched only by received bytes, so a size alone costs nothing
         at = 0
         while at < size:
             at += await self._stream.receive_into(frame[at:])
@@ -126,7 +126,7 @@ class FabricComm(Comm):
 
     @contextmanager
     def _all_or_closed(self) -> Iterator[None]:
-        """After half a message nobody knows where the next one begins: cancelled or failed, the connection ends."""
+        """End the connection after a cancel or failure: after half a message, the start of the next one is unknown."""
         if self._closed:
             raise CommClosedError
         try:
@@ -146,7 +146,7 @@ class FabricConnector(Connector):
 
 
 class FabricListener(BaseListener):
-    prefix = PREFIX  # asked for by workers
+    prefix = PREFIX  # read by workers
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class FabricListener(BaseListener):
             started.set_exception(error)
 
     async def _accepted(self, stream: FabricStream) -> None:
-        """Connections outlive the listener, so they have tasks of their own."""
+        """Serve in a task of its own, because connections outlive the listener."""
         task = asyncio.create_task(self._serve(stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -199,7 +199,7 @@ class FabricListener(BaseListener):
         comm.allow_offload = self._allow_offload
         try:
             await self.on_connection(comm)
-        except BaseException as error:  # nobody else knows of it yet
+        except BaseException as error:  # no other code has a reference to the connection yet
             comm.abort()
             if not isinstance(error, CommClosedError):
                 raise
@@ -221,7 +221,7 @@ class FabricListener(BaseListener):
 
 
 class FabricBackend(Backend):
-    """What Dask finds under ``fabric`` among the entry points ``distributed.comm.backends``."""
+    """The backend that Dask finds under ``fabric`` among the entry points ``distributed.comm.backends``."""
 
     def get_connector(self) -> Connector:
         return FabricConnector()

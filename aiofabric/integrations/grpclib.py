@@ -1,7 +1,7 @@
-"""grpclib over a fabric: its client channel and its server, for the stubs that its plugin makes of .proto files.
+"""grpclib over a fabric: its client channel and its server, for the stubs that its plugin makes from .proto files.
 
-``pip install aiofabric[grpc]``. Everything but the way a connection comes about is grpclib's own, so its
-arguments, deadlines, cancellation, metadata and events are, too.
+``pip install aiofabric[grpc]``. Only connecting is different; arguments, deadlines, cancellation, metadata and events
+are grpclib's own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Channel", "Server"]
 
 
 class Channel(grpclib.client.Channel):
-    """grpclib's Channel to a :class:`Server` at a fabric address; connects with the first call.
+    """grpclib's Channel to a :class:`Server` at a fabric address; it connects at the first call.
 
     ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_connection`, ``options`` grpclib's.
     """
@@ -85,15 +85,15 @@ class Server(grpclib.server.Server):
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        if self._server is not None:  # else grpclib would complain of that instead of what kept it from starting
+        if self._server is not None:  # otherwise grpclib's error would hide the reason why it did not start
             await super().__aexit__(*error)
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once started; the port is the chosen one if 0 was asked for."""
+        """The listening address, once started; the port is the chosen one if 0 was asked for."""
         return self._address
 
-    async def start(  # type: ignore[override]  # what else grpclib takes is about kernel sockets
+    async def start(  # type: ignore[override]  # grpclib's other arguments are for kernel sockets
         self, host: str | None = None, port: int | None = None, *, ssl: _ssl.SSLContext | None = None
     ) -> None:
         """Listen. Raises: FabricError, NoProviderError; RuntimeError (started before)."""
@@ -106,7 +106,7 @@ class Server(grpclib.server.Server):
         self._server_closed_fut = self._loop.create_future()
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed and its handlers have ended; then the connections are closed, too."""
+        """Wait until it is closed and its handlers have ended; then close the connections."""
         if self._server is not None and self._server_closed_fut is not None:
             await self._server_closed_fut
             await asyncio.gather(*(handler.wait_closed() for handler in self._handlers))

@@ -32,7 +32,7 @@ __all__ = ["FabricBackend", "FabricHTTPTransport"]
 
 @contextmanager
 def _errors(broken: type[Exception], late: type[Exception]) -> Iterator[None]:
-    """Ours and anyio's errors as httpcore's."""
+    """Convert errors of aiofabric and anyio into httpcore's."""
     try:
         yield
     except TimeoutError as error:
@@ -80,7 +80,7 @@ class _Stream(httpcore.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         match info:
-            case "is_readable":  # an idle connection that has something to say has ended: not to be used again
+            case "is_readable":  # data on an idle connection means that it has ended: it must not be reused
                 return self._fabric.readable
             case "client_addr":
                 return self._stream.extra(SocketAttribute.local_address, None)
@@ -95,8 +95,8 @@ class _Stream(httpcore.AsyncNetworkStream):
 class FabricBackend(httpcore.AsyncNetworkBackend):
     """Opens httpcore's connections over a fabric, on asyncio, uvloop and trio.
 
-    ``provider`` and ``domain`` are those of :func:`aiofabric.streams.connect_stream`; the URL's host and port
-    are the fabric address. ``local_address`` and socket options have no meaning here and are ignored.
+    ``provider`` and ``domain`` are those of :func:`aiofabric.streams.connect_stream`; the URL's host and port are the
+    fabric address. ``local_address`` and socket options have no effect.
     """
 
     def __init__(self, *, provider: str | None = None, domain: Domain | None = None) -> None:
@@ -117,7 +117,7 @@ class FabricBackend(httpcore.AsyncNetworkBackend):
         return _Stream(stream, stream)
 
     async def sleep(self, seconds: float) -> None:
-        """Between two attempts to connect."""
+        """Wait between two attempts to connect."""
         await anyio.sleep(seconds)
 
 
@@ -126,5 +126,5 @@ class FabricHTTPTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self, *, provider: str | None = None, domain: Domain | None = None, **options: Any) -> None:
         super().__init__(**options)
-        # httpx offers no way in for a network backend; its pool has one under this name since httpcore 0.17.
+        # httpx has no public way to set a network backend; its pool has this attribute since httpcore 0.17.
         self._pool._network_backend = FabricBackend(provider=provider, domain=domain)

@@ -5,9 +5,9 @@
 
 On the command line: ``aiofabric serve --server hypercorn module:app``.
 
-Hypercorn's own worker opens its listeners itself and offers no way in. So this is a worker beside it, made of the
-same parts: the application's lifespan, and a handler for each connection that takes a StreamReader and a
-StreamWriter. Hypercorn documents neither; a test holds on to what is used here.
+Hypercorn's own worker opens its listeners itself, without a way to replace them. So this module is another worker, made
+of the same parts: the application's lifespan, and a handler for each connection with a StreamReader and a StreamWriter.
+Hypercorn documents neither; a test checks that the used parts exist.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = ["FabricServer"]
 
 
 class FabricServer:
-    """Hypercorn, listening at a fabric address: the one ``bind`` of its ``Config``, a host and a port.
+    """Hypercorn's server at a fabric address: the one ``bind`` of its ``Config``, a host and a port.
 
     ``app`` is any ASGI application, or a WSGI one. ``provider`` and ``domain`` are those of
-    :func:`aiofabric.aio.create_server`. With a certificate in the ``Config`` it speaks TLS; without one, HTTP/2 is
-    for clients that know that they may use it. One process serves: Hypercorn's ``workers`` and ``use_reloader``,
-    and listening on a descriptor, a path or QUIC, need a kernel socket.
+    :func:`aiofabric.aio.create_server`. With a certificate in the ``Config`` it uses TLS. Without one, only clients
+    that know in advance that the server has HTTP/2 can use HTTP/2. It serves in one process: Hypercorn's ``workers``
+    and ``use_reloader``, and listening on a descriptor, a path or QUIC, need a kernel socket.
 
     Raises: ValueError (``bind`` is not one host and port).
     """
@@ -57,21 +57,21 @@ class FabricServer:
         self._domain = domain
         self._server: Server | None = None
         self._address: tuple[str, int] | None = None
-        self._decided = asyncio.Event()  # it listens, or never will
+        self._decided = asyncio.Event()  # set when it listens, or has failed
         self._failure: BaseException | None = None
 
     @property
     def started(self) -> bool:
-        """Whether it listens, or did."""
+        """Whether it listens, or has listened."""
         return self._server is not None
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once ``started``; the port is the chosen one if 0 was asked for."""
+        """The listening address, once ``started``; the port is the chosen one if 0 was asked for."""
         return self._address
 
     async def wait_started(self) -> None:
-        """Wait until it listens. Raises: RuntimeError, from its reason, if :meth:`serve` ended before that."""
+        """Wait until it listens. Raises: RuntimeError, with the reason as its cause, if :meth:`serve` ended before."""
         await self._decided.wait()
         if not self.started:
             raise RuntimeError("the server ended before it listened") from self._failure
@@ -79,8 +79,8 @@ class FabricServer:
     async def serve(self, *, shutdown_trigger: Callable[[], Awaitable[object]] | None = None) -> None:
         """Start the application and serve until ``shutdown_trigger`` returns or this is cancelled.
 
-        Either ends it in good order: no new connections, requests under way have the ``Config``'s
-        ``graceful_timeout`` seconds, then the application's lifespan ends.
+        Either one ends it in order: no new connections are accepted, requests in progress get ``graceful_timeout``
+        seconds (``Config``), then the application's lifespan ends.
 
         Raises: FabricError, NoProviderError; Hypercorn's LifespanFailureError and LifespanTimeoutError.
         """
@@ -99,7 +99,7 @@ class FabricServer:
         try:
             await lifespan.wait_for_startup()
             if application.done():
-                application.result()  # raises, if it refuses to start; it may also know nothing of lifespans
+                application.result()  # raises if the application refuses to start; it may also not support lifespans
             try:
                 await self._serve(state, shutdown_trigger)
             finally:
@@ -138,7 +138,7 @@ class FabricServer:
         )
         self._address = server.sockets[0].getsockname()
         self._decided.set()
-        # The first ends it once max_requests were served.
+        # The first future completes once max_requests were served.
         reasons: list[asyncio.Future[Any]] = [asyncio.ensure_future(context.terminate.wait())]
         if shutdown_trigger is not None:
             reasons.append(asyncio.ensure_future(shutdown_trigger()))

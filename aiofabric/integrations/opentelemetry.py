@@ -1,10 +1,10 @@
 """OpenTelemetry: aiofabric's metrics, and spans around connecting and accepting (``pip install opentelemetry-api``).
 
-    with instrument():          # or keep what it returns, and close it
+    with instrument():          # or keep the returned object, and close it later
         ...
 
-Metrics are observable: read when the exporter asks for them. Spans cover what takes time and happens seldom;
-transfers have none, a span costs more than a message.
+Metrics are observable: they are read when the exporter asks for them. Spans cover long and rare actions. Transfers have
+none, because a span costs more than a message.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["instrument"]
 def instrument(
     *, meter_provider: MeterProvider | None = None, tracer_provider: TracerProvider | None = None
 ) -> ExitStack:
-    """Observe aiofabric from now on; closing what is returned (a context manager) ends it.
+    """Observe aiofabric from now on; closing the returned context manager ends it.
 
     Args:
-        meter_provider: where metrics go; the global one by default.
-        tracer_provider: where spans go; the global one by default.
+        meter_provider: the provider for metrics; the global one by default.
+        tracer_provider: the provider for spans; the global one by default.
     """
     meter = metrics.get_meter("aiofabric", meter_provider=meter_provider)
     watching = [True]
@@ -45,7 +45,7 @@ def instrument(
     hook = partial(_span, trace.get_tracer("aiofabric", tracer_provider=tracer_provider))
     span_hooks.append(hook)
     stack = ExitStack()
-    stack.callback(watching.clear)  # OpenTelemetry has no way to take an instrument back
+    stack.callback(watching.clear)  # OpenTelemetry cannot remove an instrument
     stack.callback(span_hooks.remove, hook)
     return stack
 

@@ -2,7 +2,7 @@
 
     prometheus_client.REGISTRY.register(FabricCollector())
 
-The values are read when Prometheus asks for them; between two readings there is no cost at all.
+The values are read when Prometheus asks for them; between two readings there is no cost.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 class FabricCollector(Collector):
-    """Every metric of `aiofabric.metrics.FAMILIES`, as ``aiofabric_…``; counters end in ``_total``."""
+    """All metrics of `aiofabric.metrics.FAMILIES`, as ``aiofabric_…``; names of counters end in ``_total``."""
 
     def describe(self) -> Iterator[Metric]:
-        """The names, without a value: registering opens nothing."""
+        """The names without values, so that registering opens nothing."""
         return iter(self._families().values())
 
     def collect(self) -> Iterator[Metric]:

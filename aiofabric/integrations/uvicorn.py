@@ -2,7 +2,7 @@
 
     FabricServer(uvicorn.Config(app, host="10.0.0.1", port=8000)).run()
 
-On the command line: ``aiofabric serve module:app``. :mod:`aiofabric.integrations.hypercorn` is the same under
+On the command line: ``aiofabric serve module:app``. :mod:`aiofabric.integrations.hypercorn` does the same with
 Hypercorn.
 """
 
@@ -25,9 +25,9 @@ __all__ = ["FabricServer"]
 
 
 class FabricServer(uvicorn.Server):
-    """uvicorn's server, listening at a fabric address: the host and port of its ``Config``.
+    """uvicorn's server at a fabric address: the host and port of its ``Config``.
 
-    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_server`. One process serves: uvicorn's
+    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_server`. It serves in one process: uvicorn's
     ``workers`` and ``reload``, and listening on a descriptor or a path, need a kernel socket.
     """
 
@@ -36,22 +36,22 @@ class FabricServer(uvicorn.Server):
         self._provider = provider
         self._domain = domain
         self._address: tuple[str, int] | None = None
-        self._decided = asyncio.Event()  # it listens, or never will
+        self._decided = asyncio.Event()  # set when it listens, or has failed
         self._failure: BaseException | None = None
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once ``started``; the port is the chosen one if 0 was asked for."""
+        """The listening address, once ``started``; the port is the chosen one if 0 was asked for."""
         return self._address
 
     async def wait_started(self) -> None:
-        """Wait until it listens. Raises: RuntimeError, from its reason, if :meth:`serve` ended before that."""
+        """Wait until it listens. Raises: RuntimeError, with the reason as its cause, if :meth:`serve` ended before."""
         await self._decided.wait()
         if not self.started:
             raise RuntimeError("the server ended before it listened") from self._failure
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until ``should_exit``, SIGINT or SIGTERM, then end in good order. ``sockets`` are ignored.
+        """Serve until ``should_exit``, SIGINT or SIGTERM, then end in order. ``sockets`` are ignored.
 
         Raises: FabricError, NoProviderError.
         """
@@ -81,7 +81,7 @@ class FabricServer(uvicorn.Server):
         except BaseException:
             await self.lifespan.shutdown()
             raise
-        self.servers = [server]  # type: ignore[list-item]  # uvicorn says asyncio.Server and asks what ours has
+        self.servers = [server]  # type: ignore[list-item]  # uvicorn wants asyncio.Server, but uses only its methods
         self._address = server.sockets[0].getsockname()
         self.started = True
         self._decided.set()

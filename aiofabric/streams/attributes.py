@@ -1,4 +1,4 @@
-"""Typed attributes of streams and listeners: what anyio's programs ask, and what only a fabric has."""
+"""Typed attributes of streams and listeners: those of anyio's sockets, and those that only a fabric has."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["FabricAttribute", "address_attributes"]
 
 
 class FabricAttribute(TypedAttributeSet):
-    """What a stream or listener over a fabric answers to ``stream.extra(FabricAttribute.…)``.
+    """Attributes of a stream or listener over a fabric: ``stream.extra(FabricAttribute.…)``.
 
-    It also answers anyio's `SocketAttribute`: addresses and ports, and the family where the fabric is addressed
-    by IP. ``raw_socket`` is the one that it does not have.
+    Streams and listeners also have anyio's `SocketAttribute`: addresses and ports, and the family if the fabric has IP
+    addresses. They do not have ``raw_socket``.
     """
 
     info: Info = typed_attribute()
-    """What it was opened from: provider, fabric, domain and their attributes."""
+    """The Info that it was opened from: provider, fabric, domain and their attributes."""
     provider: str = typed_attribute()
     """The provider's name, layers included."""
     local_address: Address = typed_attribute()
@@ -35,7 +35,7 @@ class FabricAttribute(TypedAttributeSet):
 
 
 def address_attributes(info: Info, local: Address, remote: Address | None = None) -> Mapping[Any, Callable[[], Any]]:
-    """The attributes of whatever has these addresses; anyio's ask for a host and a port."""
+    """The attributes of an object with these addresses; anyio's attributes need a host and a port."""
     found: dict[Any, Callable[[], Any]] = {
         FabricAttribute.info: lambda: info,
         FabricAttribute.provider: lambda: info.fabric_attr.prov_name,

@@ -1,4 +1,4 @@
-"""What the streams over a byte channel have in common: how they end, and what can be asked of them."""
+"""ChannelStream: the end and the attributes of streams over a byte channel."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["LINGER", "ChannelStream", "broken"]
 
 LINGER = 5.0
-"""Seconds that ``aclose`` waits for the peer to confirm the end before it lets go."""
+"""Seconds that ``aclose`` waits for the peer to confirm the end."""
 
 
 def broken(error: ConnectionError) -> anyio.BrokenResourceError:
-    """What ended a connection, as anyio calls it; raised from ``error``, which stays as the cause."""
+    """The anyio exception for the end of a connection; raised from ``error``, which stays as the cause."""
     return anyio.BrokenResourceError(str(error))
 
 
 class ChannelStream(AsyncResource, TypedAttributeProvider):
     """One task may send and one may receive; a second gets :exc:`anyio.BusyResourceError`.
 
-    An orderly end (:meth:`send_eof`, :meth:`aclose`) shows at the peer as :exc:`anyio.EndOfStream`; a peer that
-    is killed, breaks the connection or the protocol shows as :exc:`anyio.BrokenResourceError`, whose cause says
-    more.
+    An orderly end (:meth:`send_eof`, :meth:`aclose`) is :exc:`anyio.EndOfStream` at the peer. If a peer is killed,
+    aborts the connection or violates the protocol, calls raise :exc:`anyio.BrokenResourceError`, whose cause has the
+    details.
     """
 
     def __init__(self, channel: ByteChannel) -> None:
@@ -44,9 +44,9 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         self._receiving = anyio.ResourceGuard("receiving from")
 
     async def wait_send_might_not_block(self) -> None:
-        """Wait until something could be sent at once.
+        """Wait until data could be sent at once.
 
-        Raises: what sending would raise now.
+        Raises: the errors that sending would raise now.
         """
         with self._sending:
             self._check_sendable()
@@ -56,7 +56,7 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
                 raise broken(error) from error
 
     async def send_eof(self) -> None:
-        """Tell the peer that nothing more will come; receiving goes on. Doing so again changes nothing.
+        """Tell the peer that no more data comes; receiving continues. A second call has no effect.
 
         Raises: ClosedResourceError, BusyResourceError.
         """
@@ -69,10 +69,10 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
             self._channel.shutdown_write()
 
     async def aclose(self) -> None:
-        """Close: the peer receives what was sent and then the end of the stream.
+        """Close: the peer receives all sent data and then the end of the stream.
 
-        Waits until the peer's side has heard of it, at most :data:`LINGER` seconds. Cancelled, or with a send
-        under way in another task, it closes at once and the peer may see a broken stream.
+        Waits until the peer has confirmed the end, at most :data:`LINGER` seconds. If it is cancelled, or another task
+        is sending, it closes at once, and the peer may see a broken stream.
         """
         if self._closed:
             await checkpoint()
@@ -89,16 +89,16 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
             self._channel.abort()
 
     def abort(self) -> None:
-        """Close at once: what was not sent yet is not, and the peer may see a broken stream.
+        """Close at once: unsent data is dropped, and the peer may see a broken stream.
 
-        For where nothing can be awaited; :meth:`aclose` is the orderly way. Who waits in another task, and every
-        later call, gets ClosedResourceError.
+        For code that cannot await; otherwise use :meth:`aclose`. Tasks that wait, and later calls, get
+        ClosedResourceError.
         """
         self._closed = True
         self._channel.abort()
 
     def _flush(self) -> None:
-        """Hand over what a stream holds back for a while."""
+        """Send data that the stream holds back for a while."""
 
     def _check_sendable(self) -> None:
         if self._closed or self._eof_sent:

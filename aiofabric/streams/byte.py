@@ -1,4 +1,4 @@
-"""FabricStream: a byte stream over a fabric, with anyio's manners."""
+"""FabricStream: a byte stream over a fabric, with anyio's interface."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 class FabricStream(ChannelStream, ByteStream):
     """A half-closeable byte stream with flow control, from :func:`connect_stream` or :func:`listen_stream`.
 
-    A send or receive that need not wait takes a checkpoint only once in a while on asyncio; on trio every one is a
+    A send or receive that does not wait takes a checkpoint only occasionally on asyncio; on trio each one is a
     checkpoint.
     """
 
     @property
     def readable(self) -> bool:
-        """Whether :meth:`receive` would return or raise at once: bytes, the end or an error are here."""
+        """Whether :meth:`receive` would return or raise at once: data, the end or an error has arrived."""
         return self._closed or self._channel.readable
 
     @property
     def ended(self) -> bool:
-        """Whether :meth:`receive` would raise at once: the peer has ended or is lost, and all it sent was taken."""
+        """Whether :meth:`receive` would raise at once: the peer has ended or is lost, and all its data was taken."""
         return self._closed or self._channel.ended
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Receive at least one byte and at most ``max_bytes``.
 
-        Cancelling loses nothing: what has arrived stays for the next call.
+        Cancelling loses nothing: data that has arrived stays for the next call.
 
         Raises: ValueError (``max_bytes`` below 1), EndOfStream, BrokenResourceError, ClosedResourceError,
         BusyResourceError.
@@ -53,9 +53,9 @@ class FabricStream(ChannelStream, ByteStream):
     async def receive_into(self, buffer: Buffer) -> int:
         """Receive into the caller's writable memory; return the number of bytes, at least one.
 
-        The buffer is not touched once this has returned or raised. Cancelling loses nothing.
+        The buffer is not accessed after the call has returned or raised. Cancelling loses nothing.
 
-        Raises: as :meth:`receive`; ValueError (an empty buffer), BufferError (read-only or not contiguous).
+        Raises: like :meth:`receive`; ValueError (an empty buffer), BufferError (read-only or not contiguous).
         """
         view = memoryview(buffer)
         if view.readonly or not view.c_contiguous:
@@ -72,12 +72,12 @@ class FabricStream(ChannelStream, ByteStream):
         return count
 
     async def send(self, item: Buffer) -> None:
-        """Send all of ``item``, any contiguous buffer; a large one goes from where it lies, without a copy.
+        """Send all of ``item``, any contiguous buffer; a large one is sent without a copy.
 
-        Returns when the memory is the caller's again: the bytes are on their way, not necessarily there. With
-        ``bytes`` that is as soon as the provider has them; they are kept until they have left. A slow reader holds
-        this up. Cancelled while it waits, it has either handed everything to the provider,
-        and then all of it arrives, or it breaks the stream: both ends get BrokenResourceError.
+        Returns when the caller may change the memory: the data is on its way, but may not have arrived. With ``bytes``
+        it returns as soon as the provider has the data; the object is kept until the data has left. A peer that reads
+        slowly delays the return. If the call is cancelled while it waits, there are two cases: the provider has all
+        data, and then all of it arrives; or the stream is broken, and both ends get BrokenResourceError.
 
         Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError.
         """

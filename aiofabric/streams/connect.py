@@ -1,4 +1,4 @@
-"""connect_stream, and the same as anyio's Connectable."""
+"""connect_stream and connect_messages, and connect_stream as anyio's Connectable."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def connect_stream(
         provider: by name; by default the first that reaches the host.
         domain: open the stream on this domain instead of one that the loop shares.
 
-    Cancelling closes what was begun; time limits are the caller's (`anyio.fail_after`).
+    Cancelling closes the incomplete connection. Set time limits with `anyio.fail_after`.
 
-    Raises: FabricConnectionRefusedError and its kin, NoProviderError.
+    Raises: FabricConnectionRefusedError and other connection errors, NoProviderError.
     """
     return FabricStream(await connect_channel(remote_host, remote_port, provider=provider, domain=domain))
 
@@ -50,13 +50,13 @@ async def connect_messages(
     packing: bool = True,
     max_message_size: int = MAX_MESSAGE_SIZE,
 ) -> MessageStream:
-    """Connect to a :func:`listen_messages`; arguments as for :func:`connect_stream`, and
+    """Connect to a :func:`listen_messages`; arguments as for :func:`connect_stream`, and:
 
     Args:
-        packing: let small messages share a frame, where the listener wants it too.
-        max_message_size: bytes of the longest message that is received; the peer is told.
+        packing: let small messages share a frame, if the listener also wants it.
+        max_message_size: bytes of the longest message to receive; the peer is told.
 
-    Raises: as :func:`connect_stream`.
+            Raises: like :func:`connect_stream`.
     """
     hello = message_hello(packing=packing, max_message_size=max_message_size)
     return MessageStream(await connect_channel(remote_host, remote_port, hello=hello, provider=provider, domain=domain))
@@ -80,7 +80,7 @@ class FabricConnectable(ByteStreamConnectable):
     domain: Domain | None = None
 
     async def connect(self) -> FabricStream:
-        """Connect. Raises: anyio's ConnectionFailed, whose cause says more."""
+        """Connect. Raises: anyio's ConnectionFailed, whose cause has the details."""
         try:
             return await connect_stream(self.host, self.port, provider=self.provider, domain=self.domain)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Datagrams over a fabric with anyio's manners: what leaves may be lost, doubled or late, and is never cut.
+"""Datagrams over a fabric with anyio's interface: a datagram may be lost, duplicated or late, but never truncated.
 
-A provider tells a datagram's source only where it knows the sender already. So each carries its sender's address
-before its bytes, and whoever receives it can answer.
+A provider reports a datagram's source only if it already knows the sender. So each datagram carries its sender's
+address before its data, and the receiver can answer.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 __all__ = ["ConnectedDatagramStream", "DatagramStream", "Place", "connect_datagrams", "open_datagrams"]
 
 Place: TypeAlias = Any
-"""``(host, port)`` where the fabric is addressed by IP, as anyio's sockets have it; elsewhere an `Address`."""
+"""``(host, port)`` if the fabric has IP addresses, as for anyio's sockets; otherwise an `Address`."""
 
 _MARK: Final = 0xAF
-_PEERS_MOST: Final = 1024  # kept in the address vector; the one that was added first makes room for another
+_PEERS_MOST: Final = 1024  # in the address vector; a further one replaces the oldest
 
 
 @dataclass(frozen=True, slots=True)
 class DatagramStatistics:
-    """Datagrams that were sent, received, and dropped because they came from elsewhere."""
+    """Datagrams that were sent, received, and dropped because their source was not the connected peer or not a
+    stream."""
 
     sent: int
     received: int
@@ -55,7 +56,7 @@ class DatagramStatistics:
 
 
 class _Datagrams(TypedAttributeProvider):
-    """An endpoint, and how its datagrams look: a mark, the length of the sender's address, the address, the bytes."""
+    """An endpoint for datagrams of this format: a mark, the length of the sender's address, the address, the data."""
 
     def __init__(self, endpoint: DatagramEndpoint, remote: Address | None = None) -> None:
         self._endpoint = endpoint
@@ -112,7 +113,7 @@ class _Datagrams(TypedAttributeProvider):
                 self._dropped += 1
 
     def _source_of(self, datagram: bytes) -> Address | None:
-        """The sender's address, None if no stream of ours sent this."""
+        """The sender's address; None if the datagram does not come from a stream of this kind."""
         size = len(self._local.raw)
         if datagram[:2] != self._header[:2] or len(datagram) < 2 + size:
             return None
@@ -120,7 +121,7 @@ class _Datagrams(TypedAttributeProvider):
         return source if source.family == self._local.family else None
 
     async def aclose(self) -> None:
-        """Close the endpoint. Datagrams that nobody received are lost, as on the way."""
+        """Close the endpoint. Datagrams that were not received are lost."""
         self._endpoint.close()
         await checkpoint()
 
@@ -134,7 +135,7 @@ class _Datagrams(TypedAttributeProvider):
 
 
 class DatagramStream(_Datagrams, UnreliableObjectStream[tuple[bytes, Place]]):
-    """Datagrams from and to anybody, each with its place: what anyio's UDPSocket is, from :func:`open_datagrams`.
+    """Datagrams from and to any peer, each with its address, like anyio's UDPSocket; from :func:`open_datagrams`.
 
     One task may send and one may receive; a second gets :exc:`anyio.BusyResourceError`.
     """
@@ -142,22 +143,23 @@ class DatagramStream(_Datagrams, UnreliableObjectStream[tuple[bytes, Place]]):
     async def send(self, item: tuple[Buffer, Place]) -> None:
         """Send ``(data, place)``: any contiguous buffer of at most ``max_datagram_size`` bytes.
 
-        A place is what :meth:`receive` gave, ``(host, port)``, or an `Address`. Returns when the memory is the
-        caller's again, which says nothing of the receiver. Cancelled before that, it has sent all or nothing.
+        A place is ``(host, port)``, as :meth:`receive` returns it, or an `Address`. Returns when the caller may change
+        the memory; it does not mean that the datagram has arrived. If the call is cancelled before, it has sent the
+        whole datagram or nothing.
 
         Raises: MessageTooLongError, ClosedResourceError, BusyResourceError; FabricError (no such host), ValueError
-        (an address of another kind than this fabric's).
+        (an address of another format than this fabric's).
         """
         await self._send(*item)
 
     async def sendto(self, data: Buffer, host: Any, port: int | None = None) -> None:
-        """Like ``send((data, (host, port)))``; the host may be a whole `Address`."""
+        """Like ``send((data, (host, port)))``; the host may be a complete `Address`."""
         await self._send(data, (host, port or 0) if not isinstance(host, Address) else host)
 
     async def receive(self) -> tuple[bytes, Place]:
-        """Receive a datagram and the place that it came from. Cancelling loses nothing.
+        """Receive a datagram and its sender's address. Cancelling loses nothing.
 
-        What no stream of this kind has sent is dropped.
+        Datagrams that do not come from a stream of this kind are dropped.
 
         Raises: ClosedResourceError, BusyResourceError.
         """
@@ -166,9 +168,9 @@ class DatagramStream(_Datagrams, UnreliableObjectStream[tuple[bytes, Place]]):
 
 
 class ConnectedDatagramStream(_Datagrams, UnreliableObjectStream[bytes]):
-    """Datagrams from and to one place: what anyio's ConnectedUDPSocket is, from :func:`connect_datagrams`.
+    """Datagrams from and to one peer, like anyio's ConnectedUDPSocket; from :func:`connect_datagrams`.
 
-    Nothing is sent on connecting, so nobody need be there yet. Otherwise as `DatagramStream`.
+    Connecting sends nothing, so the peer need not exist yet. Otherwise like `DatagramStream`.
     """
 
     _remote: Address
@@ -178,7 +180,7 @@ class ConnectedDatagramStream(_Datagrams, UnreliableObjectStream[bytes]):
         await self._send(item, self._remote)
 
     async def receive(self) -> bytes:
-        """Receive the next datagram that comes from that place; others are dropped. Cancelling loses nothing."""
+        """Receive the next datagram of the peer; datagrams of others are dropped. Cancelling loses nothing."""
         return (await self._receive())[0]
 
 
@@ -192,13 +194,13 @@ async def open_datagrams(
     """Send and receive datagrams: ``async with await open_datagrams(host, port) as stream``.
 
     Args:
-        local_host: the local address, one that peers can answer to; by default the provider's choice.
+        local_host: the local address, which peers must be able to answer to; by default the provider's choice.
         local_port: port number or service name; 0 or None for a free port.
         provider: by name (``"udp"``); by default the first that has datagrams.
         domain: open the endpoint on this domain instead of one that the loop shares.
 
-    Raises: OSError (the address is in use, or not this machine's), NoProviderError; ValueError (``0.0.0.0`` or
-    ``::``, which nobody can answer to).
+    Raises: OSError (the address is in use, or is not an address of this machine), NoProviderError; ValueError
+    (``0.0.0.0`` or ``::``, to which peers cannot answer).
     """
     passive = local_host is not None or local_port is not None
     find_local = partial(find, kind=EndpointType.DGRAM, caps=Caps.MSG, provider=provider, domain=domain)
@@ -214,7 +216,7 @@ async def connect_datagrams(
     provider: str | None = None,
     domain: Domain | None = None,
 ) -> ConnectedDatagramStream:
-    """Send datagrams to one place, and receive from there alone.
+    """Send datagrams to one peer, and receive only from it.
 
     Args:
         remote_host: host name, numeric address, FI_ADDR_STR text or `Address`.
@@ -224,7 +226,7 @@ async def connect_datagrams(
         provider: by name (``"udp"``); by default the first that has datagrams and reaches the host.
         domain: open the endpoint on this domain instead of one that the loop shares.
 
-    Raises: as :func:`open_datagrams`.
+    Raises: like :func:`open_datagrams`.
     """
     check_remote(remote_host, remote_port)
     search = partial(
@@ -246,5 +248,7 @@ def _open(info: Info, domain: Domain | None) -> DatagramEndpoint:
     host = endpoint.local_address.host
     if host is not None and ip_address(host.partition("%")[0]).is_unspecified:
         endpoint.close()
-        raise ValueError(f"each datagram carries its sender's address, and nobody can answer to {host}: name one host")
+        raise ValueError(
+            f"each datagram carries its sender's address, and peers cannot answer to {host}: name one host"
+        )
     return endpoint

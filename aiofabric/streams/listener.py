@@ -1,4 +1,4 @@
-"""FabricListener: accepted connections as streams, in anyio's shape."""
+"""FabricListener: accepted connections as streams, with anyio's interface."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
     """Accepts streams. Works in anyio's MultiListener and TLSListener.
 
-    Entered from :func:`listen_stream` or :func:`listen_messages`. Closing it leaves the accepted streams alive.
+    Entered from :func:`listen_stream` or :func:`listen_messages`. Closing it leaves the accepted streams open.
     """
 
     def __init__(self, listener: Listener, hello: Hello, make_stream: Callable[[EndpointChannel], T_Stream]) -> None:
@@ -50,13 +50,13 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
 
     @property
     def address(self) -> Address:
-        """Where it listens; ``address.port`` is the chosen one if 0 was asked for."""
+        """The listening address; ``address.port`` is the chosen port if 0 was asked for."""
         return self._address
 
     async def accept(self) -> T_Stream:
-        """The next stream. A client that speaks another protocol is rejected, one that left is passed over.
+        """The next stream. A client with another protocol is rejected; one that has left is skipped.
 
-        Cancelling loses no request, but one whose acceptance had begun.
+        Cancelling loses no request, except one whose acceptance has begun.
 
         Raises: ClosedResourceError, BusyResourceError.
         """
@@ -69,13 +69,14 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
     async def serve(self, handler: Callable[[T_Stream], Any], task_group: TaskGroup | None = None) -> None:
         """Run ``handler`` in a task of its own for each stream, until cancelled or closed.
 
-        A client that is slow to connect holds up nobody else. The handler closes its stream.
+        A client that is slow to connect does not delay others. The handler must close its stream.
 
         Args:
             handler: a coroutine function, called with the stream.
-            task_group: where the tasks run; by default in one that lives as long as this call.
+            task_group: the task group of the tasks; by default a group that lives as long as this call.
 
-        Raises: ClosedResourceError, BusyResourceError; in an ExceptionGroup, as anyio's do, without ``task_group``.
+                    Raises: ClosedResourceError, BusyResourceError; without ``task_group`` in an ExceptionGroup, like
+                    anyio's.
         """
 
         async def begin(request: ConnectionRequest) -> None:
@@ -98,7 +99,7 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
             return None
 
     async def aclose(self) -> None:
-        """Stop listening; what waits to be accepted is rejected."""
+        """Stop listening; requests that wait to be accepted are rejected."""
         await self._listener.aclose()
 
     @property
@@ -118,13 +119,13 @@ async def listen_stream(
     """Listen for streams: ``async with listen_stream(host, port) as listener``.
 
     Args:
-        local_host: the local address to listen at; None for all.
+        local_host: the local address; None for all addresses.
         local_port: port number or service name; 0 or None for a free port (``listener.address.port``).
         provider: by name; by default the first that offers connections at this address.
         domain: open the accepted streams on this domain.
-        backlog: requests that may wait to be accepted; further ones are rejected.
+        backlog: number of requests that may wait to be accepted; further requests are rejected.
 
-    Raises: OSError (the address is in use, or not this machine's), NoProviderError.
+            Raises: OSError (the address is in use, or is not an address of this machine), NoProviderError.
     """
     async with listen(local_host, local_port, provider=provider, domain=domain, backlog=backlog) as listener:
         yield FabricListener(listener, HELLO, FabricStream)
@@ -141,11 +142,11 @@ async def listen_messages(
     packing: bool = True,
     max_message_size: int = MAX_MESSAGE_SIZE,
 ) -> AsyncIterator[FabricListener[MessageStream]]:
-    """Listen for :func:`connect_messages`; arguments as for :func:`listen_stream`, and
+    """Listen for :func:`connect_messages`; arguments as for :func:`listen_stream`, and:
 
     Args:
-        packing: let small messages share a frame, where the client wants it too.
-        max_message_size: bytes of the longest message that is received; a peer is told.
+        packing: let small messages share a frame, if the client also wants it.
+        max_message_size: bytes of the longest message to receive; a peer is told.
     """
     hello = message_hello(packing=packing, max_message_size=max_message_size)
     async with listen(local_host, local_port, provider=provider, domain=domain, backlog=backlog) as listener:

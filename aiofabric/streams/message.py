@@ -1,8 +1,8 @@
-"""MessageStream: whole messages over a fabric, with anyio's manners.
+"""MessageStream: whole messages over a fabric, with anyio's interface.
 
-Each message goes into the byte channel behind its length, four bytes little-endian. So credits, ends and large
-messages are the channel's business, and small messages may share a frame: with packing, which both sides must
-have agreed to, those of one loop iteration leave together when it ends, or when somebody waits for an answer.
+Each message goes into the byte channel behind its length, four bytes little-endian. So the channel handles credits,
+ends and large messages. Small messages may share a frame if both sides have agreed to packing. The messages of one loop
+iteration then leave together, when it ends or when a task waits for an answer.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 __all__ = ["MAX_MESSAGE_SIZE", "MessageStream", "message_hello"]
 
 MAX_MESSAGE_SIZE = 64 << 20
-"""Bytes of the longest message that a stream receives unless it is told otherwise."""
+"""Default for the bytes of the longest message that a stream receives."""
 
 _LENGTH = struct.Struct("<I")
 _PACKED = 8192
-"""Bytes up to which a message is packed with others; a longer one gains nothing by waiting."""
+"""Bytes of the largest message that is packed with others; longer ones would only be delayed."""
 _CHUNK = 1 << 20
 
 
 def message_hello(*, packing: bool, max_message_size: int) -> Hello:
-    """How one side of a message stream introduces itself."""
+    """The hello of one side of a message stream."""
     if isinstance(max_message_size, bool) or not isinstance(max_message_size, SupportsIndex):
-        raise TypeError(f"max_message_size is a number of bytes, not {max_message_size!r}")
+        raise TypeError(f"max_message_size must be a number of bytes, not {max_message_size!r}")
     if not 0 < max_message_size < 1 << 32:
-        raise ValueError("max_message_size is at least 1 byte and less than 4 GiB")
+        raise ValueError("max_message_size must be at least 1 byte and less than 4 GiB")
     return replace(HELLO, kind=MESSAGES, packing=packing, max_message_size=max_message_size)
 
 
 class MessageStream(ChannelStream, ObjectStream[bytes]):
     """A stream of messages whose boundaries are kept.
 
-    From :func:`connect_messages` or :func:`listen_messages`. With packing, a send or receive that need not wait
-    takes a checkpoint only once in a while on asyncio; on trio every one is a checkpoint.
+    From :func:`connect_messages` or :func:`listen_messages`. With packing, a send or receive that does not wait takes a
+    checkpoint only occasionally on asyncio; on trio each one is a checkpoint.
     """
 
     _channel: EndpointChannel
@@ -62,17 +62,18 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         self._longest = channel.theirs.max_message_size
         packing = channel.ours.packing and channel.theirs.packing
         self._packed = min(_PACKED, self._longest) if packing else -1
-        self._pack: list[bytes] = []  # messages that leave together when the loop goes round
+        self._pack: list[bytes] = []  # messages that leave together at the end of the loop iteration
         self._source, self._strict = channel.pace
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes | memoryview] = []  # of a message, or of its length, that has not arrived completely
-        self._missing = 0  # bytes of that message
+        self._missing = 0  # bytes of that message that are missing
 
     async def send(self, item: Buffer) -> None:
-        """Send one message: any contiguous buffer, at most the peer's ``max_message_size``; empty ones too.
+        """Send one message: any contiguous buffer of at most the peer's ``max_message_size``, also an empty one.
 
-        Returns when the memory is the caller's again. A reader that is slow holds this up. Cancelled while it
-        waits, it has either handed everything over, and then the message arrives, or it breaks the stream.
+        Returns when the caller may change the memory. A peer that reads slowly delays the return. If the call is
+        cancelled while it waits, there are two cases: the provider has all data, and then the message arrives; or the
+        stream is broken.
 
         Raises: MessageTooLongError (nothing was sent), BrokenResourceError, ClosedResourceError (also after
         :meth:`send_eof`), BusyResourceError.
@@ -83,11 +84,11 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         elif not self._begin(item):
             await self._send_now(item)
             return
-        if self._strict or self._source.breathless:  # and so a pack has no more messages than a streak has awaits
+        if self._strict or self._source.breathless:  # this also bounds the number of messages in a pack
             await self._channel.checkpoint()
 
     def _begin(self, item: Buffer) -> bool:
-        """Pack ``item``, unless it must wait or is large."""
+        """Pack ``item``; False if it must wait or is large."""
         whole = bytes(item) if type(item) is not bytes and memoryview(item).nbytes <= self._packed else item
         if type(whole) is not bytes or len(whole) > self._packed:
             return False
@@ -105,7 +106,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             if len(view) > self._longest:
                 detail = f"The message has {len(view)} bytes; the peer takes at most {self._longest}"
                 raise MessageTooLongError(errno.EMSGSIZE, "send", peer=self._channel.peer_address, detail=detail)
-            self._flush()  # what was packed before goes first
+            self._flush()  # keeps the order: packed messages go first
             length = _LENGTH.pack(len(view))
             try:
                 if len(view) <= _PACKED:
@@ -122,7 +123,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             self._put(join_messages(pack))
 
     def _put(self, data: bytes) -> None:
-        with suppress(ConnectionError, anyio.ClosedResourceError):  # the next call says so
+        with suppress(ConnectionError, anyio.ClosedResourceError):  # the next call raises it
             if self._channel.try_send(data) < len(data):
                 self._channel.post(memoryview(data), _nobody_waits)
 
@@ -139,7 +140,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
                 await self._channel.checkpoint()
             while not self._messages:
                 if not self._channel.readable:
-                    self._flush()  # what is waited for may be the answer
+                    self._flush()  # the awaited message may be an answer to packed ones
                 await self._receive_more()
             return self._messages.popleft()
 
@@ -156,7 +157,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             raise anyio.EndOfStream
 
     def _cut(self, chunk: bytes) -> None:
-        """Cut what has arrived into messages."""
+        """Split arrived data into messages."""
         start, parts = self._missing, self._parts
         if start > len(chunk):
             parts.append(chunk)
@@ -165,7 +166,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         if start:
             parts.append(memoryview(chunk)[:start])
             self._messages.append(b"".join(parts))
-        elif parts:  # of a length
+        elif parts:  # the beginning of a length
             chunk = b"".join((*parts, chunk))
         whole, start = cut_messages(chunk, start)
         self._messages.extend(whole)
@@ -180,7 +181,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
 
     def abort(self) -> None:
         super().abort()
-        self._pack = []  # or a send in this iteration would still find a pack to join
+        self._pack = []  # otherwise a send in this iteration would still append to it
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -24,7 +24,7 @@ __all__ = ["InboxBase", "ReceivedBuffer", "PoolStatistics", "RemoteWriteEvents",
 
 
 class RouteOwner(MemoryHome):
-    """What a route needs of the handle that it belongs to."""
+    """The parts of its handle that a route needs."""
 
     __slots__ = (
         "info",
@@ -97,7 +97,7 @@ class ReceivedBuffer(Protocol):
 
 
 class InboxBase(InboxCore, ABC):
-    """What a handle needs of its inbox."""
+    """The parts of its inbox that a handle needs."""
 
     __slots__ = ()
     is_shared: ClassVar[bool] = False

@@ -253,7 +253,7 @@ class Route(SubmissionQueue):
         Raises if the provider does not support ``flags``: it would ignore the flag, or act on it wrongly.
         """
         if flags & ~self.flags:
-            raise ValueError(f"no operation that sends, reads or writes has the flags {flags & ~self.flags:#x}")
+            raise ValueError(f"sends, reads and writes cannot have the flags {flags & ~self.flags:#x}")
         self._check_levels(flags, size)
         if flags & _FENCE:
             require(Caps.FENCE, self.handle.info)

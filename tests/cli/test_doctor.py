@@ -146,9 +146,7 @@ def test_a_library_that_crashes_a_fresh_process_is_seen(tmp_path: Path) -> None:
     found = findings(said)
     level, text = found["signals"]
     assert level == "FAIL"
-    assert text.startswith(
-        "looking for providers in a fresh process failed: it was ended by SIGSEGV cure: FI_LOG_LEVEL="
-    )
+    assert text.startswith("getinfo in a fresh process failed: it was ended by SIGSEGV cure: FI_LOG_LEVEL=")
     level, text = found["tcp msg"]
     assert level == "FAIL"
     assert text.startswith("no echo over loopback: it was ended by SIGSEGV cure: choose another provider; ")

@@ -112,7 +112,7 @@ def test_wrong_data_is_noticed(server: tuple[str, ...]) -> None:
         said = aiofabric("pingpong", *MSG, "-c", "-P", port, "127.0.0.1")
     assert said.status == 1
     assert said.err == (
-        "aiofabric pingpong: message 1 of 64 bytes is not what was to come: byte 0 is b'\\x00' instead of b'0'\n"
+        "aiofabric pingpong: message 1 of 64 bytes has unexpected contents: byte 0 is b'\\x00' instead of b'0'\n"
     )
 
 
@@ -123,7 +123,7 @@ def test_different_sizes_are_noticed() -> None:
         aiofabric("pingpong", *MSG, "-S", "32", "-P", port, "127.0.0.1")
         said = serving.end()
     assert said.status == 1
-    assert "has it the same -I and -S?" in said.err  # from this side, or from the other one first
+    assert "does it have the same -I and -S?" in said.err  # from this side, or from the other one first
 
 
 @pytest.mark.parametrize(("kind", "provider"), KINDS)

@@ -70,7 +70,7 @@ def test_an_application_that_is_not_there_is_a_sentence(name: str) -> None:
 @pytest.mark.once
 def test_what_is_no_application_is_a_sentence() -> None:
     said = aiofabric("serve", "math:pi")
-    assert said.err == "aiofabric serve: math:pi is no ASGI application: float objects cannot be called\n"
+    assert said.err == "aiofabric serve: math:pi is not an ASGI application: float objects cannot be called\n"
     assert said.status == 1
     said = aiofabric("serve", "web:app", "--log-level", "loud")
     assert said.status == 2

@@ -57,5 +57,5 @@ async def test_both_sides_watch_when_one_asks(pair: Pair) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("heartbeat", [0, -1, 2.9, 40000])
 async def test_heartbeat_has_its_limits(provider: str, heartbeat: float) -> None:
-    with pytest.raises(ValueError, match="heartbeat is 3 to 32767 seconds"):
+    with pytest.raises(ValueError, match="heartbeat must be 3 to 32767 seconds"):
         await aiofabric.connect("127.0.0.1", 9, provider=provider, heartbeat=heartbeat)

@@ -196,7 +196,7 @@ async def test_limits_that_the_length_cannot_say(provider: str, size: int) -> No
     with pytest.raises(ValueError, match="max_message_size"):
         await connect_messages("127.0.0.1", 1, provider=provider, max_message_size=size)
     wrong: Any = "64M"
-    with pytest.raises(TypeError, match="max_message_size is a number of bytes, not '64M'"):
+    with pytest.raises(TypeError, match="max_message_size must be a number of bytes, not '64M'"):
         await connect_messages("127.0.0.1", 1, provider=provider, max_message_size=wrong)
 
 

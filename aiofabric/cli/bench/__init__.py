@@ -1,6 +1,6 @@
-"""A quick look at speed: two processes over loopback, aiofabric beside plain asyncio sockets.
+"""A quick measurement of speed: two processes over loopback, aiofabric compared with plain asyncio sockets.
 
-Every loop that is installed is measured. For careful numbers, see the benchmarks of the project.
+All installed loops are measured. For careful measurements, see the benchmarks of the project.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A progress bar on the terminal's stderr; nothing where stderr is no terminal."""
+"""A progress bar on stderr, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LENGTH = 24
 
 
 class Progress:
-    """So many steps; a context manager that leaves no trace."""
+    """A bar of a given number of steps; a context manager that removes the bar at the end."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -29,7 +29,7 @@ class Progress:
             sys.stderr.flush()
 
     def step(self, words: str) -> None:
-        """One step is done."""
+        """Show that one step is done."""
         self._done += 1
         self._draw(words)
 

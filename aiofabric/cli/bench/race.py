@@ -1,4 +1,4 @@
-"""Two processes for each contender: a server that serves one client, and the client that measures."""
+"""Two processes for each transport: a server that serves one client, and the client that measures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["race"]
 
 
 def race(loop: str, provider: str, seconds: float) -> Iterator[tuple[Work, float]]:
-    """Yield each work's result as it comes. No provider: asyncio's own sockets.
+    """Yield the results as they come. An empty ``provider`` means asyncio's own sockets.
 
     Raises:
-        ChildProcessError: one of the two failed, in its words.
+        ChildProcessError: one of the two processes failed; the text is its own.
     """
     with _side("serve", loop, provider) as server:
         port = _line(server)

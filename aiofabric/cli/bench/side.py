@@ -90,7 +90,7 @@ def _say(what: Any) -> None:
 
 
 def main(role: str, loop: str, *arguments: str) -> None:
-    """Play one role on a loop; end with one sentence if it fails."""
+    """Run one role on a loop; end with one sentence if it fails."""
     try:
         anyio.run(partial(_run, role, *arguments), backend_options={"use_uvloop": loop == "uvloop"})
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What is measured. The client says what comes next in a few bytes, then both sides do it."""
+"""The measurements. The client announces each one in a few bytes, then both sides do it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WORKS", "Side", "Work", "serve"]
 
-_NEXT = struct.Struct("!BII")  # what, bytes of a message, how many
+_NEXT = struct.Struct("!BII")  # kind, bytes of a message, number of messages
 _ECHO, _SINK = range(2)
 _DONE = b"!"
 
@@ -26,7 +26,7 @@ class Side(Protocol):
 
 
 async def serve(side: Side) -> None:
-    """Do what the client says, until it leaves."""
+    """Do the announced measurements until the client leaves."""
     while True:
         what, size, count = _NEXT.unpack(await side.receive(_NEXT.size))
         for _ in range(count):
@@ -38,7 +38,7 @@ async def serve(side: Side) -> None:
 
 
 async def _round_trips(side: Side, size: int, count: int) -> float:
-    """Seconds of the median round trip."""
+    """The median round trip in seconds."""
     message = bytes(size)
     await side.send(_NEXT.pack(_ECHO, size, count))
     times = []
@@ -51,7 +51,7 @@ async def _round_trips(side: Side, size: int, count: int) -> float:
 
 
 async def _one_way(side: Side, size: int, count: int) -> float:
-    """Messages in a second, until the last one has arrived."""
+    """Messages per second, until the last one has arrived."""
     message = bytes(size)
     await side.send(_NEXT.pack(_SINK, size, count))
     start = perf_counter()
@@ -73,7 +73,7 @@ class Work:
     best: Callable[[list[float]], float] = max
 
     async def repeat(self, side: Side, seconds: float) -> float:
-        """The best batch of those that fit into the time: in it, other programs disturbed least."""
+        """The best batch within the time: other programs disturbed it least."""
         results: list[float] = []
         end = perf_counter() + seconds
         while not results or perf_counter() < end:

@@ -1,6 +1,6 @@
-"""Examine this machine: what aiofabric needs, what it would run faster with, and how to get there.
+"""Check this machine: what aiofabric needs, what would make it faster, and how to get it.
 
-The exit status is 1 when something failed; a warning does not count.
+The exit status is 1 if a check failed; warnings do not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine, print each finding as it comes, and sum up."""
+    """Run the checks, print each finding as it comes, and then the counts."""
     counts = Counter[Level]()
     for finding in _examine():
         _show(finding)
@@ -50,7 +50,7 @@ def _examine() -> Iterator[Finding]:
     try:
         library_version()
     except LibfabricNotFound:
-        return  # all that follows would say the same
+        return  # the other checks would fail for the same reason
     yield from chain(environment(), infiniband(), signals(), workarounds(), providers())
 
 
@@ -65,11 +65,11 @@ def _show(finding: Finding) -> None:
         print(indent + line)
     for number, line in enumerate(cures):
         print(f"{indent}{paint('      ' if number else 'cure: ', DIM)}{line}")
-    sys.stdout.flush()  # the next one may take a while
+    sys.stdout.flush()  # the next check may take a while
 
 
 def _wrap(text: str, room: int) -> list[str]:
-    under = " " * (len(text) - len(text.lstrip(" -")))  # what a bullet begins with
+    under = " " * (len(text) - len(text.lstrip(" -")))  # the width of a bullet
     return textwrap.wrap(text, room, subsequent_indent=under, break_on_hyphens=False)  # paths stay in one piece
 
 

@@ -1,4 +1,4 @@
-"""What the doctor finds."""
+"""Findings of the doctor."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["Finding", "Level"]
 
 
 class Level(Enum):
-    """How bad it is, in the word that is shown."""
+    """The severity, with the word that is shown."""
 
     OK = "ok"
     WARNING = "warn"
-    """Something will not work, or not well, that not everybody needs."""
+    """Something that only some programs need will not work, or not well."""
     FAILURE = "FAIL"
     """aiofabric does not work here."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; what is not well has a cure."""
+    """The result of one check; a problem has a cure."""
 
     level: Level
     subject: str

@@ -1,4 +1,4 @@
-"""libfabric itself: which one, what the environment tells it, and what it does to the process."""
+"""Checks of libfabric: its version, the environment variables it reads, and its signal handlers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["environment", "library", "signals", "workarounds"]
 
 
 def library() -> Finding:
-    """Which libfabric answers, from where."""
+    """The version and the path of libfabric."""
     try:
         return Finding(Level.OK, "library", describe())
     except LibfabricNotFound as error:
-        # Its text ends with the cures, under a line of their own where there are several.
+        # The text ends with the cures; if there are several, they follow a line of their own.
         text, _, cures = str(error).partition("\nAny one of these helps:\n")
         return Finding(
             Level.FAILURE,
@@ -37,9 +37,9 @@ def library() -> Finding:
 
 
 def environment() -> Iterator[Finding]:
-    """Variables that libfabric would read but for a slip, and those that take providers away."""
+    """FI_ variables that nothing reads, mostly misspelled, and variables that exclude providers."""
     with suppress(NoProviderError):
-        getinfo()  # providers make their variables known when they are looked for
+        getinfo()  # providers register their variables when they are loaded
     known = {parameter.name for parameter in parameters()}
     for name in sorted(name for name in os.environ if name.startswith("FI_") and name not in known):
         close = difflib.get_close_matches(name, known, n=1)
@@ -47,7 +47,7 @@ def environment() -> Iterator[Finding]:
             Level.WARNING,
             name,
             "set, but nothing in this libfabric reads it",
-            f"unset it, or did you mean {close[0]}?" if close else "unset it; aiofabric info -e tells the known ones",
+            f"unset it, or did you mean {close[0]}?" if close else "unset it; aiofabric info -e lists the known ones",
         )
     if allowed := os.environ.get("FI_PROVIDER"):
         yield Finding(
@@ -65,7 +65,7 @@ def signals() -> Iterator[Finding]:
         yield Finding(
             Level.FAILURE,
             "signals",
-            f"looking for providers in a fresh process failed: {report.failure}",
+            f"getinfo in a fresh process failed: {report.failure}",
             "FI_LOG_LEVEL=info aiofabric info shows how far it comes; FI_PROVIDER=tcp leaves the other providers out",
         )
     elif taken := report.answer["signals"]:
@@ -82,7 +82,7 @@ def signals() -> Iterator[Finding]:
 
 
 def workarounds() -> Iterator[Finding]:
-    """What reaches below libfabric's interface, and whether it acts."""
+    """The state of the workarounds, which reach below libfabric's interface."""
     found: dict[State, list[str]] = {}
     for name in WORKAROUNDS:
         found.setdefault(state(name), []).append(name)
@@ -95,4 +95,4 @@ def workarounds() -> Iterator[Finding]:
     for word in unknown_words():
         close = difflib.get_close_matches(word.removeprefix("no-"), WORKAROUNDS, n=1)
         cure = f"did you mean {close[0]}?" if close else f"there are {', '.join(WORKAROUNDS)}"
-        yield Finding(Level.WARNING, VARIABLE, f"names {word!r}, which is no workaround", cure)
+        yield Finding(Level.WARNING, VARIABLE, f"names {word!r}, which is not a workaround", cure)

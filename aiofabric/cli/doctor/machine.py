@@ -1,4 +1,4 @@
-"""What the operating system grants: memory to lock, memory to share, devices."""
+"""Checks of the operating system: locked memory, open files, shared memory, RDMA devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["infiniband", "locked_memory", "open_files", "shared_memory"]
 _DEVICES = Path("/dev/infiniband")
 _SHARED = Path("/dev/shm")
 _MIB = 1 << 20
-_ENOUGH_SHARED = 128 * _MIB  # the shm provider takes some 10 MiB for each endpoint; Docker grants 64 MiB
+_ENOUGH_SHARED = 128 * _MIB  # the shm provider takes 10 MiB for each endpoint; Docker grants 64 MiB
 _ENOUGH_FILES = 1024
 _SOFTWARE = frozenset({"tcp", "net", "udp", "shm", "sm2", "sockets", "lnx", "ofi_rxm", "ofi_rxd"})
 
@@ -28,7 +28,7 @@ def _devices() -> list[Path]:
 
 
 def locked_memory() -> Iterator[Finding]:
-    """RLIMIT_MEMLOCK: RDMA hardware reads and writes memory that must not move."""
+    """RLIMIT_MEMLOCK: RDMA hardware accesses memory that must be locked."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
         yield Finding(Level.OK, "locked memory", "no limit")
@@ -45,7 +45,7 @@ def locked_memory() -> Iterator[Finding]:
 
 
 def open_files() -> Iterator[Finding]:
-    """RLIMIT_NOFILE: connections of the tcp provider are sockets, and each queue brings descriptors of its own."""
+    """RLIMIT_NOFILE: connections of the tcp provider are sockets, and each queue has descriptors of its own."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit < _ENOUGH_FILES:
         yield Finding(
@@ -59,7 +59,7 @@ def open_files() -> Iterator[Finding]:
 
 
 def shared_memory() -> Iterator[Finding]:
-    """/dev/shm: what the shm provider lives in."""
+    """/dev/shm: the memory of the shm provider."""
     try:
         found = os.statvfs(_SHARED)
     except OSError as error:
@@ -79,14 +79,14 @@ def shared_memory() -> Iterator[Finding]:
             Level.WARNING,
             str(_SHARED),
             f"{_size(free)} free: a few endpoints of the shm provider fill it, and more end in a bus error",
-            f"mount -o remount,size=1g {_SHARED}; Docker: --shm-size=1g; or remove what ended programs left in it",
+            f"mount -o remount,size=1g {_SHARED}; Docker: --shm-size=1g; or remove files of ended programs in it",
         )
     else:
         yield Finding(Level.OK, str(_SHARED), f"{_size(free)} free")
 
 
 def infiniband() -> Iterator[Finding]:
-    """/dev/infiniband: RDMA devices, the right to use them, and a provider that drives them."""
+    """/dev/infiniband: RDMA devices, the permission to use them, and a provider for them."""
     devices = _devices()
     if not devices:
         yield Finding(Level.OK, str(_DEVICES), "no RDMA devices; software providers need none")

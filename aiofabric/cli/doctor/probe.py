@@ -1,4 +1,4 @@
-"""Probes: what might crash, hang or leave traces runs in a process of its own and reports in one line of JSON."""
+"""Probes: code that might crash, hang or leave traces runs in a process of its own and reports one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PATIENCE = 20.0  # seconds
 
 @dataclass(frozen=True)
 class Report:
-    """What a probe answered, or how it failed, in words."""
+    """The answer of a probe, or a text about its failure."""
 
     answer: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
 
 
 def ask(*question: str) -> Report:
-    """Run a probe to its end, however that looks."""
+    """Run a probe until it ends, also by a crash or a timeout."""
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "aiofabric.cli.doctor.probing", *question],
@@ -47,6 +47,6 @@ def ask(*question: str) -> Report:
 
 
 def _first_environment() -> dict[bytes, bytes]:
-    """The environment that this process was started with: loading libfabric has added to it since."""
+    """The environment at the start of this process; loading libfabric has added variables since."""
     pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
     return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair) or dict(os.environb)

@@ -1,4 +1,4 @@
-"""The probes' side of the process boundary: ``python -m aiofabric.cli.doctor.probing signals | PROVIDER TYPE``."""
+"""The process of a probe: ``python -m aiofabric.cli.doctor.probing signals | PROVIDER TYPE``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _LOOPBACK = "127.0.0.1"
 
 
 def taken_signals() -> dict[str, str]:
-    """Each signal with a handler that is not Python's, and the file that the handler is in."""
+    """Signals with a handler that is not Python's, and the file of each handler."""
     libc = ctypes.CDLL(None)
     python = file_of(ctypes.pythonapi.Py_Initialize)
     taken = {}
     for number in signal.valid_signals():
-        action = (ctypes.c_size_t * 32)()  # struct sigaction; the handler comes first
+        action = (ctypes.c_size_t * 32)()  # struct sigaction; the handler is its first field
         if libc.sigaction(int(number), None, action) == 0 and action[0] not in (signal.SIG_DFL, signal.SIG_IGN):
             file = file_of(ctypes.c_void_p(action[0])) or "?"
             if file != python:
@@ -39,7 +39,7 @@ def taken_signals() -> dict[str, str]:
 
 
 async def echo(provider: str, kind: EndpointType) -> dict[str, Any]:
-    """Send messages to and fro between two endpoints of this process."""
+    """Send messages back and forth between two endpoints of this process."""
     async with asyncio.timeout(_PATIENCE):
         return await (_connected if kind is EndpointType.MSG else _connectionless)(provider, kind)
 
@@ -88,7 +88,7 @@ async def _connectionless(provider: str, kind: EndpointType) -> dict[str, Any]:
 
 
 async def _measure(send: Any, receive: Any) -> dict[str, Any]:
-    """Time the round trips after the first, which may have to connect."""
+    """Measure the round trips after the first one, which may include connecting."""
     times: list[float] = []
     for number in range(_ROUNDS):
         if sum(times[1:]) > _LONG_ENOUGH:
@@ -110,7 +110,7 @@ async def _measure(send: Any, receive: Any) -> dict[str, Any]:
 
 
 def _node(provider: str, kind: EndpointType) -> str | None:
-    """The loopback address where the provider has one."""
+    """The loopback address, if the provider has it."""
     hints = aiofabric.Hints(ep_attr=aiofabric.EpAttr(type=kind), fabric_attr=aiofabric.FabricAttr(prov_name=provider))
     addresses = [info.src_addr for info in aiofabric.getinfo(hints=hints)]
     return _LOOPBACK if any(address and address.host == _LOOPBACK for address in addresses) else None

@@ -1,6 +1,6 @@
-"""Every provider, tried: messages to and fro over loopback, each in a process of its own.
+"""Tests of all providers: messages back and forth over loopback, each provider in a process of its own.
 
-One after the other: side by side they would measure each other.
+They run one after the other, because parallel tests would slow each other down.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _finding(info: Info, report: Report) -> Finding:
     name, kind = info.fabric_attr.prov_name, info.ep_attr.type.name.lower()
     subject = f"{name} {kind}"
     if report.failure:
-        # Providers that are known to be odd are taken only by those who name them.
+        # A failure of a provider that aiofabric never chooses by itself is only a warning.
         level = Level.WARNING if Quirk.NO_WAIT_FD in quirks(info) else Level.FAILURE
         cure = f"choose another provider; the man page fi_{name.rpartition('ofi_')[2]}(7) tells what this one needs"
         return Finding(level, subject, f"no echo over loopback: {report.failure}", cure)

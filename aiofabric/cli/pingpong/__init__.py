@@ -1,7 +1,7 @@
 """Ping-pong between two hosts: latency and bandwidth of each message size.
 
-Without a server's name it is the server, which ends after one client. Either side may be libfabric's own
-fi_pingpong: the flags, the columns and what goes over the wire are the same (man page: fi_pingpong).
+Without the name of a server, it is the server, which ends after one client. Either side may be libfabric's own
+fi_pingpong: the flags, the columns and the protocol are the same (man page: fi_pingpong).
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("-I", dest="iterations", metavar="NUMBER", type=_iterations, default=10, help="iterations (%(default)d)")
     add("-S", dest="size", metavar="SIZE", type=_size, help="one message size in bytes, or 'all' (the usual ones)")
-    add("-c", dest="check", action="store_true", help="check the data; the other side has to have -c, too")
+    add("-c", dest="check", action="store_true", help="check the data; the other side must also have -c")
     add(
         "-m", dest="mode", metavar="MODE", choices=("msg", "tagged"), default="msg",
         help="kind of messages: msg or tagged (%(default)s)",
     )  # fmt: skip
-    add("-v", dest="verbose", action="store_true", help="say on stderr what is done")
+    add("-v", dest="verbose", action="store_true", help="log each step on stderr")
     add("-6", dest="ipv6", action="store_true", help="IPv6 for the control channel")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play one match."""
+    """Measure once, with one peer."""
     options.kind = EndpointType[options.kind.upper()]
     if options.verbose:
         logging.basicConfig(format="[debug] %(message)s")
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what no provider has before the other side is bothered."""
+    """Refuse options that no provider meets, before connecting to the other side."""
     try:
         _ask(options)
     except NoProviderError:

@@ -1,13 +1,13 @@
-"""The control channel: a TCP connection beside the fabric, over which the two sides agree.
+"""The control channel: a TCP connection beside the fabric, on which the two sides coordinate.
 
-Its words are fi_pingpong's, fixed in length and without any framing:
+Its messages are fi_pingpong's, of fixed length and without framing:
 
     address   length (4 bytes, network order), format (4 bytes, host order), the raw address
-    ready     the client says "q", the server "a", each with its NUL, before each size is measured
-    count     after it: the client's number of answers, as text in 10 bytes; the server says "cnt ok"
+    ready     before each size, the client sends "q", and the server "a", each with its NUL
+    count     after each size, the client sends its number of answers, as text in 10 bytes; the server sends "cnt ok"
 
-Nothing else travels; it ends when both sides are done. As it also ends when a side dies, a lost peer is
-noticed here even where the fabric tells nothing (FI_EP_RDM, FI_EP_DGRAM).
+Nothing else is sent. The channel ends when both sides are done. It also ends when a side dies, so a lost peer is
+noticed here even if the fabric does not report it (FI_EP_RDM, FI_EP_DGRAM).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "PORT", "Control", "ControlError", "control_channel"]
 
 PORT = 47592
-PATIENCE = 5.0  # seconds without the other side's first word
+PATIENCE = 5.0  # seconds to wait for the other side's first message
 _SIZE, _FORMAT = struct.Struct("!I"), struct.Struct("=I")
 _LONGEST_NAME = 1024
 _READY, _ANSWER, _COUNTED, _COUNT_SIZE = b"q\0", b"a\0", b"cnt ok\0", 10
@@ -39,12 +39,12 @@ _log = logging.getLogger("aiofabric.cli.pingpong")
 
 
 class ControlError(ConnectionError):
-    """The other side went away, or says what is not in the protocol."""
+    """The other side went away, or violated the protocol."""
 
 
 @asynccontextmanager
 async def control_channel(server: str | None, *, source_port: int, port: int, ipv6: bool) -> AsyncIterator[Control]:
-    """Meet the other side: connect to ``server``, or wait for one client."""
+    """Open the channel: connect to ``server``, or wait for one client."""
     family, here = (socket.AF_INET6, "::") if ipv6 else (socket.AF_INET, "0.0.0.0")
     if server is None:
         client = await _one_client(family, here, source_port or PORT)
@@ -55,7 +55,7 @@ async def control_channel(server: str | None, *, source_port: int, port: int, ip
         try:
             reader, writer = await asyncio.open_connection(server, port, family=family, local_addr=bound)
         except OSError as error:
-            # Neither the name server's nor the kernel's words say who was meant.
+            # The texts of the name server and of the kernel do not name the host.
             raise ControlError(f"no server at {server}, port {port}: {error.strerror or error}") from error
     _log.debug("control channel: connected to %s", writer.get_extra_info("peername"))
     control = Control(reader, writer, is_client=server is not None)
@@ -82,10 +82,10 @@ async def _one_client(family: int, here: str, port: int) -> socket.socket:
 
 
 class Control:
-    """Both sides' words.
+    """The control messages of both sides.
 
-    ``lost`` is set when the other side has closed the channel, ``spoke`` when it has said something; ``unheard`` are
-    the bytes of that which nobody has taken yet. ``meanwhile`` is what a server does while it waits for a word.
+    ``lost`` is set when the other side has closed the channel, ``spoke`` when it has sent something. ``unheard`` is the
+    number of received bytes that were not taken yet. A server calls ``meanwhile`` while it waits for a message.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_client: bool) -> None:
@@ -99,39 +99,39 @@ class Control:
         self._writer = writer
 
     async def watch(self) -> None:
-        """Read ahead, so that the end is seen when it comes and not when the next word is due."""
+        """Read ahead, so that the end is noticed when it comes, not at the next expected message."""
         try:
             while data := await self._stream.read(4096):
                 self._received.feed_data(data)
                 self.unheard += len(data)
                 self.spoke.set()
         except OSError:
-            pass  # a reset is an end like any other
+            pass  # a reset counts as an end
         self._received.feed_eof()
         self.lost.set()
 
     async def send_name(self, address: Address) -> None:
-        """Tell the other side where to reach our endpoint."""
+        """Send the address of this side's endpoint."""
         await self._say(_SIZE.pack(len(address.raw)) + _FORMAT.pack(address.format) + address.raw)
-        _log.debug("sent our name, %s", address)
+        _log.debug("sent the address of this side, %s", address)
 
     async def receive_name(self) -> Address:
-        """Hear where the other side's endpoint is, its first word."""
+        """Receive the address of the other side's endpoint; it is the first message."""
         try:
             async with asyncio.timeout(PATIENCE):
                 start = await self._hear(_SIZE.size)
         except TimeoutError:
-            raise ControlError(f"the other side has said nothing for {PATIENCE:.0f} s: is it a pingpong?") from None
+            raise ControlError(f"the other side has sent nothing for {PATIENCE:.0f} s: is it a pingpong?") from None
         (size,) = _SIZE.unpack(start)
         if size > _LONGEST_NAME:
-            raise ControlError(f"the other side says {start!r} where an address begins: is it a pingpong?")
+            raise ControlError(f"the other side sent {start!r} instead of an address: is it a pingpong?")
         (kind,) = _FORMAT.unpack(await self._hear(_FORMAT.size))
         address = Address(AddressFormat(kind), await self._hear(size))
         _log.debug("the other side is at %s", address)
         return address
 
     async def ready(self) -> None:
-        """Return when both sides are about to begin."""
+        """Return when both sides are ready to begin."""
         if self.is_client:
             await self._say(_READY)
             await self._expect(_ANSWER)
@@ -148,12 +148,12 @@ class Control:
             return answers
         text = (await self._hear(_COUNT_SIZE)).rstrip(b"\0")
         if not text.isdigit():
-            raise ControlError(f"the other side sends {text!r} for a count")
+            raise ControlError(f"the other side sent {text!r} as a count: is it a pingpong?")
         await self._say(_COUNTED)
         return int(text)
 
     async def finish(self) -> None:
-        """Say that we are done, and wait until the other side is, too: it still may need our endpoint."""
+        """Tell the other side that this one is done, and wait for its end: it may still need this side's endpoint."""
         self._writer.write_eof()
         await self.lost.wait()
 
@@ -172,4 +172,4 @@ class Control:
 
     async def _expect(self, word: bytes) -> None:
         if (heard := await self._hear(len(word))) != word:
-            raise ControlError(f"the other side says {heard!r} instead of {word!r}: is it a pingpong?")
+            raise ControlError(f"the other side sent {heard!r} instead of {word!r}: is it a pingpong?")

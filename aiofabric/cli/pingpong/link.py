@@ -1,4 +1,4 @@
-"""The fabric's side: one endpoint, connected or paired with the other side's."""
+"""The link over the fabric: one endpoint, connected or paired with the other side's."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Link", "hints_of", "open_link"]
 
 _TAG = 1234
-_SMALLEST_RECEIVE = 64  # bytes: the last message has to fit, however small the others are
-_RECEIVES = 2  # posted at once; one message is under way at most
+_SMALLEST_RECEIVE = 64  # bytes: the last message must fit, also if the others are smaller
+_RECEIVES = 2  # posted at once; at most one message is in flight
 
 
 class Link(Protocol):
@@ -37,14 +37,14 @@ class Link(Protocol):
 
 @asynccontextmanager
 async def open_link(options: argparse.Namespace, control: Control) -> AsyncIterator[Link]:
-    """Open an endpoint as the options say, tell and hear names, and be ready to send."""
+    """Open an endpoint for the options and exchange addresses."""
     opened = _connected if options.kind is EndpointType.MSG else _connectionless
     async with opened(options, hints_of(options), control) as link:
         yield link
 
 
 def hints_of(options: argparse.Namespace) -> Hints:
-    """What the options ask of a provider."""
+    """The requirements of the options on a provider."""
     return Hints(
         caps=Caps.TAGGED if options.mode == "tagged" else Caps.MSG,
         src_addr=Address.from_ip(options.source) if options.source else None,
@@ -66,7 +66,7 @@ async def _connected(options: argparse.Namespace, hints: Hints, control: Control
         server = await control.receive_name()
         endpoint = await aiofabric.connect(server, hints=hints, **receives)
     else:
-        # An address that the other host can reach: the first interface's, not a wildcard.
+        # An address that the other host can reach: that of the first interface, not a wildcard.
         here = hints.src_addr or getinfo(hints=hints)[0].src_addr
         async with aiofabric.listen(here, hints=hints, **receives) as listener:
             await control.send_name(listener.address)
@@ -89,7 +89,7 @@ class _Connected:
 @asynccontextmanager
 async def _connectionless(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[Link]:
     other = await control.receive_name() if control.is_client else None
-    hints = replace(hints, dest_addr=other)  # the interface that reaches it
+    hints = replace(hints, dest_addr=other)  # selects the interface that reaches it
     receives = _receives(options)
     async with aiofabric.open_endpoint(options.kind, hints=hints, **receives) as endpoint:
         await control.send_name(endpoint.local_address)

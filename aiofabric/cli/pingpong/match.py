@@ -1,4 +1,4 @@
-"""One match: size after size, message by message, to and fro."""
+"""Match: the whole measurement, size after size, message by message, back and forth."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["play"]
 
-_PATIENCE = 5.0  # seconds without a datagram, or without the other side's goodbye
-_LATE = 1.0  # seconds that the last message may take longer than the control channel's end
-_SAME = "has it the same -I and -S?"
+_PATIENCE = 5.0  # seconds without a datagram, or without the other side's last message
+_LATE = 1.0  # seconds that the last message may arrive after the end of the control channel
+_SAME = "does it have the same -I and -S?"
 
 
 async def play(options: argparse.Namespace) -> None:
-    """Play the whole match and print a line for each size.
+    """Run the whole measurement and print a line for each size.
 
     Raises:
         ControlError: the other side went away.
-        CorruptMessageError: what came is not what was to come.
+        CorruptMessageError: a message had other contents than expected.
         TimeoutError: a datagram was lost.
     """
     ports = {"source_port": options.source_port, "port": options.port}
@@ -44,7 +44,7 @@ async def play(options: argparse.Namespace) -> None:
                 watches.append(tasks.create_task(match.watch_for_loss()))
             try:
                 await match.measure()
-            finally:  # while the link closes after an error, the other side may leave, and that is not the reason
+            finally:  # while the link closes after an error, the other side may leave: that is not the reason to report
                 for watch in watches:
                     watch.cancel()
             await match.finish()
@@ -52,7 +52,7 @@ async def play(options: argparse.Namespace) -> None:
 
 
 async def _watch_other_side(control: Control) -> None:
-    """End the match when the other side is gone: not every fabric tells."""
+    """End the measurement when the other side is gone, because not every fabric reports it."""
     await control.lost.wait()
     raise ControlError(f"the other side went away; if it does not say why: {_SAME}")
 
@@ -74,7 +74,7 @@ class Match:
         self._finishing = False
 
     async def measure(self) -> None:
-        """Every size in turn."""
+        """Measure all sizes, one after the other."""
         if self._sizes:
             print(HEADER, flush=True)
         for size in self._sizes:
@@ -90,12 +90,12 @@ class Match:
         self._finishing = True
 
     async def _no_message(self, word: Coroutine[Any, Any, bytes]) -> bytes:
-        """Hear a word of the client, which sends no message before it, unless it has more of them than we expect."""
+        """Receive a control message of the client, which sends no data before it, unless its options differ."""
         said, message = asyncio.ensure_future(word), asyncio.ensure_future(self._link.receive())
         try:
             await asyncio.wait((said, message), return_when=asyncio.FIRST_COMPLETED)
             if message.done():
-                await message  # it may be an error
+                await message  # raises if it failed
                 raise ControlError(f"the other side sends more messages than this one expects: {_SAME}")
             return said.result()
         finally:
@@ -104,7 +104,7 @@ class Match:
             await asyncio.wait((said, message))
 
     async def watch_for_words(self) -> None:
-        """End the match when the other side says something while messages are under way: it is further than we are."""
+        """End the measurement if the other side sends a control message too early: it has finished before this side."""
         while True:
             await self._control.spoke.wait()
             self._control.spoke.clear()
@@ -139,7 +139,7 @@ class Match:
             self._theirs.check(message, self._answers)
 
     async def finish(self) -> None:
-        """Exchange the last message, which nobody measures, and part."""
+        """Exchange the last message, which is not measured, and end."""
         await self._link.send(FINISH)
         message, lost = (asyncio.ensure_future(each) for each in (self._link.receive(), self._control.lost.wait()))
         try:
@@ -156,10 +156,10 @@ class Match:
             await self._control.finish()
 
     async def watch_for_loss(self) -> None:
-        """End the match when a datagram must have been lost: either side then waits for the other."""
+        """End the measurement if a datagram was lost: both sides would wait for each other."""
         before = -1
         while True:
             if self._playing and before == self._answers:
-                raise TimeoutError(f"no answer in {_PATIENCE:.0f} s: a datagram was lost, play again")
+                raise TimeoutError(f"no answer in {_PATIENCE:.0f} s: a datagram was lost, try again")
             before = self._answers if self._playing else -1
             await asyncio.sleep(_PATIENCE)

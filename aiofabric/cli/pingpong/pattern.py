@@ -1,4 +1,4 @@
-"""What travels when data is checked (-c): both sides know what the n-th message holds."""
+"""The contents of messages when data is checked (-c): both sides can compute the n-th message."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["FINISH", "CorruptMessageError", "Pattern"]
 
 FINISH = b"fin\0"  # the last message of either side
 _CYCLE = (digits + ascii_lowercase + ascii_uppercase).encode()
-_STEP = 7  # by so much further on in the cycle each message begins
+_STEP = 7  # each message begins that many characters later in the cycle
 
 
 class CorruptMessageError(ValueError):
-    """A message did not hold what its number says."""
+    """A message had other contents than expected."""
 
 
 class Pattern:
-    """The contents of one direction's messages, one after the other.
+    """The contents of the messages of one direction, in order.
 
     Args:
-        largest: bytes of the longest message that will be asked for.
+        largest: bytes of the longest message.
     """
 
     def __init__(self, largest: int) -> None:
@@ -43,6 +43,6 @@ class Pattern:
             return
         at = next(i for i, (a, b) in enumerate(zip(message, expected, strict=True)) if a != b)
         raise CorruptMessageError(
-            f"message {number} of {len(message)} bytes is not what was to come: byte {at} is "
+            f"message {number} of {len(message)} bytes has unexpected contents: byte {at} is "
             f"{message[at : at + 1].tobytes()!r} instead of {expected[at : at + 1].tobytes()!r}"
         )

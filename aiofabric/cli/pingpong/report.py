@@ -1,4 +1,4 @@
-"""Which sizes are measured, and the lines that tell the result, in fi_pingpong's columns."""
+"""The sizes to measure, and the lines of results in fi_pingpong's columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import takewhile
 
 __all__ = ["LARGEST", "HEADER", "line", "sizes"]
 
-LARGEST = 3 << 21  # bytes: 4 MiB and half as much again
+LARGEST = 3 << 21  # bytes: 6 MiB
 _USUAL = (64, 256, 1024, 4096, 65536, 1048576)
 _ALL = (0, 1, *(size for power in range(1, 32) for size in (1 << power, 3 << power - 1)))
 

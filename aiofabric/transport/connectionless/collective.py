@@ -1,10 +1,15 @@
 """Collectives: operations in which every member of a group takes part (man page: fi_collective).
 
 libfabric's own implementation, below the ofi_rxm provider of 1.17 and 2.x, builds them from tagged messages of the
-endpoint, and does not check its arguments. Some errors end the process or write to wrong memory (util_coll.c,
-coll_coll.c): a reduction without a handler for its elements; a broadcast whose length is not a multiple of the group's
-size; closing a group during an operation; the 257th group of an endpoint. So these are checked here. Ranks are
-positions in the list of members. All members must pass the same list.
+endpoint, and does not check its arguments. These errors end the process or write to wrong memory (util_coll.c,
+coll_coll.c):
+
+- a reduction without a handler for its elements;
+- a broadcast whose length is not a multiple of the group's size;
+- closing a group during an operation;
+- the 257th group of an endpoint.
+
+So these are checked here. Ranks are positions in the list of members. All members must pass the same list.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class _Membership(Handle):
         try:
             check(lib.fi_join(endpoint.fid, raw, flags, out, ffi.NULL), "fi_join", peer=address)
         except NotSupportedError as error:
-            error.detail = f"The provider {endpoint.info.fabric_attr.prov_name} joins no group with such an address"
+            error.detail = f"The provider {endpoint.info.fabric_attr.prov_name} has no groups with such addresses"
             raise
         super().__init__("MulticastGroup", out[0], endpoint)
         endpoint.events.handle_events_of(self.fid, self)

@@ -59,7 +59,7 @@ class Loan:
         if kept:
             warnings.warn(
                 "a slice of a recv_view is kept after its block: the pool has one buffer less until it is gone; "
-                "copy what is needed, bytes(view[a:b])",
+                "copy the needed part, bytes(view[a:b])",
                 ResourceWarning,
                 stacklevel=4,  # end, recv_view, contextlib
             )

@@ -70,6 +70,6 @@ def check_capabilities(info: Info, domain: Domain) -> None:
     check_info(info)
     if missing := info.caps & ~domain.info.caps:
         raise ValueError(
-            f"the endpoint is to have {missing}, and {domain!r} was opened without: open the domain with an Info "
-            "that has them, getinfo(hints=Hints(caps=...)), or leave them out of the endpoint's"
+            f"the endpoint needs {missing}, but {domain!r} was opened without: open the domain with an Info that has "
+            "them, getinfo(hints=Hints(caps=...)), or leave them out of the endpoint's capabilities"
         )

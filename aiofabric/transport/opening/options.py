@@ -51,7 +51,7 @@ _TYPES: tuple[tuple[str, str, tuple[type, ...]], ...] = (
     ("waiting", f"one of {', '.join(map(str, Waiting))}", (Waiting,)),
     ("selective", "True or False", (bool,)),
     ("preface", "True or False", (bool,)),
-    ("counters", "a mapping of counters to what each counts", (Mapping,)),
+    ("counters", "a mapping of counters to the operations that each counts", (Mapping,)),
     ("shared_receive", "a SharedReceive, or None", (SharedReceive, NoneType)),
     ("shared_transmit", "a SharedTransmit, or None", (SharedTransmit, NoneType)),
     ("open_flags", "an OpFlags", (int,)),
@@ -111,7 +111,7 @@ class EndpointOptions:
     def __post_init__(self) -> None:
         self._check_types()
         if self.recv_size is not None and self.recv_size < 1:
-            raise ValueError("recv_size is at least 1 byte, or None for direct receives")
+            raise ValueError("recv_size must be at least 1 byte, or None for direct receives")
         if self.multi_recv is not None and self.recv_size is None:
             raise ValueError("multi_recv needs recv_size, the length of the longest message")
         if self.remote_writes < 0:
@@ -119,12 +119,12 @@ class EndpointOptions:
         if self.remote_writes and self.shared_receive is not None:
             raise ValueError("remote_writes needs a queue of the endpoint's own, but shared_receive has one for all")
         if self.recv_count < 1:
-            raise ValueError("recv_count is at least 1")
+            raise ValueError("recv_count must be at least 1")
         for each in self.counters:
             if not isinstance(each, Counter):
                 raise TypeError(f"the keys of counters must be Counter objects, not {each!r}")
         if self.heartbeat is not None and not LEAST <= self.heartbeat <= MOST:
-            raise ValueError(f"heartbeat is {LEAST:g} to {MOST:g} seconds, or None")
+            raise ValueError(f"heartbeat must be {LEAST:g} to {MOST:g} seconds, or None")
         if not (self.cancel_grace >= 0 and self.close_timeout >= 0 and self.busy_poll >= 0):
             raise ValueError("cancel_grace, close_timeout (seconds) and busy_poll (microseconds) must not be negative")
 
@@ -183,7 +183,7 @@ class EndpointOptions:
     def check_virtual(self, provider: str) -> None:
         """Raise if these options need a native endpoint, which a virtual connection does not have."""
         if self.native:
-            detail = f"The provider {provider} has no connected endpoints of its own to which that could be bound"
+            detail = f"The provider {provider} has no connected endpoints of its own, so these options cannot be used"
             raise NotSupportedError(constants.FI_ENOSYS, ", ".join(sorted(self.native)), detail=detail)
 
     def open_native(self, domain: Domain, info: Info) -> Any:
@@ -197,7 +197,7 @@ class EndpointOptions:
         try:
             check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
         except NotSupportedError as error:
-            error.detail = f"The provider {info.fabric_attr.prov_name} opens no endpoints with {self.open_flags}"
+            error.detail = f"The provider {info.fabric_attr.prov_name} cannot open endpoints with {self.open_flags}"
             raise
         return out[0]
 

@@ -61,7 +61,7 @@ async def find(
     check_agreement(provider, domain, hints, info)
     if info is not None:
         if info.ep_attr.type != kind:
-            raise ValueError(f"the info is of {info.ep_attr.type}, and {kind} is to be opened")
+            raise ValueError(f"the info is of {info.ep_attr.type}, but the endpoint to open is {kind}")
         return await _placed(info, node, service, passive=passive)
     wanted = _complete(hints, kind, provider, domain)
     preferred = (caps, Caps(0)) if domain is None else (domain.info.caps, caps & domain.info.caps)

@@ -184,15 +184,15 @@ class Atomic(Resource):
         most = self.atomic_count(op, given.datatype, form)
         call = _NAMES[form]
         if not most:
-            why = _unusable(op, form, self.info) or f"it does no {op} with {given.datatype} in this form"
+            why = _unusable(op, form, self.info) or f"it does not support {op} with {given.datatype} in this form"
             detail = f"The provider {self.info.fabric_attr.prov_name} of this libfabric cannot be used: {why}"
             raise NotSupportedError(constants.FI_EOPNOTSUPP, call, peer=route.name, detail=detail)
         if given.count > most:
-            detail = f"There are {given.count} elements; the provider does at most {most} at once"
+            detail = f"There are {given.count} elements; the provider handles at most {most} at once"
             raise MessageTooLongError(constants.FI_EMSGSIZE, call, peer=route.name, detail=detail)
         size = given.count * element_size(given.datatype)
         if not isinstance(remote, RemoteRegion):
-            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
+            raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
         needed = Access.REMOTE_READ if op is AtomicOp.ATOMIC_READ else Access.REMOTE_WRITE
         remote.check(call, size, needed, route.name)
 
@@ -218,7 +218,7 @@ class Atomic(Resource):
         delivered = form is AtomicForm.BASE and flags & OpFlags.DELIVERY_COMPLETE
         if delivered and Quirk.DELIVERED_ATOMIC_CORRUPTS in handle.known:
             detail = (
-                "Messages that follow would be overwritten over this provider: fetch_atomic() tells of the delivery"
+                "This provider would overwrite later messages: use fetch_atomic(), which returns after the delivery"
             )
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_DELIVERY_COMPLETE", peer=route.name, detail=detail)
         parts = [(given.pins, Access.WRITE)]

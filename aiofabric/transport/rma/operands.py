@@ -97,7 +97,7 @@ def operand(value: Any, datatype: Datatype | None) -> Operand:
     kind = datatype if datatype is not None else _datatype_of(value)
     count, rest = divmod(len(pins), element_size(kind))
     if rest or not count:
-        raise ValueError(f"{len(pins)} bytes are no whole number of {kind} elements, {element_size(kind)} bytes each")
+        raise ValueError(f"{len(pins)} bytes are not a multiple of a {kind} element, {element_size(kind)} bytes")
     return Operand(kind, count, pins, value)
 
 
@@ -163,7 +163,7 @@ def _pack(value: complex, datatype: Datatype) -> bytes:
         return struct.pack(form, *parts)
     except struct.error as error:
         kind = OverflowError if isinstance(value, int) else TypeError
-        raise kind(f"{value!r} is no {datatype}: {error}") from None
+        raise kind(f"{value!r} is not a valid {datatype}: {error}") from None
 
 
 def _unpack(memory: bytearray, datatype: Datatype) -> Any:

@@ -43,7 +43,7 @@ class Rma(Resource):
     async def read(self, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)) -> bytes:
         """Read all of ``remote``; see `read_into`."""
         if not isinstance(remote, RemoteRegion):
-            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
+            raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
         buffer = bytearray(remote.length)
         await self.read_into(buffer, remote, to=to, flags=flags)
         return bytes(buffer)
@@ -131,7 +131,7 @@ class Rma(Resource):
             handle.check_usable(what)
         size = len(pins)
         if not isinstance(remote, RemoteRegion):
-            raise TypeError(f"a peer's memory is a RemoteRegion, not {type(remote).__name__}")
+            raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
         remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
         route.check_size(size, what)
         if remote_data is not None:

@@ -51,7 +51,7 @@ _AGAIN = 1.0  # seconds until a query is sent again
 
 
 class QuerySender(Protocol):
-    """What queries need of the multiplexer."""
+    """The parts of the multiplexer that queries need."""
 
     host: int
     source: Source
@@ -92,8 +92,8 @@ class AddressQueries:
             self._multiplexer.source.wake()
         elif self._listener is not listener:
             detail = (
-                f"The listener opened at {self._listener.opened_at} is found at this address: listeners of one loop "
-                "share an endpoint, unless each has a domain= of its own"
+                f"The listener opened at {self._listener.opened_at} already uses this address: listeners of one "
+                "loop share an endpoint. Give each listener a domain= of its own"
             )
             raise FabricError(constants.FI_EADDRINUSE, "fabric_address", detail=detail)
 

@@ -37,7 +37,7 @@ class _Sending(Protocol):
 
 
 class Sleeper(Protocol):
-    """What a doorbell needs of its connection."""
+    """The parts of its connection that a doorbell needs."""
 
     oob_socket: OobSocket | None
     received: int

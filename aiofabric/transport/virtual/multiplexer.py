@@ -51,7 +51,7 @@ _KEPT_FREE = 16  # one in this many of the provider's receives is in no pool: fo
 
 
 class Carried(Taker, Protocol):
-    """What the multiplexer needs of a connection that it carries."""
+    """The parts of a carried connection that the multiplexer needs."""
 
     id: int
     window: int

@@ -86,7 +86,7 @@ class Taker(Protocol):
 
 
 class PoolOwner(Protocol):
-    """What a pool needs of the multiplexer."""
+    """The parts of the multiplexer that a pool needs."""
 
     fid: Any
     receives: int

@@ -26,7 +26,7 @@ WINDOW_MOST = 127  # below half of 256, a count modulo 256 is unambiguous
 
 
 class SendingHandle(EndpointHandle):
-    """What a route needs of its connection."""
+    """The parts of its connection that a route needs."""
 
     __slots__ = ("announced", "doorbell", "peer", "taken")
     announced: int

@@ -233,7 +233,7 @@ def is_closed(address: Address) -> bool:
 
 def closed(address: Address) -> UnreachableError:
     """The error for sending to a closed endpoint, or adding its address."""
-    detail = "It was closed, in this process, and the provider would crash"
+    detail = "The endpoint was closed in this process, and sending to it would crash the provider"
     return UnreachableError(constants.FI_EHOSTUNREACH, "send", peer=address, detail=detail)
 
 

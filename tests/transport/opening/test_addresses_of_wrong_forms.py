@@ -58,20 +58,20 @@ WRONG: list[tuple[Any, Any, type[Exception], str]] = [
     (("127.0.0.1", 7471), None, TypeError, r"Pass host and port apart \('127.0.0.1', 7471\)"),
     (b"127.0.0.1", 7471, TypeError, "Pass a text"),
     (7471, None, TypeError, "The port is the second argument"),
-    (1.5, 7471, TypeError, "1.5 is no address"),
-    (ip_address("127.0.0.1"), 7471, TypeError, "is no address"),
-    ("", 7471, ValueError, "'' is no address"),
-    ("local\0host", 7471, ValueError, "is no address"),
+    (1.5, 7471, TypeError, "1.5 is not an address"),
+    (ip_address("127.0.0.1"), 7471, TypeError, "is not an address"),
+    ("", 7471, ValueError, "'' is not an address"),
+    ("local\0host", 7471, ValueError, "is not an address"),
     ("127.0.0.1:7471", None, ValueError, r"pass host and port apart \('127.0.0.1', 7471\)"),
     ("localhost:7471", 80, ValueError, r"pass host and port apart \('localhost', 7471\)"),
     ("[::1]:7471", None, ValueError, r"pass host and port apart \('::1', 7471\)"),
     ("[::1]", 7471, ValueError, r"pass host and port apart \('::1'\)"),
-    ("tcp://127.0.0.1:7471", None, ValueError, "is no address"),
-    ("http://127.0.0.1:7471/", None, ValueError, "is no address"),
-    ("fi_sockaddr_in://127.0.0.1:seven", None, ValueError, "is no address"),
+    ("tcp://127.0.0.1:7471", None, ValueError, "is not an address"),
+    ("http://127.0.0.1:7471/", None, ValueError, "is not an address"),
+    ("fi_sockaddr_in://127.0.0.1:seven", None, ValueError, "is not an address"),
 ]
 PORTS: list[tuple[Any, type[Exception], str]] = [
-    (1.5, TypeError, "a port is a number, or the name of a service, not 1.5"),
+    (1.5, TypeError, "a port must be a number, or the name of a service, not 1.5"),
     (b"7471", TypeError, "a port is a number"),
     (True, TypeError, "a port is a number"),
     (-1, ValueError, "a port must be 0 to 65535, not -1"),
@@ -80,11 +80,11 @@ PORTS: list[tuple[Any, type[Exception], str]] = [
 NO_PORT: list[tuple[Any, Any, str]] = [
     ("127.0.0.1", None, "the port is missing, in the address '127.0.0.1'"),
     ("localhost", None, "the port is missing, in the address 'localhost'"),
-    ("127.0.0.1", 0, "port 0 is nobody's"),
-    ("127.0.0.1", "0", "port 0 is nobody's"),
+    ("127.0.0.1", 0, "port 0 names no peer"),
+    ("127.0.0.1", "0", "port 0 names no peer"),
     ("127.0.0.1", "", "the port is missing"),
     ("fi_sockaddr://127.0.0.1", None, "the port is missing"),
-    (Address.from_ip("127.0.0.1"), None, "port 0 is nobody's"),
+    (Address.from_ip("127.0.0.1"), None, "port 0 names no peer"),
 ]
 
 

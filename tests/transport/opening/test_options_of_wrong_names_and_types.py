@@ -22,7 +22,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"timeout": 5}, TypeError, r"{}\(\) got an unexpected option 'timeout'\. Set time limits with asyncio"),
     ({"recv_size": "64k"}, TypeError, r"{}\(\): recv_size must be a number of bytes, or None .*, not '64k'"),
     ({"recv_size": 64.0}, TypeError, r"{}\(\): recv_size must be a number of bytes"),
-    ({"recv_size": 0}, ValueError, r"{}\(\): recv_size is at least 1 byte"),
+    ({"recv_size": 0}, ValueError, r"{}\(\): recv_size must be at least 1 byte"),
     ({"recv_count": None}, TypeError, r"{}\(\): recv_count must be a number of receives, not None"),
     ({"recv_count": True}, TypeError, r"{}\(\): recv_count must be a number of receives, not True"),
     ({"multi_recv": "1M"}, TypeError, r"{}\(\): multi_recv must be a number of bytes, or None, not '1M'"),

@@ -209,7 +209,7 @@ async def test_what_cannot_be_done_is_refused_before_it_is_posted(atomic_provide
     memory = np.zeros(100_000, np.int64)
     async with peers(atomic_provider, CAPS) as (one, other, peer, _):
         with other.domain.register(memory, access=REMOTE) as region:
-            with pytest.raises(NotSupportedError, match="it does no FI_BOR with FI_FLOAT in this form"):
+            with pytest.raises(NotSupportedError, match="it does not support FI_BOR with FI_FLOAT in this form"):
                 await one.atomic(AtomicOp.BOR, np.float32(1), region.remote, to=peer)
             most = one.atomic_count(AtomicOp.SUM, Datatype.INT64)
             with pytest.raises(MessageTooLongError, match=f"at most {most} at once"):
@@ -226,7 +226,7 @@ async def test_what_cannot_be_done_is_refused_before_it_is_posted(atomic_provide
 async def test_an_endpoint_without_atomics_says_who_has_them(pair: Pair) -> None:
     async with pair() as (active, _):
         assert active.atomic_count(AtomicOp.SUM, Datatype.INT64) == 0  # asking libfabric would end the process
-        with pytest.raises(NotSupportedError, match=r"FI_ATOMIC.*does not have it; asked for it in the hints, here"):
+        with pytest.raises(NotSupportedError, match=r"FI_ATOMIC.*does not have it; if the hints ask for it, these"):
             await active.atomic(AtomicOp.SUM, np.int64(1), RemoteRegion(0, 0, 8))
 
 

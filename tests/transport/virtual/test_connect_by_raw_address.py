@@ -209,7 +209,7 @@ async def test_where_the_provider_has_connections_it_is_the_same_address() -> No
 
 @ONE_LOOP
 async def test_what_is_no_raw_address() -> None:
-    with pytest.raises(TypeError, match="a raw address is"):
+    with pytest.raises(TypeError, match="a raw address must be"):
         await aiofabric.connect(HERE, 7471, raw=True)
     with pytest.raises(NoProviderError):
         await aiofabric.connect("fi_nobodys://address")

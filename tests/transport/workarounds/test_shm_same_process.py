@@ -60,7 +60,7 @@ def test_an_endpoint_of_the_same_process_that_was_closed_ends_nothing(act: str) 
     skip_without("shm", Caps.MSG | Caps.TAGGED)
     ended = run_in_child(CODE, "shm", act)
     assert (ended.status, ended.out.splitlines()[-1:]) == (0, ["done"]), ended.err
-    assert ended.out.count("UnreachableError It was closed, in this process") == (0 if act == "remove" else 3)
+    assert ended.out.count("UnreachableError The endpoint was closed in this process") == (0 if act == "remove" else 3)
 
 
 COMMON = """
