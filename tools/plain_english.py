@@ -75,8 +75,8 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
     if path.suffix in (".c", ".h"):
         for block in re.finditer(r"/\*.*?\*/", source, re.DOTALL):
             yield (
-                source.count("\n", 0, comment.start()) + 1,
-                re.sub(r"^[ \t]*(/\*|\*/|\*) ?|\*/$", "", comment[0], flags=re.MULTILINE),
+                source.count("\n", 0, block.start()) + 1,
+                re.sub(r"^[ \t]*(/\*|\*/|\*) ?|\*/$", "", block[0], flags=re.MULTILINE),
             )
         return
     if path.suffix != ".py":
