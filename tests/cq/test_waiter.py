@@ -479,14 +479,14 @@ def test_a_task_that_runs_after_an_empty_wake_up_may_close_the_queue(
     waiter = source.driver.create_waiter()
     over: list[bool] = []
 
-    def wake_up_in_vain() -> None:
+    def empty_wake_up() -> None:
         source.armed = True
         waiter.set_result(None)
         source._readable()
         over.append(source.closed)
 
     async def main() -> None:
-        loop.call_soon(wake_up_in_vain)
+        loop.call_soon(empty_wake_up)
         await waiter
         source.close()
         queue.close()
