@@ -58,7 +58,7 @@ class Quirk(Flag):
     SILENT_CLOSE = auto()
     """fi_close drops pending operations without completions."""
     STALE_PROVIDER_ERRNO = auto()
-    """The prov_errno of a failed operation is a leftover value of errno."""
+    """The prov_errno of a failed operation is an old value of errno."""
     READ_SWEEPS_ENDPOINTS = auto()
     """Reading a completion queue costs time for every endpoint that is bound to it, also for idle ones."""
     UNEXPECTED_MESSAGE_SPINS = auto()

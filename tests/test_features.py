@@ -60,7 +60,7 @@ def test_a_capability_that_nobody_has_is_said_so() -> None:
 
 
 def test_capabilities_belong_to_an_offer() -> None:
-    with pytest.raises(TypeError, match="pass the info"):
+    with pytest.raises(TypeError, match="pass info="):
         require(Caps.MSG)
 
 
