@@ -39,9 +39,10 @@ fuzz: .venv/.with-test  ## every decoder, and the native core's methods, with ar
 leaks: .venv/.with-test  ## memory and descriptors over thousands of messages and connections
 	@$(bin)/python tools/leaks.py
 
-lint: .venv/.with-lint  ## style and formatting
+lint: .venv/.with-lint  ## style, formatting and plain English
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
+	$(bin)/python tools/plain_english.py
 
 types: .venv/.with-test .venv/.with-lint  ## static types
 	$(bin)/mypy

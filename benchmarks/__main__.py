@@ -58,7 +58,7 @@ def main() -> None:
         for row in rows:
             print(f"{row.name:28}{' '.join(row.measures)}")
         return
-    results = Results(rounds=1 if options.fast_path else options.rounds)
+    results = Results(rounds=1 if options.quick else options.rounds)
     results.absent = {row.name: reason for row in rows if (reason := row.absent())}
     rows = [row for row in rows if row.name not in results.absent]
     start = time.monotonic()
@@ -72,7 +72,7 @@ def main() -> None:
                     if matches(name, options.measure) and not (turn and MEASURES[name].once)
                 ]
                 if measures and row.name not in results.failed:
-                    run(row, measures, QUICK_SECONDS if options.fast_path else SECONDS, results, cores)
+                    run(row, measures, QUICK_SECONDS if options.quick else SECONDS, results, cores)
     progress("")
     results.took = time.monotonic() - start
     print(render(results))

@@ -11,11 +11,11 @@ BEGIN, END = "<!-- last run -->", "<!-- end of last run -->"
 NOTE = """\
 Medians of {rounds} interleaved rounds in {took:.0f} s, loopback, client and server in their own processes on
 different cores ("one core": on the same). In brackets the ratio to {references}.
-"its CPU" and "idle" add both sides; wake-ups are the server's; memory is the hungrier side's for each of
-1000 connections; "p99 beside" is how late timers and sockets of the same loop are while a connection is busy."""
+"its CPU" and "idle" add both sides. Wake-ups are the server's. "a conn" is the memory of one of 1000
+connections, on the side that needs more. "p99 beside" is the delay of timers and sockets beside a busy connection."""
 DISTANCE = """\
-A cache line needed {nearest:.0f} ns from one core to the other and back; {far} of {count} samples were made while it
-needed more than twice as many and do not count."""
+A cache line took {nearest:.0f} ns from one core to the other and back. {far} of {count} samples do not count, because
+it took more than twice as long."""
 
 
 def render(results: Results) -> str:

@@ -62,7 +62,7 @@ def test_benchmark_leaves_out_what_was_measured_while_the_cores_were_far_apart()
     results.add("far only", "ping", {"count": 1, "seconds": 3.0, "apart": 300.0})
     results.add("unknown", "ping", {"count": 1, "seconds": 2.0})
     assert [results.value(row, "round trip") for row in results.samples] == [1e6, 3e6, 2e6]
-    assert "50 ns from one core to the other and back; 3 of 4 samples" in render(results)
+    assert "50 ns from one core to the other and back. 3 of 4 samples" in render(results)
 
 
 def test_benchmark_does_not_take_a_moment_for_the_rule() -> None:
@@ -70,7 +70,7 @@ def test_benchmark_does_not_take_a_moment_for_the_rule() -> None:
     for apart in (33.0, *[105.0] * 20):
         results.add("a row", "ping", {"count": 1, "seconds": apart, "apart": apart})
     assert results.value("a row", "round trip") == 105e6
-    assert "105 ns from one core to the other and back; 0 of 21 samples" in render(results)
+    assert "105 ns from one core to the other and back. 0 of 21 samples" in render(results)
 
 
 def test_benchmark_knows_how_far_apart_the_cores_are() -> None:

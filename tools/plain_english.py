@@ -39,7 +39,10 @@ PATTERNS = {
 }
 _RULES = {rule: re.compile(pattern, re.MULTILINE) for rule, pattern in PATTERNS.items()}
 
-_CODE = re.compile(r"```.*?```|~~~.*?~~~|^(?: {4}|\t|>>> |\| ).*?$|`[^`]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(
+    r"^=[= ]+$.*?\n=[= ]+$.*?\n=[= ]+$|```.*?```|~~~.*?~~~|^(?: {4}|\t|>>> |\| ).*?$|`[^`]*`|<!--.*?-->",
+    re.DOTALL | re.MULTILINE,
+)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n\s*(?=[-*] )|\n#+ .*\n")
 
 
@@ -69,6 +72,13 @@ def remarks(text: str, first_line: int = 1) -> Iterator[Remark]:
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """The prose of a file: line and text."""
     source = path.read_text()
+    if path.suffix in (".c", ".h"):
+        for block in re.finditer(r"/\*.*?\*/", source, re.DOTALL):
+            yield (
+                source.count("\n", 0, block.start()) + 1,
+                re.sub(r"^[ \t]*(/\*|\*/|\*) ?|\*/$", "", block[0], flags=re.MULTILINE),
+            )
+        return
     if path.suffix != ".py":
         yield 1, source
         return
@@ -90,7 +100,7 @@ def main(arguments: list[str]) -> int:
     count = 0
     for name in listed.stdout.split():
         path = ROOT / name
-        if path.suffix in (".py", ".md") and path.exists() and name != "docs/coverage.md":
+        if path.suffix in (".py", ".md", ".c", ".h") and path.exists() and name != "docs/coverage.md":
             for first, text in texts(path):
                 for remark in remarks(text, first):
                     count += 1
