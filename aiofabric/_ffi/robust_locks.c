@@ -47,9 +47,12 @@
 #define TURN 1000 /* polls until another process may have this core: the owner may have to run on it */
 
 /*
- * A taken lock, from the highest bit: 1; four check bits, computed from the process id and never all set, unlike in
- * glibc's own values 0, -1, -2 ...; the process id (Linux uses 22 bits); and room for 31 other processes to subtract 1
- * each. If more do, the check bits are wrong, and the owner is unknown.
+ * A taken lock, from the highest bit:
+ * - 1;
+ * - four check bits, computed from the process id and never all set, unlike in glibc's own values 0, -1, -2 ...;
+ * - the process id (Linux uses 22 bits);
+ * - room for 31 other processes to subtract 1 each.
+ * If more processes subtract, the check bits are wrong, and the owner is unknown.
  */
 #define TAKEN 0x80000000u
 #define CHECK_SHIFT 27
