@@ -142,8 +142,8 @@ int source_prepare_wait(SourceCore *self)
 	int calm;
 
 	/*
-	 * Other tasks of this pass may still send, and its end ends the batch. So does a pass while the loop resumes
-	 * tasks.
+	 * Other tasks of this pass may still send, and its end ends the batch. While the loop resumes tasks, a
+	 * scheduled pass ends it.
 	 */
 	if (!self->passing && !(self->waker && self->waker->going))
 		batch_end(&self->batch);

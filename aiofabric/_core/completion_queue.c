@@ -258,7 +258,8 @@ static PyMemberDef NativeQueue_members[] = {
 };
 
 static PyType_Slot NativeQueue_slots[] = {
-	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, and its fid_fabric, by address. The owner keeps both open."},
+	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, and its fid_fabric, by address. The owner\n"
+		    "keeps both open."},
 	{Py_tp_init, NativeQueue_init},
 	{Py_tp_dealloc, NativeQueue_dealloc},
 	{Py_tp_methods, NativeQueue_methods},

@@ -332,8 +332,11 @@ static PyType_Spec ResourceCore_spec = {
 int add_fast_path(PyObject *module)
 {
 	static PyMethodDef functions[] = {
-		{"fast_send", fast_send, METH_O, "fast_send(function): the function, except that C sends a plain message where `FastPath` may."},
-		{"fast_recv", fast_recv, METH_O, "fast_recv(function): the function, except that C receives a plain message where `FastPath` has an inbox."},
+		{"fast_send", fast_send, METH_O,
+		 "fast_send(function): the function, except that C sends a plain message where `FastPath` may."},
+		{"fast_recv", fast_recv, METH_O,
+		 "fast_recv(function): the function, except that C receives a plain message where `FastPath` has\n"
+		 "an inbox."},
 		{NULL},
 	};
 

@@ -86,7 +86,7 @@ int add_length_prefix(PyObject *module)
 {
 	static PyMethodDef functions[] = {
 		{"join_messages", join_messages, METH_O,
-	 "join_messages(messages): one `bytes` of a list of bytes, each behind its length."},
+		 "join_messages(messages): one `bytes` of a list of bytes, each behind its length."},
 		{"cut_messages", cut_messages, METH_VARARGS,
 		 "cut_messages(chunk, start): the complete messages, and the offset of the first incomplete one."},
 		{NULL},

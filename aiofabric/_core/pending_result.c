@@ -303,8 +303,8 @@ static PyMethodDef methods[] = {
 	 "waits a little."},
 	{"arrives", (PyCFunction) (void (*)(void)) SubmissionCore_arrives, METH_FASTCALL,
 	 "arrives(transfer, orphaned): to be awaited if `received` returned False. Returns whether the message\n"
-	 "arrived as wanted;\n"
-	 "if not, use `outcome`. `orphaned` is called with a message that came although the caller was cancelled."},
+	 "arrived as wanted; if not, use `outcome`. `orphaned` is called with a message that came although the\n"
+	 "caller was cancelled."},
 	{NULL},
 };
 

@@ -46,7 +46,7 @@ PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ss
 		if (!rc)
 			return (PyObject *) transfer;
 		Py_DECREF((PyObject *) transfer);
-		Py_RETURN_NONE; /* the caller uses `submit`, which queues the operation or raises */
+		Py_RETURN_NONE; /* the Python method then queues the operation, or raises */
 	}
 	Py_DECREF((PyObject *) transfer);
 	return NULL;
@@ -136,16 +136,14 @@ PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 
 static PyMethodDef methods[] = {
 	{"submit", (PyCFunction) (void (*)(void)) SubmissionCore_submit, METH_VARARGS | METH_KEYWORDS,
-	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args,\n"
-	 "context)\n"
-	 "now, or queue it behind the operations that wait already.\n\n"
+	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None)\n\n"
+	 "Post function(*args, context) now, or queue it behind the operations that wait already.\n\n"
 	 "Args:\n"
 	 "    kind: the class of the operation; `Transfer` by default.\n"
-	 "    slot: a slot that the caller has lent, instead of a new one.\n\n"
+	 "    slot: a slot that the caller kept, instead of a new one.\n\n"
 	 "Raises:\n"
-	 "    FabricError: the provider refused the call, or the submission queue is closed; nothing was posted\n"
-	 "and\n"
-	 "        nothing stays pinned or held."},
+	 "    FabricError: the provider refused the call, or the submission queue is closed. Nothing was\n"
+	 "        posted, and nothing stays pinned or held."},
 	{"finished", (PyCFunction) SubmissionCore_finished, METH_O,
 	 "The result of `outcome` if it is there, or comes during a poll; None: use `outcome`. Raises the\n"
 	 "operation's error."},

@@ -147,8 +147,7 @@ static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 static PyMethodDef methods[] = {
 	{"receive", (PyCFunction) (void (*)(void)) SubmissionCore_receive, METH_FASTCALL,
 	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported\n"
-	 "until the\n"
-	 "receive is finished. None: use the Python method, which also reports errors."},
+	 "until the receive is finished. None: use the Python method, which also reports errors."},
 	{"keep_apart", (PyCFunction) SubmissionCore_keep_apart, METH_VARARGS,
 	 "keep_apart(address, size): raise ValueError if a posted receive may write to these bytes, too."},
 	{"received", (PyCFunction) SubmissionCore_received, METH_O,
@@ -156,8 +155,7 @@ static PyMethodDef methods[] = {
 	 "`outcome`."},
 	{"_receive_here", (PyCFunction) SubmissionCore_receive_here, METH_VARARGS,
 	 "The endpoint by address, its thread check, and the address and length of the room behind each receive.\n"
-	 "Enables\n"
-	 "`receive`."},
+	 "Enables `receive`."},
 	{NULL},
 };
 

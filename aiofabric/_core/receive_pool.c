@@ -282,9 +282,8 @@ static void PoolCore_dealloc(PoolCore *self)
 static PyMethodDef PoolCore_methods[] = {
 	{"_prepare", (PyCFunction) PoolCore_prepare, METH_VARARGS,
 	 "The endpoint and the descriptor by address, bytes of each receive, most receives, the address and\n"
-	 "length of the room\n"
-	 "behind each (0 for none), whether `overlong` gets messages longer than `size`, and whether `_post_each`\n"
-	 "posts."},
+	 "length of the room behind each (0 for none), whether `overlong` gets messages longer than `size`, and\n"
+	 "whether `_post_each` posts."},
 	{"_enter", (PyCFunction) PoolCore_enter, METH_VARARGS, "Add a buffer, with its address and its slot's."},
 	{"_leave", (PyCFunction) PoolCore_leave, METH_NOARGS, "Remove all buffers from the pool, and return them."},
 	{"post", (PyCFunction) PoolCore_post, METH_NOARGS, "Post every free buffer."},

@@ -24,7 +24,7 @@ typedef struct {
 	long long passes, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, empty_streak;
 	long long breathing;	/* tasks that could continue, and only let the loop go round */
 	long long respite;	/* how often the scheduled pass may still be put off for them */
-	long long ceded;	/* ns: when a poll was refused so that the loop goes round; 0: not, or the loop may sleep */
+	long long ceded;	/* ns: when a poll was refused for the loop to go round; 0: not, or it may sleep */
 	long long shared;	/* iterations for which other tasks are still assumed to have work */
 	long long behind;	/* tasks that were woken when a pass was scheduled already: they run after it */
 	struct batch batch;	/* of messages that leave together */

@@ -271,8 +271,7 @@ static PyMethodDef SubmissionCore_methods[] = {
 	{"_try", (PyCFunction) SubmissionCore_try, METH_O, "Register, then post. False: the provider has no room now."},
 	{"_lead", (PyCFunction) SubmissionCore_lead, METH_VARARGS,
 	 "The endpoint by address, its thread check, the peer's fi_addr, bytes that may be injected, whether C\n"
-	 "injects, bytes\n"
-	 "of the longest message, and most buffers of a message."},
+	 "injects, bytes of the longest message, and most buffers of a message."},
 	{NULL},
 };
 
