@@ -1,7 +1,7 @@
 """One native object, its parent and its children: in which order they close, and which thread may use them.
 
-libfabric wants children closed before parents, and a refused ``fi_close`` is destructive: 1.17's tcp provider frees the
-transfer pool of a completion queue before it returns ``-FI_EBUSY`` (tcpx_cq.c), 2.x's stops the progress of an event
+libfabric wants children closed before parents, and a refused ``fi_close`` is destructive. 1.17's tcp provider frees the
+transfer pool of a completion queue before it returns ``-FI_EBUSY`` (tcpx_cq.c). 2.x's stops the progress of an event
 queue (xnet_eq.c). So aiofabric never tries an order: this tree determines it.
 
 There are two classes. A `Handle` is the object that parents, queues and the reactor hold: the fid and the tree. A

@@ -57,7 +57,7 @@ def test_signal_of_a_crashed_child_is_named(child: Callable[..., Child]) -> None
         child(crash).hear()
 
 
-def test_silent_child_is_not_waited_for_in_vain(child: Callable[..., Child]) -> None:
+def test_waiting_for_a_silent_child_ends(child: Callable[..., Child]) -> None:
     peer = child(wait_for_ever)
     assert peer.hear() == "waiting"
     with pytest.raises(ChildFailed, match="nothing from process"):

@@ -27,6 +27,10 @@ RENAMED = {
     "volley": "batch",
     "stranger": "client, unknown peer",
     "borrow": "acquire",
+    "companion": "attached queue",
+    "settled": "finished",
+    "vain": "empty",
+    "whoever": "peer, client, task",
     "face": "interface, adapter",
 }
 EXCEPTIONS = {("aiofabric/device_memory.py", "lane")}  # DLPack's

@@ -213,7 +213,7 @@ def test_a_node_may_be_a_whole_address(node: str, host: str, port: int) -> None:
 
 
 def test_a_whole_address_leaves_no_room_for_a_service() -> None:
-    with pytest.raises(ValueError, match="no room for the service 7471"):
+    with pytest.raises(ValueError, match="leave out the service 7471"):
         getinfo("fi_sockaddr://127.0.0.1:7471", 7471)
 
 

@@ -44,13 +44,15 @@
 
 #define FREE 1
 #define PATIENCE 20000 /* polls of a taken lock until its owner is checked: a millisecond */
-#define TURN 1000 /* polls until another process may have this core: the owner may need it */
+#define TURN 1000 /* polls until another process may have this core: the owner may have to run on it */
 
 /*
- * A taken lock, from the highest bit: 1; four check bits; the process id; and room for 31 other processes to subtract
- * 1 each. The check bits are computed from the process id and are never all set, unlike in glibc's own values 0, -1,
- * -2 ... Linux uses 22 bits for process ids. If more than 31 processes subtract, the check bits are wrong, and the
- * owner is unknown.
+ * A taken lock, from the highest bit:
+ * - 1;
+ * - four check bits, computed from the process id and never all set, unlike in glibc's own values 0, -1, -2 ...;
+ * - the process id (Linux uses 22 bits);
+ * - room for 31 other processes to subtract 1 each.
+ * If more processes subtract, the check bits are wrong, and the owner is unknown.
  */
 #define TAKEN 0x80000000u
 #define CHECK_SHIFT 27

@@ -139,7 +139,7 @@ def test_nothing_found_is_said_in_the_flags_that_were_typed() -> None:
         (["-g", "zzz"], "-g zzz: no variable has that in its name"),
         (["-l", "-e"], "-e/--env: not allowed with argument -l/--list"),
         (["-n", "localhost", "-s", "localhost"], "not allowed with argument"),
-        (["-n", "\udcff\udcfe"], "b'\\xff\\xfe' is no text"),
+        (["-n", "\udcff\udcfe"], "b'\\xff\\xfe' is not valid text"),
     ],
     ids=lambda each: "".join(each[:1]) if isinstance(each, list) else "",
 )

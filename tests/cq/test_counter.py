@@ -113,7 +113,7 @@ async def test_add_and_set(provider: str) -> None:
         assert repr(counter) == "<Counter 40>"
 
 
-async def test_adding_wakes_whoever_waits(provider: str) -> None:
+async def test_adding_wakes_waiting_tasks(provider: str) -> None:
     with open_domain(provider) as domain, Counter(domain) as counter:
         async with anyio.create_task_group() as tg:
             tg.start_soon(counter.wait, 2)
@@ -151,7 +151,7 @@ async def test_cancelling_a_wait_leaves_nothing_behind(provider: str) -> None:
             assert await counter.wait(1) == 1
 
 
-async def test_closing_wakes_whoever_waits(provider: str) -> None:
+async def test_closing_wakes_waiting_tasks(provider: str) -> None:
     async def wait(counter: Counter) -> None:
         with pytest.raises(ClosedResourceError):
             await counter.wait(1)

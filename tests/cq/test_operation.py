@@ -28,7 +28,7 @@ def test_moves_are_those_of_the_table(old: State, new: State) -> None:
             it.move(new)
 
 
-def test_every_life_ends_settled() -> None:
+def test_every_path_ends_finished() -> None:
     for state in State:
         seen, ahead = set(), {state}
         while ahead:

@@ -524,7 +524,7 @@ def test_queue_without_descriptor_is_looked_at_rarely_while_nobody_waits() -> No
     endpoint.close()
 
 
-def test_companions_are_drained_in_turns_they_wake(endpoint: Endpoint) -> None:
+def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoint) -> None:
     class Events:
         waiting = 0
         drained = 0

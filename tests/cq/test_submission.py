@@ -176,7 +176,7 @@ def test_interest_ends_with_the_last_operation() -> None:
 
 
 @pytest.mark.parametrize("way", ["completion", "cancel", "refusal", "end"])
-def test_whoever_waits_for_an_empty_queue_learns_of_it(endpoint: Endpoint, way: str) -> None:
+def test_a_task_that_waits_for_an_empty_queue_is_woken(endpoint: Endpoint, way: str) -> None:
     endpoint.answers.append(AGAIN)
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)

@@ -326,7 +326,7 @@ def test_hazard_callbacks_that_come_and_go_while_they_are_called(loop: Loop, fut
 
 @pytest.mark.parametrize("others", [0, 1, 2])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_whoever_else_waits_for_a_tasks_future_is_called_too(loop: Loop, waker: Waker, others: int, place: int) -> None:
+def test_other_callbacks_of_a_tasks_future_are_called_too(loop: Loop, waker: Waker, others: int, place: int) -> None:
     """Whatever the callbacks of the last one were like, and whoever comes before the task and leaves again."""
     order: list[object] = []
 
@@ -472,21 +472,21 @@ def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
     assert order == ["woken", "task", "behind the turn"]
 
 
-def test_a_task_that_goes_on_in_a_wake_up_in_vain_may_close_the_queue(
+def test_a_task_that_runs_after_an_empty_wake_up_may_close_the_queue(
     loop: Loop, source: Source, queue: ScriptedQueue
 ) -> None:
     """Hazard: it was answered before, and the wake-up finds nothing. A closed queue crashes who asks if it is quiet."""
     waiter = source.driver.create_waiter()
     over: list[bool] = []
 
-    def wake_up_in_vain() -> None:
+    def empty_wake_up() -> None:
         source.armed = True
         waiter.set_result(None)
         source._readable()
         over.append(source.closed)
 
     async def main() -> None:
-        loop.call_soon(wake_up_in_vain)
+        loop.call_soon(empty_wake_up)
         await waiter
         source.close()
         queue.close()

@@ -45,7 +45,7 @@ async def two(provider: str) -> AsyncIterator[tuple[DatagramStream, DatagramStre
         yield one, other
 
 
-async def test_whoever_receives_a_datagram_can_answer(provider: str) -> None:
+async def test_the_receiver_of_a_datagram_can_answer(provider: str) -> None:
     async with two(provider) as (one, other):
         for data in (b"", b"x", bytes(range(256)) * 4):
             await one.send((data, place_of(other)))

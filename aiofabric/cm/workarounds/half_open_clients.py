@@ -1,10 +1,10 @@
 """Half-open clients: connections to a listening port that send an incomplete request, or nothing.
 
 tcp and net, in every version, read the first bytes of a new client with a recv that blocks (tcpx_conn_mgr.c, xnet_cm.c:
-rx_cm_data): a header, and then the private data whose length the header names. A client that sends only the header
-stops the whole process for as long as it likes. If that recv does not block, the provider forgets the connection (2.x)
-or reads it again and again (1.17). A client that sends nothing holds a descriptor for ever, without a limit on their
-number.
+rx_cm_data). They read a header, and then the private data whose length the header names. A client that sends only the
+header stops the whole process for as long as it likes. If that recv does not block, the provider forgets the connection
+(2.x) or reads it again and again (1.17). A client that sends nothing holds a descriptor for ever, without a limit on
+their number.
 
 So new connections are examined before the provider reads them. A correct client sends its request in one segment. A
 connection with only a part of a request is shut down, which the provider handles correctly; so is one that sends

@@ -64,7 +64,7 @@ class EndpointOptions:
 
     Args:
         recv_size: bytes of each pooled receive; None for direct receives (the caller's memory is posted).
-        recv_count: how many receives the pool keeps posted; up to 8 at first, all of them once a burst needed them.
+        recv_count: how many receives the pool keeps posted; up to 4 at first, doubled by bursts up to this number.
         multi_recv: bytes of each buffer, if one buffer is to take many messages (FI_MULTI_RECV). There are then
             ``recv_count`` such buffers, and ``recv_size`` is the longest message. Refused if the provider would write
             past a buffer (shm, sm2, rxd, and rxm of 2.x).

@@ -151,9 +151,7 @@ class TaggedReceives(Endpoint, Receives):
             raise TypeError(RECEIVE_AT_SHARED)
         handle.tags.check(tag, ignore)
         if ignore and Quirk.IGNORE_FORGOTTEN in handle.known:
-            detail = (
-                "With an ignore mask, this provider loses messages that came before the receive: name the exact tag"
-            )
+            detail = "With an ignore mask, this provider loses or misdelivers earlier messages: name the exact tag"
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "a receive that ignores bits of its tag", detail=detail)
         return (_UNSPEC if source is None else handle.receive_from(source), tag, ignore)
 

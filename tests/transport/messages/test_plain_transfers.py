@@ -87,7 +87,7 @@ async def test_what_the_provider_has_is_exported_until_it_is_done(pair: Pair) ->
         back.append(0)
 
 
-def test_receive_that_is_settled_before_it_is_awaited_keeps_its_message() -> None:
+def test_receive_that_is_finished_before_it_is_awaited_keeps_its_message() -> None:
     """Answered by a look, but so many were that the loop goes round first; its pins are given back by then."""
     kept: list[bytes] = []
 

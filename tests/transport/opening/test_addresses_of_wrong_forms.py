@@ -72,8 +72,8 @@ WRONG: list[tuple[Any, Any, type[Exception], str]] = [
 ]
 PORTS: list[tuple[Any, type[Exception], str]] = [
     (1.5, TypeError, "a port must be a number, or the name of a service, not 1.5"),
-    (b"7471", TypeError, "a port is a number"),
-    (True, TypeError, "a port is a number"),
+    (b"7471", TypeError, "a port must be a number"),
+    (True, TypeError, "a port must be a number"),
     (-1, ValueError, "a port must be 0 to 65535, not -1"),
     ("65536", ValueError, "a port must be 0 to 65535, not 65536"),
 ]

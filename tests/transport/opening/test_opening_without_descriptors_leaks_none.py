@@ -30,7 +30,7 @@ PROGRAM = """
     def state():
         return len(os.listdir("/proc/self/fd")), len(live_resources())
 
-    def settled(before):
+    def at_rest(before):
         return all(now <= was for now, was in zip(state(), before))
 
     async def attempts(opening, listener):
@@ -55,9 +55,9 @@ PROGRAM = """
                 for descriptor in taken:
                     os.close(descriptor)
             with anyio.move_on_after(5):
-                while not settled(before):
+                while not at_rest(before):
                     await anyio.lowlevel.checkpoint()
-            assert settled(before), (opening.__name__, spare, state(), before)
+            assert at_rest(before), (opening.__name__, spare, state(), before)
         raise AssertionError(f"{opening.__name__} never succeeded")
 
     async def main():
