@@ -15,9 +15,10 @@ static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_quiet_fa
 
 /*
  * Longest time without an iteration of the loop after which an awaiting call may still poll. An iteration costs a few
- * us (10 to 20 on asyncio), and other tasks wait for it. Some need three: beside a busy connection on asyncio 1 % of
- * them were 0.85 ms late. So the limit is a third while iterations take as long as they do when other tasks have
- * work: 0.5 ms late then. With a third always, a round trip on asyncio took 27 us instead of 24.5.
+ * us (10 to 20 on asyncio), and other tasks wait for it. Some tasks need three iterations: beside a busy connection
+ * on asyncio 1 % of them were 0.85 ms late. So the limit is a third of this while iterations are as long as with work
+ * of other tasks; then those tasks are 0.5 ms late. With a third always, a round trip on asyncio took 27 us instead
+ * of 24.5.
  */
 #define BREATH_NS 180000
 #define SHARED_BREATH_NS 60000
