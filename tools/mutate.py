@@ -71,7 +71,12 @@ TESTS = {  # the most specific one counts
             ],
             "rma": [],
             "tagged": ["tests/transport/connectionless"],
-            "virtual": ["tests/transport/connected", "tests/cm", "tests/transport/test_second_paths.py"],
+            "virtual": [
+                "tests/transport/connected",
+                "tests/transport/rma",
+                "tests/cm",
+                "tests/transport/test_second_paths.py",
+            ],
             "workarounds": ["tests/adapters"],
         }.items()
     },

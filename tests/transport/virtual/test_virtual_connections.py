@@ -96,3 +96,20 @@ async def test_receives_that_the_provider_has_no_room_for_are_posted_later(
             for number in range(100):
                 await active.send(b"%d" % number)
                 assert await passive.recv() == b"%d" % number
+
+
+@pytest.mark.parametrize("way", ["abort", "peer"])
+async def test_a_task_that_waits_for_a_remote_write_sees_the_end_of_the_connection(pair: Pair, way: str) -> None:
+    """Found by `make mutate`: nothing noticed that the end was not passed on."""
+    async with pair(remote_writes=4) as (active, passive), anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            with pytest.raises((aiofabric.FabricError, anyio.ClosedResourceError)):
+                await passive.remote_write()
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(30):
+            (passive if way == "abort" else active).abort()
+            while passive.state not in ("peer gone", "closed"):
+                await anyio.lowlevel.checkpoint()
