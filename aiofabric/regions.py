@@ -226,7 +226,7 @@ class RegionTable:
         if len(found) != 1:
             raise TypeError(
                 f"this provider ties registered memory to an endpoint (FI_MR_ENDPOINT), and the domain has "
-                f"{len(found)}: name it with register(buffer, endpoint=ep)"
+                f"{len(found)} endpoints: name one with register(buffer, endpoint=ep)"
             )
         return found[0]
 

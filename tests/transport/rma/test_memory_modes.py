@@ -217,7 +217,7 @@ async def test_a_region_is_bound_to_its_endpoint_and_closes_before_it(
 async def test_the_only_endpoint_of_a_domain_need_not_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     double = Binding(monkeypatch)
     with open_domain() as domain:
-        with pytest.raises(TypeError, match="the domain has 0: say which one"):
+        with pytest.raises(TypeError, match="the domain has 0 endpoints: name one"):
             domain.register(bytearray(8), access=BOTH)
         where: dict[str, Any] = {"provider": "tcp;ofi_rxm", "caps": Caps.MSG | Caps.RMA}
         async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", **where) as ep:
@@ -225,7 +225,7 @@ async def test_the_only_endpoint_of_a_domain_need_not_be_named(monkeypatch: pyte
                 assert list(double.open.values()) == [double.address(ep._handle.fid)]
         async with peers("tcp;ofi_rxm", Caps.MSG | Caps.RMA) as (one, other, _, _):
             assert one.domain is other.domain
-            with pytest.raises(TypeError, match="the domain has 2: say which one"):
+            with pytest.raises(TypeError, match="the domain has 2 endpoints: name one"):
                 one.domain.register(bytearray(8), access=BOTH)
             with one.domain.register(bytearray(8), access=BOTH, endpoint=one):
                 assert list(double.open.values()) == [double.address(one._handle.fid)]
