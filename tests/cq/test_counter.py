@@ -191,7 +191,7 @@ async def test_a_counter_of_another_domain_is_refused(provider: str) -> None:  #
                 await aiofabric.connect(listener.address, domain=domain, counters={counter: Bind.SEND})
             with pytest.raises(TypeError, match="Counter objects"):
                 await aiofabric.connect(listener.address, counters={other: Bind.SEND})  # type: ignore[dict-item]
-            with pytest.raises(TypeError, match="shared_transmit is a SharedTransmit"):
+            with pytest.raises(TypeError, match="shared_transmit must be a SharedTransmit"):
                 await aiofabric.connect(listener.address, shared_transmit=counter)  # type: ignore[arg-type]
 
 

@@ -696,11 +696,12 @@ def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None
         endpoint.source.poll()
 
     for misses in range(1, 101):
-        poll()
+        while window.misses < misses:  # again if another process had the core between the two calls
+            poll()
         assert (window.misses, window.skip) == (misses, 0)
         transfer = endpoint.submit()
         queue.complete(transfer.slot.address)
-        poll()
-        assert transfer.state is State.FINISHED
+        while transfer.state is not State.FINISHED:
+            poll()
     assert window.hits == 0
     endpoint.close()
