@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
-PATIENCE = 600  # seconds for a run of tests: an error may make it wait for ever
+PATIENCE = 300  # seconds for a run of tests: an error may make it wait for ever
 
 # One error for each place. Left out is what is mostly none (`X | None` in annotations, tuning constants), and what any
 # test would notice (`*` for `+`).
@@ -71,7 +71,12 @@ TESTS = {  # the most specific one counts
             ],
             "rma": [],
             "tagged": ["tests/transport/connectionless"],
-            "virtual": ["tests/transport/connected", "tests/cm", "tests/transport/test_second_paths.py"],
+            "virtual": [
+                "tests/transport/connected",
+                "tests/transport/rma",
+                "tests/cm",
+                "tests/transport/test_second_paths.py",
+            ],
             "workarounds": ["tests/adapters"],
         }.items()
     },

@@ -1,56 +1,56 @@
-"""The native core: what every message passes through, in C, beside the modules of Python that say what it is for.
+"""The native core: the C code that every message passes through. Python modules beside it document its purpose.
 
 ===== ================ ======================================================= =====================================
-layer file             what                                                    belongs to
+layer file             purpose                                                 belongs to
 ===== ================ ======================================================= =====================================
-0     references       what every file needs of Python
-0     names            strings that Python is asked by; making types
+0     references       headers and helpers of Python for every file
+0     names            interned names of attributes; making types
 0     clock            the clock of all windows
-0     upcalls          what a lower layer tells a higher one
-0     freelist         objects that are used again                             `Call`, `ReceiveWaiter`
-0     fifo             `Fifo`: what waits to be taken                          ``transport/messages/inbox.py``
-0     awaitable        what all that is awaited has in common                  ``cq/submission.py``
-0     call             `Call`: what `send` and `recv` return                   ``transport/messages/send.py``
+0     upcalls          calls from a lower layer to a higher one
+0     freelist         objects that are reused                                 `Call`, `ReceiveWaiter`
+0     fifo             `Fifo`: a queue of objects                              ``transport/messages/inbox.py``
+0     awaitable        the coroutine protocol of awaitable objects             ``cq/submission.py``
+0     call             `Call`: the coroutine of `send` and `recv`              ``transport/messages/send.py``
 0     thread_check     `ThreadCheck`: which thread may use an endpoint         ``transport/handle.py``
-1     slots            `Slot`, `SlotsCore`: what operations lend               ``cq/slots.py``
+1     slots            `Slot`, `SlotsCore`: the fi_contexts of operations      ``cq/slots.py``
 1     registry         `Registry`: which object a completion is for            ``cq/source.py``
-1     operation        `Operation`: what is posted                             ``cq/operation.py``
-2     completion_queue `NativeQueue`: reads a completion queue                 ``cq/queue.py``
+1     operation        `Operation`: a posted call                              ``cq/operation.py``
+2     completion_queue `NativeQueue`: reads and polls a completion queue       ``cq/queue.py``
 2     polling          `Window`, `Polling`: how long to poll before sleeping   ``cq/polling.py``
 2     coalescing       messages of one batch leave in one segment              ``transport/connected/endpoint.py``
-2     wakeups          `Waker`: lets asyncio's tasks go on                     ``cq/drivers.py``
-2     waiter           `Waiter`: what each of them waits with                  ``cq/drivers.py``
-3     source           `SourceCore`: what each wait passes through             ``cq/source.py``
+2     wakeups          `Waker`: resumes asyncio's tasks                        ``cq/drivers.py``
+2     waiter           `Waiter`: the object that each of them awaits           ``cq/drivers.py``
+3     source           `SourceCore`: the part of a source in each wait         ``cq/source.py``
 3     completions      reads a source's queue and dispatches completions       ``cq/completions.py``
 3     arming           the bounded poll, and sleeping on the descriptor        ``cq/source.py``
-3     progress         what the event loop calls                               ``cq/progress.py``
+3     progress         callbacks of the event loop                             ``cq/progress.py``
 4     submission       `SubmissionCore`: one direction of an endpoint          ``cq/submission.py``
 4     transfer         `Transfer`: an operation of a submission queue          ``cq/submission.py``
 4     posting          makes operations and posts them                         ``cq/submission.py``
 4     injection        small messages, which the provider copies               ``transport/route.py``
-4     pending_result   what is awaited of an operation                         ``cq/submission.py``
-5     message          `Message`: bytes, and what came along                   ``transport/messages/receive.py``
+4     pending_result   the awaitable of an operation                           ``cq/submission.py``
+5     message          `Message`: bytes, and their metadata                    ``transport/messages/receive.py``
 5     inbox            `InboxCore`: messages that arrived                      ``transport/messages/inbox.py``
 5     receive_pool     `PoolCore`: receives that stay posted                   ``transport/messages/pool.py``
-5     pool_buffer      `PoolBuffer`: one of them                               ``transport/messages/pool.py``
+5     pool_buffer      `PoolBuffer`: one of these receives                     ``transport/messages/pool.py``
 5     unpack           a received buffer as a `Message`                        ``transport/messages/inbox.py``
-5     receive_waiter   what is awaited for a message that is still to come     ``transport/messages/inbox.py``
+5     receive_waiter   the awaitable of a message that is still to come        ``transport/messages/inbox.py``
 5     next_message     the next message: taken, polled for or awaited          ``transport/messages/inbox.py``
 5     send             sends that are awaited                                  ``transport/route.py``
 5     receive          receives into the caller's memory                       ``transport/messages/receive.py``
-5     length_prefix    messages behind their lengths, in a stream of bytes     ``streams/message.py``
+5     length_prefix    messages with their lengths, in a stream of bytes       ``streams/message.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================
 
 A file includes its own layer and lower ones, without a circle (``tests/test_native_core_layers.py``). The page for
-maintainers is docs/native-core.md. A class in Python inherits from each ``Core`` and does what happens now and then:
-opening, closing, errors, growing, queueing. C does what happens for each message, and nothing else: of a 64 B round
-trip that takes 11 us in C, the interpreter had 10, and has 5 now. A call that asks for anything special returns None
-from C, and Python does it.
+maintainers is docs/native-core.md. A Python class inherits from each ``Core`` and handles the rare steps: opening,
+closing, errors, growing, queueing. C handles only the steps of each message: of a 64 B round trip that takes 11 us in
+C, the interpreter took 10 us before and takes 5 us now. For a call that needs anything else, C returns None and Python
+does the work.
 
-The core is C for CPython's stable interface, and knows libfabric by its headers only: their inline functions call
-through the objects, so this module loads no library.
+The core is built for CPython's stable interface. It uses libfabric's headers only: their inline functions call through
+the objects, so this module loads no library.
 """
 
 import sys

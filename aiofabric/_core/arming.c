@@ -1,6 +1,4 @@
-/*
- * Arming: the bounded look of an awaiting call, and what lets the loop sleep on the descriptors.
- */
+/* Arming: the bounded poll of an awaiting call, and the steps that let the loop sleep on the descriptors. */
 #include "arming.h"
 #include "clock.h"
 #include "coalescing.h"
@@ -16,14 +14,15 @@
 static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_quiet_failed, *name_sleep;
 
 /*
- * Longest time without an iteration of the loop after which an awaiting call may still look.  An iteration costs a few
- * us (10 to 20 on asyncio), and others wait for it: some need three, and beside a busy connection on asyncio 1 % of them
- * were 0.85 ms late.  So it is a third for as long as iterations take the time that they take when others have work: 0.5
- * ms then.  A third always made a round trip on asyncio 27 us instead of 24.5.
+ * Longest time without an iteration of the loop after which an awaiting call may still poll. An iteration costs a few
+ * us (10 to 20 on asyncio), and other tasks wait for it. Some tasks need three iterations: beside a busy connection
+ * on asyncio 1 % of them were 0.85 ms late. So the limit is a third of this while iterations are as long as with work
+ * of other tasks; then those tasks are 0.5 ms late. With a third always, a round trip on asyncio took 27 us instead
+ * of 24.5.
  */
 #define BREATH_NS 180000
 #define SHARED_BREATH_NS 60000
-#define RESPITE 3 /* iterations after a look that paid: that of the reply's send, of the next receive, and one more */
+#define RESPITE 3 /* iterations after a useful poll: the reply's send, the next receive, and one more */
 
 long long source_poll_once(SourceCore *self, long long now, int offering)
 {
@@ -89,22 +88,22 @@ static int queue_is_quiet(SourceCore *self)
 	if (rc == 0 || rc == -FI_EAGAIN)
 		return rc == 0;
 	code = PyLong_FromLong(rc);
-	if (code) /* it raises; else the provider said what is no error */
+	if (code) /* `_quiet_failed` raises, unless the code is no error */
 		rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_quiet_failed, code, NULL));
 	Py_XDECREF(code);
 	return rc ? -1 : 0;
 }
 
 /*
- * An event queue's descriptor stays readable until it is drained: found quiet once, it need not be asked again before
- * that (0.6 us of the kernel's each time).
+ * The descriptor of an event queue stays readable until the queue is drained. Once found quiet, it needs no check
+ * before that (0.6 us in the kernel each time).
  */
 int source_is_quiet(SourceCore *self)
 {
 	Py_ssize_t i;
 	int calm;
 
-	if (self->closed) /* by a task that has gone on since: the queue may be gone, too */
+	if (self->closed) /* by a task that resumed since: the queue may be gone, too */
 		return 0;
 	if (self->queue != Py_None) {
 		calm = queue_is_quiet(self);
@@ -132,7 +131,7 @@ int source_arm(SourceCore *self)
 {
 	batch_end(&self->batch);
 	self->armed = 1;
-	self->ceded = 0; /* how long the loop may sleep says nothing */
+	self->ceded = 0; /* the loop may sleep: the time until it goes round says nothing */
 	if (self->busy_polls)
 		polling_end(self->polling);
 	return source_rest_readers(self);
@@ -143,10 +142,13 @@ int source_prepare_wait(SourceCore *self)
 	Polling *polling = self->polling;
 	int calm;
 
-	/* Others of this turn may send as well, and its end sees to it; so does a turn where the loop lets them go on. */
+	/*
+	 * Other tasks of this pass may still send, and its end ends the batch. While the loop resumes tasks, a
+	 * scheduled pass ends it.
+	 */
 	if (!self->passing && !(self->waker && self->waker->going))
 		batch_end(&self->batch);
-	self->streak = 0; /* whoever suspends lets others go on: among 100 connections each third send waited a turn */
+	self->streak = 0; /* other tasks run now; else each third send among 100 connections waits for a pass */
 	if (self->polls && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_begin_anew, NULL)))
 		return -1;
 	if (self->armed || (self->scheduled && (self->crowd || self->restless || polling->deadline)))
@@ -186,11 +188,11 @@ static PyObject *SourceCore_sleep(SourceCore *self, PyObject *unused)
 
 static PyMethodDef methods[] = {
 	{"poll", (PyCFunction) SourceCore_poll, METH_NOARGS,
-	 "Inside an awaiting call, before it suspends: a bounded look at the queue."},
+	 "Inside an awaiting call, before it suspends: a bounded poll of the queue."},
 	{"prepare", (PyCFunction) SourceCore_prepare, METH_NOARGS,
-	 "A task is about to suspend: see to it that its completion wakes us."},
+	 "A task is about to suspend: make sure that its completion wakes the loop."},
 	{"_quiet", (PyCFunction) SourceCore_quiet, METH_NOARGS, "Whether it is safe to sleep on the descriptors."},
-	{"_sleep", (PyCFunction) SourceCore_sleep, METH_NOARGS, "The queue is quiet: the descriptors wake us."},
+	{"_sleep", (PyCFunction) SourceCore_sleep, METH_NOARGS, "The queue is quiet: the descriptors wake the loop."},
 	{NULL},
 };
 

@@ -1,4 +1,4 @@
-/* The bounded look of an awaiting call, and what lets the loop sleep. */
+/* The bounded poll of an awaiting call, and the steps that let the loop sleep. */
 #ifndef AIOFABRIC_ARMING_H
 #define AIOFABRIC_ARMING_H
 
@@ -6,7 +6,7 @@
 
 int source_poll(SourceCore *self);
 int source_prepare_wait(SourceCore *self);
-/* Read; look for a share of the open window if there is nothing at once. */
+/* Read; if the queue is empty, poll for a share of the open window. */
 long long source_poll_once(SourceCore *self, long long now, int offering);
 /* Whether it is safe to sleep on the descriptors; -1 for an exception. */
 int source_is_quiet(SourceCore *self);

@@ -1,4 +1,4 @@
-/* Steps: what everything here that is awaited is to Python, and what one of them asks of another. */
+/* Steps: the coroutine protocol of all awaitable objects of the core, and delegation from one to another. */
 #include "awaitable.h"
 #include "names.h"
 #include "references.h"

@@ -1,7 +1,7 @@
 /*
- * Call: what `send` and `recv` give back: a coroutine whose first step is C, and mostly the only one.  What it must wait
- * for then is awaited by its other steps.  As coroutines of Python's the two were 1,300 of the 16,400 instructions that a
- * request costs among a hundred connections, and one frame more for each that waits.
+ * Call: the return value of `send` and `recv`. It is a coroutine whose first step is in C, and mostly the only step.
+ * If that step must wait, the Call awaits its other steps. As coroutines of Python, `send` and `recv` took 1,300 of
+ * the 16,400 instructions that a request costs among a hundred connections, and one frame more for each waiting task.
  *
  * To asyncio, anyio and trio it is a coroutine (collections.abc.Coroutine): a task can be made of it.
  */
@@ -32,7 +32,7 @@ PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *f
 	return (PyObject *) self;
 }
 
-/* It has ended: what it was called with is the caller's only, as when the frame of a coroutine is cleared. */
+/* The call has ended: release its arguments, as a coroutine does when its frame is cleared. */
 static void end(Call *self)
 {
 	self->phase = OVER;
@@ -52,7 +52,7 @@ static PySendResult begin(Call *self, PyObject **result)
 	return done > 0 ? PYGEN_RETURN : done < 0 ? PYGEN_ERROR : PYGEN_NEXT;
 }
 
-/* From within, it is left as it is: what its steps hold is in use. */
+/* A call from within a running step fails and changes nothing: the step's objects are in use. */
 static int refuses(const Call *self, int over)
 {
 	if (self->running)
@@ -116,7 +116,7 @@ static PyObject *close_steps(Call *self)
 
 	self->running = 1;
 	close = self->steps ? PyObject_GetAttr(self->steps, name_close) : NULL;
-	if (!close) /* a generator's step has one; what is C needs none */
+	if (!close) /* a generator has `close`; an awaitable in C needs none */
 		PyErr_Clear();
 	closed = close ? PyObject_CallNoArgs(close) : new_ref(Py_None);
 	Py_XDECREF(close);
@@ -145,7 +145,10 @@ static PyObject *Call_get_suspended(Call *self, void *unused)
 	return PyBool_FromLong(self->phase == GOING && !self->running);
 }
 
-/* There is none. `inspect.getcoroutinestate` takes None for closed, so before the first step the attribute is missing. */
+/*
+ * There is no frame. `inspect.getcoroutinestate` takes None for closed, so before the first step the attribute is
+ * missing.
+ */
 static PyObject *Call_get_frame(Call *self, void *unused)
 {
 	if (self->phase != CREATED)
@@ -165,8 +168,8 @@ static int Call_traverse(Call *self, visitproc visit, void *arg)
 }
 
 /*
- * As of any coroutine: a message that was never sent should not go unnoticed, and who will not go on leaves at once.  Others
- * may keep what it waits with: a turn that answered it already.
+ * As for any coroutine: warn about a message that was never sent, and stop waiting at once. Other code, such as a
+ * pass that has the result already, may still refer to the object that the call awaits.
  */
 static void forsake(Call *self)
 {
@@ -203,22 +206,23 @@ static PyMethodDef Call_methods[] = {
 };
 
 static PyGetSetDef Call_getset[] = {
-	{"__name__", (getter) Call_get_name, NULL, "What was called."},
-	{"__qualname__", (getter) Call_get_qualname, NULL, "What was called, and whose it is."},
+	{"__name__", (getter) Call_get_name, NULL, "The name of the called method."},
+	{"__qualname__", (getter) Call_get_qualname, NULL, "The name of the called method, with its class."},
 	{"cr_suspended", (getter) Call_get_suspended, NULL, "As of a coroutine."},
-	{"cr_frame", (getter) Call_get_frame, NULL, "As of a coroutine, but that there is none: None once it has begun."},
+	{"cr_frame", (getter) Call_get_frame, NULL,
+	 "As of a coroutine, but there is no frame: None once the call has begun."},
 	{NULL},
 };
 
 static PyMemberDef Call_members[] = {
 	{"cr_running", T_BOOL, offsetof(Call, running), READONLY, "As of a coroutine."},
-	{"cr_await", T_OBJECT, offsetof(Call, steps), READONLY, "As of a coroutine: what it waits for, or None."},
+	{"cr_await", T_OBJECT, offsetof(Call, steps), READONLY, "As of a coroutine: the awaited object, or None."},
 	{"__weaklistoffset__", T_PYSSIZET, offsetof(Call, weak), READONLY},
 	{NULL},
 };
 
 static PyType_Slot Call_slots[] = {
-	{Py_tp_doc, "A call of an endpoint's that is to be awaited, once: a coroutine."},
+	{Py_tp_doc, "A call of an endpoint's method: a coroutine, to be awaited once."},
 	{Py_tp_dealloc, Call_dealloc},
 	{Py_tp_traverse, Call_traverse},
 	{Py_tp_iternext, awaitable_next},

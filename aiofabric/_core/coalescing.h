@@ -6,24 +6,24 @@
 
 #define COALESCE_NS 100000
 
-/* A connection's socket. Held back while `owner` is set: that is a reference of the batch's. */
+/* A connection's socket. It is corked while `owner` is set: a reference that the batch holds. */
 struct held_socket {
-	int descriptor;		/* -1 where there is none */
-	long long batch;	/* in which it sent last */
+	int descriptor;		/* -1: no socket */
+	long long batch;	/* number of the batch in which it sent last */
 	PyObject *owner;
 	struct held_socket *next;
 };
 
-/* What is sent before the next look at a queue, or before the loop goes round. */
+/* All messages sent before the next poll of a queue, or before the loop goes round. */
 struct batch {
 	long long number;
 	struct held_socket *held; /* a list */
-	long long since;	/* ns: the first of them */
+	long long since;	/* ns: time of the first of them */
 };
 
-/* Whether the socket has sent in this batch before; now it has. */
+/* Whether the socket has sent in this batch before. Records that it has now. */
 int batch_includes(struct batch *self, struct held_socket *socket);
-/* What is sent there from now on leaves when the batch ends. */
+/* Messages sent there from now on leave when the batch ends. */
 void batch_hold(struct batch *self, struct held_socket *socket, PyObject *owner);
 void batch_end(struct batch *self);
 

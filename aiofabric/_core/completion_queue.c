@@ -1,4 +1,4 @@
-/* NativeQueue: reading a completion queue of libfabric, and looking at it for a while (man page: fi_cq). */
+/* NativeQueue: reads a completion queue of libfabric, and polls it for a while (man page: fi_cq). */
 #include "completion_queue.h"
 #include "clock.h"
 #include "names.h"
@@ -20,7 +20,7 @@ PyTypeObject *NativeQueue_Type;
 
 _Static_assert(sizeof(struct fi_cq_tagged_entry) == 48, "an entry is read as six numbers of 64 bits");
 
-/* Whether this thread lost its core to somebody else since it was asked last. */
+/* Whether this thread lost its core to another thread since the last call. */
 static int displaced(void)
 {
 	static __thread long known = -1;
@@ -40,19 +40,18 @@ static ssize_t read_once(NativeQueue *self)
 }
 
 /*
- * Look at the queue until it answers anything but -FI_EAGAIN, or for so many nanoseconds; always at least once.
- * The interpreter lock is free meanwhile.  `gap` receives the longest time from one look to the
- * next: a long one means that the thread lost its core while it spun, so somebody else needs that core
- * (possibly the peer), and spinning is harmful.  0: the first look found something, so nothing was gained by
- * looking for longer.
- * A look that takes far longer than those that find nothing, and keeps its core, has moved a piece of a large
- * message.  That is no gap, and the next piece is waited for, 50 us for each and 200 us in all, whatever the window:
- * whoever sleeps between pieces is woken for each of them by the peer, in the midst of its sendmsg (1 MiB on fds:
- * 388 us a sendmsg and 2.5 GB/s; waiting 190 us and 5.4). 50 us is what a wake-up costs both sides together; with 20
- * the same was 12 % slower with adaptive waiting, and writes of remote memory 30 %.
- * If they still come after that, `moving` says so: the loop goes round, and then there is the next look.
- * Whoever shares the core gets it after every 5 us: on one core the peer cannot answer otherwise, and a
- * look of 100 us in vain cost twice that.
+ * Poll the queue until a read returns anything but -FI_EAGAIN, or for `window` nanoseconds, and at least once. The
+ * interpreter lock is free meanwhile. `gap` receives the longest time between two polls. A long gap means that the
+ * thread lost its core while it polled. Another thread needs that core, possibly the peer, and busy polling is
+ * harmful. 0 means that the first poll found something, so longer polling gained nothing.
+ * A poll that takes far longer than empty polls, and keeps its core, has moved a piece of a large message. That is
+ * not a gap. The function then waits for the next piece: 50 us for each and 200 us in all, whatever the window.
+ * Otherwise the peer wakes this process for each piece, in the middle of its sendmsg. With 1 MiB on fds that took 388
+ * us a sendmsg and gave 2.5 GB/s; waiting took 190 us and gave 5.4. 50 us is the cost of a wake-up on both sides
+ * together. With 20 us, adaptive waiting was 12 % slower, and writes of remote memory 30 %. If pieces still come
+ * after the 200 us, `moving` is set: the loop goes round, and the next poll follows.
+ * The thread yields its core every 5 us. On one core the peer cannot reply otherwise, and an empty poll of 100 us
+ * cost twice that.
  */
 static ssize_t poll_queue(NativeQueue *self, long long window)
 {
@@ -79,7 +78,7 @@ static ssize_t poll_queue(NativeQueue *self, long long window)
 			} else if (!moved && took > longest) {
 				longest = took;
 			}
-			/* Creeps up: with more endpoints every look takes longer. */
+			/* Rises slowly: with more endpoints every poll takes longer. */
 			self->empty_ns = took < self->empty_ns ? took : self->empty_ns + self->empty_ns / 64 + 64;
 		}
 		last = now;
@@ -97,14 +96,14 @@ static ssize_t poll_queue(NativeQueue *self, long long window)
 }
 
 /*
- * Who is about to wait offers its core once: if the peer shares it, as on a machine with fewer cores than processes, it
- * answers meanwhile, and nobody has to sleep and be woken (64 B on one core: 47 us a round trip sleeping, 27 so). An offer
- * that nobody takes, because the peer is elsewhere, costs 0.5 us; one that somebody else takes costs that one's time
- * slice, where sleeping would have been quicker. So after some of those in a row it is left out, twice as often each
- * time.
+ * Before a wait, the thread yields its core once. If the peer shares the core, as on a machine with fewer cores than
+ * processes, it replies meanwhile, and neither side sleeps (64 B on one core: a round trip takes 47 us with sleeping,
+ * 27 with a yield). A yield that no thread takes, because the peer runs on another core, costs 0.5 us. A yield that
+ * an unrelated thread takes costs that thread's time slice, and sleeping is faster. So a useless yield is followed by
+ * waits without one: twice as many after each further useless yield.
  */
-#define TAKEN_NS 1500		/* sooner than that nobody else has run */
-#define OFFERED_NS 100000	/* longer than a peer needs for an answer: somebody else had the core */
+#define TAKEN_NS 1500		/* a shorter yield: no other thread has run */
+#define OFFERED_NS 100000	/* longer than a peer needs to reply: an unrelated thread had the core */
 #define KEPT_MOST 8		/* doublings: 256 waits */
 
 int queue_yields(NativeQueue *self)
@@ -118,7 +117,10 @@ ssize_t queue_poll_after_yield(NativeQueue *self, long long window)
 	long long begin, away;
 
 	Py_BEGIN_ALLOW_THREADS
-	/* Where the last offer was answered, so will this one be: to look before it finds nothing, for 0.9 us. */
+	/*
+	 * After a useful yield the next one is probably useful, too: a poll before it finds nothing, and takes 0.9
+	 * us.
+	 */
 	got = self->useless ? read_once(self) : -FI_EAGAIN;
 	self->gap = 0;
 	self->moving = 0;
@@ -238,22 +240,26 @@ static void NativeQueue_dealloc(PyObject *self)
 
 static PyMethodDef NativeQueue_methods[] = {
 	{"read", (PyCFunction) NativeQueue_read, METH_VARARGS,
-	 "read(window=0, offering=False): up to 64 completions, looking for so many nanoseconds, perhaps after an offer of the\n"
-	 "core; or libfabric's negative error."},
+	 "read(window=0, offering=False): returns up to 64 completions, or libfabric's negative error.\n"
+	 "Polls for `window` nanoseconds; with `offering` it may yield the core first."},
 	{"try_wait", (PyCFunction) NativeQueue_try_wait, METH_NOARGS,
-	 "fi_trywait: 0 if it is safe to sleep on the descriptor; or libfabric's negative error."},
+	 "fi_trywait: 0 if it is safe to sleep on the descriptor; else libfabric's negative error."},
 	{NULL},
 };
 
 static PyMemberDef NativeQueue_members[] = {
-	{"gap", T_LONGLONG, offsetof(NativeQueue, gap), READONLY, "ns: the longest between two reads of the last look"},
-	{"moving", T_BOOL, offsetof(NativeQueue, moving), READONLY, "whether pieces of a large message still came"},
-	{"useless", T_LONGLONG, offsetof(NativeQueue, useless), READONLY, "offers of the core in a row that brought nothing"},
+	{"gap", T_LONGLONG, offsetof(NativeQueue, gap), READONLY,
+	 "ns: the longest time between two reads of the last poll"},
+	{"moving", T_BOOL, offsetof(NativeQueue, moving), READONLY,
+	 "whether pieces of a large message were still coming"},
+	{"useless", T_LONGLONG, offsetof(NativeQueue, useless), READONLY,
+	 "yields of the core in a row without a result"},
 	{NULL},
 };
 
 static PyType_Slot NativeQueue_slots[] = {
-	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, and its fid_fabric, by address. The owner keeps both open."},
+	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, and its fid_fabric, by address. The owner\n"
+		    "keeps both open."},
 	{Py_tp_init, NativeQueue_init},
 	{Py_tp_dealloc, NativeQueue_dealloc},
 	{Py_tp_methods, NativeQueue_methods},

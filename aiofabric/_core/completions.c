@@ -1,5 +1,6 @@
 /*
- * Settling: reading the queue of a source, and telling whose completion it is.  cq/completions.py has the exceptions to it.
+ * Completions: reading the queue of a source, and dispatching each completion to its object. cq/completions.py
+ * handles the exceptions.
  */
 #include "completions.h"
 #include "clock.h"
@@ -18,11 +19,14 @@
 
 static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_read, *name_read_failed, *name_unasked;
 
-/* What a peer did to our memory (a write with data): its context is nobody's, tcp leaves an earlier transfer's there. */
+/*
+ * A peer's access to local memory (a write with data). Its context is meaningless: tcp leaves an earlier transfer's
+ * there.
+ */
 #define OF_THE_PEER (FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define FAILED (-FI_ERRNO_OFFSET - 100000) /* no error of libfabric's: a Python exception is set */
 
-/* What one read brought. */
+/* The completions of one read. */
 struct found {
 	struct fi_cq_tagged_entry entries[BATCH];
 	fi_addr_t from[BATCH];
@@ -47,7 +51,7 @@ int source_report(SourceCore *self, PyObject *name)
 	return rc;
 }
 
-/* Tell whose completion it is. */
+/* Dispatch a completion to its object. */
 static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
 	PyObject *operation = registry_find(self->operations, entry->op_context), *tuple;
@@ -67,10 +71,10 @@ static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, co
 		Py_DECREF(tuple);
 	}
 	Py_XDECREF(operation);
-	return rc ? source_report(self, name_callback_failed) : 0; /* the entries behind it are others' */
+	return rc ? source_report(self, name_callback_failed) : 0; /* the entries behind it belong to other objects */
 }
 
-/* Read a queue that is no NativeQueue. */
+/* Read a queue that is not a NativeQueue. */
 static ssize_t fetch_by_name(SourceCore *self, long long window, struct found *found)
 {
 	PyObject *share = PyLong_FromLongLong(window), *entries, *entry;
@@ -117,7 +121,7 @@ static ssize_t fetch(SourceCore *self, long long window, int offering, struct fo
 	return got;
 }
 
-/* An entry of the error queue; whether there was one. */
+/* Dispatch an entry of the error queue; returns whether there was one. */
 static int dispatch_error(SourceCore *self)
 {
 	return truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
@@ -134,7 +138,7 @@ static int read_failed(SourceCore *self, ssize_t error)
 	return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Ctrl-C in one of them ends none of those behind it. */
+/* Ctrl-C in one dispatch does not skip the completions behind it. */
 static int dispatch_all(SourceCore *self, const struct found *found, ssize_t count)
 {
 	PyObject *type = NULL, *error, *traceback;
@@ -143,7 +147,7 @@ static int dispatch_all(SourceCore *self, const struct found *found, ssize_t cou
 	for (i = 0; i < count; i++) {
 		if (!dispatch(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
 			continue;
-		if (type) /* the first one tells enough */
+		if (type) /* the first exception is enough */
 			PyErr_Clear();
 		else
 			PyErr_Fetch(&type, &error, &traceback);
@@ -209,7 +213,8 @@ static PyObject *SourceCore_drain(SourceCore *self, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-	{"_drain", (PyCFunction) SourceCore_drain, METH_NOARGS, "Settle what has finished; how many completions were read."},
+	{"_drain", (PyCFunction) SourceCore_drain, METH_NOARGS,
+	 "Dispatch all completions; returns how many were read."},
 	{NULL},
 };
 

@@ -1,16 +1,16 @@
-/* Reading the queue of a source, and settling what it has. */
+/* Reading the queue of a source, and dispatching its completions. */
 #ifndef AIOFABRIC_COMPLETIONS_H
 #define AIOFABRIC_COMPLETIONS_H
 
 #include "source.h"
 
-#define BUDGET 256 /* completions of one turn, then other callbacks get their chance */
+#define BUDGET 256 /* completions of one pass, then other callbacks run */
 
-/* Read the queue once, and settle that; how many completions it were, or -1.  `offering`: the core first. */
+/* Read the queue once and dispatch; returns how many completions, or -1. `offering`: yield the core first. */
 long long source_read(SourceCore *self, long long window, int offering);
-/* Whether there is probably more than the last read brought, with room for that after so many. */
+/* Whether the queue probably has more than the last read returned, and `moved` is still below BUDGET. */
 int source_has_more(const SourceCore *self, long long moved);
-/* Have an exception told by a method of the source's, and go on; Ctrl-C and the like go on by themselves: -1. */
+/* Report an exception through a method of the source, and go on. Ctrl-C and SystemExit propagate: -1. */
 int source_report(SourceCore *self, PyObject *name);
 
 int add_completions(PyObject *module);

@@ -1,7 +1,7 @@
 /*
- * FastPath: `send` and `recv` themselves, for the usual call: one from C to C.  Everything else is left to the function of
- * Python's that they replace.  As functions the two were 1,000 of the 15,300 instructions that a request costs among a
- * hundred connections, 340 of them for the defaults of what is given by keyword only.
+ * FastPath: `send` and `recv` themselves, for the usual call: one call from C to C. Every other call goes to the
+ * Python function that they replace. As functions the two took 1,000 of the 15,300 instructions that a request costs
+ * among a hundred connections, 340 of them for the defaults of keyword-only arguments.
  */
 #include "fast_path.h"
 #include "inbox.h"
@@ -17,21 +17,21 @@ static PyTypeObject *FastPath_Type, *FastMethod_Type, *ResourceCore_Type;
 
 static PyObject *bound_method;
 
-/* Where the calls of an endpoint go. */
+/* The targets of an endpoint's calls. */
 typedef struct {
 	PyObject_HEAD
 	ThreadCheck *thread_check;
-	SubmissionCore *submission;		/* what sends; NULL where that takes more than a message */
+	SubmissionCore *submission;		/* sends; NULL where sending takes more than a message */
 	InboxCore *inbox;	/* NULL where no pool receives */
 } FastPath;
 
-/* Of a `Resource`; what is no endpoint has none. */
+/* Base of `Resource`; only endpoints have a fast path. */
 typedef struct {
 	PyObject_HEAD
 	FastPath *fast_path;
 } ResourceCore;
 
-/* NULL without an exception: it is for the function to do. */
+/* NULL without an exception: the Python function handles the call. */
 typedef PyObject *fast_call(FastPath *self, PyObject *const *args);
 
 static PyObject *send(FastPath *self, PyObject *const *args)
@@ -54,10 +54,10 @@ typedef struct {
 	fast_call *call;
 	Py_ssize_t count;	/* arguments of the usual call, the endpoint included */
 	PyObject *function, *dict;
-	PyTypeObject *usual;	/* of whom it was called on last: one of ours, kept until it is another's turn */
+	PyTypeObject *usual;	/* class of the last endpoint, derived from ResourceCore; a reference */
 } FastMethod;
 
-/* The interface of vectors is in the stable one from 3.12 on; 3.11 has it all the same, for types that say so. */
+/* Vectorcall is in the limited API from 3.12 on; 3.11 has it as well, for types with this flag. */
 #define HAS_VECTORCALL (1UL << 11)
 #define COUNT_MASK (~((size_t) 1 << (8 * sizeof(size_t) - 1)))
 
@@ -78,7 +78,7 @@ static PyObject *call_function(PyObject *function, PyObject *const *args, Py_ssi
 	return result;
 }
 
-/* As an attribute that is looked up it took 200 instructions. */
+/* An attribute lookup took 200 instructions. */
 static FastPath *fast_path_of(FastMethod *self, PyObject *endpoint)
 {
 	PyTypeObject *type = Py_TYPE(endpoint);
@@ -108,13 +108,13 @@ static PyObject *FastMethod_call(FastMethod *self, PyObject *args, PyObject *kwa
 	return PyObject_Call(self->function, args, kwargs);
 }
 
-/* Who asks the class gets the function: whatever looks into functions knows what it is. */
+/* On the class the attribute is the Python function, so tools that inspect functions recognise it. */
 static PyObject *FastMethod_get(FastMethod *self, PyObject *endpoint, PyObject *owner)
 {
 	return endpoint ? PyObject_CallFunctionObjArgs(bound_method, self, endpoint, NULL) : new_ref(self->function);
 }
 
-/* What is known of the function is known of this: its name, its text, that it is one of coroutines. */
+/* Copy the function's attributes: its name, its docstring, that it is a coroutine function. */
 static PyObject *with_attributes(PyObject *self, PyObject *function)
 {
 	PyObject *update = import_from("functools", "update_wrapper");
@@ -189,7 +189,7 @@ static PyGetSetDef FastMethod_getset[] = {
 };
 
 static PyType_Slot FastMethod_slots[] = {
-	{Py_tp_doc, "A function of an endpoint's whose usual call is C's."},
+	{Py_tp_doc, "A method of an endpoint whose usual call runs in C."},
 	{Py_tp_call, FastMethod_call},
 	{Py_tp_descr_get, FastMethod_get},
 	{Py_tp_dealloc, FastMethod_dealloc},
@@ -206,7 +206,7 @@ static PyType_Spec FastMethod_spec = {
 	FastMethod_slots,
 };
 
-/* -- where they go */
+/* -- the targets */
 
 static int FastPath_init(FastPath *self, PyObject *args)
 {
@@ -259,12 +259,13 @@ static void FastPath_dealloc(FastPath *self)
 
 static PyMethodDef FastPath_methods[] = {
 	{"open", (PyCFunction) FastPath_open, METH_VARARGS,
-	 "open(lane, inbox): what sends, where a message is all that it takes, and what receives; or None: the function does."},
+	 "open(submission, inbox): the submission queue, if sending takes only a message, and the inbox. None:\n"
+	 "the function does it."},
 	{NULL},
 };
 
 static PyType_Slot FastPath_slots[] = {
-	{Py_tp_doc, "Quick(gate): where the calls of an endpoint go that are C's."},
+	{Py_tp_doc, "FastPath(thread_check): the targets of those calls of an endpoint that run in C."},
 	{Py_tp_init, FastPath_init},
 	{Py_tp_dealloc, FastPath_dealloc},
 	{Py_tp_traverse, FastPath_traverse},
@@ -277,7 +278,7 @@ static PyType_Spec FastPath_spec = {
 	"aiofabric._core.FastPath", sizeof(FastPath), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, FastPath_slots,
 };
 
-/* -- whose they are */
+/* -- the owner */
 
 static PyObject *ResourceCore_calls_go_by(ResourceCore *self, PyObject *fast_path)
 {
@@ -310,7 +311,7 @@ static void ResourceCore_dealloc(ResourceCore *self)
 }
 
 static PyMethodDef ResourceCore_methods[] = {
-	{"_calls_go_by", (PyCFunction) ResourceCore_calls_go_by, METH_O, "Have the usual calls go by this `Quick`."},
+	{"_calls_go_by", (PyCFunction) ResourceCore_calls_go_by, METH_O, "Let the usual calls use this `FastPath`."},
 	{NULL},
 };
 
@@ -331,8 +332,11 @@ static PyType_Spec ResourceCore_spec = {
 int add_fast_path(PyObject *module)
 {
 	static PyMethodDef functions[] = {
-		{"fast_send", fast_send, METH_O, "fast_send(function): the function, except that C sends a plain message where `FastPath` may."},
-		{"fast_recv", fast_recv, METH_O, "fast_recv(function): the function, except that C receives a plain message where `FastPath` has an inbox."},
+		{"fast_send", fast_send, METH_O,
+		 "fast_send(function): the function, except that C sends a plain message where `FastPath` may."},
+		{"fast_recv", fast_recv, METH_O,
+		 "fast_recv(function): the function, except that C receives a plain message where `FastPath` has\n"
+		 "an inbox."},
 		{NULL},
 	};
 

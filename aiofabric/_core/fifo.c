@@ -1,4 +1,4 @@
-/* Fifo: what waits to be taken, oldest first.  A deque takes 760 bytes while it is empty, and most inboxes are. */
+/* Fifo: a queue of objects, oldest first. A deque takes 760 bytes while it is empty, and most inboxes are. */
 #include "fifo.h"
 #include "names.h"
 #include "references.h"
@@ -150,16 +150,17 @@ static void Fifo_dealloc(Fifo *self)
 }
 
 static PyMethodDef Fifo_methods[] = {
-	{"append", (PyCFunction) Fifo_append, METH_O, "Behind all others."},
-	{"popleft", (PyCFunction) Fifo_popleft, METH_NOARGS, "Take the oldest."},
-	{"insert", (PyCFunction) Fifo_insert, METH_VARARGS, "insert(index, item): before the one that has that index."},
-	{"remove", (PyCFunction) Fifo_remove, METH_O, "Take this one, the newest of several."},
-	{"clear", (PyCFunction) Fifo_empty, METH_NOARGS, "Forget all."},
+	{"append", (PyCFunction) Fifo_append, METH_O, "Add an item behind all others."},
+	{"popleft", (PyCFunction) Fifo_popleft, METH_NOARGS, "Remove and return the oldest item."},
+	{"insert", (PyCFunction) Fifo_insert, METH_VARARGS,
+	 "insert(index, item): insert before the item that has this index."},
+	{"remove", (PyCFunction) Fifo_remove, METH_O, "Remove this item; of several equal references the newest."},
+	{"clear", (PyCFunction) Fifo_empty, METH_NOARGS, "Remove all items."},
 	{NULL},
 };
 
 static PyType_Slot Fifo_slots[] = {
-	{Py_tp_doc, "What waits to be taken, oldest first: a deque that takes no room while it is empty."},
+	{Py_tp_doc, "A queue, oldest first: a deque that allocates nothing while it is empty."},
 	{Py_tp_dealloc, Fifo_dealloc},
 	{Py_tp_traverse, Fifo_traverse},
 	{Py_tp_clear, Fifo_clear},

@@ -1,4 +1,4 @@
-/* What waits to be taken, oldest first. */
+/* A queue of objects, oldest first. */
 #ifndef AIOFABRIC_FIFO_H
 #define AIOFABRIC_FIFO_H
 

@@ -1,6 +1,6 @@
 /*
- * Freelist: objects that are made for each message and gone with it, kept to be used again.  The allocator and the collector
- * take 240 instructions for one, this a third of it.
+ * Freelist: objects that are made and released with each message, kept for reuse. The allocator and the collector
+ * take 240 instructions for one object, the free list a third of that.
  */
 #include "freelist.h"
 #include "references.h"

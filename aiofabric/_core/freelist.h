@@ -1,4 +1,4 @@
-/* Objects that are used again. */
+/* Objects that are reused. */
 #ifndef AIOFABRIC_FREELIST_H
 #define AIOFABRIC_FREELIST_H
 
@@ -11,9 +11,12 @@ typedef struct {
 	int count;
 } Freelist;
 
-/* An object of this type and size with nothing in it, that the collector knows; NULL with an exception. */
+/* A zeroed object of this type and size, tracked by the collector; NULL with an exception. */
 void *freelist_take(Freelist *self, PyTypeObject *type, size_t size);
-/* The end of its tp_dealloc: what it held was given back, and the collector does not know it any more. */
+/*
+ * The end of the object's tp_dealloc: its references are released already, and the collector does not track it any
+ * more.
+ */
 void freelist_give(Freelist *self, void *object);
 
 #endif

@@ -1,4 +1,7 @@
-/* InboxCore: taking a message that is there, and handing one to whoever waits.  transport/messages/inbox.py has the rest. */
+/*
+ * InboxCore: taking a message, and handing one to the task that waits longest. transport/messages/inbox.py has the
+ * rest.
+ */
 #include "inbox.h"
 #include "fifo.h"
 #include "names.h"
@@ -9,7 +12,7 @@ PyTypeObject *InboxCore_Type;
 
 static PyObject *name_feed, *name_length, *name_too_long;
 
-/* Of a debug build: the list's ends, its count and its links agree. */
+/* In a debug build: the list's ends, its count and its links agree. */
 static inline int list_is_whole(const InboxCore *self)
 {
 	const ReceiveWaiter *each, *before = NULL;
@@ -60,7 +63,7 @@ static int wake_receiver(ReceiveWaiter *self, PyObject *item)
 	return self->other ? source_wake(source, self->other, item) : source_wake_waiter(source, &self->waiter, item);
 }
 
-/* Whether whoever waits the longest took it: 1 or 0; -1 for an exception. */
+/* Offer an item to the task that waits longest. 1: it took the item; 0: it did not; -1: an exception. */
 static int answer_first(InboxCore *self, PyObject *item)
 {
 	ReceiveWaiter *first = (ReceiveWaiter *) new_ref(self->waiting);
@@ -72,7 +75,7 @@ static int answer_first(InboxCore *self, PyObject *item)
 	return given;
 }
 
-/* Give an item to whoever waits the longest, or keep it. */
+/* Give an item to the task that waits longest, or keep it. */
 static int hand_out(InboxCore *self, PyObject *item)
 {
 	while (self->waiting) {
@@ -158,7 +161,7 @@ int inbox_traverse(PyObject *object, visitproc visit, void *arg)
 	return 0;
 }
 
-/* Only what makes cycles and may be None: the methods go on to work on the rest. */
+/* Clear only fields that make cycles and may be None: the methods still work on the rest. */
 int inbox_clear(PyObject *object)
 {
 	InboxCore *self = (InboxCore *) object;
@@ -189,14 +192,17 @@ static void InboxCore_dealloc(InboxCore *self)
 }
 
 static PyMethodDef InboxCore_methods[] = {
-	{"deliver", (PyCFunction) InboxCore_deliver, METH_O, "A message: to the sink; else as `hand_out`."},
-	{"_answer_first", (PyCFunction) InboxCore_answer_first, METH_O, "Whether whoever waits the longest took it."},
-	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To whoever waits the longest, or into the inbox."},
+	{"deliver", (PyCFunction) InboxCore_deliver, METH_O,
+	 "A message: to the sink if there is one, else as `hand_out`."},
+	{"_answer_first", (PyCFunction) InboxCore_answer_first, METH_O,
+	 "Whether the task that waits longest took the item."},
+	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To the task that waits longest, or into the inbox."},
 	{NULL},
 };
 
 static PyGetSetDef InboxCore_getset[] = {
-	OBJECT_FIELD("peer", InboxCore, peer, "whom every message is from; None: the receiver's `_source_of` knows"),
+	OBJECT_FIELD("peer", InboxCore, peer,
+	 "the sender of every message; None: the receiver's `_source_of` finds it"),
 	OBJECT_FIELD("ended", InboxCore, ended, NULL),
 	OBJECT_FIELD("sink", InboxCore, sink, NULL),
 	OBJECT_FIELD("_on_end", InboxCore, on_end, NULL),
@@ -207,7 +213,7 @@ static PyMemberDef InboxCore_members[] = {
 	{"handle", T_OBJECT_EX, offsetof(InboxCore, handle), READONLY},
 	{"source", T_OBJECT_EX, offsetof(InboxCore, source), READONLY},
 	{"inbox", T_OBJECT_EX, offsetof(InboxCore, inbox), READONLY},
-	{"waiting", T_LONGLONG, offsetof(InboxCore, nwaiting), READONLY, "how many wait for the next message"},
+	{"waiting", T_LONGLONG, offsetof(InboxCore, nwaiting), READONLY, "tasks that wait for the next message"},
 	{"size", T_LONGLONG, offsetof(InboxCore, size)},
 	{"count", T_LONGLONG, offsetof(InboxCore, count)},
 	{"posted", T_LONGLONG, offsetof(InboxCore, posted)},

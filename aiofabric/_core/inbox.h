@@ -1,4 +1,4 @@
-/* Messages that arrived, and those who wait for one. */
+/* Messages that arrived, and tasks that wait for one. */
 #ifndef AIOFABRIC_INBOX_H
 #define AIOFABRIC_INBOX_H
 
@@ -9,13 +9,13 @@
 
 struct InboxCore;
 
-/* What is awaited, and its place among those who wait: receive_waiter.c. */
+/* The object that a receiving task awaits, a link of the inbox's list: receive_waiter.c. */
 typedef struct ReceiveWaiter {
-	Waiter waiter;		/* what its task waits with on asyncio: the head is this object's own */
+	Waiter waiter;		/* the task's waiter on asyncio; it shares this object's head */
 	struct InboxCore *inbox;
-	PyObject *other, *steps; /* what a driver's task waits with elsewhere, and its iterator once somebody awaits */
-	PyObject *receiver, *room; /* who gets a `Message`, or NULL for the buffer; how long it may be, or NULL */
-	struct ReceiveWaiter *before, *behind; /* among those who wait: not counted as references */
+	PyObject *other, *steps; /* the driver's waiter elsewhere, and its iterator once it is awaited */
+	PyObject *receiver, *room; /* of a `Message`, or NULL for the buffer; longest message, or NULL */
+	struct ReceiveWaiter *before, *behind; /* neighbours in the list; not counted as references */
 	char enlisted, over;
 } ReceiveWaiter;
 
@@ -25,19 +25,19 @@ typedef struct InboxCore {
 	SourceCore *source;
 	Fifo *inbox;
 	PyObject *ended, *sink, *on_end, *peer;
-	ReceiveWaiter *waiting, *last; /* who waits for the next message, by `behind` */
+	ReceiveWaiter *waiting, *last; /* the tasks that wait for the next message, linked by `behind` */
 	long long nwaiting, size, count, posted, messages, bytes, returned, lent;
 } InboxCore;
 
 extern PyTypeObject *InboxCore_Type;
 
 int inbox_deliver(InboxCore *self, PyObject *item);
-/* Among those who wait, the last; and not any more. */
+/* Append to the list of waiting tasks, and remove from it. */
 void inbox_enlist(InboxCore *self, ReceiveWaiter *arrival);
 void inbox_unlist(InboxCore *self, ReceiveWaiter *arrival);
-/* Whether it is longer than the caller's `room`, with the error set; -1 for another exception. */
+/* Whether the message is longer than the caller's `room`, with the error set; -1 for another exception. */
 int inbox_too_long(InboxCore *self, PyObject *item, PyObject *room);
-/* For the types that begin with one. */
+/* For types that begin with an InboxCore. */
 int inbox_traverse(PyObject *self, visitproc visit, void *arg);
 int inbox_clear(PyObject *self);
 void inbox_release(InboxCore *self);

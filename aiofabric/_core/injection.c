@@ -1,4 +1,4 @@
-/* Small messages: the provider copies them, and has nothing to complete.  cq/submission.py has the rest. */
+/* Small messages: the provider copies them, and reports no completion. cq/submission.py has the rest. */
 #include "injection.h"
 #include "names.h"
 #include "references.h"
@@ -13,7 +13,7 @@
 
 static PyObject *name_fence, *name_inject, *name_inject_failed, *name_inject_other;
 
-#define FENCE_EVERY 64 /* injected messages that are followed by one whose completion is counted */
+#define FENCE_EVERY 64 /* after so many injected messages one follows whose completion is counted */
 
 static PyObject *by_method(SubmissionCore *self, PyObject *name, const char *bytes, Py_ssize_t size, PyObject *tag)
 {
@@ -72,7 +72,7 @@ static PyObject *inject_any(SubmissionCore *self, PyObject *data, PyObject *tag)
 	if (PyBytes_Check(data))
 		return inject(self, PyBytes_AsString(data), PyBytes_Size(data), tag);
 	if (!PyObject_CheckBuffer(data) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
-		PyErr_Clear(); /* a list of buffers; or none, and it is said there why */
+		PyErr_Clear(); /* a list of buffers; or no buffer, and the Python method raises */
 		return PyObject_CallMethodObjArgs((PyObject *) self, name_inject_other, data, tag ? tag : Py_None, NULL);
 	}
 	result = inject(self, view.buf, view.len, tag);
@@ -129,10 +129,12 @@ static PyObject *SubmissionCore_send(SubmissionCore *self, PyObject *const *args
 
 static PyMethodDef methods[] = {
 	{"inject", (PyCFunction) (void (*)(void)) SubmissionCore_inject, METH_FASTCALL,
-	 "inject(data, tag=None): copy a small message into the provider; no completion, no slot. False: `post` is needed."},
+	 "inject(data, tag=None): copy a small message into the provider; no completion, no slot. False: `post`\n"
+	 "is needed."},
 	{"send", (PyCFunction) (void (*)(void)) SubmissionCore_send, METH_FASTCALL,
-	 "send(data, tag=None): as `inject`, for a task: whether it should let the loop go round now; None: `post` is needed.\n\n"
-	 "Raises as the handle refuses, where it does not admit this thread."},
+	 "send(data, tag=None): as `inject`, for a task. True: the task should let the loop go round now. None:\n"
+	 "`post` is needed.\n\n"
+	 "Raises the handle's error if it does not admit this thread."},
 	{NULL},
 };
 

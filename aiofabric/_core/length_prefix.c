@@ -1,6 +1,6 @@
 /*
- * Messages behind their lengths, four bytes little-endian each: how a MessageStream lays them into a stream of bytes.
- * As a loop of bytecodes each message took 0.12 us to join and 0.2 to cut, of 1.7 for a request of 64 in flight.
+ * Messages with their lengths in front, four bytes little-endian each: the format of a MessageStream in a stream of
+ * bytes. As a Python loop each message took 0.12 us to join and 0.2 to cut, of 1.7 for a request of 64 in flight.
  */
 #include "length_prefix.h"
 #include "references.h"
@@ -85,9 +85,10 @@ static PyObject *cut_messages(PyObject *module, PyObject *args)
 int add_length_prefix(PyObject *module)
 {
 	static PyMethodDef functions[] = {
-		{"join_messages", join_messages, METH_O, "join_messages(messages): a list of bytes, each behind its length."},
+		{"join_messages", join_messages, METH_O,
+		 "join_messages(messages): one `bytes` of a list of bytes, each behind its length."},
 		{"cut_messages", cut_messages, METH_VARARGS,
-		 "cut_messages(chunk, start): the whole messages there, and where the first one begins that is not."},
+		 "cut_messages(chunk, start): the complete messages, and the offset of the first incomplete one."},
 		{NULL},
 	};
 

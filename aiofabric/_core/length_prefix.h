@@ -1,4 +1,4 @@
-/* Messages behind their lengths. */
+/* Messages with their lengths in front. */
 #ifndef AIOFABRIC_LENGTH_PREFIX_H
 #define AIOFABRIC_LENGTH_PREFIX_H
 

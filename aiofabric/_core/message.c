@@ -1,8 +1,9 @@
 /*
- * Message: the bytes of a message, and behind them what came along.
+ * Message: the bytes of a message, and its metadata behind them.
  *
- * `bytes` has its text at its end, so that a class in Python which inherits from it keeps attributes in a dictionary: with that
- * and one copy more a message takes 2,600 of the 10,500 instructions that a request of 64 in flight costs, and so 600.
+ * The text of a `bytes` is at its end, so a Python class that inherits from `bytes` keeps its attributes in a
+ * dictionary. With such a dictionary, and one copy more, a message takes 2,600 of the 10,500 instructions that a
+ * request of 64 in flight costs. This type takes 600.
  */
 #include "message.h"
 #include "names.h"
@@ -23,7 +24,10 @@ static struct along *along(PyObject *self)
 	return (struct along *) ALIGNED(PyBytes_AsString(self) + PyBytes_Size(self) + 1);
 }
 
-/* `bytes` keeps its hash in a field in front of its text (CPython's bytesobject.h), which nothing else fills in. */
+/*
+ * `bytes` keeps its hash in a field in front of its text (CPython's bytesobject.h). This type must set that field
+ * itself.
+ */
 static int hash_is_before_text;
 
 static int find_hash(void)
@@ -97,7 +101,7 @@ static void Message_dealloc(PyObject *self)
 	free_object(self);
 }
 
-/* That of equal `bytes`, whose own keeps it in a field that it does not tell of. */
+/* The hash of equal `bytes`: the field in which `bytes` keeps it has no public interface. */
 static Py_hash_t Message_hash(PyObject *self)
 {
 	PyObject *copy = PyBytes_FromStringAndSize(PyBytes_AsString(self), PyBytes_Size(self));
@@ -149,8 +153,9 @@ static PyGetSetDef Message_getset[] = {
 };
 
 static PyType_Slot Message_slots[] = {
-	{Py_tp_doc, "Message(data, source=None, tag=0, remote_data=None)\n--\n\n"
-		    "A received message: `bytes` of its own, immutable, with what came along."},
+	{Py_tp_doc, "Message(data, source=None, tag=0, remote_data=None)\n"
+		    "--\n\n"
+		    "A received message: immutable `bytes` of its own, with its metadata."},
 	{Py_tp_new, Message_new},
 	{Py_tp_dealloc, Message_dealloc},
 	{Py_tp_free, PyObject_GC_Del},

@@ -1,4 +1,4 @@
-/* Names: strings that Python is asked by, made once; and making types. */
+/* Names: interned strings for attributes and methods; and making types. */
 #include "names.h"
 #include "references.h"
 
@@ -8,7 +8,7 @@ int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject *
 
 	if (!made)
 		return -1;
-	*type = (PyTypeObject *) made; /* kept for good, as the module is */
+	*type = (PyTypeObject *) made; /* kept for ever, as the module is */
 	return PyModule_AddType(module, *type);
 }
 

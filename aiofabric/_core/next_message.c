@@ -1,4 +1,4 @@
-/* The next message of an inbox: taken if it is there, looked for, or waited for. */
+/* The next message of an inbox: taken if it is there, polled for, or waited for. */
 #include "next_message.h"
 #include "arming.h"
 #include "call.h"
@@ -13,7 +13,7 @@
 
 static PyObject *name_all_lent, *name_check_receivable, *name_next_after, *name_message_refused;
 
-/* The message that is there.  `room` is the caller's, or NULL. */
+/* Take the oldest message. `room` is the caller's, or NULL. */
 static PyObject *first(InboxCore *self, PyObject *room)
 {
 	PyObject *item = fifo_popleft(self->inbox);
@@ -46,7 +46,7 @@ static int optional_room(PyObject *args, PyObject **room)
 	return 0;
 }
 
-/* The next message if it is there, or comes while we look; NULL without an exception for none. */
+/* The next message if it is there, or arrives during a poll; NULL without an exception if there is none. */
 static PyObject *take(InboxCore *self, PyObject *room)
 {
 	SourceCore *source = self->source;
@@ -82,7 +82,7 @@ static PyObject *InboxCore_first(InboxCore *self, PyObject *args)
 	return optional_room(args, &room) ? NULL : first(self, room);
 }
 
-/* Be the next to get a message: what is to be awaited for it. */
+/* Join the waiting tasks; returns the awaitable of the message. */
 static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
 {
 	ReceiveWaiter *arrival;
@@ -92,7 +92,7 @@ static PyObject *enlist(InboxCore *self, PyObject *room, PyObject *receiver)
 		return NULL;
 	arrival = receive_waiter_new(self, receiver, room);
 	if (arrival && source_prepare_wait(self->source)) {
-		Py_DECREF((PyObject *) arrival); /* it leaves */
+		Py_DECREF((PyObject *) arrival); /* this removes it from the list */
 		return NULL;
 	}
 	return (PyObject *) arrival;
@@ -167,16 +167,20 @@ static PyObject *InboxCore_receiving(InboxCore *self, PyObject *const *args, Py_
 
 static PyMethodDef methods[] = {
 	{"take", (PyCFunction) InboxCore_take, METH_VARARGS,
-	 "The next message's buffer if it is there, or comes while we look; None: ask `next`."},
+	 "The next message's buffer if it is there, or arrives during a poll; None: use `next`."},
 	{"receiving", (PyCFunction) (void (*)(void)) InboxCore_receiving, METH_FASTCALL,
-	 "receiving(receiver, gate): a coroutine that returns the next message, copied, for this receiver."},
-	{"first", (PyCFunction) InboxCore_first, METH_VARARGS, "The message that is there; as `next` otherwise."},
+	 "receiving(receiver, thread_check): a coroutine that returns the next message, copied, for this receiver."},
+	{"first", (PyCFunction) InboxCore_first, METH_VARARGS,
+	 "The oldest message of the inbox; raises as `next` does."},
 	{"next", (PyCFunction) (void (*)(void)) InboxCore_next, METH_FASTCALL,
-	 "next(room=None, receiver=None): where `take` had none. Awaited at once, it is the next message's\n"
-	 "buffer, to be given back with `recycle` or `take_back`, or the receiver's `Message`, in order of arrival.\n\n"
-	 "Raises:\n    TruncatedMessageError: it is longer than `room` bytes; it stays the next one.\n"
-	 "    BaseException: as the endpoint ended, once everything that arrived before was handed out."},
-	{"_enlist", (PyCFunction) (void (*)(void)) InboxCore_enlist, METH_FASTCALL, "As `next`, where nothing comes first."},
+	 "next(room=None, receiver=None): for a caller that got None from `take`. Awaited at once, it returns the\n"
+	 "next message's buffer, to be given back with `recycle` or `take_back`, or the receiver's `Message`, in\n"
+	 "order of arrival.\n\n"
+	 "Raises:\n"
+	 "    TruncatedMessageError: the message is longer than `room` bytes; it stays the next one.\n"
+	 "    BaseException: the endpoint's end, once everything that arrived before was handed out."},
+	{"_enlist", (PyCFunction) (void (*)(void)) InboxCore_enlist, METH_FASTCALL,
+	 "As `next`, if nothing must run before."},
 	{NULL},
 };
 

@@ -1,4 +1,4 @@
-/* Operation: slot, waiter and pins of what is posted.  cq/operation.py has the states and what they mean. */
+/* Operation: slot, waiter and pins of a posted call. cq/operation.py has the states and their meaning. */
 #include "operation.h"
 #include "names.h"
 #include "references.h"
@@ -9,7 +9,7 @@ PyTypeObject *Operation_Type;
 
 static PyObject *name_unuse;
 
-/* What cq/operation.py teaches: the states in the order of `enum state`, and which moves of each are possible. */
+/* Set by cq/operation.py: the states in the order of `enum state`, and the possible moves of each. */
 static PyObject *states[STATES], *impossible;
 static unsigned moves[STATES];
 
@@ -57,7 +57,7 @@ int operation_move(Operation *self, enum state state)
 	return -1;
 }
 
-/* Of several failures the first one comes out; the others are reported, and what should follow happens all the same. */
+/* The first of several failures is raised; the others are reported. The steps behind a failure run all the same. */
 struct failure {
 	PyObject *type, *error, *traceback;
 };
@@ -116,7 +116,7 @@ int operation_complete(Operation *self, PyObject *error)
 
 	if (operation_move(self, FINISHED))
 		return -1;
-	if (error && self->error == Py_None) /* the caller may have been answered before the provider did */
+	if (error && self->error == Py_None) /* the caller may have its error before the provider's completion */
 		REPLACE(self->error, new_ref(error));
 	REPLACE(self->post, new_ref(Py_None));
 	if (left && !error && self->orphaned != Py_None &&
@@ -289,13 +289,14 @@ void operation_dealloc(Operation *self)
 }
 
 static PyMethodDef Operation_methods[] = {
-	{"move", (PyCFunction) Operation_move, METH_O, "Change state; an impossible move is a defect of ours and says so."},
+	{"move", (PyCFunction) Operation_move, METH_O,
+	 "Change state; an impossible move is a bug in aiofabric and raises."},
 	{"finish", (PyCFunction) Operation_finish, METH_VARARGS,
-	 "settle(error=None): give the operation its answer: drop the pins, then tell whoever waits."},
-	{"wake_waiter", (PyCFunction) Operation_wake_waiter, METH_O, "Call what was `notify`, or wake it; None is nobody."},
+	 "finish(error=None): set the operation's outcome: drop the pins, then wake the waiter."},
+	{"wake_waiter", (PyCFunction) Operation_wake_waiter, METH_O, "Call `notify`, or wake it; None: do nothing."},
 	{"let_go", (PyCFunction) Operation_let_go, METH_NOARGS,
-	 "The provider has nothing of the operation any more: give back what it held."},
-	{"result", (PyCFunction) Operation_result, METH_NOARGS, "The settled operation itself, or its error raised."},
+	 "The provider does not use the operation any more: release the registrations."},
+	{"result", (PyCFunction) Operation_result, METH_NOARGS, "The finished operation itself; or raises its error."},
 	{NULL},
 };
 
@@ -303,24 +304,26 @@ static PyGetSetDef Operation_getset[] = {
 	{"state", (getter) Operation_get_state, (setter) Operation_set_state, "a `State`"},
 	OBJECT_FIELD("owner", Operation, owner, NULL),
 	OBJECT_FIELD("pins", Operation, pins, "keeps buffers exported"),
-	OBJECT_FIELD("held", Operation, held, "the registrations that its descriptors and keys are of"),
+	OBJECT_FIELD("held", Operation, held, "the registrations of its descriptors and keys"),
 	OBJECT_FIELD("error", Operation, error, NULL),
-	OBJECT_FIELD("notify", Operation, notify, "called once, when it is settled; or a waiter"),
-	OBJECT_FIELD("orphaned", Operation, orphaned, "called instead when the caller has left"),
-	OBJECT_FIELD("post", Operation, post, "function and arguments, until it is settled"),
-	OBJECT_FIELD("source", Operation, source, "the fi_addr of the sender, where that is read"),
+	OBJECT_FIELD("notify", Operation, notify, "called once, when the operation is finished; or a waiter"),
+	OBJECT_FIELD("orphaned", Operation, orphaned, "called instead if the caller has left"),
+	OBJECT_FIELD("post", Operation, post, "function and arguments, until the operation is finished"),
+	OBJECT_FIELD("source", Operation, source, "the fi_addr of the sender, if it is read"),
 	{NULL},
 };
 
 static PyMemberDef Operation_members[] = {
-	{"what", T_OBJECT_EX, offsetof(Operation, what), READONLY, "the call of libfabric's, for error texts"},
+	{"what", T_OBJECT_EX, offsetof(Operation, what), READONLY, "the libfabric call, for error texts"},
 	{"slot", T_OBJECT_EX, offsetof(Operation, slot), READONLY},
 	{"length", T_LONGLONG, offsetof(Operation, length), 0,
 	 "bytes: of a send the caller's, of a receive the provider's; tcp reports 0 for sends"},
-	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0, "where a receive into the caller's memory begins; 0: none"},
-	{"room", T_LONGLONG, offsetof(Operation, room), 0, "and how many bytes it has"},
-	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY, "the tag of a receive that `SubmissionCore.receive` posted"},
-	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has one"},
+	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0,
+	 "address of a receive into the caller's memory; 0: none"},
+	{"room", T_LONGLONG, offsetof(Operation, room), 0, "bytes of that memory"},
+	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY,
+	 "the tag of a receive that `SubmissionCore.receive` posted"},
+	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has a tag"},
 	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
 	{"data", T_ULONGLONG, offsetof(Operation, data)},
 	{"tag", T_ULONGLONG, offsetof(Operation, tag)},
@@ -328,7 +331,8 @@ static PyMemberDef Operation_members[] = {
 };
 
 static PyType_Slot Operation_slots[] = {
-	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\nOperation(what, owner, slot, pins, length, held=())"},
+	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\n"
+		    "Operation(what, owner, slot, pins, length, held=())"},
 	{Py_tp_init, Operation_init},
 	{Py_tp_dealloc, operation_dealloc},
 	{Py_tp_traverse, operation_traverse},
@@ -346,13 +350,17 @@ static PyType_Spec Operation_spec = {
 
 static PyMethodDef functions[] = {
 	{"learn_states", learn_states, METH_VARARGS,
-	 "learn_states(states, moves, impossible): what operations may do; `impossible(what, old, new)` raises."},
+	 "learn_states(states, moves, impossible): the possible moves of operations; `impossible(what, old, new)`\n"
+	 "raises."},
 	{NULL},
 };
 
 int operation_is_received(const Operation *self)
 {
-	/* 1.17's shm matches what came before its receive by the mask of some earlier one (smr_match_tagged). */
+	/*
+	 * 1.17's shm matches messages that came before their receive by the mask of an earlier one
+	 * (smr_match_tagged).
+	 */
 	return self->state == FINISHED && self->error == Py_None && self->length <= self->room &&
 	       (!self->tagged || self->tag == self->asked);
 }

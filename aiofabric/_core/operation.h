@@ -1,4 +1,4 @@
-/* What is posted: slot, waiter and pins. */
+/* A posted call: slot, waiter and pins. */
 #ifndef AIOFABRIC_OPERATION_H
 #define AIOFABRIC_OPERATION_H
 
@@ -12,9 +12,9 @@ typedef struct {
 	PyObject *what, *owner, *pins, *held, *error, *notify, *orphaned, *post, *source;
 	Slot *slot;
 	unsigned long long flags, data, tag;
-	unsigned long long asked; /* of a receive that was posted from here: its tag, and its bytes */
+	unsigned long long asked; /* tag of a receive that was posted from C */
 	long long room, length;
-	unsigned long long memory; /* where a receive into the caller's memory begins, of `room` bytes; 0: it is none */
+	unsigned long long memory; /* where a receive of `room` bytes into the caller's memory begins; 0: none */
 	char state, tagged;
 } Operation;
 
@@ -24,9 +24,9 @@ int operation_move(Operation *self, enum state state);
 int operation_complete(Operation *self, PyObject *error);
 int operation_release_held(Operation *self);
 PyObject *operation_result(Operation *self);
-/* Whether a receive that was posted from here got a message as it was wanted. */
+/* Whether a receive that was posted from C got the message that was wanted. */
 int operation_is_received(const Operation *self);
-/* For the types that begin with one. */
+/* For types that begin with an Operation. */
 int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins, PyObject *held,
 		   long long length);
 int operation_traverse(Operation *self, visitproc visit, void *arg);

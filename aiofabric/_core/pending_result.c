@@ -1,7 +1,7 @@
 /*
- * PendingResult: what is awaited of an operation that is not settled yet.  cq/submission.py has what happens when the
- * caller is interrupted.  As coroutines this, and what a receive into the caller's memory needed besides, were 24,000
- * instructions for each message of 64 KiB.
+ * PendingResult: the awaitable of an operation that is not finished yet. cq/submission.py handles an interrupted
+ * caller. As coroutines this, and the rest of a receive into the caller's memory, took 24,000 instructions for each
+ * message of 64 KiB.
  */
 #include "pending_result.h"
 #include "arming.h"
@@ -22,11 +22,11 @@ typedef struct {
 	PyObject_HEAD
 	SubmissionCore *submission;
 	Operation *transfer;
-	PyObject *steps;	/* of what is waited for */
-	PyObject *reason;	/* LEAVING: what the caller was interrupted with */
+	PyObject *steps;	/* steps of the inner awaitable */
+	PyObject *reason;	/* LEAVING: the exception that interrupted the caller */
 	char phase;
-	char counted;		/* among those that are interested in the source */
-	char received;		/* asked is only whether it is a message as it was wanted */
+	char counted;		/* counted in the source's `interest` */
+	char received;		/* the result is only whether the wanted message came */
 } PendingResult;
 
 static PyObject *pending_result_new(SubmissionCore *submission, Operation *transfer, int received)
@@ -66,7 +66,7 @@ static PySendResult answer(PendingResult *self, PyObject **result)
 	return *result ? PYGEN_RETURN : PYGEN_ERROR;
 }
 
-/* Nobody waits any more, and nothing can be awaited: no native call. */
+/* No task waits any more, and nothing can be awaited: abandon the operation without a native call. */
 static int leave_behind(PendingResult *self)
 {
 	if (!stop_waiting(self, OVER))
@@ -74,7 +74,7 @@ static int leave_behind(PendingResult *self)
 	return drop(PyObject_CallMethodObjArgs((PyObject *) self->submission, name_left_behind, self->transfer, NULL));
 }
 
-/* All is done for whom it was interrupted with; or another exception is set, which came meanwhile. */
+/* Leaving is complete: raise the exception that interrupted the caller, unless another one is set. */
 static void left(PendingResult *self)
 {
 	PyObject *reason = self->reason;
@@ -97,7 +97,7 @@ static PySendResult leave(PendingResult *self, PyObject *value, PyObject **resul
 	return PYGEN_ERROR;
 }
 
-/* The exception that is set has come to the caller: take the operation back if that is possible, then let it pass. */
+/* An exception interrupts the caller: cancel the operation if that is possible, then raise the exception. */
 static PySendResult interrupted(PendingResult *self, PyObject **result)
 {
 	PyObject *type, *reason, *traceback;
@@ -130,7 +130,7 @@ static PySendResult interrupted(PendingResult *self, PyObject **result)
 	return leave(self, Py_None, result);
 }
 
-/* -1: waits now; otherwise the first step's outcome. */
+/* 0: it waits now; -1: an exception. */
 static int wait(PendingResult *self)
 {
 	SourceCore *source = self->submission->source;
@@ -148,7 +148,7 @@ static int wait(PendingResult *self)
 	return self->steps ? 0 : -1;
 }
 
-/* Whether it is to be waited for, or breathed: 1; or answered at once: 0. */
+/* 1: it must wait, or let the loop go round; 0: the result is there; -1: an exception. */
 static int begin(PendingResult *self)
 {
 	SourceCore *source = self->submission->source;
@@ -191,7 +191,10 @@ static PySendResult PendingResult_step(PendingResult *self, PyObject *value, PyO
 	return answer(self, result);
 }
 
-/* Of the steps: those of a waiter let every exception pass.  A scope of anyio's catches its own, and then they end. */
+/*
+ * Throw into the steps: those of a waiter let every exception pass. A scope of anyio catches its own, and then the
+ * steps end.
+ */
 static PyObject *PendingResult_throw(PendingResult *self, PyObject *args)
 {
 	PyObject *steps = self->steps ? new_ref(self->steps) : NULL, *result;
@@ -271,13 +274,14 @@ static PyObject *SubmissionCore_arrives(SubmissionCore *self, PyObject *const *a
 
 static PyMethodDef PendingResult_methods[] = {
 	{"send", awaitable_send, METH_O, "As of a generator."},
-	{"throw", (PyCFunction) PendingResult_throw, METH_VARARGS, "As of a generator: the provider is asked to cancel first."},
+	{"throw", (PyCFunction) PendingResult_throw, METH_VARARGS,
+	 "As of a generator: cancels the operation at the provider first."},
 	{"close", (PyCFunction) PendingResult_close, METH_NOARGS, "As of a generator: the operation is abandoned."},
 	{NULL},
 };
 
 static PyType_Slot PendingResult_slots[] = {
-	{Py_tp_doc, "What an operation came to: to be awaited, once."},
+	{Py_tp_doc, "The outcome of an operation: to be awaited once."},
 	{Py_tp_dealloc, PendingResult_dealloc},
 	{Py_tp_traverse, PendingResult_traverse},
 	{Py_tp_iter, awaitable_self},
@@ -295,10 +299,12 @@ static PyType_Spec PendingResult_spec = {
 
 static PyMethodDef methods[] = {
 	{"outcome", (PyCFunction) SubmissionCore_outcome, METH_O,
-	 "Awaited: the operation, once it is settled, or its error raised. Cancelling asks the provider and waits a little."},
+	 "Awaited: the operation, once it is finished; or raises its error. Cancelling asks the provider and\n"
+	 "waits a little."},
 	{"arrives", (PyCFunction) (void (*)(void)) SubmissionCore_arrives, METH_FASTCALL,
-	 "arrives(transfer, orphaned): awaited where `received` said no, whether it has come well; else ask `outcome`.\n"
-	 "`orphaned` is called with a message that came though the caller was cancelled."},
+	 "arrives(transfer, orphaned): to be awaited if `received` returned False. Returns whether the message\n"
+	 "arrived as wanted; if not, use `outcome`. `orphaned` is called with a message that came although the\n"
+	 "caller was cancelled."},
 	{NULL},
 };
 

@@ -1,4 +1,4 @@
-/* What is awaited of an operation. */
+/* The awaitable of an operation. */
 #ifndef AIOFABRIC_PENDING_RESULT_H
 #define AIOFABRIC_PENDING_RESULT_H
 

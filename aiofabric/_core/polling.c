@@ -1,31 +1,31 @@
-/* Window and Polling: how long to look at a queue before sleeping on its descriptor.  The reasons are in cq/polling.py. */
+/* Window and Polling: how long to poll a queue before sleeping on its descriptor. cq/polling.py has the reasons. */
 #include "polling.h"
 #include "completion_queue.h"
 #include "names.h"
 #include "references.h"
 
 /*
- * One look in a row, inside an awaiting call or a turn; longer would hold up other callbacks.  It has to be longer than
- * the usual answer takes: what comes 1 us late costs an iteration of the loop on both sides, and those make the next
- * one late as well (64 B round trip on uvloop 29.5 us with 15, 22.9 with 20 and with 25, of which 25 had no outliers).
+ * Longest poll inside an awaiting call or a pass; a longer one would delay other callbacks. It must be longer than
+ * the usual reply takes. A completion that comes 1 us late costs an iteration of the loop on both sides, and makes
+ * the next one late, too. 64 B round trip on uvloop: 29.5 us with 15, 22.9 with 20 and with 25; 25 had no outliers.
  */
 #define LOOK_NS 25000
-#define PREEMPTED_NS 10000	/* a gap this long between two looks: somebody else had the core */
-#define FLOOR_NS 4000		/* a shorter look is not worth its call */
-#define NOISE 2			/* misses in a row that a busy machine makes of a quick pattern */
-#define SOON_SKIP 16		/* the same after waits that ended soon */
-#define LATE 4			/* times the limit: who answers later than that is not looked for */
-#define LATE_TWICE 2		/* such answers in a row are the peer's way */
-#define LATE_SKIP 64		/* waits left out after these */
-#define LONGEST_SKIP 256	/* a look in vain costs one window in 256 waits: 0.4 us each */
-#define POLL_WINDOW_NS 1000000	/* how long to look, in turns, at a queue that has no descriptor: on average */
+#define PREEMPTED_NS 10000	/* a gap this long between two polls: another thread had the core */
+#define FLOOR_NS 4000		/* a shorter poll is not worth its call */
+#define NOISE 2			/* misses in a row that a busy machine causes in a fast pattern */
+#define SOON_SKIP 16		/* most waits to skip after a sleep that ended soon */
+#define LATE 4			/* times the limit: polling for a later completion is not worthwhile */
+#define LATE_TWICE 2		/* such late completions in a row: the peer is slow */
+#define LATE_SKIP 64		/* waits without polling after these */
+#define LONGEST_SKIP 256	/* an empty poll costs one window in 256 waits: 0.4 us each */
+#define POLL_WINDOW_NS 1000000	/* how long to poll a queue without a descriptor, over several passes: on average */
 
 PyTypeObject *Polling_Type;
 static PyTypeObject *Window_Type;
 
 /* -- Window */
 
-/* What is tried where nothing is known: slow answers cost no more than that. */
+/* The length to try without earlier results: slow completions cost no more than that. */
 static long long trial(const Window *self)
 {
 	return self->limit / 2 < FLOOR_NS ? self->limit : self->limit / 2;
@@ -73,10 +73,11 @@ static void window_miss(Window *self)
 }
 
 /*
- * Sleep ended soon.  If the peer sleeps as well, that is no more than two wake-ups, and who looks through one of them
- * keeps the peer awake: so the whole limit is tried, and before long.  Where a wake-up takes 100 us, shorter and rarer
- * looks of both sides missed each other for thousands of round trips (packed streams, samples of 0.1 s after a pause: a
- * quarter at 118 to 198 us; all at 28 to 92 with this, of which three in four below 32).
+ * The sleep ended soon. If the peer sleeps as well, that is only two wake-ups, and polling through one of them keeps
+ * the peer awake. So the whole limit is tried, and soon. Shorter and rarer polls are not enough where a wake-up takes
+ * 100 us: the polls of both sides missed each other for thousands of round trips. Packed streams, samples of 0.1 s
+ * after a pause: without this a quarter took 118 to 198 us. With it all take 28 to 92 us, three in four of them below
+ * 32.
  */
 static void window_soon(Window *self)
 {
@@ -87,8 +88,9 @@ static void window_soon(Window *self)
 }
 
 /*
- * Sleep ended long after any look would have. One such answer is a pause; after two in a row it is the peer's way, and
- * as long as it is so nothing is tried (a peer that takes 1 ms: eight looks in the first hundred waits, two with this).
+ * The sleep ended long after any poll. One such completion is a pause. After two in a row the peer is regarded as
+ * slow, and polling is not tried while that lasts (a peer that takes 1 ms: eight polls in the first hundred waits
+ * without this, two with it).
  */
 static void window_late(Window *self)
 {
@@ -131,19 +133,19 @@ static void Window_dealloc(PyObject *self)
 }
 
 static PyMethodDef Window_methods[] = {
-	{"open", (PyCFunction) Window_open, METH_NOARGS, "Nanoseconds to look for in this wait; 0 for none."},
-	{"hit", (PyCFunction) Window_hit, METH_NOARGS, "A completion landed inside the window."},
+	{"open", (PyCFunction) Window_open, METH_NOARGS, "Nanoseconds to poll for in this wait; 0: do not poll."},
+	{"hit", (PyCFunction) Window_hit, METH_NOARGS, "A completion arrived inside the window."},
 	{"miss", (PyCFunction) Window_miss, METH_NOARGS,
-	 "The window passed in vain, or the core was not ours while it was open."},
-	{"soon", (PyCFunction) Window_soon, METH_NOARGS, "The answer came in vain for the window, but soon after it."},
-	{"late", (PyCFunction) Window_late, METH_NOARGS, "The answer came so late that no look would have found it."},
+	 "The window passed without a completion, or the thread lost its core while it was open."},
+	{"soon", (PyCFunction) Window_soon, METH_NOARGS, "The completion came after the window, but soon."},
+	{"late", (PyCFunction) Window_late, METH_NOARGS, "The completion came too late for any poll."},
 	{NULL},
 };
 
 static PyMemberDef Window_members[] = {
 	{"limit", T_LONGLONG, offsetof(Window, limit)},
 	{"length", T_LONGLONG, offsetof(Window, length)},
-	{"skip", T_LONGLONG, offsetof(Window, skip), 0, "waits still to be passed without a look"},
+	{"skip", T_LONGLONG, offsetof(Window, skip), 0, "waits still to pass without polling"},
 	{"streak", T_LONGLONG, offsetof(Window, streak), 0, "misses in a row"},
 	{"hits", T_LONGLONG, offsetof(Window, hits)},
 	{"misses", T_LONGLONG, offsetof(Window, misses)},
@@ -151,10 +153,11 @@ static PyMemberDef Window_members[] = {
 };
 
 static PyType_Slot Window_slots[] = {
-	{Py_tp_doc, "A learned time to look for, in nanoseconds.\n\n"
-		    "After some misses in a row looks are left out, twice as many each time (up to 256), and then half the\n"
-		    "limit is tried once: so a pattern that turned quick is found again, and one that stays slow costs\n"
-		    "next to nothing. Where answers come soon after the limit all of it is tried, and more often."},
+	{Py_tp_doc, "A learned polling time, in nanoseconds.\n\n"
+		    "After some misses in a row polls are skipped, twice as many each time (up to 256); then half\n"
+		    "the limit is tried once. So a pattern that turned fast is found again, and a slow one costs\n"
+		    "next to nothing. If completions come soon after the limit, the whole limit is tried, and\n"
+		    "more often."},
 	{Py_tp_init, Window_init},
 	{Py_tp_dealloc, Window_dealloc},
 	{Py_tp_methods, Window_methods},
@@ -196,9 +199,9 @@ void polling_open(Polling *self, long long now)
 	self->asked = 1;
 	self->begun = now;
 	/*
-	 * Without a descriptor there is nothing better to do than to look; the next best is a delay of 1 ms.  Not always for
-	 * the same time: two sides that look for 1 ms and then pause for one fall into a step in which each looks while the
-	 * other pauses, and need 2 to 4 ms for each of many messages (a sixth of the samples of 1 MiB over shm).
+	 * Without a descriptor the alternative to polling is a delay of 1 ms. The polling time varies: two sides that
+	 * poll for 1 ms and then pause for 1 ms can fall into step, so that each polls while the other pauses. They
+	 * then need 2 to 4 ms for each of many messages (a sixth of the samples of 1 MiB over shm).
 	 */
 	length = self->polls ? POLL_WINDOW_NS / 2 + now % POLL_WINDOW_NS : window_open(self->window);
 	self->deadline = length ? now + length : 0;
@@ -222,21 +225,25 @@ long long polling_share(Polling *self, long long now)
 void polling_learn(Polling *self, long long now, long long share, long long found, long long gap)
 {
 	if (gap > PREEMPTED_NS && !self->polls) {
-		/* The core was somebody else's meanwhile, so that sleeping would have been as quick. */
+		/* Another thread had the core meanwhile, so sleeping would have been as fast. */
 		window_miss(self->window);
 		self->displaced = 1;
 		self->deadline = 0;
 	} else if (found) {
-		if (gap) { /* what was there at once would have been found without looking */
+		if (gap) { /* a completion that was there at once says nothing about polling */
 			window_hit(self->window);
 			self->displaced = 0;
-			/* The task that it was for runs now and will wait for the next one: not worth arming in between. */
+			/*
+			 * The task of this completion runs now and waits for the next one: arming in between is not
+			 * worth its cost.
+			 */
 			self->awake_until = now + self->window->limit / 2;
 		} else {
 			/*
-			 * Nothing is learned of the window, but misses before and after it are not in a row. Where most answers
-			 * are there at once, the few misses that a busy host makes put looks off for 256 waits otherwise, and
-			 * again: on asyncio the mean of nine round trips, each of 20,000, was 43 us, and 29 with this.
+			 * The window learns nothing, but misses before and after this are not in a row. Otherwise,
+			 * where most completions are there at once, the few misses of a busy host stop polling for
+			 * 256 waits, and again. On asyncio the mean of nine runs, each of 20,000 round trips, was 43
+			 * us without this, and 29 with it.
 			 */
 			self->window->streak = 0;
 		}
@@ -306,21 +313,22 @@ static void Polling_dealloc(Polling *self)
 }
 
 static PyMethodDef Polling_methods[] = {
-	{"ask", (PyCFunction) Polling_ask, METH_O, "Open a window, once for each wait."},
+	{"ask", (PyCFunction) Polling_ask, METH_O, "Open the window; once for each wait."},
 	{"over", (PyCFunction) Polling_over, METH_NOARGS,
-	 "The wait ended, by sleep or by a wake-up: the next one asks anew."},
+	 "The wait ended, by sleep or by a wake-up: the next one opens a new window."},
 	{NULL},
 };
 
 static PyMemberDef Polling_members[] = {
 	{"window", T_OBJECT_EX, offsetof(Polling, window), READONLY},
-	{"deadline", T_LONGLONG, offsetof(Polling, deadline), 0, "of the window that is open; 0: none is"},
+	{"deadline", T_LONGLONG, offsetof(Polling, deadline), 0, "end of the open window; 0: none is open"},
 	{NULL},
 };
 
 static PyType_Slot Polling_slots[] = {
-	{Py_tp_doc, "How long a source may still look in this wait, and what its learned `Window` makes of the outcome.\n\n"
-		    "The window of one wait is shared by the awaiting call that begins it and the turns that go on with it."},
+	{Py_tp_doc, "How long a source may still poll in this wait, and what its `Window` learns from the\n"
+		    "outcome.\n\n"
+		    "One window serves the awaiting call that begins the wait and the passes that continue it."},
 	{Py_tp_init, Polling_init},
 	{Py_tp_dealloc, Polling_dealloc},
 	{Py_tp_methods, Polling_methods},

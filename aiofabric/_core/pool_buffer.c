@@ -44,7 +44,7 @@ static PyObject *PoolBuffer_complete(PoolBuffer *self, PyObject *tuple)
 
 static PyObject *PoolBuffer_fail(PoolBuffer *self, PyObject *entry)
 {
-	pool_set_free(self); /* and when to post is the pool's to say: the endpoint may be gone */
+	pool_set_free(self); /* the pool decides when to post: the endpoint may be closed */
 	return PyObject_CallMethodObjArgs((PyObject *) self->pool, name_failed, self, entry, NULL);
 }
 
@@ -102,10 +102,10 @@ static void PoolBuffer_dealloc(PoolBuffer *self)
 
 static PyMethodDef PoolBuffer_methods[] = {
 	{"complete", (PyCFunction) PoolBuffer_complete, METH_O,
-	 "A message arrived: to the sink, to whoever waits the longest, or into the inbox."},
+	 "A message arrived: to the sink, to the task that waits longest, or into the inbox."},
 	{"fail", (PyCFunction) PoolBuffer_fail, METH_O, "The receive failed; see `Pool.failed`."},
 	{"consumed", (PyCFunction) PoolBuffer_consumed, METH_NOARGS,
-	 "A peer's write used the receive up (FI_RX_CQ_DATA): nothing is in it."},
+	 "A peer's write used the receive up (FI_RX_CQ_DATA): it holds no message."},
 	{NULL},
 };
 

@@ -5,7 +5,7 @@
 #include "receive_pool.h"
 #include "references.h"
 
-/* Where its message is; NULL with an exception if it is longer than its receive. */
+/* Address of the message; NULL with an exception if the message is longer than its receive. */
 const char *pool_contents(PoolBuffer *self);
 
 int add_pool_buffer(PyObject *module);

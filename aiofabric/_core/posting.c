@@ -12,7 +12,7 @@
 
 static PyObject *name_wait_for_credits, *name_try;
 
-/* No operation was made for it; the exception stays. */
+/* Give the slot back because no operation was made; the exception stays set. */
 static void return_slot(SubmissionCore *self, Slot *slot)
 {
 	PyObject *type, *error, *traceback;
@@ -46,13 +46,13 @@ PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ss
 		if (!rc)
 			return (PyObject *) transfer;
 		Py_DECREF((PyObject *) transfer);
-		Py_RETURN_NONE; /* the long way parks it, or raises */
+		Py_RETURN_NONE; /* the Python method then queues the operation, or raises */
 	}
 	Py_DECREF((PyObject *) transfer);
 	return NULL;
 }
 
-/* The arguments of the call, and behind them the context. */
+/* The arguments of the call, followed by the context. */
 static PyObject *with_context(PyObject *function, PyObject *args, Slot *slot)
 {
 	Py_ssize_t count = PyTuple_Size(args), i;
@@ -114,7 +114,10 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 	return (PyObject *) transfer;
 }
 
-/* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
+/*
+ * The finished operation if its completion is there, or comes during a poll, and the loop need not go round first;
+ * else None.
+ */
 PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
@@ -133,13 +136,17 @@ PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 
 static PyMethodDef methods[] = {
 	{"submit", (PyCFunction) (void (*)(void)) SubmissionCore_submit, METH_VARARGS | METH_KEYWORDS,
-	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None): post function(*args, context)\n"
-	 "now, or park it behind those that wait already.\n\n"
-	 "Args:\n    kind: what it is, if no ordinary `Transfer`.\n    slot: one that the caller kept, instead of a fresh one.\n\n"
-	 "Raises:\n    FabricError: the provider refused the call, or the lane was closed to all; nothing was posted and\n"
-	 "        nothing stays pinned or held."},
+	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None)\n\n"
+	 "Post function(*args, context) now, or queue it behind the operations that wait already.\n\n"
+	 "Args:\n"
+	 "    kind: the class of the operation; `Transfer` by default.\n"
+	 "    slot: a slot that the caller kept, instead of a new one.\n\n"
+	 "Raises:\n"
+	 "    FabricError: the provider refused the call, or the submission queue is closed. Nothing was\n"
+	 "        posted, and nothing stays pinned or held."},
 	{"finished", (PyCFunction) SubmissionCore_finished, METH_O,
-	 "What `outcome` would return at once, after a look; None: ask `outcome`. Raises its error."},
+	 "The result of `outcome` if it is there, or comes during a poll; None: use `outcome`. Raises the\n"
+	 "operation's error."},
 	{NULL},
 };
 

@@ -6,10 +6,13 @@
 #include "references.h"
 #include "submission.h"
 
-/* A new operation that `operations` knows, to be posted now; and then it, or None where the provider did not take it. */
+/* Make a registered operation, to be posted now; then return it, or None if the provider did not accept it. */
 Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
 PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc);
-/* The answer is there, or comes while we look, and the loop need not go round first: the operation.  Else None. */
+/*
+ * The finished operation if its completion is there, or comes during a poll, and the loop need not go round first;
+ * else None.
+ */
 PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *transfer);
 
 int add_posting(PyObject *module);

@@ -1,6 +1,7 @@
 /*
- * What the event loop calls: a turn, and the wake-up.  cq/progress.py says what must hold before the loop sleeps, and has
- * what a queue alone does not need: event queues, counters, what is parked, delays.
+ * Called by the event loop: a progress pass, and the wake-up. cq/progress.py says which conditions must hold before
+ * the loop sleeps. It also has the parts that a queue alone does not need: event queues, counters, queued operations,
+ * delays.
  */
 #include "progress.h"
 #include "arming.h"
@@ -14,9 +15,9 @@
 
 static PyObject *name_disquiet, *name_failed, *name_others, *name_rest;
 
-#define EMPTY_WAKEUPS 32 /* wake-ups in a row that brought nothing */
+#define EMPTY_WAKEUPS 32 /* wake-ups in a row without a completion */
 
-/* Whether a turn has more to do than to read the queue. */
+/* Whether a pass has more to do than to read the queue. */
 static int has_others(SourceCore *self)
 {
 	return self->events_due || PyDict_Size(self->polled) || PyObject_Size(self->queued);
@@ -40,7 +41,7 @@ static int rest_by_name(SourceCore *self, long long moved)
 	return rc;
 }
 
-/* Arm and sleep; or, where that is impossible, come back later. */
+/* Arm and sleep; if that is impossible, come back later. */
 static int rest(SourceCore *self, long long moved)
 {
 	int calm;
@@ -58,7 +59,7 @@ static int rest(SourceCore *self, long long moved)
 	return source_arm(self);
 }
 
-/* What is sent from here on leaves together at the end. */
+/* Messages sent from here on leave together at the end. */
 static void hold(SourceCore *self, Waker *waker)
 {
 	self->passing = 1;
@@ -82,8 +83,9 @@ static int defer(SourceCore *self, Waker *waker)
 }
 
 /*
- * Read on where one read did not bring everything.  Those whom it answered go on before the next one, while what they
- * need is near: a thousand connections make 12 to 25 % more requests than with up to four reads before anybody goes on.
+ * Read again if one read did not return everything. The tasks that it woke resume before the next read, while their
+ * data is still in the cache. A thousand connections make 12 to 25 % more requests this way than with up to four
+ * reads before any task resumes.
  */
 static long long read_on(SourceCore *self, Waker *waker, long long moved)
 {
@@ -102,7 +104,7 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 	return moved;
 }
 
-/* A turn: the loop went round, but not yet for the tasks that stand behind it. */
+/* Begin a pass: the loop went round, but the tasks behind this pass in the loop's queue have not run yet. */
 static void begin_pass(SourceCore *self)
 {
 	source_iterated(self);
@@ -111,7 +113,7 @@ static void begin_pass(SourceCore *self)
 	self->crowd = self->wakes > 1;
 }
 
-/* Settle what there is; how much of it moved, or -1. */
+/* Read and dispatch the completions that are there. Returns how much moved, or -1. */
 static long long read_completions(SourceCore *self, Waker *waker)
 {
 	int linger = self->polling->deadline && !(self->hurried || self->breathing);
@@ -128,8 +130,7 @@ static long long read_completions(SourceCore *self, Waker *waker)
 }
 
 /*
- * Ctrl-C ends the turn, or the task that went on in it, and perhaps not the loop: another turn arms what this one did
- * not.
+ * Ctrl-C ends the pass, or the task that resumed in it, and perhaps not the loop. Another pass then arms the queue.
  */
 static int schedule_after_failure(SourceCore *self)
 {
@@ -142,7 +143,7 @@ static int schedule_after_failure(SourceCore *self)
 	return -1;
 }
 
-/* `waker`: lets those go on who were answered, before the queue is armed, which they see to themselves; or NULL. */
+/* `waker` resumes the woken tasks before the queue is armed: they arm it themselves. NULL: they resume later. */
 static int pass(SourceCore *self, Waker *waker)
 {
 	long long moved;
@@ -172,7 +173,7 @@ static PyObject *progress(SourceCore *self, Waker *waker)
 	Py_RETURN_NONE;
 }
 
-/* Called from anywhere, and a task cannot go on inside of another one. */
+/* May be called inside a task, and a task cannot resume inside another one. */
 static PyObject *SourceCore_progress(SourceCore *self, PyObject *unused)
 {
 	return progress(self, NULL);
@@ -185,12 +186,13 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 	if (has_others(self))
 		return progress(self, self->waker);
 	if (self->armed && !self->polling->deadline) {
-		begin_pass(self); /* armed inline since then: nothing to do but to note that the loop went round */
+		begin_pass(self); /* armed inline since then: only record that the loop went round */
 		Py_RETURN_NONE;
 	}
 	/*
-	 * On trio each await is an iteration.  Whoever takes it will look, or wait and arm: a turn before that reads in vain,
-	 * and what it arms wakes us for what a look found (64 B round trip 27 us; 38 with that).
+	 * On trio each await is an iteration. The next task polls, or waits and arms. A pass before that reads an
+	 * empty queue, and its arming causes a wake-up for a completion that a poll has found (64 B round trip: 27 us
+	 * without such a pass, 38 with it).
 	 */
 	if (self->checkpoints && self->breathing && self->respite) {
 		self->respite--;
@@ -200,14 +202,14 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 	return progress(self, self->waker);
 }
 
-/* The descriptor woke us for something: the tasks that it was for go on, and arm the queue when they wait again. */
+/* The wake-up brought completions. Their tasks resume, and arm the queue when they wait again. */
 static int woken(SourceCore *self, int due)
 {
 	self->fruitless = self->empty_streak = 0;
 	self->crowd = self->wakes > 1;
 	if (self->busy_polls && !source_is_moving(self)) {
 		polling_woken(self->polling, self->breath);
-		if (!self->wakes) /* handed to a sink: nobody asks for a window by waiting */
+		if (!self->wakes) /* all went to a sink: no task waits and opens a window */
 			polling_open(self->polling, self->breath);
 	}
 	if (due ? defer(self, self->waker) : resume(self, self->waker))
@@ -216,12 +218,12 @@ static int woken(SourceCore *self, int due)
 }
 
 /*
- * Settle, and let the tasks go on before anything else.  They arm the queue themselves when they wait again (prepare);
- * the turn that is on its way sees to it otherwise.  Arming here would make every answer 2 us later.
+ * Dispatch completions and resume their tasks before anything else. The tasks arm the queue when they wait again
+ * (prepare); otherwise the scheduled pass does it. Arming here would delay every result by 2 us.
  */
 static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 {
-	char armed = self->armed, due = self->scheduled; /* what was true before we were woken */
+	char armed = self->armed, due = self->scheduled; /* the state before this wake-up */
 	long long found;
 
 	self->wakeups++;
@@ -230,7 +232,10 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 		Py_RETURN_NONE;
 	source_iterated(self);
 	hold(self, self->waker);
-	/* Once in an iteration: with the turn that is on its way, others' timers are late by no more than one run of tasks. */
+	/*
+	 * Once in an iteration: with a pass already scheduled, timers of other tasks are late by no more than one run
+	 * of tasks.
+	 */
 	found = read_on(self, due ? NULL : self->waker, source_read(self, 0, 0));
 	if (found > 0)
 		return none_if(woken(self, due));
@@ -245,19 +250,21 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 
 		if (calm < 0)
 			return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
-		if (calm) { /* asyncio asked the kernel before what it ran meanwhile looked, and then armed */
+		if (calm) { /* asyncio asked the kernel first; then a callback polled and armed */
 			self->armed = 1;
 			return none_if(source_rest_readers(self));
 		}
 	}
-	self->hurried = 1; /* uvloop calls readers before the task that the last turn woke */
+	self->hurried = 1; /* uvloop calls readers before the task that the last pass woke */
 	return progress(self, self->waker);
 }
 
 static PyMethodDef methods[] = {
-	{"progress", (PyCFunction) SourceCore_progress, METH_NOARGS, "One pass; ends armed, or with another turn on its way."},
-	{"_readable", (PyCFunction) SourceCore_readable, METH_NOARGS, "The descriptor woke us."},
-	{"_scheduled_pass", (PyCFunction) SourceCore_scheduled_pass, METH_NOARGS, "What `touch` has put on its way."},
+	{"progress", (PyCFunction) SourceCore_progress, METH_NOARGS,
+	 "One pass; it ends armed, or with another pass scheduled."},
+	{"_readable", (PyCFunction) SourceCore_readable, METH_NOARGS,
+	 "Called by the loop when the descriptor is readable."},
+	{"_scheduled_pass", (PyCFunction) SourceCore_scheduled_pass, METH_NOARGS, "The pass that `touch` scheduled."},
 	{NULL},
 };
 

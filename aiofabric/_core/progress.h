@@ -1,4 +1,4 @@
-/* What the event loop calls. */
+/* Called by the event loop. */
 #ifndef AIOFABRIC_PROGRESS_H
 #define AIOFABRIC_PROGRESS_H
 

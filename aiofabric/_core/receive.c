@@ -1,6 +1,6 @@
 /*
- * Receives into the caller's memory: posted from here where nothing special is asked for.  Everything else is left to
- * transport/messages/receive.py; over shm that took 260 of the 560 bytecodes of a round trip.
+ * Receives into the caller's memory: the ordinary ones are posted from C. transport/messages/receive.py posts all
+ * others; over shm posting there took 260 of the 560 bytecodes of a round trip.
  */
 #include "receive.h"
 #include "arming.h"
@@ -18,7 +18,7 @@
 #include <rdma/fi_tagged.h>
 #include <sys/uio.h>
 
-static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there is room behind the caller's */
+static PyObject *names[2][2]; /* name of the call, by [tagged][room behind the caller's memory] */
 
 static PyObject *SubmissionCore_receive_here(SubmissionCore *self, PyObject *args)
 {
@@ -119,7 +119,7 @@ static PyObject *SubmissionCore_receive(SubmissionCore *self, PyObject *const *a
 	if (!PyErr_Occurred())
 		pins = PyMemoryView_FromObject(args[0]);
 	if (!pins) {
-		PyErr_Clear(); /* the long way says what is wrong */
+		PyErr_Clear(); /* the Python method reports the error */
 		Py_RETURN_NONE;
 	}
 	transfer = receive(self, pins, tagged, tag);
@@ -146,14 +146,16 @@ static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 
 static PyMethodDef methods[] = {
 	{"receive", (PyCFunction) (void (*)(void)) SubmissionCore_receive, METH_FASTCALL,
-	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported until it is\n"
-	 "settled. None: the long way is needed, which also says why if that is an error."},
+	 "receive(buffer), or receive(buffer, tag): post a receive into the caller's memory, which is exported\n"
+	 "until the receive is finished. None: use the Python method, which also reports errors."},
 	{"keep_apart", (PyCFunction) SubmissionCore_keep_apart, METH_VARARGS,
-	 "keep_apart(address, size): raise ValueError where a posted receive may write to these bytes as well."},
+	 "keep_apart(address, size): raise ValueError if a posted receive may write to these bytes, too."},
 	{"received", (PyCFunction) SubmissionCore_received, METH_O,
-	 "Whether such a receive has got its message, after a look, and nothing else is to be seen to; else ask `outcome`."},
+	 "Whether such a receive got its message, after a poll, and the caller may continue at once; else use\n"
+	 "`outcome`."},
 	{"_receive_here", (PyCFunction) SubmissionCore_receive_here, METH_VARARGS,
-	 "The endpoint by address, its gate, and the address and length of what is behind each receive: `receive` may post."},
+	 "The endpoint by address, its thread check, and the address and length of the room behind each receive.\n"
+	 "Enables `receive`."},
 	{NULL},
 };
 

@@ -1,4 +1,4 @@
-/* PoolCore: receives that stay posted.  transport/messages/pool.py has the rest, and says what they are for. */
+/* PoolCore: receives that stay posted. transport/messages/pool.py has the rest, and their purpose. */
 #include "receive_pool.h"
 #include "coalescing.h"
 #include "completion_queue.h"
@@ -22,9 +22,9 @@ static PyObject *name_end_came, *name_native_open, *name_overlong, *name_post_ea
 /* -- posting */
 
 /*
- * Post some of the receives, in the order of free[]; how many were posted, or the error of the first.  Through
- * Python a receive costs 3,700 instructions of the 27,700 that a small message takes (64 in flight, callgrind); as one
- * of eight in a call like this, 600.
+ * Post some of the receives, in the order of free[]. Returns how many were posted, or the error of the first. Through
+ * Python a receive costs 3,700 instructions of the 27,700 that a small message takes (64 in flight, callgrind); as
+ * one of eight in a call like this, 600.
  */
 static long long post_each(PoolCore *self, long long count)
 {
@@ -60,7 +60,7 @@ static long long post_by_hand(PoolCore *self)
 	return count;
 }
 
-/* Post what is free, as far as the provider has room. */
+/* Post all free buffers, as far as the provider has room. */
 static int post(PoolCore *self)
 {
 	PyObject *open;
@@ -68,7 +68,7 @@ static int post(PoolCore *self)
 
 	if (self->inbox.ended != Py_None)
 		return 0;
-	open = PyObject_GetAttr(self->inbox.handle, name_native_open); /* what arrived last is read after fi_close */
+	open = PyObject_GetAttr(self->inbox.handle, name_native_open); /* last messages are read after fi_close */
 	if (!open || open != Py_True)
 		return drop(open);
 	Py_DECREF(open);
@@ -107,12 +107,15 @@ void pool_set_free(PoolBuffer *self)
 		pool->inbox.posted--;
 		assert(pool->inbox.posted >= 0);
 	}
-	if (pool->nfree < pool->capacity) /* one that has ended has no capacity */
+	if (pool->nfree < pool->capacity) /* a pool that has ended has no capacity */
 		pool->free[pool->nfree++] = (uint32_t) self->index;
 	assert(pool->nfree + pool->inbox.posted <= pool->capacity || !pool->capacity);
 }
 
-/* Posted again in batches: one turn for eight posts instead of one for each; but there is one when all was taken. */
+/*
+ * Buffers are posted again in batches: one pass for eight posts instead of one for each. When the inbox is empty and
+ * nothing is posted, they are posted at once.
+ */
 int pool_recycle(PoolBuffer *self)
 {
 	PoolCore *pool = self->pool;
@@ -121,7 +124,7 @@ int pool_recycle(PoolBuffer *self)
 	return pool->nfree >= pool->batch || !(pool->inbox.posted || pool->inbox.inbox->count) ? post(pool) : 0;
 }
 
-/* It is not posted any more. */
+/* Record that the buffer is not posted any more. */
 static int came_back(PoolBuffer *self)
 {
 	InboxCore *inbox = &self->pool->inbox;
@@ -229,7 +232,7 @@ static PyObject *PoolCore_leave(PoolCore *self, PyObject *unused)
 	if (!none)
 		return NULL;
 	self->buffers = none;
-	self->nfree = self->capacity = 0; /* their memory stays: messages that arrived before are still to be taken */
+	self->nfree = self->capacity = 0; /* their memory stays: messages that arrived before can still be taken */
 	self->inbox.posted = 0;
 	return buffers;
 }
@@ -278,13 +281,13 @@ static void PoolCore_dealloc(PoolCore *self)
 
 static PyMethodDef PoolCore_methods[] = {
 	{"_prepare", (PyCFunction) PoolCore_prepare, METH_VARARGS,
-	 "The endpoint and the descriptor by address, bytes of each receive, how many at most, the address and length of\n"
-	 "what is behind each (0 for nothing), whether `overlong` is told of messages above `size`, and whether\n"
-	 "`_post_each` posts."},
-	{"_enter", (PyCFunction) PoolCore_enter, METH_VARARGS, "One buffer more, with its address and its slot's."},
-	{"_leave", (PyCFunction) PoolCore_leave, METH_NOARGS, "The buffers, which the pool has not any more."},
+	 "The endpoint and the descriptor by address, bytes of each receive, most receives, the address and\n"
+	 "length of the room behind each (0 for none), whether `overlong` gets messages longer than `size`, and\n"
+	 "whether `_post_each` posts."},
+	{"_enter", (PyCFunction) PoolCore_enter, METH_VARARGS, "Add a buffer, with its address and its slot's."},
+	{"_leave", (PyCFunction) PoolCore_leave, METH_NOARGS, "Remove all buffers from the pool, and return them."},
 	{"post", (PyCFunction) PoolCore_post, METH_NOARGS, "Post every free buffer."},
-	{"recycle", (PyCFunction) PoolCore_recycle, METH_O, "The message was taken: its buffer may be filled anew."},
+	{"recycle", (PyCFunction) PoolCore_recycle, METH_O, "The message was taken: its buffer may receive again."},
 	{NULL},
 };
 

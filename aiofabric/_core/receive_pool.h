@@ -22,12 +22,12 @@ typedef struct {
 	void *descriptor;
 	size_t room;		/* bytes of each receive */
 	struct receive *receives;
-	uint32_t *free;		/* indexes of what is not posted, filled or lent */
+	uint32_t *free;		/* indexes of buffers that are not posted, filled or lent */
 	long long capacity, nfree, batch;
 	struct iovec spill;	/* room behind each, if it has a length: see transport/messages/overflow.py */
-	uint64_t end_mark;	/* remote data of the empty message by which the peer ends the connection; 0: none does */
-	char limits;		/* whether longer messages than `size` may complete, for `overlong` */
-	char by_hand;		/* `_post_each` posts: for tests that stand in for fi_recv */
+	uint64_t end_mark;	/* remote data of the empty message that ends the connection; 0: none does */
+	char limits;		/* whether messages longer than `size` may complete, for `overlong` */
+	char by_hand;		/* `_post_each` posts: for tests that replace fi_recv */
 } PoolCore;
 
 extern PyTypeObject *PoolCore_Type;
@@ -44,7 +44,7 @@ typedef struct {
 extern PyTypeObject *PoolBuffer_Type;
 
 int pool_recycle(PoolBuffer *self);
-/* It may be posted again. */
+/* The buffer may be posted again. */
 void pool_set_free(PoolBuffer *self);
 /* Its message has come: to the sink, to the task that waits longest, or into the inbox. */
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);

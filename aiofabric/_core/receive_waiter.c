@@ -1,6 +1,7 @@
 /*
- * ReceiveWaiter: awaited by a task whose message is still to come; one of a list.  On asyncio it is the task's waiter as
- * well: with a separate waiter, and a Python list of them, a message took 500 instructions and five cache lines more.
+ * ReceiveWaiter: the awaitable of a message that is still to come; a link in the inbox's list. On asyncio it is the
+ * task's waiter as well. With a separate waiter, and a Python list of them, a message took 500 instructions and five
+ * cache lines more.
  */
 #include "receive_waiter.h"
 #include "awaitable.h"
@@ -42,7 +43,7 @@ ReceiveWaiter *receive_waiter_new(InboxCore *inbox, PyObject *receiver, PyObject
 	return self;
 }
 
-/* What was handed out, and not taken: a new reference, or NULL, perhaps with an exception. */
+/* The item that was handed out, and not taken: a new reference, or NULL, perhaps with an exception. */
 static PyObject *in_hand(ReceiveWaiter *self)
 {
 	int done;
@@ -57,12 +58,15 @@ static void finish(ReceiveWaiter *self)
 {
 	assert(!self->over && self->inbox->source->interest > 0);
 	self->over = 1;
-	if (self->enlisted) /* a driver's waiter that went on without an answer */
+	if (self->enlisted) /* a driver's waiter that resumed without a result */
 		inbox_unlist(self->inbox, self);
 	self->inbox->source->interest--;
 }
 
-/* Nobody waits any more: what was handed out already is the next one's again.  The exception that is set stays so. */
+/*
+ * The task waits no more. An item that was handed out already goes to the next task. An exception that is set stays
+ * set.
+ */
 static void leave(ReceiveWaiter *self)
 {
 	PyObject *item, *type, *error, *traceback;
@@ -81,7 +85,7 @@ static void leave(ReceiveWaiter *self)
 	PyErr_Restore(type, error, traceback);
 }
 
-/* What was handed out: the error that it is, or the message as it was asked for. */
+/* Convert the item that was handed out: raise it if it is an error, else return the message or the buffer. */
 static PyObject *answer(ReceiveWaiter *self, PyObject *item)
 {
 	PyObject *inbox = (PyObject *) self->inbox, *type, *error, *traceback;
@@ -109,7 +113,7 @@ static int is_over(ReceiveWaiter *self)
 	return self->over;
 }
 
-/* Of a driver's waiter. */
+/* The steps of a driver's waiter. */
 static PyObject *steps(ReceiveWaiter *self)
 {
 	if (!self->steps)
@@ -179,7 +183,7 @@ static int ReceiveWaiter_traverse(ReceiveWaiter *self, visitproc visit, void *ar
 	return 0;
 }
 
-/* A task that never ended: its future knows the task. */
+/* For a task that never ended: its future refers to the task. */
 static int ReceiveWaiter_clear(ReceiveWaiter *self)
 {
 	Py_CLEAR(self->waiter.future);
@@ -201,13 +205,15 @@ static void ReceiveWaiter_dealloc(ReceiveWaiter *self)
 
 static PyMethodDef ReceiveWaiter_methods[] = {
 	{"send", awaitable_send, METH_O, "As of a generator."},
-	{"throw", (PyCFunction) ReceiveWaiter_throw, METH_VARARGS, "As of a generator: the message is the next one's."},
-	{"close", (PyCFunction) ReceiveWaiter_close, METH_NOARGS, "As of a generator: the message is the next one's."},
+	{"throw", (PyCFunction) ReceiveWaiter_throw, METH_VARARGS,
+	 "As of a generator: the message goes to the next task."},
+	{"close", (PyCFunction) ReceiveWaiter_close, METH_NOARGS,
+	 "As of a generator: the message goes to the next task."},
 	{NULL},
 };
 
 static PyType_Slot ReceiveWaiter_slots[] = {
-	{Py_tp_doc, "A message that is still to come: to be awaited, once."},
+	{Py_tp_doc, "The awaitable of a message that is still to come; to be awaited once."},
 	{Py_tp_dealloc, ReceiveWaiter_dealloc},
 	{Py_tp_traverse, ReceiveWaiter_traverse},
 	{Py_tp_clear, ReceiveWaiter_clear},

@@ -1,5 +1,5 @@
 /*
- * What every file of the core needs of Python.
+ * Python headers and helpers for every file of the core.
  *
  * Built against the limited API of Python 3.11, so that one binary serves all later versions.
  */
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* For our own types: the limited interface takes a PyObject * and nothing else. */
+/* For the core's own types: the limited API takes only a PyObject *. */
 static inline PyTypeObject *type_of(void *object)
 {
 	return Py_TYPE((PyObject *) object);
@@ -27,7 +27,7 @@ static inline PyObject *new_ref(void *object)
 	return Py_NewRef((PyObject *) object);
 }
 
-/* CPython's own, which the limited API leaves out. */
+/* As Py_XSETREF of CPython, which the limited API leaves out. */
 #define REPLACE(field, value)                       \
 	do {                                        \
 		PyObject *old_ = (PyObject *) (field); \
@@ -50,7 +50,7 @@ static inline void *pointer_of(PyObject *address)
 	return PyLong_AsVoidPtr(address);
 }
 
-/* Of an answer that is not needed otherwise: 0, 1, or -1 with the exception set. */
+/* Truth of a result that is not needed otherwise: 0, 1, or -1 with the exception set. */
 static inline int truth_of(PyObject *result)
 {
 	int truth = result ? PyObject_IsTrue(result) : -1;
@@ -59,7 +59,7 @@ static inline int truth_of(PyObject *result)
 	return truth;
 }
 
-/* For the results of calls that nobody wants: 0, or -1 with the exception set. */
+/* Drop the result of a call: 0, or -1 with the exception set. */
 static inline int drop(PyObject *result)
 {
 	if (!result)
@@ -68,7 +68,10 @@ static inline int drop(PyObject *result)
 	return 0;
 }
 
-/* A second `__init__` would change what others rely on: for the beginning of a tp_init, with a field that it sets. */
+/*
+ * A second `__init__` would change fields that other objects rely on. Call this first in a tp_init, with a field that
+ * it sets.
+ */
 static inline int refuse_second_init(const void *field)
 {
 	if (field)
@@ -76,7 +79,7 @@ static inline int refuse_second_init(const void *field)
 	return field != NULL;
 }
 
-/* What a method returns that has nothing to say. */
+/* The return value of a method without a result. */
 static inline PyObject *none_if(int rc)
 {
 	if (rc)

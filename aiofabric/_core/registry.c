@@ -1,8 +1,10 @@
 /*
- * Registry: who is told, by the address that its completion names.  A dict with numbers of Python's as keys was 410 of the
- * 12,700 instructions that a request costs among a hundred connections, and three lines of the cache for each of a thousand.
+ * Registry: finds the object of a completion, by the address that the completion names. A dict with Python numbers as
+ * keys took 410 of the 12,700 instructions that a request costs among a hundred connections, and three cache lines
+ * for each of a thousand.
  *
- * A table of twice the room or more, searched from where the address belongs; what is taken out draws up those behind it.
+ * A hash table with at least twice as many places as entries, searched linearly from an address's home place.
+ * Removing an entry moves later entries up.
  */
 #include "registry.h"
 #include "names.h"
@@ -17,7 +19,7 @@ struct place {
 	PyObject *object;
 };
 
-/* Slots lie 64 bytes apart, or a few more: neighbours get places far from each other (Fibonacci hashing). */
+/* Slots lie 64 bytes apart, or a few more: Fibonacci hashing puts neighbours far from each other. */
 static size_t home_of(const Registry *self, const void *address)
 {
 	return (((uintptr_t) address >> 3) * UINT64_C(0x9E3779B97F4A7C15)) >> self->shift;
@@ -28,7 +30,7 @@ static size_t next_to(const Registry *self, size_t index)
 	return (index + 1) & (self->room - 1);
 }
 
-/* Where it is, or would be. */
+/* The index of the address, or of the free place for it. */
 static size_t place_of(const Registry *self, const void *address)
 {
 	size_t index = home_of(self, address);
@@ -82,7 +84,7 @@ int registry_enter(Registry *self, const void *address, PyObject *object)
 	return 0;
 }
 
-/* Draw up whoever would be found at a free place, or beyond it. */
+/* Move up entries whose search would otherwise end at the free place. */
 static void close_gap(Registry *self, size_t gap)
 {
 	size_t index = gap, home;
@@ -120,7 +122,7 @@ void registry_forget(Registry *self, const void *address)
 
 int registry_clear(Registry *self)
 {
-	struct place *places = self->places; /* whoever goes may look here */
+	struct place *places = self->places; /* a destructor may use the table */
 	size_t room = self->room, i;
 
 	self->places = NULL;
@@ -235,14 +237,14 @@ static void Registry_dealloc(Registry *self)
 }
 
 static PyMethodDef Registry_methods[] = {
-	{"get", (PyCFunction) Registry_get, METH_O, "Who is told, or None."},
-	{"pop", (PyCFunction) Registry_pop, METH_O, "Who was told, and is not any more; or None."},
+	{"get", (PyCFunction) Registry_get, METH_O, "The object of this address, or None."},
+	{"pop", (PyCFunction) Registry_pop, METH_O, "Remove the address and return its object; or None."},
 	{"keys", (PyCFunction) Registry_keys, METH_NOARGS, "All addresses, as a list."},
 	{NULL},
 };
 
 static PyType_Slot Registry_slots[] = {
-	{Py_tp_doc, "Who is told of a completion, by the address that it names; a mapping."},
+	{Py_tp_doc, "The object that gets a completion, by the address that the completion names; a mapping."},
 	{Py_tp_dealloc, Registry_dealloc},
 	{Py_tp_traverse, Registry_traverse},
 	{Py_tp_clear, registry_clear},

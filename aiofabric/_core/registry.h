@@ -13,10 +13,10 @@ typedef struct {
 
 extern PyTypeObject *Registry_Type;
 
-/* Borrowed; NULL for nobody. */
+/* Borrowed; NULL if there is none. */
 PyObject *registry_find(const Registry *self, const void *address);
 int registry_enter(Registry *self, const void *address, PyObject *object);
-/* Whoever was told: the caller's reference now; NULL for nobody. */
+/* Remove and return the object, a new reference for the caller; NULL if there is none. */
 PyObject *registry_remove(Registry *self, const void *address);
 void registry_forget(Registry *self, const void *address);
 int registry_clear(Registry *self);

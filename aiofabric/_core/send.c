@@ -1,4 +1,4 @@
-/* Sends that are awaited: posted from here where nothing special is asked for; transport/route.py has the long way. */
+/* Awaited sends: the ordinary ones are posted from C; transport/route.py posts all others. */
 #include "send.h"
 #include "call.h"
 #include "injection.h"
@@ -13,7 +13,7 @@
 #include <rdma/fi_tagged.h>
 #include <sys/uio.h>
 
-static PyObject *names[2][2]; /* of the call, by whether it is tagged, and whether there are several pieces */
+static PyObject *names[2][2]; /* name of the call, by [tagged][several pieces] */
 static PyObject *name_breathe, *name_post;
 
 struct pieces {
@@ -21,7 +21,7 @@ struct pieces {
 	Py_ssize_t count, size;
 };
 
-/* What keeps a piece where it is, and where that is: another export might be elsewhere.  NULL for what is no buffer. */
+/* Pin a piece in its place and record its address; another export might be elsewhere. NULL if it is no buffer. */
 static PyObject *pinned(struct pieces *pieces, PyObject *piece)
 {
 	struct iovec *iov = &pieces->iov[pieces->count];
@@ -57,9 +57,9 @@ static PyObject *all_pinned(struct pieces *pieces, PyObject *data, Py_ssize_t co
 }
 
 /*
- * tcp copies into the socket while it posts: 12 us for 64 KiB, 30 for 256 KiB, 95 for 1 MiB, 190 for 4 MiB. From here on
- * other threads may run meanwhile. A shorter post is over before another thread has woken up, and this one would wait for
- * the lock behind it.
+ * tcp copies into the socket while it posts: 12 us for 64 KiB, 30 for 256 KiB, 95 for 1 MiB, 190 for 4 MiB. From this
+ * size on other threads may run meanwhile. A shorter post ends before another thread has woken up; this thread would
+ * then wait for the lock behind it.
  */
 #define UNLOCKED_SIZE (512 << 10)
 
@@ -75,7 +75,7 @@ static ssize_t call_provider(SubmissionCore *self, const struct pieces *pieces, 
 		      : fi_send(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, context);
 }
 
-/* As with cffi's calls, which never hold the lock: the thread check keeps other threads from this endpoint. */
+/* As cffi's calls, which never hold the lock: the thread check keeps other threads from this endpoint. */
 static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
 {
 	ssize_t rc;
@@ -128,7 +128,7 @@ static PyObject *SubmissionCore_post_here(SubmissionCore *self, PyObject *const 
 	}
 	if (!pins || (size_t) pieces.size > self->max_size) {
 		Py_XDECREF(pins);
-		PyErr_Clear(); /* the long way says what is wrong */
+		PyErr_Clear(); /* the Python method reports the error */
 		Py_RETURN_NONE;
 	}
 	transfer = post_pinned(self, pins, &pieces, args[1]);
@@ -174,7 +174,7 @@ PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data)
 
 static PyMethodDef methods[] = {
 	{"_post_here", (PyCFunction) (void (*)(void)) SubmissionCore_post_here, METH_FASTCALL,
-	 "_post_here(data, tag): post a message whose memory needs no descriptor. None: the long way is needed."},
+	 "_post_here(data, tag): post a message whose memory needs no descriptor. None: use the Python method."},
 	{NULL},
 };
 

@@ -1,11 +1,11 @@
-/* Sends that are awaited. */
+/* Awaited sends. */
 #ifndef AIOFABRIC_SEND_H
 #define AIOFABRIC_SEND_H
 
 #include "references.h"
 #include "submission.h"
 
-/* A coroutine that returns when the message is sent, as `Sends.send` says; where awaits owe no checkpoint. */
+/* A coroutine that returns when the message is sent, see `Sends.send`. For loops whose awaits need no checkpoint. */
 PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data);
 
 int add_send(PyObject *module);

@@ -1,4 +1,4 @@
-/* Slot and SlotsCore: lending the fi_contexts of one queue.  cq/slots.py says what for, and makes them. */
+/* Slot and SlotsCore: lending the fi_contexts of one queue. cq/slots.py has the purpose, and makes them. */
 #include "slots.h"
 #include "fifo.h"
 #include "names.h"
@@ -29,8 +29,8 @@ static void Slot_dealloc(Slot *self)
 }
 
 static PyMemberDef Slot_members[] = {
-	{"pointer", T_OBJECT_EX, offsetof(Slot, pointer), READONLY, "what is posted"},
-	{"address", T_OBJECT_EX, offsetof(Slot, address), READONLY, "what comes back"},
+	{"pointer", T_OBJECT_EX, offsetof(Slot, pointer), READONLY, "the pointer that is posted"},
+	{"address", T_OBJECT_EX, offsetof(Slot, address), READONLY, "the address that the completion names"},
 	{NULL},
 };
 
@@ -59,7 +59,7 @@ Slot *slots_acquire(SlotsCore *self)
 	return (Slot *) slot;
 }
 
-/* Of a debug build: a slot that is given back twice would be lent to two operations. */
+/* In a debug build: a slot given back twice would be lent to two operations. */
 static inline int is_on_shelf(const SlotsCore *self, PyObject *slot)
 {
 	Py_ssize_t i;
@@ -115,9 +115,9 @@ static void SlotsCore_dealloc(SlotsCore *self)
 }
 
 static PyMethodDef SlotsCore_methods[] = {
-	{"lend", (PyCFunction) SlotsCore_lend, METH_NOARGS, "Lend the slot that has been home the longest."},
+	{"lend", (PyCFunction) SlotsCore_lend, METH_NOARGS, "Lend the slot that was given back first."},
 	{"take_back", (PyCFunction) SlotsCore_take_back, METH_O,
-	 "The completion was read, or the operation was never posted: the slot is home."},
+	 "The completion was read, or the operation was never posted: the slot may be lent again."},
 	{NULL},
 };
 

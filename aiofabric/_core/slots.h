@@ -1,4 +1,4 @@
-/* What operations lend to the provider. */
+/* The fi_contexts that operations lend to the provider. */
 #ifndef AIOFABRIC_SLOTS_H
 #define AIOFABRIC_SLOTS_H
 

@@ -1,7 +1,7 @@
 /*
- * SourceCore: what each wait passes through.  The bounded look and arming; completions.c reads the queue, progress.c is what
- * the event loop calls.  What happens now and then is in Python: cq/completions.py, cq/progress.py and cq/source.py, whose
- * classes these are the base of, and which say what must hold.
+ * SourceCore: the part of a source that each wait passes through. arming.c has the bounded poll, completions.c reads
+ * the queue, progress.c is called by the event loop. Rare events are handled in Python: cq/completions.py,
+ * cq/progress.py and cq/source.py, whose classes inherit from this one and document its invariants.
  */
 #include "source.h"
 #include "clock.h"
@@ -19,8 +19,8 @@ PyTypeObject *SourceCore_Type;
 
 static PyObject *name_create_waiter, *name_done, *name_scheduled_pass, *name_set_result;
 
-#define SHARED_NS 40000 /* an iteration that took longer had work of others */
-#define SHARED_FOR 32 /* iterations for which that is believed: see arming.c */
+#define SHARED_NS 40000 /* an iteration that took longer ran other tasks */
+#define SHARED_FOR 32 /* iterations for which that is assumed: see arming.c */
 
 int source_schedule(SourceCore *self)
 {
@@ -154,7 +154,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->at_rest_when_quiet = !polls && demand == Py_None;
 	self->checkpoints = checkpoint != Py_None;
 	self->recheck = 1;
-	self->batch.number = 1; /* no lane has sent in it */
+	self->batch.number = 1; /* no submission queue has sent in it */
 	self->breath = now_ns();
 	Py_DECREF(waker);
 	Py_DECREF(demand);
@@ -188,7 +188,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	return 0;
 }
 
-/* What the methods need is replaced, not taken away: the collector may clear a source that is still called. */
+/* Fields that the methods need are replaced, not cleared: a source may be called after the collector cleared it. */
 static int SourceCore_clear(SourceCore *self)
 {
 	self->closed = 1;
@@ -224,17 +224,17 @@ static void SourceCore_dealloc(SourceCore *self)
 
 static PyMethodDef SourceCore_methods[] = {
 	{"touch", (PyCFunction) SourceCore_touch, METH_NOARGS,
-	 "Something was posted: have a turn on its way, one for all posts of this iteration."},
+	 "An operation was posted: schedule a pass, one for all posts of this iteration."},
 	{"breathed", (PyCFunction) SourceCore_breathed, METH_NOARGS,
-	 "The loop went round: awaits may be answered at once again for a while."},
+	 "The loop went round: awaits may return at once again for a while."},
 	{"woke", (PyCFunction) SourceCore_woke, METH_NOARGS,
-	 "A suspended task was woken: nobody may spin while it waits for its turn."},
+	 "A suspended task was woken: no task may poll while that one waits to run."},
 	{NULL},
 };
 
 static PyGetSetDef SourceCore_getset[] = {
 	{"breathless", (getter) SourceCore_get_breathless, NULL,
-	 "Whether so many awaits were answered at once that the next one should let the loop go round. Counts."},
+	 "Whether so many awaits returned at once that the next one should let the loop go round. Counts each call."},
 	{NULL},
 };
 

@@ -1,4 +1,7 @@
-/* SubmissionCore: posting operations, and sending small messages.  cq/submission.py and transport/route.py have the rest. */
+/*
+ * SubmissionCore: posting operations, and sending small messages. cq/submission.py and transport/route.py have the
+ * rest.
+ */
 #include "submission.h"
 #include "coalescing.h"
 #include "names.h"
@@ -19,7 +22,7 @@ static PyObject *name_call_failed, *name_home, *name_submit, *name_wake_waiters,
 
 /* -- batches */
 
-/* A turn has to be on its way, outside of one: it ends the volley at the latest. */
+/* Outside of a pass, a pass must be scheduled: it ends the batch at the latest. */
 static int batch_will_end(SourceCore *source)
 {
 	PyObject *type, *error, *traceback;
@@ -30,8 +33,8 @@ static int batch_will_end(SourceCore *source)
 	PyErr_Fetch(&type, &error, &traceback);
 	rc = source_schedule(source);
 	if (rc && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-		PyErr_SetInterrupt(); /* comes again after the message has left */
-	PyErr_Clear(); /* or the loop is closed: it can leave all the same */
+		PyErr_SetInterrupt(); /* raised again after the message has left */
+	PyErr_Clear(); /* or the loop is closed: the message can leave all the same */
 	PyErr_Restore(type, error, traceback);
 	return !rc;
 }
@@ -58,7 +61,7 @@ static PyObject *SubmissionCore_keep_socket(SubmissionCore *self, PyObject *numb
 
 /* -- posting */
 
-/* Forget what a dict has under a key, if anything. */
+/* Delete a key of a dict, if it is there. */
 static int forget(PyObject *dict, PyObject *key)
 {
 	if (!PyDict_DelItem(dict, key))
@@ -84,7 +87,7 @@ int submission_completed(SubmissionCore *self, Operation *transfer)
 	return 0;
 }
 
-/* It was not posted, and will not be. */
+/* Give up an operation that was not posted, and will not be. */
 int submission_discard(SubmissionCore *self, Operation *transfer)
 {
 	if (slots_release(self->source->slots, (PyObject *) transfer->slot))
@@ -107,7 +110,7 @@ int submission_undo_post(SubmissionCore *self, Operation *transfer)
 	return submission_discard(self, transfer);
 }
 
-/* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
+/* Register, then post. 1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
 int submission_try_post(SubmissionCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
@@ -130,7 +133,7 @@ int submission_try_post(SubmissionCore *self, Operation *transfer)
 	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = answer ? PyLong_AsLongLong(answer) : 0;
 	Py_XDECREF(answer);
-	if (PyErr_Occurred()) { /* an argument that is no number of C's */
+	if (PyErr_Occurred()) { /* an argument that is no C number */
 		PyErr_Fetch(&type, &error, &traceback);
 		if (submission_undo_post(self, transfer))
 			PyErr_Clear();
@@ -179,7 +182,7 @@ static PyObject *SubmissionCore_home(SubmissionCore *self, PyObject *transfer)
 	Py_RETURN_NONE;
 }
 
-/* Whether the subclass has no method of its own by that name. */
+/* Whether the subclass does not override this method. */
 static int is_plain(SubmissionCore *self, PyObject *name)
 {
 	PyObject *ours = PyObject_GetAttr((PyObject *) SubmissionCore_Type, name);
@@ -263,11 +266,12 @@ static PyObject *SubmissionCore_lead(SubmissionCore *self, PyObject *args)
 static PyMethodDef SubmissionCore_methods[] = {
 	{"home", (PyCFunction) SubmissionCore_home, METH_O, "Its completion was read: the slot may be lent again."},
 	{"keep_socket", (PyCFunction) SubmissionCore_keep_socket, METH_O,
-	 "The descriptor of the kernel's TCP socket beneath: what is sent in a volley leaves together. -1: no more."},
+	 "The descriptor of the kernel's TCP socket beneath: messages of one batch leave together. -1: no socket\n"
+	 "any more."},
 	{"_try", (PyCFunction) SubmissionCore_try, METH_O, "Register, then post. False: the provider has no room now."},
 	{"_lead", (PyCFunction) SubmissionCore_lead, METH_VARARGS,
-	 "The endpoint by address, its gate, the peer's fi_addr, bytes that may be injected, whether that is done here, bytes\n"
-	 "of the longest message, and its most buffers."},
+	 "The endpoint by address, its thread check, the peer's fi_addr, bytes that may be injected, whether C\n"
+	 "injects, bytes of the longest message, and most buffers of a message."},
 	{NULL},
 };
 
@@ -288,25 +292,26 @@ static int SubmissionCore_set_posted(SubmissionCore *self, PyObject *posted, voi
 
 static PyGetSetDef SubmissionCore_getset[] = {
 	{"posted", (getter) SubmissionCore_get_posted, (setter) SubmissionCore_set_posted,
-	 "what the provider has; a dict as a set"},
-	OBJECT_FIELD("waiting", SubmissionCore, waiting, "what is parked"),
+	 "operations that the provider has; a dict as a set"},
+	OBJECT_FIELD("waiting", SubmissionCore, waiting, "queued operations"),
 	{NULL},
 };
 
 static PyMemberDef SubmissionCore_members[] = {
 	{"source", T_OBJECT_EX, offsetof(SubmissionCore, source), READONLY},
 	{"owner", T_OBJECT_EX, offsetof(SubmissionCore, owner), READONLY, "the endpoint's handle"},
-	{"idle", T_OBJECT_EX, offsetof(SubmissionCore, idle), READONLY, "who waits for nothing to be posted or parked"},
+	{"idle", T_OBJECT_EX, offsetof(SubmissionCore, idle), READONLY,
+	 "waiters for an empty queue: nothing posted or queued"},
 	{"limit", T_LONGLONG, offsetof(SubmissionCore, limit), 0, "most operations posted at once"},
 	{"receives", T_BOOL, offsetof(SubmissionCore, receives), READONLY, "whether the provider reports the length"},
 	{"refused", T_BOOL, offsetof(SubmissionCore, refused), 0,
-	 "the provider said -FI_EAGAIN to the oldest parked operation"},
+	 "the provider returned -FI_EAGAIN for the oldest queued operation"},
 	{"peer", T_ULONGLONG, offsetof(SubmissionCore, peer), READONLY, "the peer's fi_addr"},
 	{"inject_size", T_LONGLONG, offsetof(SubmissionCore, inject_size), 0, "bytes; -1 where nothing may be injected"},
 	{"max_size", T_ULONGLONG, offsetof(SubmissionCore, max_size), 0, "bytes of the longest message"},
 	{"socket", T_INT, offsetof(SubmissionCore, socket.descriptor), READONLY,
 	 "the descriptor of the kernel's TCP socket beneath, or -1"},
-	{"unfenced", T_LONGLONG, offsetof(SubmissionCore, unfenced), 0, "injected since the last fence"},
+	{"unfenced", T_LONGLONG, offsetof(SubmissionCore, unfenced), 0, "messages injected since the last fence"},
 	{NULL},
 };
 

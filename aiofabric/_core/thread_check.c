@@ -1,5 +1,6 @@
 /*
- * ThreadCheck: which thread may use an endpoint now.  Each call of the hot path asks it: as an attribute it took 6 %.
+ * ThreadCheck: the thread that may use an endpoint now. Each call of the hot path checks it: as a Python attribute it
+ * took 6 %.
  */
 #include "thread_check.h"
 #include "names.h"
@@ -18,17 +19,17 @@ static void ThreadCheck_dealloc(ThreadCheck *self)
 }
 
 static PyMethodDef ThreadCheck_methods[] = {
-	{"admits", (PyCFunction) ThreadCheck_admits, METH_NOARGS, "Whether the thread that calls may."},
+	{"admits", (PyCFunction) ThreadCheck_admits, METH_NOARGS, "Whether the calling thread may use the endpoint."},
 	{NULL},
 };
 
 static PyMemberDef ThreadCheck_members[] = {
-	{"thread", T_ULONG, offsetof(ThreadCheck, thread), 0, "by its identity; 0 while nobody may"},
+	{"thread", T_ULONG, offsetof(ThreadCheck, thread), 0, "the thread's identity; 0 while no thread may"},
 	{NULL},
 };
 
 static PyType_Slot ThreadCheck_slots[] = {
-	{Py_tp_doc, "Who may use an endpoint now; see `aiofabric.transport.handle`."},
+	{Py_tp_doc, "The thread that may use an endpoint now; see `aiofabric.transport.handle`."},
 	{Py_tp_dealloc, ThreadCheck_dealloc},
 	{Py_tp_methods, ThreadCheck_methods},
 	{Py_tp_members, ThreadCheck_members},

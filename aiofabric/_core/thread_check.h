@@ -1,4 +1,4 @@
-/* Which thread may use an endpoint now. */
+/* The thread that may use an endpoint now. */
 #ifndef AIOFABRIC_THREAD_CHECK_H
 #define AIOFABRIC_THREAD_CHECK_H
 

@@ -1,4 +1,4 @@
-/* Transfer: an operation of a submission queue, which its completion returns to. */
+/* Transfer: an operation of a submission queue. Its completion gives the slot back to the queue. */
 #include "transfer.h"
 #include "completion_queue.h"
 #include "names.h"
@@ -82,14 +82,15 @@ static PyObject *Transfer_consumed(Operation *self, PyObject *unused)
 }
 
 static PyMethodDef Transfer_methods[] = {
-	{"complete", (PyCFunction) Transfer_complete, METH_O, "It succeeded: home, and settled."},
-	{"fail", (PyCFunction) Transfer_fail, METH_O, "It failed; see `Lane.failed`."},
-	{"consumed", (PyCFunction) Transfer_consumed, METH_NOARGS, "A peer's write used it up; see `Lane.consumed`."},
+	{"complete", (PyCFunction) Transfer_complete, METH_O, "It succeeded: give the slot back, and finish."},
+	{"fail", (PyCFunction) Transfer_fail, METH_O, "It failed; see `SubmissionQueue.failed`."},
+	{"consumed", (PyCFunction) Transfer_consumed, METH_NOARGS,
+	 "A peer's write used it up; see `SubmissionQueue.consumed`."},
 	{NULL},
 };
 
 static PyType_Slot Transfer_slots[] = {
-	{Py_tp_doc, "An operation on a lane: the completion brings it home and settles it."},
+	{Py_tp_doc, "An operation of a submission queue: its completion gives the slot back and finishes it."},
 	{Py_tp_traverse, operation_traverse},
 	{Py_tp_clear, operation_clear},
 	{Py_tp_dealloc, operation_dealloc},

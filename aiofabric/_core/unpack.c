@@ -1,4 +1,4 @@
-/* Unpacking: a received buffer becomes the `Message` that its receiver gets, and is posted again. */
+/* Unpacking: a received buffer becomes the receiver's `Message`, and is posted again. */
 #include "unpack.h"
 #include "inbox.h"
 #include "message.h"
@@ -18,7 +18,7 @@ static int recycle(InboxCore *self, PyObject *item)
 	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_recycle, item, NULL));
 }
 
-/* A `Message` with what is in a buffer that is none of a pool's. */
+/* A `Message` from a buffer that is no PoolBuffer. */
 static PyObject *message_in(PyObject *item, PyObject *source)
 {
 	PyObject *flags = PyObject_GetAttr(item, name_flags), *data = PyObject_GetAttr(item, name_data);
@@ -39,7 +39,7 @@ static PyObject *message_in(PyObject *item, PyObject *source)
 	return message;
 }
 
-/* A `Message` with what is in the buffer, and what came along, for the endpoint that receives it. */
+/* A `Message` with the contents of the buffer and its metadata, for the endpoint that receives it. */
 static PyObject *message_of(InboxCore *self, PyObject *receiver, PyObject *item)
 {
 	PyObject *source = self->peer, *message = NULL;
@@ -72,7 +72,7 @@ PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 {
 	PyObject *message = message_of(self, receiver, item), *type, *error, *traceback;
 
-	if (!message) { /* nothing is lost to Ctrl-C, or to a lack of memory: it is the next one again */
+	if (!message) { /* Ctrl-C, or a lack of memory, loses no message: it is the next one again */
 		PyErr_Fetch(&type, &error, &traceback);
 		if (drop(PyObject_CallMethodObjArgs((PyObject *) self, name_put_back, item, NULL)))
 			PyErr_Clear();

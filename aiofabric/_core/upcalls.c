@@ -1,4 +1,4 @@
-/* What lower layers call of higher ones: see upcalls.h. */
+/* Calls from a lower layer to a higher one: see upcalls.h. */
 #include "upcalls.h"
 
 struct upcalls upcalls;

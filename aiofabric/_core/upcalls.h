@@ -1,4 +1,4 @@
-/* What a lower layer tells a higher one: functions that the higher one sets when the module is made. */
+/* Calls from a lower layer to a higher one: functions that the higher one sets when the module is made. */
 #ifndef AIOFABRIC_UPCALLS_H
 #define AIOFABRIC_UPCALLS_H
 
@@ -14,8 +14,8 @@ struct completed {
 };
 
 struct upcalls {
-	int (*wake)(PyObject *owner, PyObject *waiter); /* operation: of this owner, which counts it */
-	struct completed buffer, transfer;		/* completions: receive_pool and transfer */
+	int (*wake)(PyObject *owner, PyObject *waiter); /* for operation: wakes a waiter; the owner counts it */
+	struct completed buffer, transfer;		/* for completions; set by pool_buffer and transfer */
 };
 
 extern struct upcalls upcalls;

@@ -1,4 +1,4 @@
-/* Waiter: who waits for one answer, on asyncio.  It lends its task a future that is never told: see wakeups.c. */
+/* Waiter: waits for one result, on asyncio. Its task awaits a future that never gets a result: see wakeups.c. */
 #include "waiter.h"
 #include "awaitable.h"
 #include "names.h"
@@ -112,16 +112,16 @@ static void Waiter_dealloc(Waiter *self)
 }
 
 static PyMethodDef Waiter_methods[] = {
-	{"set_result", (PyCFunction) Waiter_set_result, METH_O, "Answer; whoever waits goes on soon."},
-	{"result", (PyCFunction) Waiter_result, METH_NOARGS, "The answer."},
-	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether it is answered."},
+	{"set_result", (PyCFunction) Waiter_set_result, METH_O, "Set the result; the waiting task resumes soon."},
+	{"result", (PyCFunction) Waiter_result, METH_NOARGS, "The result."},
+	{"done", (PyCFunction) Waiter_done, METH_NOARGS, "Whether the result is set."},
 	{"send", awaitable_send, METH_O, "As of a generator."},
 	{"throw", (PyCFunction) waiter_throw, METH_VARARGS, "As of a generator."},
 	{NULL},
 };
 
 static PyType_Slot Waiter_slots[] = {
-	{Py_tp_doc, "Somebody who waits for one answer, on asyncio."},
+	{Py_tp_doc, "Waits for one result, on asyncio."},
 	{Py_tp_dealloc, Waiter_dealloc},
 	{Py_tp_traverse, Waiter_traverse},
 	{Py_tp_clear, Waiter_clear},
@@ -144,7 +144,7 @@ static PyObject *Waker_create_waiter(Waker *self, PyObject *unused)
 }
 
 static PyMethodDef waker_methods[] = {
-	{"create_waiter", (PyCFunction) Waker_create_waiter, METH_NOARGS, "Somebody who waits for one answer."},
+	{"create_waiter", (PyCFunction) Waker_create_waiter, METH_NOARGS, "A waiter for one result."},
 	{NULL},
 };
 

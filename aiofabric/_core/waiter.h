@@ -1,4 +1,4 @@
-/* What a task waits with on asyncio. */
+/* The object that a task awaits on asyncio. */
 #ifndef AIOFABRIC_WAITER_H
 #define AIOFABRIC_WAITER_H
 
@@ -8,9 +8,9 @@
 extern PyTypeObject *Waiter_Type;
 
 PyObject *waiter_new(Waker *waker);
-/* Whether it waited for this answer: 1 or 0; -1 for an exception. */
+/* 1: the waiter has this result now; 0: it had one already; -1: an exception. */
 int waiter_set_result(Waiter *self, PyObject *result);
-/* For those that have one within, too. */
+/* Also for types that begin with a Waiter. */
 PySendResult waiter_step(Waiter *self, PyObject **result);
 PyObject *waiter_throw(Waiter *self, PyObject *args);
 void waiter_release(Waiter *self);

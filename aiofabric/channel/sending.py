@@ -145,7 +145,9 @@ class Sending(ByteChannel):
                 transfer = route.post(frame)
                 if done is not None:
                     transfer.notify = partial(_report, done)
-        except (ConnectionError, ClosedResourceError) as error:  # it ended since the last progress pass
+        except (OSError, ClosedResourceError) as error:
+            # The connection ended since the last progress pass, or the provider refused the frame (FabricError). The
+            # stream has a gap then, so it is lost.
             if done is not None:
                 done(error)
             self._lost(error)

@@ -7,8 +7,9 @@ import pytest
 
 import aiofabric
 from aiofabric import MessageEndpoint
+from aiofabric._ffi import constants, lib
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import VIRTUAL, over
+from tests.fixtures.providers import VIRTUAL, Pair, over
 
 pytestmark = pytest.mark.anyio
 provider = over(VIRTUAL)
@@ -67,3 +68,48 @@ async def test_two_processes(child: Callable[..., Child], provider: str) -> None
                 assert await endpoint.recv_into(target) == size
                 assert target == data
         await peer.aresult()
+
+
+@pytest.mark.parametrize("code", [constants.FI_EAGAIN, constants.FI_ENOMEM])
+async def test_receives_that_the_provider_has_no_room_for_are_posted_later(
+    pair: Pair, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard: fi_trecv refuses in the middle of a pool's receives, and messages stop. 1.17's shm says -FI_ENOMEM."""
+    refused = 0
+
+    def refuse(*_: object) -> int:
+        nonlocal refused
+        refused += 1
+        return -code
+
+    async with pair(recv_count=4, recv_size=500) as (active, passive):
+        with monkeypatch.context() as patch:
+            patch.setattr(lib, "fi_trecv", refuse)
+            with anyio.fail_after(30):
+                while not refused:
+                    await active.send(b"early")
+                    assert await passive.recv() == b"early"
+        with anyio.fail_after(30):
+            active.send_nowait(b"end")
+            while await passive.recv() != b"end":
+                pass
+            for number in range(100):
+                await active.send(b"%d" % number)
+                assert await passive.recv() == b"%d" % number
+
+
+@pytest.mark.parametrize("way", ["abort", "peer"])
+async def test_a_task_that_waits_for_a_remote_write_sees_the_end_of_the_connection(pair: Pair, way: str) -> None:
+    """Found by `make mutate`: nothing noticed that the end was not passed on."""
+    async with pair(remote_writes=4) as (active, passive), anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            with pytest.raises((aiofabric.FabricError, anyio.ClosedResourceError)):
+                await passive.remote_write()
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(30):
+            (passive if way == "abort" else active).abort()
+            while passive.state not in ("peer gone", "closed"):
+                await anyio.lowlevel.checkpoint()
