@@ -173,7 +173,7 @@ STATEMENTS = [
                  "completions would not name their operation"),
                 ("FI_RESTRICTED_COMP: queues and counters are shared by endpoints of one kind only.", REFUSED,
                  _INFO + "what_aiofabric_cannot_live_up_to_is_never_asked_for",
-                 "endpoints of different capabilities could not share a queue, and here they do"),
+                 "endpoints of different capabilities could not share a queue, but in aiofabric they do"),
             ],
             "Addressing formats": [
                 ("FI_SOCKADDR_IN and FI_SOCKADDR_IN6 are those of the system.", HOLDS,
