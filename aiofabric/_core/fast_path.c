@@ -226,7 +226,7 @@ static PyObject *FastPath_open(FastPath *self, PyObject *args)
 		return NULL;
 	if ((submission != Py_None && !PyObject_TypeCheck(submission, SubmissionCore_Type)) ||
 	    (inbox != Py_None && !PyObject_TypeCheck(inbox, InboxCore_Type))) {
-		PyErr_SetString(PyExc_TypeError, "open(lane, inbox): each may be None");
+		PyErr_SetString(PyExc_TypeError, "open(submission, inbox): each may be None");
 		return NULL;
 	}
 	REPLACE(self->submission, submission == Py_None ? NULL : (SubmissionCore *) new_ref(submission));
@@ -283,7 +283,7 @@ static PyType_Spec FastPath_spec = {
 static PyObject *ResourceCore_calls_go_by(ResourceCore *self, PyObject *fast_path)
 {
 	if (!Py_IS_TYPE(fast_path, FastPath_Type)) {
-		PyErr_SetString(PyExc_TypeError, "no Quick");
+		PyErr_SetString(PyExc_TypeError, "not a FastPath");
 		return NULL;
 	}
 	REPLACE(self->fast_path, (FastPath *) new_ref(fast_path));

@@ -161,7 +161,7 @@ static PyObject *InboxCore_receiving(InboxCore *self, PyObject *const *args, Py_
 {
 	if (count == 2 && Py_IS_TYPE(args[1], ThreadCheck_Type))
 		return receive_call(self, args[0], (ThreadCheck *) args[1]);
-	PyErr_SetString(PyExc_TypeError, "receiving(receiver, gate)");
+	PyErr_SetString(PyExc_TypeError, "receiving(receiver, thread_check)");
 	return NULL;
 }
 

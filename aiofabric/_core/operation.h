@@ -5,7 +5,7 @@
 #include "references.h"
 #include "slots.h"
 
-enum state { NEW, PARKED, POSTED, CANCELLING, ABANDONED, FINISHED, STATES };
+enum state { NEW, QUEUED, POSTED, CANCELLING, ABANDONED, FINISHED, STATES };
 
 typedef struct {
 	PyObject_HEAD

@@ -58,7 +58,7 @@ static PySendResult answer(PendingResult *self, PyObject **result)
 {
 	stop_waiting(self, OVER);
 	if (self->transfer->state != FINISHED && self->transfer->error == Py_None)
-		PyErr_SetString(PyExc_RuntimeError, "an operation that is not settled has no outcome");
+		PyErr_SetString(PyExc_RuntimeError, "an operation that is not finished has no result");
 	else if (self->received)
 		*result = PyBool_FromLong(operation_is_received(self->transfer));
 	else
@@ -160,7 +160,7 @@ static int begin(PendingResult *self)
 	}
 	if (!self->received && transfer->state == POSTED && source_poll(source))
 		return -1;
-	if (transfer->state == POSTED || transfer->state == PARKED)
+	if (transfer->state == POSTED || transfer->state == QUEUED)
 		return wait(self) ? -1 : 1;
 	if (source->streak++ < STREAK)
 		return 0;

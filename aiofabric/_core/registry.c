@@ -72,7 +72,7 @@ int registry_enter(Registry *self, const void *address, PyObject *object)
 	struct place *place;
 
 	if (!address) {
-		PyErr_SetString(PyExc_ValueError, "nobody's address");
+		PyErr_SetString(PyExc_ValueError, "0 is no address");
 		return -1;
 	}
 	if (2 * (self->count + 1) > self->room && grow(self))

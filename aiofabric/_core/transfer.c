@@ -29,7 +29,7 @@ static SubmissionCore *submission_of(Operation *self)
 {
 	if (PyObject_TypeCheck(self->owner, SubmissionCore_Type))
 		return (SubmissionCore *) self->owner;
-	PyErr_SetString(PyExc_TypeError, "a transfer belongs to a lane");
+	PyErr_SetString(PyExc_TypeError, "a transfer belongs to a SubmissionCore");
 	return NULL;
 }
 

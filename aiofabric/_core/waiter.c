@@ -35,7 +35,7 @@ static PyObject *Waiter_set_result(Waiter *self, PyObject *result)
 	if (waited > 0)
 		Py_RETURN_NONE;
 	if (!waited)
-		PyErr_SetString(InvalidStateError, "it is answered already");
+		PyErr_SetString(InvalidStateError, "the result is set already");
 	return NULL;
 }
 
@@ -43,7 +43,7 @@ static PyObject *Waiter_result(Waiter *self, PyObject *unused)
 {
 	if (self->result)
 		return new_ref(self->result);
-	PyErr_SetString(InvalidStateError, "it is not answered yet");
+	PyErr_SetString(InvalidStateError, "the result is not set yet");
 	return NULL;
 }
 
@@ -60,7 +60,7 @@ PySendResult waiter_step(Waiter *self, PyObject **result)
 		return PYGEN_RETURN;
 	}
 	if (self->future) {
-		PyErr_SetString(PyExc_RuntimeError, "it goes on without an answer: only a task of asyncio's awaits it");
+		PyErr_SetString(PyExc_RuntimeError, "resumed without a result: only a task of asyncio may await it");
 		return PYGEN_ERROR;
 	}
 	self->future = waker_acquire_future(self->waker);

@@ -54,7 +54,7 @@ static int tell_loop(Waker *self)
 		return -1;
 	PyErr_Fetch(&type, &error, &traceback);
 	PyErr_NormalizeException(&type, &error, &traceback);
-	context = Py_BuildValue("{sssO}", "message", "aiofabric: a task could not go on", "exception", error);
+	context = Py_BuildValue("{sssO}", "message", "aiofabric: a task could not be resumed", "exception", error);
 	if (context)
 		rc = drop(PyObject_CallMethodObjArgs(self->loop, name_call_exception_handler, context, NULL));
 	Py_XDECREF(context);
