@@ -7,9 +7,9 @@ receivers give back buffers that they have read.
 
 So when a connection ends without an orderly end, the queue is examined. An entry that is claimed and not published is
 released once its sender is proved dead. The proof: since then, every live thread of every process that has the memory
-mapped was inside a system call, where no claim is held (`writers`). A sender that is stopped keeps its entry until it
-continues, or is killed. A released entry is published as empty, as a sender does that gives up (ofi_atomic_queue.h,
-_discard), and the reader skips it.
+mapped was asleep inside a system call, where no claim is held (`writers`). A sender that is stopped keeps its entry
+until it continues, or is killed. A released entry is published as empty, as a sender does that gives up
+(ofi_atomic_queue.h, _discard), and the reader skips it.
 """
 
 from __future__ import annotations
@@ -143,8 +143,10 @@ class OrphanedEntries:
         innocent = {thread for thread in set[Thread]().union(*suspects.values()) if left_a_write(thread)}
         self._suspects = {place: threads - innocent for place, threads in suspects.items()}
         released = False
-        for offset, queue, positions in queues:
-            mine = [position for position in positions if not self._suspects.get(Place(offset, position), True)]
+        for offset, queue, _ in queues:
+            # Read again: a live sender may have published its message before it was seen asleep.
+            left = [*queue.unpublished()]
+            mine = [position for position in left if not self._suspects.get(Place(offset, position), True)]
             if mine and queue.plausible:
                 for position in mine:
                     queue.publish_empty(position)

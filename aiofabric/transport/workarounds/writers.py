@@ -1,8 +1,9 @@
 """Writers: live threads that may be in the middle of a write into shared memory.
 
 libfabric claims an entry of a queue in shared memory, fills it and publishes it without a system call in between. So a
-thread that is inside a system call has published every entry that it claimed before. A thread that is stopped (SIGSTOP,
-a debugger, a frozen container) is inside no system call, however long it is stopped: /proc tells the two apart.
+thread that sleeps inside a system call has published every entry that it claimed before. A thread that is stopped
+(SIGSTOP, a debugger, a frozen container) does not count as asleep, however long it is stopped: /proc shows the
+difference. A system call that does not sleep does not count either, because a signal handler may have made it.
 """
 
 from __future__ import annotations
@@ -81,17 +82,17 @@ def _may_belong(name: str, process: str, seen: set[str]) -> bool:
 
 
 def left_a_write(thread: Thread) -> bool:
-    """Whether the thread has ended, or is inside a system call: then every entry that it claimed is published."""
+    """Whether the thread has ended, or sleeps inside a system call: then every entry that it claimed is published."""
     place = _PROC / str(thread.process) / "task" / str(thread.number)
     try:
         state = (place / "stat").read_text().rpartition(")")[2].split()[0]
-        if state in "ZX":
-            return True
+        if state != "S":
+            return state in "ZX"
         with suppress(PermissionError):
             number = (place / "syscall").read_text().split()[0]  # "running", "-1" outside of a call, or its number
             return number.isdecimal()
         with suppress(PermissionError):
-            return state == "S" and not any(trap in (place / "wchan").read_text() for trap in _TRAPS)
+            return not any(trap in (place / "wchan").read_text() for trap in _TRAPS)
     except (FileNotFoundError, ProcessLookupError):
         return not place.exists()  # this kernel may lack the file
     return False

@@ -1,4 +1,4 @@
-"""Scalable endpoints: contexts that share an address, named by whoever sends to them."""
+"""Scalable endpoints: contexts that share an address, and that a sender names by index."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""An OOB socket: frames over a socket, none lost while nobody listens, and an end for whoever talks nonsense."""
+"""An OOB socket loses no frame before it has a listener, and disconnects a peer that sends an invalid frame."""
 
 import socket
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ import aiofabric
 from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi
 from aiofabric.features import quirks
-from aiofabric.transport.workarounds import writers
+from aiofabric.transport.workarounds import shm_orphaned_entries, writers
 from aiofabric.transport.workarounds.shm_names import own_namespace, path_of
 from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, OrphanedEntries, _queues
 from tests.cq.manual import ManualDriver
@@ -247,3 +247,25 @@ def test_an_entry_is_kept_beside_a_process_that_cannot_be_examined(
     positions = watch.claim()
     watch.begin()
     assert all(watch.empty(positions)) is not kept
+
+
+def test_a_message_that_is_published_during_the_examination_is_kept(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard: its sender is seen asleep just after it has published; the entry must not be marked as empty then."""
+    with another(watch.orphaned_entries.path, SLEEPING) as process:
+        wait_for(process, STATUS_SLEEPING)
+        positions = watch.claim()
+        examined = []
+
+        def publishes(thread: writers.Thread) -> bool:
+            for queue, position in zip(watch.queues, positions, strict=True):
+                ffi.cast("int64_t *", queue._place(position))[0] = position + 1
+            examined.append(thread)
+            return True
+
+        monkeypatch.setattr(shm_orphaned_entries, "left_a_write", publishes)
+        watch.begin()
+        assert examined
+        assert not any(watch.empty(positions))
+        assert not watch.published
