@@ -1,7 +1,7 @@
 """ChannelCall: a call with all its attempts, on whatever connections its channel has.
 
-The call object is its own attempt: for another one, it begins again on another connection with a new id. What it sent
-is kept for that until an attempt is committed: by initial metadata, by a message, or because `MOST_REPLAY` bytes were
+The call object is its own attempt: for another one, it begins again on another connection with a new id. It keeps
+the sent messages for that until an attempt is committed: by initial metadata, by a message, or because `MOST_REPLAY` bytes were
 sent. Two kinds of attempts are repeated:
 
 * without being asked (transparent): what has not left this process, without limit; what the server refused before a
@@ -44,7 +44,7 @@ class ChannelCall(ClientCall):
     attached = False
     """Whether an attempt runs; otherwise the call waits for a connection or for a delay."""
     replay: list[bytes] | None = None
-    """What was sent, as long as the call is not committed."""
+    """The sent messages, as long as the call is not committed."""
     replay_size = 0
     retries: Retries | None = None
     left = False

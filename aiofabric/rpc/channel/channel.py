@@ -103,7 +103,7 @@ class ChannelCore:
     # -- calls
 
     def config_of(self, method: str) -> MethodConfig:
-        """What the service config says of a method."""
+        """The settings of a method in the service config."""
         config = self._configs.get(method)
         if config is None:
             assert self.service_config is not None

@@ -37,7 +37,7 @@ class RetryThrottling:
 
 @dataclass(frozen=True, slots=True)
 class MethodConfig:
-    """What applies to one method. ``timeout`` in seconds."""
+    """Settings of one method. ``timeout`` in seconds."""
 
     retry: RetryPolicy | None = None
     wait_for_ready: bool | None = None

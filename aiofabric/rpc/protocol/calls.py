@@ -91,6 +91,8 @@ class Call:
     """Its credits at the start."""
     outstanding = 0
     """Bytes that the peer may send."""
+    receive_window = 0
+    """The peer's credits at the start."""
     queued = 0
     """Bytes that wait to be sent."""
 
@@ -133,6 +135,11 @@ class Call:
         self.queued += len(message)
         self._hold(len(message))
         self.connection.rotate(self)
+
+    @property
+    def sending(self) -> bool:
+        """Whether messages wait to be sent."""
+        return self._queue is not None
 
     def next_piece(self, most: int) -> tuple[bytes, memoryview] | None:
         """The header and data of the next piece of at most ``most`` bytes; None if this call must wait."""
@@ -267,7 +274,7 @@ class Call:
         if self.received_end or self.over:
             return
         self._owed += cost
-        if self._owed * 2 >= self.connection.limits.window or self._partial is not None:
+        if self._owed * 2 >= self.receive_window or self._partial is not None:
             self._grant()
 
     def _spend(self, cost: int) -> None:
@@ -293,7 +300,7 @@ class Call:
     def credit_arrived(self, amount: int) -> None:
         """Handle CREDIT."""
         self.credits += amount
-        if self.credits > self.window:
+        if not amount or self.credits > self.window:
             raise ProtocolError("More credits were granted than were spent", GoAwayReason.FLOW_CONTROL)
         if self._queue is not None:
             self.connection.rotate(self)

@@ -19,6 +19,7 @@ __all__ = ["ClientConnection"]
 UNAVAILABLE = 14
 _U64 = struct.Struct("<Q")
 _TIMEOUT_AT = 16
+_OF_CALLS = {Kind.START, Kind.MESSAGE, Kind.END, Kind.CREDIT, Kind.PROCEED}
 
 
 class ClientConnection(Connection):
@@ -48,13 +49,13 @@ class ClientConnection(Connection):
         self.output.append(call.start_frame)
 
     def take_back(self, call: Any) -> bool:
-        """Remove the START of ``call`` from the output."""
-        for place, data in enumerate(self.output):
-            if data is call.start_frame:
-                del self.output[place]
-                call.start_frame = None
-                return True
-        return False
+        """Remove the START of ``call``, and the frames behind it, from the output."""
+        if not any(data is call.start_frame for data in self.output):
+            return False
+        call.start_frame = None
+        id = call.id.to_bytes(8, "little")
+        self.output[:] = [data for data in self.output if data[0] not in _OF_CALLS or data[8:16] != id]
+        return True
 
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames. Calls whose deadline has passed are not among them; the others get their time left."""

@@ -19,6 +19,7 @@ from .errors import ProtocolError
 from .frames import FRAME_COST, HEADER, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from .interning import METHODS
 from .metadata import decode_metadata, encode_metadata, metadata_size
+from .preface import MINIMUM
 
 if TYPE_CHECKING:
     from .client import ClientConnection
@@ -30,10 +31,10 @@ _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _START = struct.Struct("<BBHIQQ")
 _TIMEOUT_END = _START.size - HEADER.size
 _KIND, _END, _MESSAGE, _METADATA = int(Kind.START), int(Flag.END), int(Flag.MESSAGE), int(Flag.METADATA)
-_DETAILS, _REFUSED = int(Flag.DETAILS), int(Flag.REFUSED)
+_DETAILS, _REFUSED, _EARLY = int(Flag.DETAILS), int(Flag.REFUSED), int(Flag.EARLY)
 _MESSAGE_AND_END = _END | _MESSAGE
 
-CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED = 1, 4, 8
+CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE = 1, 4, 8, 14
 
 
 class ClientCall(Call):
@@ -79,7 +80,10 @@ class ClientCall(Call):
         connection.next_id = id + 1
         connection.calls[id] = self
         self.credits = self.window = peer.window
-        self.outstanding = connection.limits.window
+        self.outstanding = self.receive_window = connection.limits.window
+        if connection.retired:
+            self.finish(Status(UNAVAILABLE, "The connection takes no more calls", may_have_run=False))
+            return True
         if deadline is None:
             timeout = NO_TIMEOUT
         else:
@@ -97,6 +101,8 @@ class ClientCall(Call):
             body, flags = b"", 0
         if self.over:
             return True
+        if peer is MINIMUM:
+            flags |= _EARLY
         rides = message is not None and len(message) <= connection.small - len(body)
         if rides:
             assert message is not None
@@ -171,6 +177,11 @@ class ClientCall(Call):
         self.cancel(RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {most})")
 
     # -- frames of the server
+
+    def message_arrived(self, flags: int, data: memoryview) -> None:
+        if self.initial_metadata is None:
+            self.initial_metadata = ()  # HEADERS may not follow
+        super().message_arrived(flags, data)
 
     def headers_arrived(self, payload: memoryview) -> None:
         """Handle HEADERS."""

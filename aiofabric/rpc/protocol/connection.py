@@ -34,7 +34,7 @@ SMALL: Final = 16384
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one side accepts; most of it is announced in the preface. Sizes are in bytes.
+    """The limits of one side; most are announced in the preface. Sizes are in bytes.
 
     ``window``: unread data of one call. ``memory``: what all calls of a server, or of a client, may hold together.
     ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
@@ -144,7 +144,7 @@ class Connection:
             if piece is None:
                 call.in_rotation = False
                 continue
-            if call.queued:
+            if call.sending:
                 rotation.append(call)
             else:
                 call.in_rotation = False

@@ -19,7 +19,7 @@ class GoAwayReason(IntEnum):
     LIMIT = 3
     """A limit of the connection was exceeded: interned names, or frames that cost the receiver much."""
     VERSION = 4
-    """No version in common, or no protocol of ours."""
+    """No version in common, or another protocol."""
     CREDENTIALS = 5
     """The credentials of the preface were refused."""
 

@@ -71,6 +71,8 @@ class Flag(IntFlag):
     """MESSAGE with FIRST: the other pieces wait for PROCEED, and need no credits."""
     REFUSED = 0x80
     """STATUS: no handler has seen the call."""
+    EARLY = 0x80
+    """START: the client had not read the server's preface, and has the credits of `MINIMUM`."""
 
 
 HEADER: Final = struct.Struct("<BBHIQ")

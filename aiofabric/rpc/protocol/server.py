@@ -10,6 +10,7 @@ from .errors import ProtocolError
 from .frames import FRAME_COST, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from .interning import METHODS
 from .metadata import decode_metadata, metadata_size
+from .preface import MINIMUM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerConnection"]
 
 _U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
-_END, _MESSAGE, _METADATA = int(Flag.END), int(Flag.MESSAGE), int(Flag.METADATA)
+_END, _MESSAGE, _METADATA, _EARLY = int(Flag.END), int(Flag.MESSAGE), int(Flag.METADATA), int(Flag.EARLY)
 UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED = 14, 8, 4
 
 
@@ -97,7 +98,7 @@ class ServerConnection(Connection):
             if metadata_size(call.metadata) > self.limits.max_metadata:
                 refusal = f"The metadata is larger than this server accepts ({self.limits.max_metadata} bytes)"
         call.credits = call.window = self.peer.window
-        call.outstanding = self.limits.window
+        call.outstanding = call.receive_window = MINIMUM.window if flags & _EARLY else self.limits.window
         self.calls[id] = call
         if timeout != NO_TIMEOUT:
             call.deadline = self.now + timeout * 1e-6

@@ -1,4 +1,4 @@
-"""ServerCore: listeners, connections and running calls of a server. What a call does is up to ``new_call``."""
+"""ServerCore: listeners, connections and running calls of a server. ``new_call`` makes the call objects."""
 
 from __future__ import annotations
 
