@@ -1,8 +1,8 @@
 """ChannelCall: a call with all its attempts, on whatever connections its channel has.
 
-The call object is its own attempt: for another one, it begins again on another connection with a new id. It keeps
-the sent messages for that until an attempt is committed: by initial metadata, by a message, or because `MOST_REPLAY` bytes were
-sent. Two kinds of attempts are repeated:
+The call object is its own attempt: for another one, it begins again on another connection with a new id. It keeps the
+sent messages for that until an attempt is committed: by initial metadata, by a message, or because `MOST_REPLAY` bytes
+were sent. Two kinds of attempts are repeated:
 
 * without being asked (transparent): what has not left this process, without limit; what the server refused before a
   handler saw it, once;
