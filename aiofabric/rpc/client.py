@@ -36,7 +36,6 @@ class Call(ChannelCall):
     # -- events of the protocol
 
     def headers_received(self) -> None:
-        self.commit()
         self._receiver.wake()
 
     def message_received(self, message: bytes) -> None:

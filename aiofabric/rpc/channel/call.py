@@ -33,7 +33,7 @@ _ATTEMPTS = "grpc-previous-rpc-attempts"
 class ChannelCall(ClientCall):
     """One call of a channel. Override `headers_received`, `message_received`, `writable` and `finished`.
 
-    An override of the first two calls `commit` first, if `replay` is not None.
+    An override of `message_received` must call `commit`.
     """
 
     channel: ChannelCore
@@ -159,6 +159,10 @@ class ChannelCall(ClientCall):
         self.replay = None
 
     # -- attempts
+
+    def headers_arrived(self, payload: memoryview) -> None:
+        self.commit()
+        super().headers_arrived(payload)
 
     def attempt(self, connection: ChannelConnection) -> None:
         """Begin, or begin again, on ``connection``, with all that was sent before."""
