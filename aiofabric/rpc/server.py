@@ -137,8 +137,7 @@ class ServerContext(ServerCall):
     @property
     def peer(self) -> Any:
         """The address of the client."""
-        link = self.server.link_of(self.connection)
-        return None if link is None else link.endpoint.peer_address
+        return self.connection.link.endpoint.peer_address
 
     async def recv(self) -> bytes:
         """The next request. Raises: EndOfStream after the last one. Cancelling loses none."""
@@ -267,7 +266,3 @@ class Server:
         if self.max_running is not None and len(self.core.tasks) >= self.max_running:
             return "Concurrent RPC limit exceeded"
         return None
-
-    def link_of(self, connection: object) -> Any:
-        """The link of a connection."""
-        return next((link for link in self.core.links if link.connection is connection), None)

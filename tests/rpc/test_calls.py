@@ -92,8 +92,9 @@ async def test_both_stream(provider: str) -> None:
 async def test_a_deadline_ends_the_call_on_both_sides(provider: str) -> None:
     Tally.begun = Tally.cancelled = 0
     async with served(provider) as (channel, server):
+        await channel.unary("/test/echo", b"")  # the connection is there
         with pytest.raises(rpc.RpcError, match="DEADLINE_EXCEEDED"):
-            await channel.unary("/test/slow", b"60000", timeout=0.05)
+            await channel.unary("/test/slow", b"60000", timeout=0.5)
         await until(lambda: not len(server.core.tasks))
         assert (Tally.begun, Tally.cancelled) == (1, 1)
         assert not channel.calls
@@ -112,8 +113,10 @@ async def test_an_expired_call_is_not_sent(provider: str) -> None:
 async def test_cancelling_the_caller_cancels_the_handler(provider: str) -> None:
     Tally.begun = Tally.cancelled = 0
     async with served(provider) as (channel, server):
-        with anyio.move_on_after(0.1):
-            await channel.unary("/test/slow", b"60000")
+        async with anyio.create_task_group() as group:
+            group.start_soon(channel.unary, "/test/slow", b"60000")
+            await until(lambda: Tally.begun)
+            group.cancel_scope.cancel()
         await until(lambda: Tally.cancelled)
         await until(lambda: not len(server.core.tasks))
         assert not channel.calls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -124,11 +125,15 @@ class ChannelCore:
             return None
         if self.state is Connectivity.TRANSIENT_FAILURE and not call.wait_for_ready:
             self.connect()
-            call.fail(self.failure_text)
+            self.driver.call_soon(partial(self._fail, call, self.failure_text))
             return None
         self.waiting.append(call)
         self.connect()
         return None
+
+    def _fail(self, call: PendingCall, details: str) -> None:
+        if not call.over:
+            call.fail(details)
 
     def forget(self, call: PendingCall) -> None:
         """A waiting call was cancelled."""

@@ -48,7 +48,6 @@ class ChannelConnection(ClientConnection):
     """A connection that tells its subchannel of GOAWAY and of each call that ends."""
 
     subchannel: Subchannel
-    link: Link
 
     def goaway_arrived(self) -> None:
         self.subchannel.goaway(self)
@@ -118,7 +117,7 @@ class Subchannel:
             self.failure = None
             connection = ChannelConnection(self._limits, self._budget)
             connection.subchannel = self
-            link = connection.link = Link(endpoint, connection, self._link_ended)
+            link = Link(endpoint, connection, self._link_ended)
             if link.ended:
                 self._move(Connectivity.IDLE)
                 return
@@ -141,7 +140,7 @@ class Subchannel:
 
     def goaway(self, connection: ChannelConnection) -> None:
         """The server takes no more calls on this connection: running calls end there, new ones need another."""
-        link = connection.link
+        link: Link = connection.link
         if self.link is link:
             self.link = self.connection = None
             self._retired.add(link)

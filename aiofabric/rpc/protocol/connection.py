@@ -79,6 +79,8 @@ class Connection:
         self.calls: dict[int, Any] = {}
         self.output: list[bytes | bytearray] = []
         self.on_output: Callable[[], object] = _nothing
+        self.link: Any = None
+        """The runtime's object for this connection."""
         self.gathering = False
         """Set by the runtime while frames wait for the end of its pass; otherwise `on_output` sends them at once."""
         self.names = SentNames(0)

@@ -69,6 +69,7 @@ class Link:
         self._pieces = 0
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
+        connection.link = self
         connection.on_output = self._output
         endpoint.set_sink(self._arrived, self._endpoint_ended)
         self._output()

@@ -7,6 +7,7 @@ this set holds, and their exceptions are reported. trio has system tasks for tha
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -28,7 +29,7 @@ class TaskHandle(Protocol):
 class Tasks(Protocol):
     """Starts tasks and knows those that run."""
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> TaskHandle: ...
+    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> TaskHandle: ...
     def __len__(self) -> int: ...
     async def wait(self) -> None: ...
     def cancel_all(self) -> None: ...
@@ -47,9 +48,9 @@ class AsyncioTasks:
     def __len__(self) -> int:
         return len(self.running)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run ``coroutine`` in a task of its own."""
-        task = self._create_task(coroutine)
+    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+        """Run ``coroutine`` in a task of its own; by default in a copy of the current context."""
+        task = self._create_task(coroutine) if context is None else self._create_task(coroutine, context=context)
         self.running.add(task)
         task.add_done_callback(self._done)
         return task
@@ -111,11 +112,11 @@ class TrioTasks:
     def __len__(self) -> int:
         return len(self.running)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> TrioTask:
-        """Run ``coroutine`` in a task of its own."""
+    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> TrioTask:
+        """Run ``coroutine`` in a task of its own; by default in a copy of the current context."""
         task = TrioTask(self, coroutine)
         self.running.add(task)
-        self._spawn(task.run)
+        self._spawn(task.run, context=context or copy_context())
         return task
 
     def report(self, error: Exception) -> None:

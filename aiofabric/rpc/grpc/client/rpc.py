@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.calls import Status
 from ...channel.call import ChannelCall
+from ...protocol.calls import Status
 from ..errors import LOCALLY_CANCELLED, error_of
 from ..grpcio import EOF
 
