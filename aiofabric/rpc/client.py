@@ -92,8 +92,7 @@ class Call(ChannelCall):
         return self.status
 
     async def _wait(self, waiter: CallWaiter) -> None:
-        source = self.connection.link.source if self.attached else None
-        await waiter.wait(self.channel.driver, source)
+        await waiter.wait(self.channel.driver, self.connection.link if self.attached else None)
 
     def _error(self) -> RpcError:
         return error_of(self.status)
@@ -165,7 +164,7 @@ class Channel(ChannelCore):
             call.waiter = CallWaiter()
             try:
                 while not call.over:
-                    await call.waiter.wait(self.driver, call.connection.link.source if call.attached else None)
+                    await call.waiter.wait(self.driver, call.connection.link if call.attached else None)
             except BaseException:
                 call.cancel()
                 raise

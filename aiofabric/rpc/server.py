@@ -146,7 +146,7 @@ class ServerContext(ServerCall):
         while not self._inbox:
             if self.received_end or self.over:
                 raise EndOfStream
-            await self._receiver.wait(self.server.core.driver, None)
+            await self._receiver.wait(self.server.core.driver, self.connection.link)
         message = self._inbox.popleft()
         self.consumed()
         return message
@@ -169,7 +169,7 @@ class ServerContext(ServerCall):
         if self._sender is None:
             self._sender = CallWaiter()
         while self._queue is not None and not self.over:
-            await self._sender.wait(self.server.core.driver, None)
+            await self._sender.wait(self.server.core.driver, self.connection.link)
 
     # -- running the handler
 
