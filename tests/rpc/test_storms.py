@@ -6,6 +6,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -176,7 +177,7 @@ async def test_a_hostile_client_gets_a_goaway_and_hurts_no_other(provider: str, 
         async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
             await endpoint.send(data)
             kinds: list[int] = []
-            with anyio.fail_after(10), pytest.raises(ConnectionError):
+            with anyio.fail_after(10), suppress(ConnectionError):
                 while True:
                     kinds += kinds_in(bytes(await endpoint.recv()))
             assert kinds == [Kind.PREFACE, Kind.GOAWAY]
