@@ -94,7 +94,7 @@ class Listener(Resource):
         except BaseException:
             if waiter.done():
                 if waiter.result() is not None:
-                    handle.put_back(waiter.result())
+                    handle.requeue(waiter.result())
             elif waiter in handle.waiters:
                 handle.waiters.remove(waiter)
             raise

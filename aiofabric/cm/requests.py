@@ -104,7 +104,7 @@ class RequestQueue(Handle, ABC):
         """A client was disconnected before it sent a request."""
         self.counts["cut_off"] += 1
 
-    def put_back(self, request: ConnectionRequest) -> None:
+    def requeue(self, request: ConnectionRequest) -> None:
         """The task that got the request was cancelled: pass it on, unless closing has answered it meanwhile."""
         if request in self.unanswered and not self._hand_out(request):
             self.pending.appendleft(request)

@@ -55,7 +55,7 @@ class SourceStatistics:
 
     ``in_flight`` counts the addresses that a completion may still name, pooled receives included. ``abandoned`` counts
     operations whose caller left before the completion, ``stale`` completions of no known operation, and ``quarantined``
-    addresses that are never lent again.
+    addresses that are never used again.
     """
 
     waiting: Waiting
@@ -68,7 +68,7 @@ class SourceStatistics:
     in_flight: int
     abandoned: int
     queued: int
-    lent: int
+    slots_in_use: int
     quarantined: int
     window_hits: int
     window_misses: int
@@ -83,3 +83,8 @@ class SourceStatistics:
     def turns(self) -> int:  # deprecated
         """The former name of ``passes``; deprecated."""
         return self.passes
+
+    @property
+    def lent(self) -> int:  # deprecated
+        """The former name of ``slots_in_use``; deprecated."""
+        return self.slots_in_use

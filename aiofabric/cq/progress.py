@@ -83,7 +83,7 @@ class SourceProgress(SourceCompletions):
         self._recheck = True
         self.readers.add(attached.fileno(), self._events_readable)
 
-    def part(self, attached: AttachedQueue) -> None:
+    def detach_queue(self, attached: AttachedQueue) -> None:
         """Stop draining an event queue; call this before it is closed."""
         self.attached_queues.remove(attached)
         self.readers.remove(attached.fileno())
@@ -159,7 +159,7 @@ class SourceProgress(SourceCompletions):
                 inboxes[inbox] = None
         for inbox in inboxes:
             while inbox.waiting:
-                woken += inbox._answer_first(again())
+                woken += inbox._wake_first(again())
             if inbox.sink is not None:
                 inbox.finish(again())
                 woken += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .._core import InboxCore
-from ..regions import MemoryHome
+from ..regions import MemoryOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["InboxBase", "ReceivedBuffer", "PoolStatistics", "RemoteWriteEvents", "RouteOwner", "Undelivered"]
 
 
-class RouteOwner(MemoryHome):
+class RouteOwner(MemoryOwner):
     """The parts of its handle that a route needs."""
 
     __slots__ = (

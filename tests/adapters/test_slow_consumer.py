@@ -131,7 +131,7 @@ async def report(children: list[Child]) -> tuple[list[int], list[int]]:
     """Bytes sent by each writer, and by how much the memory of each has grown."""
     for each in children:
         each.tell("how much?")
-    answers = [await each.ahear() for each in children]
+    answers = [await each.areceive() for each in children]
     return [sent for sent, _ in answers], [growth for _, growth in answers]
 
 

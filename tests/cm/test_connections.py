@@ -407,7 +407,7 @@ async def test_peer_left_before_accept(provider: str) -> None:
                 await request.accept()
 
 
-async def test_peer_that_says_one_word_and_leaves_is_heard(provider: str) -> None:
+async def test_peer_that_sends_one_message_and_leaves_is_received(provider: str) -> None:
     """Its request, its message and its end may be read in one turn, before the accepting task runs."""
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         for n in range(50):
@@ -422,7 +422,7 @@ async def test_peer_that_says_one_word_and_leaves_is_heard(provider: str) -> Non
                     assert [m async for m in passive] == [b"%d" % n]
 
 
-async def test_listener_that_says_one_word_and_leaves_is_heard(provider: str) -> None:
+async def test_listener_that_sends_one_message_and_leaves_is_received(provider: str) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         for n in range(50):
             async with anyio.create_task_group() as tasks:

@@ -222,7 +222,7 @@ def watch_of(listener: aiofabric.Listener) -> half_open_clients.HalfOpenClients:
 
 
 async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int, int]:
-    """Say it, from this port, and leave when it was heard, so that the port is free; return it, and the inode."""
+    """Say it, from this port, and leave when it was received, so that the port is free; return it, and the inode."""
     judged = watch_of(listener)._handed_over
     before = {each.socket.inode for each in judged.values()}
     with socket.socket() as client:

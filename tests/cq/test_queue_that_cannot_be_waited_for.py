@@ -1,4 +1,4 @@
-"""Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters hear nothing."""
+"""Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters get no error."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,7 +48,7 @@ def break_queue() -> Iterator[Callable[[Any], Answer]]:
         each()
 
 
-async def test_a_task_that_waits_hears_of_it(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+async def test_a_task_that_waits_gets_the_error(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
     async with pair(waiting=Waiting.FD) as (one, _):
         errors: list[FabricError] = []
 
@@ -69,7 +69,7 @@ async def test_a_task_that_waits_hears_of_it(pair: Pair, break_queue: Callable[[
         answer(0)
 
 
-async def test_a_task_that_is_about_to_wait_hears_of_it(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+async def test_a_task_that_is_about_to_wait_gets_the_error(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
     async with pair(waiting=Waiting.FD) as (one, two):
         await one.send(b"before")
         assert await two.recv() == b"before"
@@ -83,7 +83,7 @@ async def test_a_task_that_is_about_to_wait_hears_of_it(pair: Pair, break_queue:
             assert await two.recv() == b"after"
 
 
-async def test_a_receive_into_memory_hears_of_it_and_its_buffer_stays_pinned(
+async def test_a_receive_into_memory_gets_the_error_and_its_buffer_stays_pinned(
     pair: Pair, break_queue: Callable[[Any], Answer]
 ) -> None:
     async with pair(waiting=Waiting.FD, recv_size=None) as (one, _):

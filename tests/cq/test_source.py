@@ -556,7 +556,7 @@ def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoin
     endpoint.driver.settle_down()
     assert events.waiting == 0
     assert events.asked > 1
-    endpoint.source.part(events)
+    endpoint.source.detach_queue(events)
     endpoint.source.touch_events()
     endpoint.driver.settle_down()
     assert events.drained == before + 1

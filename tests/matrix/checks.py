@@ -293,7 +293,7 @@ async def live(parent: Any, provider: str, kind: str, where: Any) -> None:
 
 
 async def peer_loss(offer: Offer) -> str:
-    """The peer's process is killed: what a waiting receive hears, and then a send."""
+    """The peer's process is killed: the result of a waiting receive, and then of a send."""
 
     async def after(peer: Child, end: Any, to: dict[str, Any]) -> str:
         await anyio.to_thread.run_sync(peer.kill)

@@ -60,7 +60,7 @@ async def test_the_end_shows_without_receiving_once_everything_was_taken(streams
     async with streams() as (one, other):
         await one.send(b"last words")
         assert not one.ended
-        await one.aclose()  # which waits for the other side to have heard of it
+        await one.aclose()  # which waits until the other side has confirmed it
         assert one.ended
         assert other.readable
         assert not other.ended

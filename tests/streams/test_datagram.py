@@ -91,7 +91,7 @@ async def test_places_are_names_numbers_and_addresses(provider: str) -> None:
             await one.send((b"x", Address.from_str("fi_shm://1234")))
 
 
-async def test_a_connected_stream_hears_its_peer_alone(provider: str) -> None:
+async def test_a_connected_stream_receives_from_its_peer_alone(provider: str) -> None:
     async with two(provider) as (peer, unknown), await connect_datagrams(*place_of(peer), provider=provider) as stream:
         await unknown.sendto(b"psst", *place_of(stream))
         await peer.sendto(b"hello", *place_of(stream))

@@ -100,8 +100,8 @@ async def closes_when_a_send_fails(parent: Parent, provider: str, port: int) -> 
 def test_a_callback_closes_the_last_connection_when_its_peer_is_gone(child: StartChild, provider: str) -> None:
     require(provider)
     peer = child(stands_still, provider)
-    closing = child(closes_when_a_send_fails, provider, peer.hear())
-    assert closing.hear() == "posted"
+    closing = child(closes_when_a_send_fails, provider, peer.receive())
+    assert closing.receive() == "posted"
     peer.kill()
     assert closing.result() == SENDS
 
@@ -128,7 +128,7 @@ async def closes_when_a_queued_send_is_refused(parent: Parent) -> tuple[int, lis
         with pytest.raises(FabricConnectionResetError):
             await passive.recv_into(bytearray(SIZE))
     assert [type(error) for error in told] == [FabricError]
-    return handle.source.slots.lent, problems
+    return handle.source.slots.in_use, problems
 
 
 def test_a_callback_closes_when_a_queued_send_is_refused(child: StartChild) -> None:

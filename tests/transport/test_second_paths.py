@@ -68,14 +68,14 @@ async def test_a_virtual_connection_that_cannot_be_opened_leaves_nothing(provide
         each.abort()
 
 
-async def test_a_write_with_data_and_flags_is_heard_of(sides: Open) -> None:
+async def test_a_write_with_data_and_flags_is_reported(sides: Open) -> None:
     async with sides(remote_writes=10) as (one, other, to, _):
         with other.domain.register(bytearray(64), access=BOTH, endpoint=other) as region:
             await one.write(b"x", region.remote[:1], **to, remote_data=7, flags=OpFlags.DELIVERY_COMPLETE)
             assert (await other.remote_write()).data == 7
 
 
-async def test_a_write_in_pieces_with_data_is_heard_of(sides: Open) -> None:
+async def test_a_write_in_pieces_with_data_is_reported(sides: Open) -> None:
     async with sides(remote_writes=10) as (one, other, to, _):
         if one.info.tx_attr.iov_limit < 2:
             pytest.skip(f"{one.info.fabric_attr.prov_name} gathers no buffers")

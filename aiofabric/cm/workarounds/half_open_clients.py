@@ -77,7 +77,7 @@ def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
         return
     incoming = select.poll()
     for each in listening:
-        with each.lent() as sock:
+        with each.verified() as sock:
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
@@ -136,7 +136,7 @@ class HalfOpenClients:
         self._listening = {each.descriptor for each in listening}
         self._readable = select.epoll()  # the kernel removes sockets that the provider closes
         for each in listening:
-            with each.lent() as sock:
+            with each.verified() as sock:
                 if sock is not None:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
                     self._mark.put(sock)
@@ -246,7 +246,7 @@ class HalfOpenClients:
     @contextmanager
     def _half_open(self, client: _Client) -> Iterator[socket.socket | None]:
         """The client's socket; None if it is closed, or is a request or a connection by now."""
-        with client.socket.lent() as sock:
+        with client.socket.verified() as sock:
             yield None if sock is None or self._is_in_use(sock) else sock
 
     def _is_in_use(self, sock: socket.socket) -> bool:

@@ -55,8 +55,8 @@ class _GroupSubmissions(SubmissionQueue):
     __slots__ = ("group",)
     group: _GroupHandle
 
-    def home(self, transfer: Transfer) -> None:
-        super().home(transfer)
+    def retire(self, transfer: Transfer) -> None:
+        super().retire(transfer)
         self.group.finished()
 
 

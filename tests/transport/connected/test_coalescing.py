@@ -162,7 +162,7 @@ async def test_it_leaves_though_the_process_ends(provider: str, child: Callable[
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
         child_sent = child(send_and_vanish, listener.address.port, provider)
         async with await (await listener.accept_request()).accept() as passive:
-            words = [b"%d" % number for number in range(child_sent.hear())]
+            words = [b"%d" % number for number in range(child_sent.receive())]
             assert await received(passive, words)
 
 
@@ -198,13 +198,13 @@ def send_without_a_loop(_: Parent, provider: str) -> int:
 
     with asyncio.Runner() as runner:
         active, passive = runner.run(connect())
-        lent = active._handle.source.slots.lent
+        lent = active._handle.source.slots.in_use
     sent = 0
     for _data in range(3):
         with pytest.raises(WrongLoopError):
             sent += active.try_send(b"?")
     assert not corked(active)
-    assert active._handle.source.slots.lent == lent
+    assert active._handle.source.slots.in_use == lent
     passive.close()
     active.close()
     return sent

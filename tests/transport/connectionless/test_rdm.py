@@ -242,7 +242,7 @@ async def echo(parent: Parent, provider: str) -> int:
     """Answer until an empty message comes; return how many did."""
     async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as ep:
         parent.tell(ep.local_address)
-        peer = await ep.add_peer(await parent.ahear())
+        peer = await ep.add_peer(await parent.areceive())
         parent.tell("known")
         count = 0
         while message := await ep.recv():
@@ -250,7 +250,7 @@ async def echo(parent: Parent, provider: str) -> int:
             await ep.send(message, to=peer)
             count += 1
         await ep.send(b"", to=peer)
-        await parent.ahear()
+        await parent.areceive()
     return count
 
 
@@ -259,9 +259,9 @@ async def test_two_processes(name: str, child: Any) -> None:
     skip_without(name, Caps.MSG)
     other: Child = child(echo, name)
     async with aiofabric.open_endpoint(EndpointType.RDM, where(name), provider=name) as ep:
-        peer = await ep.add_peer(await other.ahear())
+        peer = await ep.add_peer(await other.areceive())
         other.tell(ep.local_address)
-        assert await other.ahear() == "known"
+        assert await other.areceive() == "known"
         sizes = (1, 64, 4096, 4097, 16385, 65536)
         for size in sizes:
             await ep.send(numbered(size, size), to=peer)

@@ -201,7 +201,7 @@ async def test_rma_of_a_selective_endpoint_is_reported(pair: Pair) -> None:
 
 
 async def test_flags_do_not_silence_an_operation(pair: Pair) -> None:
-    """What is posted with flags of its own has to ask for its completion, or nobody would hear of it."""
+    """What is posted with flags of its own has to ask for its completion, or no waiter would wake."""
     async with pair(selective=True) as (active, passive):
         route = active._handle.route_to(None)
         with anyio.fail_after(5):

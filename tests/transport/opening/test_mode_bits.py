@@ -164,7 +164,7 @@ def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
     endpoint = Endpoint()
     pool = Receives(endpoint, endpoint.source, 64, 1)
     pool._prepare(0, 0, 64, 1, (0, 0), False, True)
-    buffer = PoolBuffer(pool, 0, 0, endpoint.source.slots.lend())
+    buffer = PoolBuffer(pool, 0, 0, endpoint.source.slots.acquire())
     pool._enter(buffer, 0, 0)
     pool.post()
     assert (buffer.posted, pool.posted) == (True, 1)

@@ -24,7 +24,7 @@ async def reads(parent: Parent, provider: str, port: int) -> str:
         remote = RemoteRegion.unpack(await endpoint.recv())
         memory = bytearray(SIZE)
         await endpoint.send(b"now")
-        await parent.ahear()
+        await parent.areceive()
         try:
             await endpoint.read_into(memory, remote)
         except aiofabric.FabricError as error:  # the region was closed first

@@ -1,4 +1,4 @@
-"""Writes that carry data are heard of at the target: in order, none lost to a cancel, ended with the connection."""
+"""Writes that carry data are reported at the target: in order, none lost to a cancel, ended with the connection."""
 
 import asyncio
 import logging
@@ -25,16 +25,16 @@ one_loop = pytest.mark.parametrize("anyio_backend", LOOPS[:1])
 
 
 @pytest.mark.parametrize("waiting", [*aiofabric.Waiting])
-async def test_each_write_with_data_is_heard_of(sides: Open, waiting: aiofabric.Waiting) -> None:
+async def test_each_write_with_data_is_reported(sides: Open, waiting: aiofabric.Waiting) -> None:
     async with sides(remote_writes=100, waiting=waiting) as (one, other, to, _):
         memory = bytearray(64)
         async with other.domain.register(memory, access=BOTH, endpoint=other) as region:
-            heard: list[RemoteWrite] = []
+            reported: list[RemoteWrite] = []
 
             async def listen() -> None:
-                while len(heard) < 50:
-                    heard.append(await other.remote_write())
-                    assert memory[:4] >= b"%04d" % (len(heard) - 1)  # it is there when we hear of it
+                while len(reported) < 50:
+                    reported.append(await other.remote_write())
+                    assert memory[:4] >= b"%04d" % (len(reported) - 1)  # it is there when it is reported
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listen)
@@ -44,8 +44,8 @@ async def test_each_write_with_data_is_heard_of(sides: Open, waiting: aiofabric.
                     if n % 10 == 0:
                         await one.send(b"between", **to)
                         assert await other.recv() == b"between"
-            assert [event.data for event in heard] == [2**64 - 1 - n for n in range(50)]
-            assert {event.length for event in heard} <= {4, None}
+            assert [event.data for event in reported] == [2**64 - 1 - n for n in range(50)]
+            assert {event.length for event in reported} <= {4, None}
             assert memory[8:14] == b"silent"
             assert other.statistics().pool.filled == 0
 
@@ -59,7 +59,7 @@ async def test_whose_write_it_was(sides: Open) -> None:
             assert event.source in ((back["to"], None) if back else (other.peer_address,))
 
 
-async def test_both_sides_of_a_connection_hear(sides: Open) -> None:
+async def test_both_sides_of_a_connection_get_reports(sides: Open) -> None:
     async with sides(remote_writes=10) as (one, other, to, back):
         with (
             one.domain.register(bytearray(8), access=BOTH, endpoint=one) as mine,
@@ -71,7 +71,7 @@ async def test_both_sides_of_a_connection_hear(sides: Open) -> None:
             assert (await one.remote_write()).data == 2
 
 
-async def test_two_connections_of_one_loop_hear_each_its_own(pair: Pair) -> None:
+async def test_two_connections_of_one_loop_get_their_own_reports(pair: Pair) -> None:
     """A completion does not name its connection: the queue does, which is why each has one to itself."""
     async with pair(remote_writes=10) as (one, first), pair(remote_writes=10) as (two, second), pair() as (three, _):
         assert first._handle.source is not second._handle.source
@@ -85,7 +85,7 @@ async def test_two_connections_of_one_loop_hear_each_its_own(pair: Pair) -> None
             assert [(await second.remote_write()).data for _ in range(5)] == [100, 101, 102, 103, 104]
 
 
-async def test_virtual_connections_hear_each_its_own() -> None:
+async def test_virtual_connections_get_their_own_reports() -> None:
     async with _sides("shm connected", remote_writes=10) as a, _sides("shm connected", remote_writes=10) as b:
         assert not a.other._handle.dormant  # nobody would wake it for a write
         with a.other.domain.register(bytearray(8), access=BOTH) as region:
@@ -100,14 +100,14 @@ async def test_a_cancel_loses_none(sides: Open) -> None:
     rng = random.Random(5)
     async with sides(remote_writes=1000) as (one, other, to, _):
         with other.domain.register(bytearray(8), access=BOTH, endpoint=other) as region:
-            heard: list[int] = []
+            reported: list[int] = []
             done = False
 
             async def listen() -> None:
-                while not (done and len(heard) == 200):
+                while not (done and len(reported) == 200):
                     with anyio.move_on_after(rng.random() * 0.002):
                         event = await other.remote_write()
-                        heard.append(event.data)
+                        reported.append(event.data)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listen)
@@ -116,7 +116,7 @@ async def test_a_cancel_loses_none(sides: Open) -> None:
                     if n % 7 == 0:
                         await anyio.sleep(rng.random() * 0.002)
                 done = True
-            assert heard == list(range(200))
+            assert reported == list(range(200))
 
 
 @one_loop
@@ -210,7 +210,7 @@ async def test_without_the_option_it_says_what_to_do(sides: Open, caplog: pytest
 
 
 @one_loop
-async def test_an_alias_hears_the_same() -> None:
+async def test_an_alias_gets_the_same_reports() -> None:
     async with peers("sockets", Caps.MSG | Caps.RMA, remote_writes=4) as (one, other, peer, _):
         with other.domain.register(bytearray(8), access=BOTH) as region, other.alias(OpFlags(0)) as ear:
             await one.write(b"x", region.remote[:1], to=peer, remote_data=5)

@@ -130,7 +130,7 @@ async def test_what_a_peer_sends_with_them_does_no_harm(child: Any) -> None:
     """rxm_handle_coll_eager gives a receive that such a message matches to the collectives, which it is none of."""
     skip_without(RXM, COLLECTIVE)
     receiver: Child = child(collective_receiver)
-    address = await receiver.ahear()
+    address = await receiver.areceive()
     sender: Child = child(collective_sender, address)
     with pytest.raises(ChildFailed, match="ended: signal SIGSEGV"):
         await sender.aresult()

@@ -206,7 +206,7 @@ def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
 
 
 def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
-    """No descriptor is left, perhaps; who listens for lines hears nothing of it."""
+    """No descriptor is left, perhaps; the OOB listener notices nothing."""
     positions = watch.claim()
     path = watch.orphaned_entries.path
     watch.orphaned_entries.path = path.parent  # a directory cannot be opened so
