@@ -29,7 +29,7 @@ typedef struct SubmissionCore {
 	long long pieces;	/* most buffers of a message that C posts; 0: C posts none */
 	char receives, refused;
 	char direct;		/* whether C sends small messages and posts plain receives */
-	struct iovec spill;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
+	struct iovec overflow;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
 	char plain_retire, plain_try; /* whether the subclass does not override them */
 	struct held_socket socket; /* the kernel's TCP socket beneath, which may be corked */
 } SubmissionCore;

@@ -222,6 +222,14 @@ class Handshake(Stage):
         elif self.state is ConnectionState.CONNECTED:
             self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
 
+    def wait_failed(self, error: FabricError) -> int:
+        if self.state is not ConnectionState.CONNECTING:
+            return 0
+        self.move(ConnectionState.PEER_GONE)
+        self._error = error
+        self._wake()
+        return 1
+
     def _refusal(self, error: EventError) -> FabricError:
         if error.errno == constants.FI_ENOPROTOOPT:  # tcp read something that is not its header
             return foreign(self.peer, "fi_connect")

@@ -124,6 +124,16 @@ class RequestQueue(Handle, ABC):
                 return True
         return False
 
+    def fail_waiters(self, error: BaseException) -> int:
+        """No request can arrive: raise the error in the tasks that wait for one; return how many there were."""
+        count = 0
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(error)
+                count += 1
+        return count
+
     def answered(self, request: ConnectionRequest, how: str) -> None:
         """Count the answer; a request has only one."""
         del self.unanswered[request]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .._core import NativeQueue
+    from ..errors import FabricError
     from .polling import Waiting
     from .queue import Entry, ErrorEntry
 
@@ -32,6 +33,7 @@ class AttachedQueue(Protocol):
 
     def drain(self) -> int: ...
     def quiet(self) -> bool: ...
+    def wait_failed(self, error: Callable[[], FabricError], /) -> int: ...
     def fileno(self) -> int | None: ...
 
 

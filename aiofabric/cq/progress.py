@@ -140,9 +140,9 @@ class SourceProgress(SourceCompletions):
         self.touch()
 
     def _cannot_be_waited_for(self, error: FabricError) -> None:
-        """The descriptor will wake no task: raise the error in the tasks that wait.
+        """A descriptor will wake no task: raise the error in the tasks that wait for completions or events.
 
-        The queue is not polled from now on. A task that begins to wait calls fi_trywait again, and gets its error.
+        No queue of this source is polled from now on. A task that begins to wait calls fi_trywait again.
         """
 
         def again() -> FabricError:
@@ -166,8 +166,10 @@ class SourceProgress(SourceCompletions):
         for submission in [*self.queued]:
             woken += len(submission.waiting)
             submission.fail_waiting(again)
+        for attached in tuple(self.attached_queues):
+            woken += attached.wait_failed(again)
         if not woken:
-            self.driver.report("aiofabric: a completion queue cannot be waited for", error)
+            self.driver.report("aiofabric: a queue cannot be waited for", error)
 
     def _poll_others(self) -> int:
         """Do the rest of a pass: event queues, polled objects, queued operations; return how many moved."""

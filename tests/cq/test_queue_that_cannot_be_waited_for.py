@@ -1,51 +1,28 @@
 """Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters get no error."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import pytest
 
 from aiofabric import FabricError, Waiting
-from aiofabric._ffi import constants, ffi
+from aiofabric._ffi import constants
+from tests.fixtures.broken_fabric import Answer, broken_trywait
 from tests.fixtures.providers import Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
 provider = over(["tcp"])
 
-OPS, TRYWAIT, WORDS = 3, 5, 16  # pointers: of `struct fid_fabric` before its table; in the table before trywait; copied
-
-Answer = Callable[[int], None]
-
 
 @pytest.fixture
 def break_queue() -> Iterator[Callable[[Any], Answer]]:
-    """Have fi_trywait of an endpoint's fabric give another answer, by one entry of the provider's own table."""
-    undo: list[Callable[[], None]] = []
-    kept: list[Any] = []
-
-    def replace(endpoint: Any) -> Answer:
-        fabric = endpoint._handle.source.queue.domain.fabric._handle.fid
-        place = ffi.cast("void **", fabric) + OPS
-        own = place[0]
-        table = ffi.new("void *[]", list(ffi.unpack(ffi.cast("void **", own), WORDS)))
-
-        def answer(code: int) -> None:
-            call = ffi.callback("int(void *, void **, int)", lambda *_: code)
-            kept.append(call)
-            table[TRYWAIT] = ffi.cast("void *", call)
-            place[0] = ffi.cast("void *", table)
-
-        def restore() -> None:
-            place[0] = own
-
-        kept.append(table)
-        undo.append(restore)
-        return answer
-
-    yield replace
-    for each in undo:
-        each()
+    """Have fi_trywait of an endpoint's fabric give another answer."""
+    with ExitStack() as opened:
+        yield lambda endpoint: opened.enter_context(
+            broken_trywait(endpoint._handle.source.queue.domain.fabric._handle.fid)
+        )
 
 
 async def test_a_task_that_waits_gets_the_error(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:

@@ -539,6 +539,9 @@ def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoin
             self.asked += 1
             return not self.waiting
 
+        def wait_failed(self, error: object) -> int:
+            raise AssertionError(error)
+
         def fileno(self) -> None:
             return None
 

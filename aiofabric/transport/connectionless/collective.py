@@ -117,6 +117,13 @@ class _GroupHandle(Handle):
         self.error = from_errno(error.errno, "fi_join_collective", provider_text=error.text)
         self._joined()
 
+    def wait_failed(self, error: FabricError) -> int:
+        if self.waiter is None or self.waiter.done():
+            return 0
+        self.error = error  # the provider may still join
+        self.waiter.set_result(None)
+        return 1
+
     def _joined(self) -> None:
         self.joining = False
         if self.waiter is not None and not self.waiter.done():
