@@ -10,6 +10,7 @@ from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.source import Source
+from aiofabric.cq.submission import Transfer
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint, ManualDriver
 
@@ -127,6 +128,19 @@ def test_callback_that_raises_costs_nobody_else_an_answer(endpoint: Endpoint) ->
     assert all(c.done for c in callers)
     assert [str(e) for e in endpoint.driver.reports] == ["the callback's own"]
     assert endpoint.source.statistics().in_flight == 0
+
+
+def test_each_callback_that_raises_is_reported_and_no_caller_gets_its_exception(endpoint: Endpoint) -> None:
+    def stumble(transfer: Transfer) -> None:
+        raise ValueError(str(transfer.length))
+
+    transfers = [endpoint.submit(length=n) for n in range(4)]
+    for transfer in transfers[1:3]:
+        transfer.notify = stumble
+    for transfer in transfers:
+        endpoint.queue.complete(transfer.slot.address, length=transfer.length)
+    assert endpoint.source.drain() == 4  # as a call that polls before it waits
+    assert [str(e) for e in endpoint.driver.reports] == ["1", "2"]
 
 
 def test_queue_that_promises_a_failure_and_has_none_does_not_hold_the_loop(endpoint: Endpoint) -> None:
