@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["InboxBase", "ReceivedBuffer", "PoolStatistics", "RemoteWriteEvents", "RouteOwner", "Undelivered"]
 
 
-class RouteOwner(MemoryOwner):
+class RouteOwner(MemoryOwner, ABC):
     """The parts of its handle that a route needs."""
 
     __slots__ = (
@@ -54,14 +54,17 @@ class RouteOwner(MemoryOwner):
     tx_flags: int
 
     @property
+    @abstractmethod
     def longest(self) -> int:
-        raise NotImplementedError
+        """Bytes of the longest message that may be sent."""
 
+    @abstractmethod
     def cancel(self, context: Any) -> int:
-        raise NotImplementedError
+        """fi_cancel of the operation with this context."""
 
+    @abstractmethod
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
-        raise NotImplementedError
+        """The exception for an operation that failed."""
 
 
 @dataclass(frozen=True, slots=True)
