@@ -195,7 +195,7 @@ class RegionTable:
         Raises:
             FabricError: the provider refused (fi_mr_regattr, fi_mr_bind, fi_mr_enable).
         """
-        chosen = 0 if self.provider_keys else (self._choose_key() if key is None else key)
+        chosen = 0 if self.provider_keys else (self.choose_key() if key is None else key)
         iov = ffi.new("struct iovec *", {"iov_base": pins, "iov_len": len(pins)})
         attr = ffi.new("struct fi_mr_attr[2]")  # 2.x may copy a longer structure than the headers have
         attr[0].mr_iov = iov
@@ -230,7 +230,7 @@ class RegionTable:
             )
         return found[0]
 
-    def _choose_key(self) -> int:
+    def choose_key(self) -> int:
         """An unpredictable key that no region of the domain has."""
         while (key := secrets.randbits(self._key_bits)) in self._keys:
             pass

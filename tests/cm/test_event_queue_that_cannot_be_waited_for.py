@@ -9,6 +9,7 @@ import aiofabric
 from aiofabric import FabricError, Listener, Waiting
 from aiofabric._ffi import constants
 from tests.fixtures.broken_fabric import broken_trywait
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
@@ -22,7 +23,7 @@ def listening(provider: str) -> Any:
 
 
 def events_of(listener: Listener) -> Any:
-    handle: Any = listener._handle
+    handle: Any = handle_of(listener)
     return handle.events
 
 
@@ -45,7 +46,7 @@ async def test_a_task_that_waits_for_a_request_gets_the_error(provider: str) -> 
                     tasks.start_soon(accept_fails, listener, errors)
                 await anyio.wait_all_tasks_blocked()
                 answer(-constants.FI_EIO)
-                listener._handle.source.touch_events()
+                source_of(listener).touch_events()
         assert errors == [ERROR] * 2
 
 
@@ -54,7 +55,7 @@ async def test_a_task_that_begins_to_wait_gets_the_error_and_later_ones_their_re
 ) -> None:
     async with listening(provider) as listener:
         errors: list[tuple[str | None, int | None]] = []
-        source = listener._handle.source
+        source = source_of(listener)
         reported: list[object] = []
         monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))
         with broken(events_of(listener)) as answer, anyio.fail_after(5):
@@ -79,7 +80,7 @@ async def test_a_task_that_begins_to_wait_gets_the_error_and_later_ones_their_re
 
 async def test_nothing_polls_an_event_queue_that_failed(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening(provider) as listener:
-        source = listener._handle.source
+        source = source_of(listener)
         reported: list[object] = []
         monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))
         with broken(events_of(listener)) as answer, anyio.fail_after(30):
@@ -96,7 +97,7 @@ async def test_nothing_polls_an_event_queue_that_failed(provider: str, monkeypat
 async def test_a_connect_under_way_gets_the_error(pair: Pair, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the queues of a connection that waits for a message: its task gets it, too."""
     async with pair(waiting=Waiting.FD) as (one, _), listening(provider) as listener:
-        source: Any = one._handle.source
+        source: Any = source_of(one)
         (events,) = source.attached_queues
         monkeypatch.setattr(source.driver, "report", lambda *_: None)  # of the passes of closing, which find no task
         errors: list[tuple[str | None, int | None]] = []

@@ -151,7 +151,7 @@ async def test_server_that_comes_later_and_connections_that_are_missed(
 
     def miss(self: half_open_clients.HalfOpenClients) -> None:
         if self._incoming:
-            self._missed = self._missed or monotonic()
+            self.missed = self.missed or monotonic()
             self._arm()
 
     monkeypatch.setattr(half_open_clients.HalfOpenClients, "after_read", miss)

@@ -10,6 +10,7 @@ import pytest
 from aiofabric import FabricError, Waiting
 from aiofabric._ffi import constants
 from tests.fixtures.broken_fabric import Answer, broken_trywait
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
@@ -21,7 +22,7 @@ def break_queue() -> Iterator[Callable[[Any], Answer]]:
     """Have fi_trywait of an endpoint's fabric give another answer."""
     with ExitStack() as opened:
         yield lambda endpoint: opened.enter_context(
-            broken_trywait(endpoint._handle.source.queue.domain.fabric._handle.fid)
+            broken_trywait(handle_of(source_of(endpoint).queue.domain.fabric).fid)
         )
 
 
@@ -41,7 +42,7 @@ async def test_a_task_that_waits_gets_the_error(pair: Pair, break_queue: Callabl
                     tasks.start_soon(receive)
                 await anyio.wait_all_tasks_blocked()
                 answer(-constants.FI_EIO)
-                one._handle.source.touch()
+                source_of(one).touch()
         assert [(error.call, error.errno) for error in errors] == [("fi_trywait", constants.FI_EIO)] * 2
         answer(0)
 
@@ -76,7 +77,7 @@ async def test_a_receive_into_memory_gets_the_error_and_its_buffer_stays_pinned(
                 tasks.start_soon(receive)
                 await anyio.wait_all_tasks_blocked()
                 answer(-constants.FI_EIO)
-                one._handle.source.touch()
+                source_of(one).touch()
         with pytest.raises(BufferError):
             buffer.append(0)
         answer(0)
@@ -86,7 +87,7 @@ async def test_nothing_polls_a_queue_that_failed(
     pair: Pair, break_queue: Callable[[Any], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pair(waiting=Waiting.FD) as (one, _):
-        source = one._handle.source
+        source = source_of(one)
         answer = break_queue(one)
         reported: list[object] = []
         monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))

@@ -13,6 +13,7 @@ from aiofabric.cq.source import Source
 from aiofabric.cq.submission import Transfer
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint, ManualDriver
+from tests.fixtures.internals import sleep_on_descriptor
 
 pytestmark = pytest.mark.once
 
@@ -280,7 +281,7 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
 
     def looks_after_sleep() -> bool:
         assert not looks_after(1_000_000)
-        source._sleep()
+        sleep_on_descriptor(source)
         work()
         return looks_after(100_000)
 

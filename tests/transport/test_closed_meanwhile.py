@@ -21,6 +21,7 @@ from aiofabric import (
     Group,
 )
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import VIRTUAL, _pair, require
 
 SIZE = 4 << 20
@@ -115,7 +116,7 @@ async def closes_when_a_queued_send_is_refused(parent: Parent) -> tuple[int, lis
         active.close()
 
     async with _pair("tcp", recv_size=None) as (active, passive):
-        handle = active._handle
+        handle = handle_of(active)
         driver: Any = handle.source.driver
         driver.report = lambda message, error: problems.append(f"{message}: {error!r}")
         assert handle.tx is not None
@@ -165,7 +166,7 @@ async def begins_with_a_checkpoint(parent: Parent, what: str) -> str:
             async def checkpoint() -> None:
                 active.close()
 
-            active._handle.checkpoint = checkpoint
+            handle_of(active).checkpoint = checkpoint
             with pytest.raises(ClosedResourceError):
                 await (active.read_into(bytearray(64), region.remote) if what == "a read" else batch.send(b"1"))
     return "alive"

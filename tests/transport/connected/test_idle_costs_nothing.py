@@ -10,6 +10,7 @@ import pytest
 import aiofabric
 from aiofabric import Waiting
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import source_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.providers import _pair
 
@@ -24,7 +25,7 @@ async def idle_server(parent: Parent, waiting: Waiting, span: float) -> None:
         endpoints = [await (await listener.accept_request()).accept() for _ in range(CONNECTIONS)]
         parent.tell("all are there")
         assert await parent.areceive() == "be quiet"
-        sources = {id(e._handle.source): e._handle.source for e in endpoints}.values()
+        sources = {id(source_of(e)): source_of(e) for e in endpoints}.values()
 
         def passes() -> list[int]:
             return [source.statistics().passes for source in sources]

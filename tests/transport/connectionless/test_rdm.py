@@ -9,6 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Caps, EndpointType, Peer, RdmEndpoint
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import source_of
 from tests.fixtures.peers import RARE, RDM, peers, skip_without, where
 
 pytestmark = pytest.mark.anyio
@@ -135,9 +136,9 @@ async def test_while_it_waits_for_a_dead_peer_the_loop_is_not_busy(rdm: str) -> 
         with anyio.fail_after(30):
             passes = 1000
             while passes > 40:  # shm is polled every 5 ms; a busy loop makes thousands
-                before = one._handle.source.statistics().passes
+                before = source_of(one).statistics().passes
                 await anyio.sleep(0.1)
-                passes = one._handle.source.statistics().passes - before
+                passes = source_of(one).statistics().passes - before
         tasks.cancel_scope.cancel()
     assert one.closed
 

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint, TruncatedMessageError
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -20,14 +21,14 @@ class Left(Exception):
 
 def awaited(endpoint: MessageEndpoint, room: int | None = None) -> Any:
     """As `recv` has it when nothing has arrived and nothing comes before waiting."""
-    pool = endpoint._handle.pool
+    pool = handle_of(endpoint).pool
     assert pool is not None
     assert not pool.inbox
     return pool._enlist(room, None if room else endpoint)
 
 
 def waiting(endpoint: MessageEndpoint) -> tuple[int, int]:
-    pool = endpoint._handle.pool
+    pool = handle_of(endpoint).pool
     assert pool is not None
     return pool.waiting, pool.source.interest
 
@@ -73,7 +74,7 @@ async def test_who_leaves_with_a_message_in_hand_gives_it_back(pair: Pair, way: 
     async with pair() as (active, passive):
         before = waiting(passive)
         arrivals = [awaited(passive)]
-        pool: Any = passive._handle.pool
+        pool: Any = handle_of(passive).pool
         await active.send(b"first")
         await active.send(b"second")
         with anyio.fail_after(5):

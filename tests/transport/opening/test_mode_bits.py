@@ -15,6 +15,7 @@ from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from aiofabric.transport.connectionless import open as opening
 from aiofabric.transport.opening import selection
 from tests.cq.manual import Endpoint
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers
 from tests.fixtures.through_python import ask_queues_through_python, inject_through_python, post_receives_through
 
@@ -190,7 +191,7 @@ async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytes
     async with peers("tcp;ofi_rxm", Caps.MSG, recv_size=1 << 20) as (one, other, peer, _):
         await one.send(b"connect", to=peer)
         await other.recv()
-        route = one._handle.route_to(peer)
+        route = handle_of(one).route_to(peer)
         transfer = route.post([bytes(100_000), bytes(100_000)])
         pins, iov = transfer.pins
         assert ffi.cast("uintptr_t", iov) == seen[0]

@@ -9,6 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, RemoteRegion
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +101,6 @@ async def test_growth_is_bounded_over_many_regions(pair: Pair, provider: str) ->
                 await active.read(RemoteRegion.unpack(await active.recv()))
                 await active.send(b"done")
                 await passive.recv()
-            kept = [len(end._handle.kept) for end in (active, passive)]  # nothing public tells of it
+            kept = [len(handle_of(end).kept) for end in (active, passive)]  # nothing public tells of it
             most = max(most, *kept)
         assert most < 20

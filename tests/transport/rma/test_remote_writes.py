@@ -13,6 +13,7 @@ import aiofabric
 from aiofabric import Access, Caps, EndpointType, OpFlags, RemoteWrite
 from aiofabric._ffi import constants
 from aiofabric.transport.rma.remote_writes import RemoteWriteQueue
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -74,8 +75,8 @@ async def test_both_sides_of_a_connection_get_reports(sides: Open) -> None:
 async def test_two_connections_of_one_loop_get_their_own_reports(pair: Pair) -> None:
     """A completion does not name its connection: the queue does, which is why each has one to itself."""
     async with pair(remote_writes=10) as (one, first), pair(remote_writes=10) as (two, second), pair() as (three, _):
-        assert first._handle.source is not second._handle.source
-        assert three._handle.source is not first._handle.source
+        assert source_of(first) is not source_of(second)
+        assert source_of(three) is not source_of(first)
         memory = bytearray(8)
         with first.domain.register(memory, access=BOTH) as region:
             for n in range(5):
@@ -87,7 +88,7 @@ async def test_two_connections_of_one_loop_get_their_own_reports(pair: Pair) -> 
 
 async def test_virtual_connections_get_their_own_reports() -> None:
     async with _sides("shm connected", remote_writes=10) as a, _sides("shm connected", remote_writes=10) as b:
-        assert not a.other._handle.dormant  # nobody would wake it for a write
+        assert not handle_of(a.other).dormant  # nobody would wake it for a write
         with a.other.domain.register(bytearray(8), access=BOTH) as region:
             for n in range(5):
                 await b.one.write(b"b", region.remote[:1], remote_data=100 + n)
@@ -123,7 +124,7 @@ async def test_a_cancel_loses_none(sides: Open) -> None:
 async def test_a_task_that_was_woken_and_cancelled_at_once_passes_it_on(pair: Pair) -> None:
     """asyncio's own cancel reaches a task that has been woken and did not run yet; trio's and anyio's do not."""
     async with pair(remote_writes=10) as (_, other):
-        queue = other._handle.remote_writes
+        queue = handle_of(other).remote_writes
         assert isinstance(queue, RemoteWriteQueue)
         tasks = []
         for waiting in (1, 2):
@@ -170,7 +171,7 @@ async def test_who_waits_is_told_of_the_end(sides: Open, who: str) -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(listen)
-                while len(other._handle.remote_writes.waiters) < 3:
+                while len(handle_of(other).remote_writes.waiters) < 3:
                     await anyio.lowlevel.checkpoint()
                 await (one if who == "peer" else other).aclose()
         kind = aiofabric.FabricConnectionEndedError if who == "peer" else anyio.ClosedResourceError
@@ -182,7 +183,7 @@ async def test_more_than_may_wait_are_lost_and_that_is_said_in_its_place(pair: P
         with other.domain.register(bytearray(8), access=BOTH) as region:
             for n in range(10):
                 await one.write(b"x", region.remote[:1], remote_data=n)
-            queue = other._handle.remote_writes
+            queue = handle_of(other).remote_writes
             assert isinstance(queue, RemoteWriteQueue)
             while sum(each if isinstance(each, int) else 1 for each in queue.events) < 10:
                 await anyio.lowlevel.checkpoint()
@@ -235,7 +236,7 @@ async def test_where_there_can_be_none() -> None:
 async def test_a_flood_of_what_is_no_event_leaves_nothing() -> None:
     """A completion of a peer's read, or of a write without data (FI_RMA_EVENT): nothing to hand out."""
     async with peers("shm", Caps.MSG | Caps.RMA, remote_writes=1) as (one, _, _, _):
-        queue = one._handle.remote_writes
+        queue = handle_of(one).remote_writes
         assert isinstance(queue, RemoteWriteQueue)
         entry: Any = (0, constants.FI_REMOTE_WRITE | constants.FI_RMA, 5, 0, 0, 0)
         for _ in range(3):

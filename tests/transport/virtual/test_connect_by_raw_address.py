@@ -27,6 +27,7 @@ from aiofabric import (
 from aiofabric.transport.virtual import multiplexer as multiplexer
 from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import skip_without, where
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +74,7 @@ async def serve(parent: Parent, provider: str, elsewhere: bool = False) -> None:
         tasks.start_soon(accept)
         parent.tell(listener.fabric_address)
         while await parent.areceive():
-            parent.tell(len(listener._handle.multiplexer.address_queries._answered))  # type: ignore[attr-defined]
+            parent.tell(len(handle_of(listener).multiplexer.address_queries._answered))
         tasks.cancel_scope.cancel()
 
 

@@ -8,6 +8,7 @@ import pytest
 import aiofabric
 from aiofabric import Access
 from tests.fixtures.children import Parent
+from tests.fixtures.internals import source_of
 from tests.fixtures.providers import require
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone]
@@ -22,7 +23,7 @@ def _shm() -> None:
 
 async def asleep(endpoint: aiofabric.MessageEndpoint) -> None:
     """Wait until the endpoint's side has stopped looking."""
-    source = endpoint._handle.source
+    source = source_of(endpoint)
     while True:
         passes = source.statistics().passes
         await anyio.sleep(0.05)
@@ -44,7 +45,7 @@ async def echo_server(parent: Parent) -> None:
             endpoints.append(await (await listener.accept_request()).accept())
             tg.start_soon(echo, endpoints[-1])
         await asleep(endpoints[0])
-        source = endpoints[0]._handle.source
+        source = source_of(endpoints[0])
         passes, before = source.statistics().passes, time.process_time()
         await anyio.sleep(1)  # the span that is measured
         parent.tell((time.process_time() - before, source.statistics().passes - passes))
