@@ -1,5 +1,7 @@
 """Codes become exceptions that ordinary code catches, and whose text helps."""
 
+# Privates: the table of cures is compared with the texts that errors show.
+
 import errno
 import pickle
 from collections.abc import Iterator

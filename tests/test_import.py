@@ -1,5 +1,7 @@
 """``import aiofabric`` is quick: what a program does not use is not imported; type checkers see all the same."""
 
+# Privates: the lists of lazy names are compared with what type checkers see.
+
 import ast
 from importlib import import_module, metadata
 from pathlib import Path

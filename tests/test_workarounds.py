@@ -1,5 +1,7 @@
 """Promise: what reaches below libfabric's interface is in one table, examined, and can be switched off."""
 
+# Privates: states are per process; each test begins with none.
+
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """Hazard: fi_trywait of an event queue fails for good, and it is taken for "not quiet": polled for ever, in silence."""
 
+# Privates: `_fabric` is the native pointer whose function fails.
+
 from typing import Any
 
 import anyio

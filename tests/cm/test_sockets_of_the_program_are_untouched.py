@@ -4,6 +4,8 @@ Each kind of neighbour is opened first. Listeners, clients that misbehave and en
 of the neighbour is as it was, its connections are open, and every byte arrives.
 """
 
+# Privates: `_options` is of this file's own class.
+
 import os
 import socket
 import threading

@@ -1,5 +1,7 @@
 """What asyncio's tasks await of us: to them, and to who cancels them, a future as any other."""
 
+# Privates: asyncio's futures and tasks are checked as the native core uses them, which is by private names.
+
 import asyncio
 import contextvars
 import gc

@@ -7,6 +7,8 @@ Addresses are the exception: what takes the address of a native object trusts it
 classes in Python.
 """
 
+# Privates: every method of the native core is called, those for its own Python classes as well.
+
 from __future__ import annotations
 
 import asyncio

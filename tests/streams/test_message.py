@@ -1,5 +1,7 @@
 """MessageStream: boundaries, packing, limits, ends."""
 
+# Privates: `_flush` cuts a stream in the middle of a message; `_strict` says whether each await is a checkpoint.
+
 from __future__ import annotations
 
 import os

@@ -1,6 +1,8 @@
 """Hazard: whoever is told of something, or runs while another task waits, closes the endpoint. What goes on afterwards
 must not touch what fi_close has freed. What would crash otherwise runs in a process of its own."""
 
+# Privates: `_run` is replaced, to close the endpoint between two pieces of one call.
+
 import time
 from array import array
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """What is awaited of an inbox: a message goes to whoever waits the longest, and nobody else's is lost to a leaver."""
 
+# Privates: `_enlist` makes the waiter alone, without the task that awaits it.
+
 import gc
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Batches: many sends, one wait, and few completions where the endpoint was opened for it."""
 
+# Privates: `_try` is replaced, so that the provider refuses the posts that the test chooses.
+
 import itertools
 
 import anyio

@@ -1,5 +1,7 @@
 """What nothing special is asked of is posted in C; everything else goes the long way."""
 
+# Privates: `_keeper` is called for an operation that a test posted itself.
+
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any

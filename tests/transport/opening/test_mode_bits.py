@@ -1,5 +1,7 @@
 """What providers may ask of the application (mode bits), shown against doubles: none here asks for it."""
 
+# Privates: a pool of the native core without an endpoint.
+
 from dataclasses import replace
 from typing import Any, ClassVar
 

@@ -1,5 +1,7 @@
 """Local memory that is registered: found by what posts it, held until that is settled, never registered twice."""
 
+# Privates: `_longest` bounds each search, and must not grow for ever.
+
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,7 @@
 """Virtual connections to a raw address of the fabric: the query goes through the fabric."""
 
+# Privates: the table of answered queries has a bound that nothing public shows.
+
 import errno
 import random
 from collections.abc import Callable
