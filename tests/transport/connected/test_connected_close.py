@@ -301,10 +301,9 @@ async def test_forgotten_endpoint_warns_and_is_closed_from_above(provider: str) 
 
 
 async def test_a_close_while_another_task_waits_for_the_peers_end_ends_that_wait(pair: Pair) -> None:
-    async with pair() as (active, _), anyio.create_task_group() as tasks:
+    async with pair() as (active, _):
         with anyio.fail_after(5):  # it would wait for 10 s
-            tasks.start_soon(active.aclose)
-            await anyio.wait_all_tasks_blocked()
-            active.close()
-            while not active.closed:  # noqa: ASYNC110
-                await anyio.sleep(0.001)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(active.aclose)
+                await anyio.wait_all_tasks_blocked()
+                active.close()
