@@ -42,10 +42,11 @@ NOUN_MODULES = {
 FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 
 LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # anyio is everyone's: its words for closed, busy, broken
-MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations"}
+MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations", "rpc.runtime", "rpc.grpc"}
+WITHOUT_IO = "rpc.protocol"  # imports nothing else of ours, and so neither a loop nor an endpoint
 
-# The rooms of `transport`, and its files outside of them, from the ground up. An import points down, or stays inside.
-ROOMS = (
+# The rooms of two packages, and files outside of rooms, from the ground up. An import points down, or stays inside.
+TRANSPORT = (
     ("interfaces", "tags", "buffers", "readers"),
     ("route",),
     ("orderly_end",),
@@ -60,7 +61,11 @@ ROOMS = (
     ("virtual",),
     ("connect",),
 )
-STOREYS = {name: storey for storey, names in enumerate(ROOMS) for name in names}
+RPC = (("protocol",), ("status",), ("runtime",), ("channel",), ("client", "server"), ("grpc",))
+ROOMS = {"transport": TRANSPORT, "rpc": RPC}
+STOREYS = {
+    (package, name): storey for package, rooms in ROOMS.items() for storey, names in enumerate(rooms) for name in names
+}
 FILES_MOST = 12  # of a room
 
 # What accepting a request gives is of the floor above: these names are imported for type checkers alone.
@@ -110,9 +115,11 @@ def floor(dotted: str) -> int:
 
 
 def storey(dotted: str) -> int:
-    """Where a module of `transport` is; -1 for all others."""
+    """Where a module of a package with rooms is; -1 for all others."""
     parts = dotted.split(".")
-    return STOREYS.get(parts[2], len(ROOMS)) if parts[1:2] == ["transport"] and len(parts) > 2 else -1
+    if len(parts) < 3 or parts[1] not in ROOMS:
+        return -1
+    return STOREYS.get((parts[1], parts[2]), len(ROOMS[parts[1]]))
 
 
 def objections(source: str, module: str, *, is_package: bool = False) -> list[str]:
@@ -124,9 +131,12 @@ def objections(source: str, module: str, *, is_package: bool = False) -> list[st
             continue
         if top == PACKAGE and floor(name) > floor(module):
             found.append(f"line {line}: floor {floor(module)} imports {name} of floor {floor(name)}")
-        if room_of(name) != room_of(module) and storey(name) >= storey(module) >= 0:
+        same_package = room(name) == room(module)
+        if same_package and room_of(name) != room_of(module) and storey(name) >= storey(module) >= 0:
             found.append(f"line {line}: {room_of(module)} imports {name} of a room that is not below")
-        if top in LOOPS and room(module) not in MAY_KNOW_THE_LOOP:
+        if room_of(module) == WITHOUT_IO and top == PACKAGE and room_of(name) != WITHOUT_IO:
+            found.append(f"line {line}: {WITHOUT_IO} imports {name}")
+        if top in LOOPS and not {room(module), room_of(module)} & MAY_KNOW_THE_LOOP:
             found.append(f"line {line}: {top} is known to {', '.join(sorted(MAY_KNOW_THE_LOOP))} only")
     return found
 
@@ -175,10 +185,11 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     assert circles(graph(sources)) == []
 
 
-def test_every_module_stands_in_a_room() -> None:
-    transport = ROOT / PACKAGE / "transport"
-    names = {path.stem for path in transport.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert names - {"__init__"} == STOREYS.keys()
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_module_stands_in_a_room(package: str) -> None:
+    folder = ROOT / PACKAGE / package
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert names - {"__init__"} <= {name for storey in ROOMS[package] for name in storey}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,7 @@
+"""The client's channel: addresses, connections to them, and the calls that use these.
+
+* `backoff`: delays between attempts to connect; `service_config`: what a service config says of methods
+* `retry`: whether a failed attempt of a call is repeated; `targets`: addresses of a target
+* `subchannel`: one address and its connection; `policies`: which connection a call takes
+* `call`: a call with all its attempts; `channel`: all of this together
+"""

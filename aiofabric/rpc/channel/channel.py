@@ -1,0 +1,321 @@
+"""ChannelCore: a target, its addresses, and the calls that wait for a connection."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...cq.reactor import Reactor
+from ..protocol.calls import Status
+from ..protocol.connection import DEFAULT_LIMITS, Limits
+from ..protocol.flow import Budget
+from ..runtime.deadlines import Deadlines
+from ..runtime.tasks import TaskHandle, Tasks, tasks_of
+from .backoff import Backoff
+from .policies import POLICIES, Policy
+from .retry import Throttle
+from .subchannel import ChannelConnection, Connectivity, Subchannel
+from .targets import Resolver, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .interfaces import PendingCall
+    from .service_config import MethodConfig, ServiceConfig
+    from .targets import Target
+
+__all__ = ["ChannelCore"]
+
+CANCELLED = 1
+
+
+class ChannelCore:
+    """Calls to the servers behind ``target``. It belongs to the loop in which it is first used.
+
+    Args:
+        target: see `targets`.
+        limits: what this side accepts.
+        resolver: replaces the resolution of the target.
+        policy: ``"pick_first"``, ``"round_robin"``, or a function that makes a `Policy`.
+        service_config: gRPC's service config.
+        backoff: makes the delays between attempts to connect.
+        connect_timeout: seconds after which an attempt to connect is given up.
+        options: further arguments of `aiofabric.connect`, such as ``provider``.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        resolver: Resolver | None = None,
+        policy: str | Callable[[], Policy] = "pick_first",
+        service_config: ServiceConfig | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+        connect_timeout: float = 20.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.target = target
+        self.limits = limits
+        self.service_config = service_config
+        self.throttle: Throttle | None = None
+        if service_config is not None:
+            if service_config.throttling is not None:
+                self.throttle = Throttle(service_config.throttling)
+            policy = service_config.policy or policy
+        if isinstance(policy, str):
+            if policy not in POLICIES:
+                raise ValueError(f"the policy {policy!r} is not one of {', '.join(POLICIES)}")
+            policy = POLICIES[policy]
+        self._policy = policy()
+        self._resolver = resolver or resolve
+        self._backoff = backoff
+        self._timeout = connect_timeout
+        self._options = dict(options or {})
+        self.budget = Budget(limits.memory)
+        self.calls: set[PendingCall] = set()
+        self.waiting: deque[PendingCall] = deque()
+        self.state = Connectivity.IDLE
+        self._subchannels: dict[Target, Subchannel] = {}
+        self._configs: dict[str, MethodConfig] = {}
+        self._watchers: list[Callable[[], object]] = []
+        self._resolving: TaskHandle | None = None
+        self._resolved = False
+        self._failure: BaseException | None = None
+        self._bound = False
+        self._closing = False
+        self._no_calls: anyio.Event | None = None
+        self.tasks: Tasks
+        self.deadlines: Deadlines
+        self._resolver_backoff = backoff()
+        self._retry_resolving: Callable[[], None] | None = None
+
+    def bind(self) -> None:
+        """Use the running loop from now on."""
+        if not self._bound:
+            self._bound = True
+            self.driver = Reactor.current().driver
+            self.deadlines = Deadlines.of(self.driver)
+            self.tasks = tasks_of(self.driver)
+
+    # -- calls
+
+    def config_of(self, method: str) -> MethodConfig:
+        """The settings of a method in the service config."""
+        config = self._configs.get(method)
+        if config is None:
+            assert self.service_config is not None
+            config = self.service_config.method(method)
+            if len(self._configs) < 10_000:
+                self._configs[method] = config
+        return config
+
+    def pick(self, call: PendingCall) -> ChannelConnection | None:
+        """A connection for a new call; otherwise the call waits, or has failed."""
+        subchannel = None if self._closing else self._policy.pick(call.method)
+        if subchannel is not None:
+            connection = subchannel.connection
+            if connection is not None and connection.usable:
+                return connection
+        if self._closing or self.state is Connectivity.SHUTDOWN:
+            call.end_here(Status(CANCELLED, "The channel is closed", may_have_run=False))
+            return None
+        if self.state is Connectivity.TRANSIENT_FAILURE and not call.wait_for_ready:
+            self.connect()
+            self.driver.call_soon(partial(self._fail, call, self.failure_text))
+            return None
+        self.waiting.append(call)
+        self.connect()
+        return None
+
+    def _fail(self, call: PendingCall, details: str) -> None:
+        if not call.over:
+            call.fail(details)
+
+    def forget(self, call: PendingCall) -> None:
+        """A waiting call was cancelled."""
+        if call in self.waiting:
+            self.waiting.remove(call)
+
+    def call_over(self, call: PendingCall) -> None:
+        """A call has ended."""
+        self.calls.discard(call)
+        if self._closing and not self.calls and self._no_calls is not None:
+            self._no_calls.set()
+
+    def again(self, call: PendingCall, delay: float) -> None:
+        """Begin another attempt of a call after a delay in seconds."""
+
+        def attempt() -> None:
+            if not call.over and not call.attached and self.state is not Connectivity.SHUTDOWN:
+                connection = self.pick(call)
+                if connection is not None:
+                    call.attempt(connection)
+
+        if delay:
+            self.driver.call_later(delay, attempt)
+        else:
+            self.driver.call_soon(attempt)
+
+    @property
+    def failure_text(self) -> str:
+        """Why there is no connection."""
+        failures = [each.failure for each in self._subchannels.values() if each.failure is not None]
+        failure = failures[-1] if failures else self._failure
+        return f"No connection to {self.target}: {failure}" if failure else f"No connection to {self.target}"
+
+    # -- connections
+
+    def connect(self) -> None:
+        """Resolve the target and connect, unless that is under way."""
+        self.bind()
+        if not self._resolved:
+            if self._resolving is None and self._retry_resolving is None:
+                if self.state is Connectivity.IDLE:
+                    self._set_state(Connectivity.CONNECTING)
+                self._resolving = self.tasks.start(self._resolve())
+            return
+        self._policy.connect()
+        self.changed()
+
+    async def _resolve(self) -> None:
+        try:
+            targets = await self._resolver(self.target)
+            if not targets:
+                raise OSError(f"{self.target!r} has no addresses")
+        except Exception as error:
+            self._failure = error
+            if self.state is not Connectivity.SHUTDOWN:
+                self._retry_resolving = self.driver.call_later(self._resolver_backoff.next(), self._resolve_again)
+                self._set_state(Connectivity.TRANSIENT_FAILURE)
+                self._fail_waiting()
+            return
+        finally:
+            self._resolving = None
+        if self.state is Connectivity.SHUTDOWN:
+            return
+        self._failure = None
+        self._resolved = True
+        self._resolver_backoff.reset()
+        old, self._subchannels = self._subchannels, {}
+        for target in targets:
+            self._subchannels[target] = old.pop(target) if target in old else self._new_subchannel(target)
+        self._policy.update([*self._subchannels.values()])
+        for subchannel in old.values():
+            subchannel.retire()
+        self._policy.connect()
+        self.changed()
+
+    def _new_subchannel(self, target: Target) -> Subchannel:
+        return Subchannel(
+            target,
+            self.limits,
+            self.budget,
+            self.tasks,
+            self.changed,
+            backoff=self._backoff(),
+            connect_timeout=self._timeout,
+            options=self._options,
+        )
+
+    def _resolve_again(self) -> None:
+        self._retry_resolving = None
+        if self.state is not Connectivity.SHUTDOWN and (self.waiting or self._watchers):
+            self._resolving = self.tasks.start(self._resolve())
+
+    def changed(self) -> None:
+        """The state of a subchannel has changed, or a connection takes calls again."""
+        if self.state is Connectivity.SHUTDOWN:
+            return
+        policy = self._policy
+        policy.changed()
+        if self.waiting and policy.state is Connectivity.IDLE:
+            policy.connect()
+        if policy.state is not self.state:
+            if policy.state is Connectivity.TRANSIENT_FAILURE:
+                self._resolved = False  # the addresses may have changed
+            self._set_state(policy.state)
+        if self.waiting:
+            if self.state is Connectivity.TRANSIENT_FAILURE:
+                self._fail_waiting()
+            else:
+                self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        while self.waiting:
+            call = self.waiting[0]
+            subchannel = self._policy.pick(call.method)
+            connection = None if subchannel is None else subchannel.connection
+            if connection is None or not connection.usable:
+                return
+            self.waiting.popleft()
+            call.attempt(connection)
+
+    def _fail_waiting(self) -> None:
+        for call in [each for each in self.waiting if not each.wait_for_ready]:
+            if call in self.waiting:
+                self.waiting.remove(call)
+                call.fail(self.failure_text)
+
+    # -- states
+
+    def get_state(self, try_to_connect: bool = False) -> Connectivity:
+        """The state; with ``try_to_connect``, an IDLE channel begins to connect."""
+        state = self.state
+        if try_to_connect and state is Connectivity.IDLE:
+            self.connect()
+        return state
+
+    def watch(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` at each change of the state until `unwatch`."""
+        self._watchers.append(callback)
+
+    def unwatch(self, callback: Callable[[], object]) -> None:
+        if callback in self._watchers:
+            self._watchers.remove(callback)
+
+    async def wait_for_state_change(self, last: Connectivity) -> None:
+        """Wait until the state is another one than ``last``."""
+        while self.state is last:
+            event = anyio.Event()
+            self.watch(event.set)
+            try:
+                await event.wait()
+            finally:
+                self.unwatch(event.set)
+
+    def _set_state(self, state: Connectivity) -> None:
+        if state is not self.state:
+            self.state = state
+            for callback in [*self._watchers]:
+                callback()
+
+    # -- the end
+
+    async def close(self, grace: float | None = None) -> None:
+        """Begin no more calls; running ones may take ``grace`` seconds, then they are cancelled."""
+        self._closing = True
+        if grace and self.calls:
+            event = self._no_calls = anyio.Event()
+            with anyio.move_on_after(grace):
+                await event.wait()
+        self.abort()
+        if self._bound:
+            await self.tasks.wait()
+
+    def abort(self) -> None:
+        """Close at once: cancel all calls."""
+        if self.state is Connectivity.SHUTDOWN:
+            return
+        for call in [*self.calls]:
+            call.cancel(1, "Channel closed.")
+        self._set_state(Connectivity.SHUTDOWN)
+        for subchannel in self._subchannels.values():
+            subchannel.close()
+        if self._retry_resolving is not None:
+            self._retry_resolving()
+        if self._bound:
+            self.tasks.cancel_all()

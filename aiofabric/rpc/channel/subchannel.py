@@ -1,0 +1,192 @@
+"""Subchannel: one address, the connection to it, and the delays between attempts to connect.
+
+=================  ===============================================  ==========================================
+state              meaning                                          next state
+=================  ===============================================  ==========================================
+IDLE               no connection is wanted                          CONNECTING (`connect`)
+CONNECTING         an attempt is under way                          READY, TRANSIENT_FAILURE
+READY              `link` takes calls                               IDLE (the connection ended, or GOAWAY)
+TRANSIENT_FAILURE  the last attempt failed; a delay runs            IDLE (the delay is over)
+SHUTDOWN           closed                                           none
+=================  ===============================================  ==========================================
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ..protocol.client import ClientConnection
+from ..runtime.link import Link, connect_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..protocol.connection import Limits
+    from ..protocol.flow import Budget
+    from ..runtime.tasks import TaskHandle, Tasks
+    from .backoff import Backoff
+    from .targets import Target
+
+__all__ = ["Connectivity", "Subchannel"]
+
+
+class Connectivity(IntEnum):
+    """States of a channel and of a subchannel; gRPC's connectivity states."""
+
+    IDLE = 0
+    CONNECTING = 1
+    READY = 2
+    TRANSIENT_FAILURE = 3
+    SHUTDOWN = 4
+
+
+class ChannelConnection(ClientConnection):
+    """A connection that tells its subchannel of GOAWAY and of each call that ends."""
+
+    subchannel: Subchannel
+
+    def goaway_arrived(self) -> None:
+        self.subchannel.goaway(self)
+
+    def preface_received(self) -> None:
+        self.subchannel.changed()  # the server may allow more calls than the minimum
+
+    def call_ended(self) -> None:
+        """A call of this connection is over."""
+        if self.retired or len(self.calls) >= self.peer.max_calls - 1:
+            self.subchannel.call_ended(self)
+
+
+class Subchannel:
+    """One address. ``changed`` is called when the state, or the number of calls that it takes, changes."""
+
+    def __init__(
+        self,
+        target: Target,
+        limits: Limits,
+        budget: Budget,
+        tasks: Tasks,
+        changed: Callable[[], object],
+        *,
+        backoff: Backoff,
+        connect_timeout: float,
+        options: dict[str, Any],
+    ) -> None:
+        self.target = target
+        self.state = Connectivity.IDLE
+        self.link: Link | None = None
+        self.connection: ChannelConnection | None = None
+        self.failure: BaseException | None = None
+        self.changed = changed
+        self._limits, self._budget, self._tasks = limits, budget, tasks
+        self._backoff = backoff
+        self._timeout = connect_timeout
+        self._options = options
+        self._task: TaskHandle | None = None
+        self._retired: set[Link] = set()
+
+    def connect(self) -> None:
+        """Begin to connect, if IDLE."""
+        if self.state is Connectivity.IDLE:
+            self.state = Connectivity.CONNECTING
+            self._task = self._tasks.start(self._connect())
+
+    async def _connect(self) -> None:
+        begun = monotonic()
+        delay = self._backoff.next()
+        try:
+            try:
+                with anyio.fail_after(max(self._timeout, delay)):
+                    endpoint = await connect_endpoint(*self.target, self._limits, **self._options)
+            except (OSError, ValueError) as error:
+                if self.state is not Connectivity.SHUTDOWN:
+                    self.failure = error
+                    self._move(Connectivity.TRANSIENT_FAILURE)
+                    await anyio.sleep(max(0.0, delay - (monotonic() - begun)))
+                    if self.state is Connectivity.TRANSIENT_FAILURE:
+                        self._move(Connectivity.IDLE)
+                return
+            if self.state is Connectivity.SHUTDOWN:
+                endpoint.abort()
+                return
+            self._backoff.reset()
+            self.failure = None
+            connection = ChannelConnection(self._limits, self._budget)
+            connection.subchannel = self
+            link = Link(endpoint, connection, self._link_ended)
+            if link.ended:
+                self._move(Connectivity.IDLE)
+                return
+            self.link, self.connection = link, connection
+            self._move(Connectivity.READY)
+        finally:
+            self._task = None
+
+    def _move(self, state: Connectivity) -> None:
+        self.state = state
+        self.changed()
+
+    def _link_ended(self, link: Link, error: BaseException) -> None:
+        self._retired.discard(link)
+        if link is self.link:
+            self.link = self.connection = None
+            self.failure = error
+            if self.state is Connectivity.READY:
+                self._move(Connectivity.IDLE)
+
+    def goaway(self, connection: ChannelConnection) -> None:
+        """The server takes no more calls on this connection: running calls end there, new ones need another."""
+        link: Link = connection.link
+        if self.link is link:
+            self.link = self.connection = None
+            self._retired.add(link)
+            if self.state is Connectivity.READY:
+                self._move(Connectivity.IDLE)
+        if connection.finished:
+            link.driver.call_soon(link.abort)
+
+    def retire(self) -> None:
+        """The address is not among those of the target any more: running calls end, then the connection does."""
+        link, connection = self.link, self.connection
+        self.state = Connectivity.SHUTDOWN
+        if self._task is not None:
+            self._task.cancel()
+        if link is not None and connection is not None:
+            self.link = self.connection = None
+            self._retired.add(link)
+            connection.retire()
+            if connection.finished:
+                link.abort()
+
+    def call_ended(self, connection: ChannelConnection) -> None:
+        """A call ended on a connection that is retired or had all the calls that it takes."""
+        if connection.finished:
+            connection.link.driver.call_soon(connection.link.abort)
+        elif not connection.retired:
+            self.changed()
+
+    def skip_delay(self) -> None:
+        """Connect again without waiting for the delay."""
+        self._backoff.reset()
+        if self.state is Connectivity.TRANSIENT_FAILURE:
+            if self._task is not None:
+                self._task.cancel()
+            self._move(Connectivity.IDLE)
+
+    @property
+    def links(self) -> list[Link]:
+        """The connection that takes calls, and those that were retired."""
+        return [*self._retired, self.link] if self.link is not None else [*self._retired]
+
+    def close(self) -> None:
+        """End everything; calls that still run end with UNAVAILABLE."""
+        self.state = Connectivity.SHUTDOWN
+        if self._task is not None:
+            self._task.cancel()
+        for link in self.links:
+            link.abort()
+        self.link = self.connection = None

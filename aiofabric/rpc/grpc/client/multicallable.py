@@ -1,0 +1,239 @@
+"""The four multi-callables: the attributes of a stub. Calling one begins a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..grpcio import aio
+from ..metadata import mutable, wire, with_compression
+from .calls import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
+from .intercepted import (
+    InterceptedStreamStreamCall,
+    InterceptedStreamUnaryCall,
+    InterceptedUnaryStreamCall,
+    InterceptedUnaryUnaryCall,
+)
+from .interception import KINDS, Chain
+from .pipe import Pipe
+from .requests import serialized
+from .rpc import ClientRpc
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .channel import Channel
+
+__all__ = [
+    "StreamStreamMultiCallable",
+    "StreamUnaryMultiCallable",
+    "UnaryStreamMultiCallable",
+    "UnaryUnaryMultiCallable",
+]
+
+
+class MultiCallable:
+    """What all four kinds have."""
+
+    __slots__ = ("_chain", "_channel", "_deserializer", "_method", "_serializer")
+
+    kind = ""
+    streams = False
+    """Whether there are many responses."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        method: str | bytes,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+        interceptors: tuple[Any, ...],
+    ) -> None:
+        self._channel = channel
+        self._method = method.decode() if isinstance(method, bytes) else method
+        self._serializer = serializer
+        self._deserializer = deserializer
+        self._chain = Chain(KINDS[self.kind], interceptors, self._begin) if interceptors else None
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        self._channel.core  # noqa: B018 - an open channel has a loop
+        return self._channel.loop
+
+    def _rpc(
+        self,
+        method: str,
+        timeout: float | None,
+        metadata: Any,
+        credentials: Any,
+        wait_for_ready: bool | None,
+        compression: Any,
+        request: Any,
+        whole: bool,
+    ) -> ClientRpc:
+        """Begin a call; with its request, if ``whole``."""
+        channel = self._channel
+        core = channel.core if credentials is None else channel.refuse(credentials)
+        pairs = wire(metadata) if metadata else ()
+        if compression is None:
+            compression = channel.compression
+        if compression:
+            pairs = with_compression(pairs, compression)
+        rpc = ClientRpc(channel.loop, self.streams)
+        message = None
+        if whole:
+            try:
+                message = serialized(request, self._serializer)
+            except Exception as error:
+                rpc.refuse(error)
+                return rpc
+        rpc.begin(core, method, pairs, timeout=timeout, message=message, end=whole, wait_for_ready=wait_for_ready)
+        return rpc
+
+    def _begin(self, details: Any, request: Any) -> Any:
+        """Make the call object at the end of the chain of interceptors."""
+        raise NotImplementedError
+
+    def _details(self, timeout: Any, metadata: Any, credentials: Any, wait_for_ready: Any, compression: Any) -> Any:
+        """What interceptors see of a call: the method is bytes there, as in grpc.aio."""
+        if credentials is not None:
+            self._channel.refuse(credentials)
+        metadata = mutable(metadata)
+        for key, value in with_compression((), self._channel.compression if compression is None else compression):
+            metadata.add(key, value)
+        return aio.ClientCallDetails(self._method.encode(), timeout, metadata, credentials, wait_for_ready)
+
+    def _whole(self, details: Any, request: Any, whole: bool) -> ClientRpc:
+        """Begin a call with the details that interceptors may have changed."""
+        method = details.method.decode() if isinstance(details.method, bytes) else details.method
+        return self._rpc(
+            method,
+            details.timeout,
+            details.metadata,
+            details.credentials,
+            details.wait_for_ready,
+            0,  # it is in the metadata already
+            request,
+            whole,
+        )
+
+
+class UnaryUnaryMultiCallable(MultiCallable):
+    """One request, one response."""
+
+    __slots__ = ()
+    kind = "unary_unary"
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: Any = None,
+        wait_for_ready: bool | None = None,
+        compression: Any = None,
+    ) -> Any:
+        """Begin a call, and return its call object."""
+        if self._chain is not None:
+            details = self._details(timeout, metadata, credentials, wait_for_ready, compression)
+            return InterceptedUnaryUnaryCall(self._loop(), self._chain.run(details, request))
+        rpc = self._rpc(self._method, timeout, metadata, credentials, wait_for_ready, compression, request, True)
+        return UnaryUnaryCall(rpc, self._deserializer)
+
+    def _begin(self, details: Any, request: Any) -> Any:
+        return UnaryUnaryCall(self._whole(details, request, True), self._deserializer)
+
+
+class UnaryStreamMultiCallable(MultiCallable):
+    """One request, many responses."""
+
+    __slots__ = ()
+    kind = "unary_stream"
+    streams = True
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: Any = None,
+        wait_for_ready: bool | None = None,
+        compression: Any = None,
+    ) -> Any:
+        """Begin a call, and return its call object."""
+        if self._chain is not None:
+            details = self._details(timeout, metadata, credentials, wait_for_ready, compression)
+            return InterceptedUnaryStreamCall(self._loop(), self._chain.run(details, request))
+        rpc = self._rpc(self._method, timeout, metadata, credentials, wait_for_ready, compression, request, True)
+        return UnaryStreamCall(rpc, self._deserializer)
+
+    def _begin(self, details: Any, request: Any) -> Any:
+        return UnaryStreamCall(self._whole(details, request, True), self._deserializer)
+
+
+class StreamUnaryMultiCallable(MultiCallable):
+    """Many requests, one response."""
+
+    __slots__ = ()
+    kind = "stream_unary"
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: Any = None,
+        wait_for_ready: bool | None = None,
+        compression: Any = None,
+    ) -> Any:
+        """Begin a call, and return its call object. Requests come from the iterator, or from its `write`."""
+        if self._chain is not None:
+            loop = self._loop()
+            details = self._details(timeout, metadata, credentials, wait_for_ready, compression)
+            pipe = Pipe(loop) if request_iterator is None else None
+            run = self._chain.run(details, request_iterator if pipe is None else pipe)
+            return InterceptedStreamUnaryCall(loop, run, pipe)
+        rpc = self._rpc(self._method, timeout, metadata, credentials, wait_for_ready, compression, None, False)
+        return StreamUnaryCall(rpc, self._deserializer, self._serializer, request_iterator)
+
+    def _begin(self, details: Any, request: Any) -> Any:
+        rpc = self._whole(details, None, False)
+        return StreamUnaryCall(rpc, self._deserializer, self._serializer, request)
+
+
+class StreamStreamMultiCallable(MultiCallable):
+    """Many requests, many responses."""
+
+    __slots__ = ()
+    kind = "stream_stream"
+    streams = True
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: Any = None,
+        wait_for_ready: bool | None = None,
+        compression: Any = None,
+    ) -> Any:
+        """Begin a call, and return its call object. Requests come from the iterator, or from its `write`."""
+        if self._chain is not None:
+            loop = self._loop()
+            details = self._details(timeout, metadata, credentials, wait_for_ready, compression)
+            pipe = Pipe(loop) if request_iterator is None else None
+            run = self._chain.run(details, request_iterator if pipe is None else pipe)
+            return InterceptedStreamStreamCall(loop, run, pipe)
+        rpc = self._rpc(self._method, timeout, metadata, credentials, wait_for_ready, compression, None, False)
+        return StreamStreamCall(rpc, self._deserializer, self._serializer, request_iterator)
+
+    def _begin(self, details: Any, request: Any) -> Any:
+        rpc = self._whole(details, None, False)
+        return StreamStreamCall(rpc, self._deserializer, self._serializer, request)
+
+
+aio.UnaryUnaryMultiCallable.register(UnaryUnaryMultiCallable)
+aio.UnaryStreamMultiCallable.register(UnaryStreamMultiCallable)
+aio.StreamUnaryMultiCallable.register(StreamUnaryMultiCallable)
+aio.StreamStreamMultiCallable.register(StreamStreamMultiCallable)

@@ -1,0 +1,207 @@
+"""ClientRpc: the runtime's call as grpc.aio's call objects need it.
+
+The runtime calls the events while a frame is handled. Tasks wait on futures that are made when they begin to wait, so an
+unary call that is awaited at once makes one future and no task.
+
+``final`` is the status that the program sees. A status of the server with messages that were not read yet waits for
+them: until then the call is not done and can be cancelled, as in gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...channel.call import ChannelCall
+from ...protocol.calls import Status
+from ..errors import LOCALLY_CANCELLED, error_of
+from ..grpcio import EOF
+
+if TYPE_CHECKING:
+    from ..metadata import Pairs
+
+__all__ = ["ClientRpc"]
+
+CANCELLED, INTERNAL = 1, 13
+
+
+class ClientRpc(ChannelCall):
+    """One call, from the client's side."""
+
+    final: Status | None = None
+    locally_cancelled = False
+    failure: BaseException | None = None
+    """What the program's own code raised: a serializer."""
+
+    _messages: deque[bytes] | None = None
+    _waiter: asyncio.Future[None] | None = None  # of the response, or of the next message
+    _waiters: list[asyncio.Future[None]] | None = None  # of everything else
+    _callbacks: list[Callable[[], object]] | None = None
+    _feeder: asyncio.Task[None] | None = None  # it iterates over the requests
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, streams: bool) -> None:
+        self._loop = loop
+        self._streams = streams  # whether there are many responses
+        self.received: bytes | None = None  # the response, if there is one
+
+    # -- events of the runtime
+
+    def headers_received(self) -> None:
+        self.replay = None
+        if self._waiters is not None:
+            self._wake_all()
+
+    def message_received(self, message: bytes) -> None:
+        self.replay = None
+        if not self._streams:
+            self.received = message
+            self.consumed()
+            return
+        if self._messages is None:
+            self._messages = deque()
+        self._messages.append(message)
+        if self._waiter is not None:
+            self._wake()
+
+    def writable(self) -> None:
+        if self._waiters is not None:
+            self._wake_all()
+
+    def finished(self) -> None:
+        if self._feeder is not None:
+            self._feeder.cancel()
+        if self.locally_cancelled or not self._messages:
+            self._settle(self.status or Status(INTERNAL, "The call ended without a status"))
+
+    # -- the end
+
+    def _settle(self, status: Status) -> None:
+        if not status.code and not self._streams and self.received is None and self.failure is None:
+            status = Status(INTERNAL, "The server ended the call without a response")
+        self.final = status
+        if self._waiter is not None:
+            self._wake()
+        if self._waiters is not None:
+            self._wake_all()
+        if self._callbacks is not None:
+            callbacks, self._callbacks = self._callbacks, None
+            for callback in callbacks:
+                self._run(callback)
+
+    def _run(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            context = {"message": "aiofabric.rpc: a done callback of a call raised", "exception": error}
+            self._loop.call_exception_handler(context)
+
+    def cancel(self, code: int = CANCELLED, details: str = "") -> bool:
+        if code == CANCELLED and not self.over:
+            self.locally_cancelled = True  # the channel closes
+        return super().cancel(code, details)
+
+    def cancel_locally(self, details: str = LOCALLY_CANCELLED) -> bool:
+        """End the call because the program says so; False if it has ended."""
+        if self.final is not None:
+            return False
+        self.locally_cancelled = True
+        if self._messages:
+            self._messages.clear()
+        if self.over:  # its status waited for messages to be read
+            self.discard()
+            self._settle(Status(CANCELLED, details))
+        else:
+            self.cancel(CANCELLED, details)
+            self.discard()
+        return True
+
+    def refuse(self, failure: BaseException) -> None:
+        """End a call that has not begun, because the program's own code raised."""
+        self.failure = failure
+        self.over = True
+        self._settle(Status(INTERNAL, f"{type(failure).__name__}: {failure}", may_have_run=False))
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` at the end, or now if the call has ended."""
+        if self.final is not None:
+            callback()
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    # -- waiting
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _wake_all(self) -> None:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def arrival(self) -> asyncio.Future[None]:
+        """A future of the next message, or of the end."""
+        if self._waiter is None or self._waiter.done():
+            self._waiter = waiter = self._loop.create_future()
+            return waiter
+        return self.change()
+
+    def change(self) -> asyncio.Future[None]:
+        """A future of anything that happens to the call, except messages."""
+        waiter = self._loop.create_future()
+        if self._waiters is None:
+            self._waiters = [waiter]
+        else:
+            self._waiters.append(waiter)
+        return waiter
+
+    async def end(self) -> Status:
+        """Wait for the end."""
+        while self.final is None:
+            await self.change()
+        return self.final
+
+    async def headers(self) -> Pairs:
+        """Wait for the initial metadata, which is empty if the call ends without."""
+        while self.initial_metadata is None and self.final is None and not self._messages:
+            await self.change()
+        return self.initial_metadata or ()
+
+    async def connected(self) -> None:
+        """Wait until the call has a connection, or has ended."""
+        while not self.attached and not self.over:
+            await self.change()
+
+    async def room(self) -> None:
+        """Wait until everything that was posted has left, or the call has ended."""
+        while (self._queue is not None or not self.attached) and not self.over:
+            await self.change()
+
+    # -- results
+
+    def check(self) -> None:
+        """Raise if the call has ended with an error."""
+        if self.locally_cancelled:
+            raise asyncio.CancelledError
+        if self.failure is not None:
+            raise self.failure
+        if self.final is not None and self.final.code:
+            raise error_of(self.final, self.initial_metadata or ())
+
+    def take(self) -> Any:
+        """The oldest message that was not read; EOF if there is none."""
+        messages = self._messages
+        if not messages:
+            return EOF
+        message = messages.popleft()
+        self.consumed()
+        if self.over and not messages and self.final is None:
+            assert self.status is not None
+            self._settle(self.status)
+        return message

@@ -1,0 +1,123 @@
+"""Handling: runs the handler of one call, in the task of the call, and ends the call."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import Any, Self
+
+from ..client.requests import serialized
+from ..grpcio import EOF, aio
+from .context import ServicerContext
+from .rpc import ServerRpc
+from .threads import responses_of, run_in_thread, to_iterator
+
+__all__ = ["NOT_FOUND", "behaviour_of", "handle"]
+
+UNKNOWN, INTERNAL, UNIMPLEMENTED = 2, 13, 12
+NOT_FOUND = "Method not found!"
+
+_log = logging.getLogger(__name__)
+
+
+def behaviour_of(handler: Any) -> tuple[Any, str]:
+    """The function of a method handler, and how it is called: `coroutine`, `generator` or `sync`."""
+    if handler.response_streaming:
+        function = handler.stream_stream if handler.request_streaming else handler.unary_stream
+    else:
+        function = handler.stream_unary if handler.request_streaming else handler.unary_unary
+    if inspect.iscoroutinefunction(function):
+        return function, "coroutine"
+    return function, "generator" if inspect.isasyncgenfunction(function) else "sync"
+
+
+class _Requests:
+    """The requests of a call, for a handler that iterates over them; `context.read` takes from the same stream."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: ServicerContext) -> None:
+        self._context = context
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await self._context.read()
+        if request is EOF:
+            raise StopAsyncIteration
+        return request
+
+
+async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None:
+    """Run a handler to its end. The call has its status then, whatever the handler did."""
+    context = ServicerContext(rpc, handler.request_deserializer, handler.response_serializer)
+    try:
+        loop, pool = rpc.host.loop, rpc.host.pool
+        if handler.request_streaming:
+            request: Any = _Requests(context)
+            if how == "sync":
+                request = to_iterator(request, loop)
+        else:
+            request = await context.read() if rpc.first is None else _first(rpc, handler)
+            if request is EOF:
+                rpc.reject(INTERNAL, "The client sent no request")
+                return
+        if handler.response_streaming:
+            if how == "coroutine":
+                await behaviour(request, context)
+            else:
+                if how == "generator":
+                    responses = behaviour(request, context)
+                else:
+                    responses = responses_of(behaviour, request, context, loop, pool)
+                async for response in responses:
+                    await context.write(response)
+            message = None
+        else:
+            if how == "sync":
+                response = await run_in_thread(behaviour, request, context, loop, pool)
+            else:
+                response = await behaviour(request, context)
+            if rpc.code_number or rpc.aborted is not None:
+                message = None
+            else:
+                message = serialized(response, handler.response_serializer)
+        if rpc.aborted is None:
+            rpc.conclude(message)
+        else:
+            _log.error("The handler of %s caught the AbortError of context.abort()", rpc.method)
+    except aio.AbortError as error:
+        if error is not rpc.aborted:
+            _failed(rpc, error)
+    except asyncio.CancelledError:
+        if not rpc.gone:
+            rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
+    except Exception as error:
+        _failed(rpc, error)
+    finally:
+        _ended(rpc)
+
+
+def _first(rpc: ServerRpc, handler: Any) -> Any:
+    """The request that came with the start of the call."""
+    message, rpc.first = rpc.first, None
+    return message if handler.request_deserializer is None else handler.request_deserializer(message)
+
+
+def _failed(rpc: ServerRpc, error: BaseException) -> None:
+    """The handler raised. As in grpc.aio, the client gets the text of the exception."""
+    if rpc.gone and isinstance(error, aio.BaseError):
+        return  # it tried to go on without its client
+    _log.error("The handler of %s raised %s", rpc.method, type(error).__name__, exc_info=error)
+    rpc.reject(rpc.code_number or UNKNOWN, f"Unexpected {type(error)}: {error}")
+
+
+def _ended(rpc: ServerRpc) -> None:
+    if rpc.callbacks is not None:
+        try:
+            for callback in rpc.callbacks:
+                callback()
+        except Exception:
+            _log.exception("A done callback of a call of %s raised", rpc.method)

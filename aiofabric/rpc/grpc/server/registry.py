@@ -1,0 +1,64 @@
+"""Registry: which handler a method has, and the interceptors around that question."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ..grpcio import aio, grpc
+from ..metadata import Metadatum, named
+
+__all__ = ["HandlerCallDetails", "Registry"]
+
+Find = Callable[[Any], Awaitable[Any]]
+
+
+class HandlerCallDetails(grpc.HandlerCallDetails):
+    """What generic handlers and interceptors are asked with."""
+
+    def __init__(self, method: str, invocation_metadata: tuple[Metadatum, ...]) -> None:
+        self.method = method
+        self.invocation_metadata = invocation_metadata
+
+
+class Registry:
+    """The handlers of a server. Registered methods come before generic handlers, and these in their order."""
+
+    def __init__(self, handlers: Iterable[Any] | None, interceptors: Iterable[Any] | None) -> None:
+        self.registered: dict[str, Any] = {}
+        self.generic: list[Any] = list(handlers or ())
+        self.interceptors = tuple(interceptors or ())
+        wrong = [each for each in self.interceptors if not isinstance(each, aio.ServerInterceptor)]
+        if wrong:
+            raise ValueError(f"An interceptor of a server must be a ServerInterceptor; these are not: {wrong!r}")
+
+    def register(self, service: str, handlers: dict[str, Any]) -> None:
+        """Add the handlers of a service's methods by their names."""
+        for method, handler in handlers.items():
+            self.registered[f"/{service}/{method}"] = handler
+
+    def find(self, method: str, metadata: Any) -> Any:
+        """The handler of a method, without interceptors; None if there is none."""
+        handler = self.registered.get(method)
+        return handler if handler is not None else self._ask(HandlerCallDetails(method, named(metadata)))
+
+    def _ask(self, details: Any) -> Any:
+        for generic in self.generic:
+            handler = generic.service(details)
+            if handler is not None:
+                return handler
+        return None
+
+    async def find_through_interceptors(self, method: str, metadata: Any) -> Any:
+        """The handler that the interceptors return; they may replace the details and the handler."""
+        return await self._step(0, HandlerCallDetails(method, named(metadata)))
+
+    async def _step(self, place: int, details: Any) -> Any:
+        if place == len(self.interceptors):
+            handler = self.registered.get(details.method)
+            return handler if handler is not None else self._ask(details)
+
+        async def proceed(details: Any) -> Any:
+            return await self._step(place + 1, details)
+
+        return await self.interceptors[place].intercept_service(proceed, details)

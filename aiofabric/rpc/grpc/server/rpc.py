@@ -1,0 +1,161 @@
+"""ServerRpc: the runtime's call with the state of its handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...protocol.server_call import ServerCall
+from ..grpcio import EOF, aio
+
+if TYPE_CHECKING:
+    from ..metadata import Pairs
+
+__all__ = ["Host", "ServerRpc"]
+
+_BURST = 64  # messages that are sent before the loop gets a turn
+
+
+class Host(Protocol):
+    """The server of a call."""
+
+    loop: asyncio.AbstractEventLoop
+    pool: Any
+
+    def begin(self, rpc: ServerRpc) -> None:
+        """The call has begun; run its handler."""
+
+    def call_ended(self, rpc: ServerRpc, task: asyncio.Task[None]) -> None:
+        """The handler has ended."""
+
+
+class ServerRpc(ServerCall):
+    """One call, from the server's side."""
+
+    task: asyncio.Task[None] | None = None
+    first: bytes | None = None
+    """The request that came with the start of the call."""
+    waiting_handler: Any = None
+    """The handler of one request that has not arrived yet."""
+    decided = False
+    """The status is sent, or waits for the last message."""
+    gone = False
+    """The client has cancelled, or is lost."""
+    aborted: BaseException | None = None
+    code: Any = None
+    """As the handler gave it."""
+    code_number = 0
+    details = ""
+    trailing: Pairs = ()
+    trailing_given: Any = ()
+    callbacks: list[Callable[[], object]] | None = None
+    burst = 0
+
+    _messages: deque[bytes] | None = None
+    _ended = False
+    _waiters: list[asyncio.Future[None]] | None = None
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    # -- events of the runtime
+
+    def started(self, message: bytes | None) -> None:
+        self.first = message
+        self.host.begin(self)
+
+    def message_received(self, message: bytes) -> None:
+        if self._messages is None:
+            self._messages = deque()
+        self._messages.append(message)
+        self._changed()
+
+    def end_received(self) -> None:
+        self._changed()
+
+    def writable(self) -> None:
+        self._changed()
+
+    def cancelled(self) -> None:
+        self.gone = True
+        if self.task is not None and not self.decided:
+            self.task.cancel()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._waiters is not None:
+            waiters, self._waiters = self._waiters, None
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def expired(self) -> None:
+        """The deadline has passed."""
+        self.decided = True
+        self.gone = True
+        self.cut(4, "Deadline Exceeded")
+        if self.task is not None:
+            self.task.cancel()
+
+    def task_done(self, task: asyncio.Task[None]) -> None:
+        """The handler has ended."""
+        self.host.call_ended(self, task)
+
+    # -- for the handler
+
+    def change(self) -> asyncio.Future[None]:
+        """A future of anything that happens to the call."""
+        waiter = self.host.loop.create_future()
+        if self._waiters is None:
+            self._waiters = [waiter]
+        else:
+            self._waiters.append(waiter)
+        return waiter
+
+    def check(self) -> None:
+        """Raise if the handler must not go on: it aborted, its status is sent, or the client has gone."""
+        if self.aborted is not None:
+            raise self.aborted
+        if self.decided:
+            raise aio.UsageError("RPC already finished.")
+        if self.gone:
+            raise aio.InternalError("The client has cancelled the call, or its connection was lost")
+
+    async def receive(self) -> Any:
+        """The next request as bytes; EOF after the last one."""
+        if self.first is not None:
+            first, self.first = self.first, None
+            return first
+        while not self._messages:
+            if self.received_end or self.over:
+                return EOF
+            await self.change()
+        message = self._messages.popleft()
+        self.consumed()
+        return message
+
+    async def transmit(self, message: bytes) -> None:
+        """Send one response, and wait for room if there is none."""
+        if not self.post(message):
+            self.burst = 0
+            while self._queue is not None and not self.over:
+                await self.change()
+            return
+        self.burst += 1
+        if self.burst >= _BURST:
+            self.burst = 0
+            await asyncio.sleep(0)
+
+    def conclude(self, message: bytes | None = None) -> None:
+        """Send the status that the handler has set."""
+        if not self.decided:
+            self.decided = True
+            self.finish(self.code_number, self.details, self.trailing, message)
+
+    def reject(self, code: int, details: str) -> None:
+        """End the call with an error that is not the handler's own."""
+        if not self.decided:
+            self.decided = True
+            self.finish(code, details, self.trailing)

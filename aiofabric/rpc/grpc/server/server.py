@@ -1,0 +1,230 @@
+"""Server: grpc.aio's server on the runtime's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import Context, copy_context
+from typing import Any
+
+from ...runtime.server import ServerCore
+from ..grpcio import aio
+from ..metadata import ENCODING
+from ..options import checked, compressions, limits_of
+from .handling import NOT_FOUND, UNIMPLEMENTED, behaviour_of, handle
+from .ports import Port
+from .registry import Registry
+from .rpc import ServerRpc
+
+__all__ = ["Server", "server"]
+
+UNKNOWN, RESOURCE_EXHAUSTED = 2, 8
+
+_log = logging.getLogger(__name__)
+
+
+class Server(aio.Server):
+    """A server as grpc.aio's. It belongs to the loop in which it is started."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(
+        self, pool: Any, handlers: Any, interceptors: Any, options: Any, most: int | None, compression: Any
+    ) -> None:
+        if most is not None and most <= 0:
+            raise ValueError(f"maximum_concurrent_rpcs must be positive: {most}")
+        self.pool = pool
+        self._registry = Registry(handlers, interceptors)
+        self._options = checked(options)
+        self._compressions = compressions(self._options)
+        self._most = most
+        self._ports: list[Port] = []
+        self._core: ServerCore | None = None
+        self._context = Context()
+        self._behaviours: dict[Any, tuple[Any, str]] = {}
+        self._running = 0
+        self._stopped: asyncio.Event | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._stop_at = float("inf")
+        self._early = False
+
+    # -- before the start
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Any) -> None:
+        """Add handlers that are asked for each call."""
+        self._registry.generic.extend(generic_rpc_handlers)
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: dict[str, Any]) -> None:
+        """Add the handlers of a service's methods; they come before generic ones."""
+        if self._core is not None:
+            _log.warning("Cannot register method handlers once the server has started")
+            return
+        self._registry.register(service_name, method_handlers)
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listen at one more address from the start on; returns the port. RuntimeError if it is taken."""
+        if self._core is not None:
+            raise RuntimeError("add_insecure_port() must be called before the server starts")
+        port = Port(address.decode() if isinstance(address, bytes) else address)
+        self._ports.append(port)
+        return port.number
+
+    def add_secure_port(self, address: str, server_credentials: Any) -> int:
+        """TLS is not bound yet: raises RuntimeError."""
+        raise RuntimeError(f"Failed to bind to address {address}: TLS is not bound to RPC yet")
+
+    async def start(self) -> None:
+        """Listen, and handle calls."""
+        if self._core is not None:
+            if self._stopping is None:
+                return
+            raise aio.UsageError("Server not in ready state")
+        self.loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._context = copy_context()
+        self._core = core = ServerCore(self._new_call, limits_of(self._options))
+        for port in self._ports:
+            port.let_go()
+            try:
+                await core.listen(port.node, port.service)
+            finally:
+                port.close()
+
+    # -- calls
+
+    def _new_call(self) -> ServerRpc:
+        return ServerRpc(self)
+
+    def begin(self, rpc: ServerRpc) -> None:
+        """Run the handler of a call that has begun."""
+        core = self._core
+        assert core is not None
+        if rpc.deadline is not None:
+            core.deadlines.add(rpc)
+        if self._registry.interceptors:
+            self._start(rpc, self._intercepted(rpc))
+            return
+        try:
+            handler = self._registry.find(rpc.method, rpc.metadata)
+        except Exception as error:
+            _log.exception("A generic handler raised when it was asked for %s", rpc.method)
+            rpc.reject(UNKNOWN, f"Unexpected {type(error)}: {error}")
+            rpc.release()
+            return
+        if self._refused(rpc, handler):
+            rpc.release()
+            return
+        self._start(rpc, handle(rpc, handler, *self._behaviour(handler)))
+
+    def _start(self, rpc: ServerRpc, run: Any) -> None:
+        self._running += 1
+        assert self._core is not None
+        task = rpc.task = self.loop.create_task(run, context=self._context.copy())
+        tasks: Any = self._core.tasks
+        tasks.running.add(task)
+        task.add_done_callback(rpc.task_done)
+
+    def call_ended(self, rpc: ServerRpc, task: asyncio.Task[None]) -> None:
+        """The handler of a call has ended."""
+        self._running -= 1
+        assert self._core is not None
+        tasks: Any = self._core.tasks
+        tasks._done(task)
+        rpc.release()
+
+    async def _intercepted(self, rpc: ServerRpc) -> None:
+        try:
+            handler = await self._registry.find_through_interceptors(rpc.method, rpc.metadata)
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            _log.exception("An interceptor of %s raised", rpc.method)
+            rpc.reject(UNKNOWN, f"Unexpected {type(error)}: {error}")
+            return
+        if not self._refused(rpc, handler, own=1):
+            await handle(rpc, handler, *self._behaviour(handler))
+
+    def _refused(self, rpc: ServerRpc, handler: Any, own: int = 0) -> bool:
+        if handler is None:
+            rpc.reject(UNIMPLEMENTED, NOT_FOUND)
+        elif self._most is not None and self._running - own >= self._most:
+            rpc.reject(RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+        elif rpc.metadata and self._compression_refused(rpc):
+            rpc.reject(UNIMPLEMENTED, "The server does not accept the compression of this call")
+        else:
+            return False
+        return True
+
+    def _compression_refused(self, rpc: ServerRpc) -> bool:
+        return any(key == ENCODING and value not in self._compressions for key, value in rpc.metadata)
+
+    def _behaviour(self, handler: Any) -> tuple[Any, str]:
+        try:
+            return self._behaviours[handler]
+        except KeyError:
+            if len(self._behaviours) > 1000:
+                self._behaviours.clear()
+            found = self._behaviours[handler] = behaviour_of(handler)
+            return found
+        except TypeError:  # it cannot be hashed
+            return behaviour_of(handler)
+
+    # -- the end
+
+    async def stop(self, grace: float | None) -> None:
+        """Accept no more calls, let those that run end within ``grace`` seconds, and cut the rest."""
+        if self._core is None:
+            for port in self._ports:
+                port.close()
+            self._ports.clear()
+            return
+        until = self.loop.time() + (grace or 0)
+        if self._stopping is None:
+            self._stop_at = until
+            self._stopping = self.loop.create_task(self._stop(grace))
+        elif until < self._stop_at:
+            self._stop_at = until
+            self._cut_at(until)
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, grace: float | None) -> None:
+        assert self._core is not None
+        assert self._stopped is not None
+        core = self._core
+        await core.close_listeners()
+        core.drain()
+        self._cut_task = self.loop.create_task(core.tasks.wait())
+        self._cut_at(self._stop_at)
+        await asyncio.wait((self._cut_task,))
+        self._cut_timer.cancel()
+        await core.cut()
+        self._stopped.set()
+
+    def _cut_at(self, when: float) -> None:
+        if hasattr(self, "_cut_timer"):
+            self._cut_timer.cancel()
+        if hasattr(self, "_cut_task"):
+            self._cut_timer = self.loop.call_at(when, self._cut_task.cancel)
+
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the server has stopped; True if ``timeout`` seconds passed before."""
+        if self._stopped is None:
+            self._stopped = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._stopped.wait()
+        except TimeoutError:
+            return True
+        return False
+
+
+def server(
+    migration_thread_pool: Any = None,
+    handlers: Any = None,
+    interceptors: Any = None,
+    options: Any = None,
+    maximum_concurrent_rpcs: int | None = None,
+    compression: Any = None,
+) -> Server:
+    """A server; arguments as grpc.aio's."""
+    return Server(migration_thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression)

@@ -1,0 +1,345 @@
+"""Call: the messages of one call in both directions, with credits. `client_call` and `server_call` add the roles.
+
+Sending. A message whose cost (its size, and `FRAME_COST` for each piece) fits the peer's window is sent as credits
+allow, in pieces if it is large. A larger one is announced with its first piece (RENDEZVOUS), and the other pieces wait
+for PROCEED: by then the receiver has reserved memory for all of it.
+
+Receiving. Complete messages go to `message_received`. The application returns their credits with `consumed`.
+
+The methods of the section "events" do nothing here: the runtime overrides them. They are called while a frame is
+handled, must return soon, and must not raise.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import GoAwayReason, ProtocolError
+from .frames import FRAME_COST, HEADER, Flag, Kind, frame
+
+if TYPE_CHECKING:
+    from .metadata import Metadata
+
+__all__ = ["Call", "Status"]
+
+_U64 = struct.Struct("<Q")
+_U32 = struct.Struct("<I")
+_MESSAGE: Final = int(Kind.MESSAGE)
+_END, _FIRST, _MORE, _RENDEZVOUS = int(Flag.END), int(Flag.FIRST), int(Flag.MORE), int(Flag.RENDEZVOUS)
+_PREFIX: Final = _U64.size
+
+
+class Status:
+    """How a call ended. ``may_have_run``: whether a handler may have seen the call."""
+
+    __slots__ = ("code", "details", "may_have_run", "metadata")
+
+    def __init__(self, code: int, details: str = "", metadata: Metadata = (), *, may_have_run: bool = True) -> None:
+        self.code = code
+        self.details = details
+        self.metadata = metadata
+        self.may_have_run = may_have_run
+
+    def __repr__(self) -> str:
+        return f"Status({self.code}, {self.details!r}, may_have_run={self.may_have_run})"
+
+
+class Outgoing:
+    """A message that waits for credits or for its turn: ``sent`` of its bytes have left."""
+
+    __slots__ = ("announced", "data", "end", "proceed", "sent")
+
+    def __init__(self, data: bytes, end: bool) -> None:
+        self.data = data
+        self.end = end
+        self.sent = 0
+        self.announced = False  # with RENDEZVOUS
+        self.proceed = False  # PROCEED has arrived
+
+
+class Partial:
+    """A message whose first piece has arrived."""
+
+    __slots__ = ("cost", "free", "have", "pieces", "reserved", "total")
+
+    def __init__(self, total: int, piece: bytes, cost: int, free: bool) -> None:
+        self.total = total
+        self.pieces = [piece]
+        self.have = len(piece)
+        self.cost = cost  # credits that its pieces have taken
+        self.free = free  # of credits: the pieces after the first one of an announced message
+        self.reserved = False
+
+
+class Call:
+    """One call on one side; base of `ClientCall` and `ServerCall`.
+
+    Most calls have one small message each way. So defaults are attributes of the class, and a call that needs no more
+    sets none of them.
+    """
+
+    connection: Any
+    id = 0
+    over = False
+    received_end = False
+    in_rotation = False
+    credits = 0
+    """Bytes that this side may send."""
+    window = 0
+    """Its credits at the start."""
+    outstanding = 0
+    """Bytes that the peer may send."""
+    receive_window = 0
+    """The peer's credits at the start."""
+    queued = 0
+    """Bytes that wait to be sent."""
+
+    _queue: deque[Outgoing] | None = None
+    _partial: Partial | None = None
+    _unread: deque[tuple[int, int]] | None = None  # credits and budget of each message that was not consumed
+    _owed = 0  # credits of consumed messages that were not granted yet
+    _held = 0  # bytes of the budget that this call holds
+
+    # -- events
+
+    def message_received(self, message: bytes) -> None:
+        """A whole message has arrived. Call `consumed` once for each, when the application has taken it."""
+
+    def end_received(self) -> None:
+        """The peer sends no more messages."""
+
+    def writable(self) -> None:
+        """All queued messages have left."""
+
+    # -- sending
+
+    def _post_message(self, message: bytes, *, end: bool = False) -> bool:
+        """Send or queue a message; False if it waits: `writable` follows. Of a call that is over, it is dropped."""
+        if self.over:
+            return True
+        connection = self.connection
+        size = len(message)
+        if size <= connection.small and self._queue is None and size + FRAME_COST <= self.credits:
+            self.credits -= size + FRAME_COST
+            connection.emit(HEADER.pack(_MESSAGE, _END if end else 0, 0, size, self.id) + message)
+            return True
+        self._enqueue(message, end)
+        return False
+
+    def _enqueue(self, message: bytes, end: bool) -> None:
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(Outgoing(message, end))
+        self.queued += len(message)
+        self._hold(len(message))
+        self.connection.rotate(self)
+
+    @property
+    def sending(self) -> bool:
+        """Whether messages wait to be sent."""
+        return self._queue is not None
+
+    def next_piece(self, most: int) -> tuple[bytes, memoryview] | None:
+        """The header and data of the next piece of at most ``most`` bytes; None if this call must wait."""
+        if not self._queue:
+            return None
+        first = self._queue[0]
+        rest = len(first.data) - first.sent
+        flags, prefix = 0, b""
+        if first.proceed:
+            size = min(rest, most)
+        else:
+            if first.announced or self.credits < FRAME_COST + min(rest, 1):
+                return None
+            size = min(rest, most, self.credits - FRAME_COST)
+            if not first.sent and (size < rest or len(first.data) > most):
+                # The cost is an upper bound: credits may cut a message into more pieces, but not below a quarter.
+                first.announced = rest + (rest // (most - _PREFIX) + 5) * FRAME_COST > self.window
+                size = min(size, most - _PREFIX)
+            if size < min(rest, most - _PREFIX, self.window // 4):
+                first.announced = False
+                return None  # no tiny pieces at the end of the credits: more are granted in quarters of the window
+            if not first.sent and size < rest:
+                flags, prefix = _FIRST | (_RENDEZVOUS if first.announced else 0), _U64.pack(rest)
+            self.credits -= size + FRAME_COST
+        piece = memoryview(first.data)[first.sent : first.sent + size]
+        first.sent += size
+        if size < rest:
+            flags |= _MORE
+        else:
+            flags |= _END if first.end else 0
+            self._message_left(first)
+        return HEADER.pack(_MESSAGE, flags, 0, size + len(prefix), self.id) + prefix, piece
+
+    def _message_left(self, first: Outgoing) -> None:
+        assert self._queue is not None
+        self._queue.popleft()
+        self.queued -= len(first.data)
+        self._release(len(first.data))
+        if not self._queue:
+            self._queue = None
+            self.connection.drained.append(self)
+
+    # -- receiving
+
+    def message_arrived(self, flags: int, data: memoryview) -> None:
+        """Handle a MESSAGE frame for this call."""
+        if self.received_end:
+            raise ProtocolError("A message came after the end of its direction")
+        if self._partial is not None:
+            self._piece_arrived(self._partial, flags, bytes(data))
+            return
+        cost = len(data) + FRAME_COST
+        if flags & _FIRST:
+            self._first_piece_arrived(flags, data)
+            return
+        if flags & (_MORE | _RENDEZVOUS):
+            raise ProtocolError("The first piece of a message is missing")
+        self._spend(cost)
+        self._hold(cost)
+        self._complete(bytes(data), cost, cost, flags)
+
+    def _first_piece_arrived(self, flags: int, data: memoryview) -> None:
+        (total,) = _U64.unpack_from(data)
+        size = len(data) - _PREFIX
+        if size >= total or not flags & _MORE or flags & _END:
+            raise ProtocolError("The first piece of a message is as long as all of it")
+        self._spend(size + FRAME_COST)
+        connection = self.connection
+        most = min(connection.limits.max_message, connection.budget.limit)
+        if total > most:
+            self.too_long(total, most)
+            return
+        free = bool(flags & _RENDEZVOUS)
+        self._partial = Partial(total, bytes(data[_PREFIX:]), size + FRAME_COST, free)
+        if free:
+            connection.budget.reserve(self, total)
+        else:
+            self._partial.reserved = True
+            self._hold(total)
+            self._grant()  # the sender may need what is owed to send the rest
+
+    def reserved(self) -> None:
+        """The budget has reserved the announced message."""
+        if self._partial is not None:
+            self._partial.reserved = True
+            self._held += self._partial.total
+            self.connection.emit(frame(Kind.PROCEED, self.id))
+
+    def _piece_arrived(self, partial: Partial, flags: int, piece: bytes) -> None:
+        if flags & (_FIRST | _RENDEZVOUS) or not piece:
+            raise ProtocolError("A message begins within another one of the same call")
+        if not partial.reserved:
+            raise ProtocolError("A piece of an announced message came before PROCEED", GoAwayReason.FLOW_CONTROL)
+        if not partial.free:
+            self._spend(len(piece) + FRAME_COST)
+            partial.cost += len(piece) + FRAME_COST
+        partial.pieces.append(piece)
+        partial.have += len(piece)
+        if partial.have > partial.total or (partial.have == partial.total) == bool(flags & _MORE):
+            raise ProtocolError("The pieces of a message differ from its announced size")
+        if partial.have == partial.total:
+            self._partial = None
+            self._complete(b"".join(partial.pieces), partial.cost, partial.total, flags)
+
+    def _complete(self, message: bytes, cost: int, held: int, flags: int) -> None:
+        if len(message) > self.connection.limits.max_message:
+            self.too_long(len(message), self.connection.limits.max_message)
+            return
+        if self._unread is None:
+            self._unread = deque()
+        self._unread.append((cost, held))
+        if flags & _END:
+            self.received_end = True
+        self.message_received(message)
+        if flags & _END and not self.over:
+            self.end_received()
+
+    def too_long(self, size: int, most: int) -> None:
+        """A message is longer than this side accepts: end the call."""
+        raise NotImplementedError
+
+    def owe(self, cost: int) -> None:
+        """Return credits with the next grant."""
+        self._owed += cost
+
+    def consumed(self) -> None:
+        """The application has taken the oldest message: return its credits and its memory."""
+        if not self._unread:
+            return
+        cost, held = self._unread.popleft()
+        self._release(held)
+        if self.received_end or self.over:
+            return
+        self._owed += cost
+        if self._owed * 2 >= self.receive_window or self._partial is not None:
+            self._grant()
+
+    def _spend(self, cost: int) -> None:
+        self.outstanding -= cost
+        if self.outstanding < 0:
+            raise ProtocolError("More bytes were sent than were granted", GoAwayReason.FLOW_CONTROL)
+
+    def _grant(self) -> None:
+        owed, self._owed = self._owed, 0
+        if owed:
+            self.outstanding += owed
+            self.connection.emit(frame(Kind.CREDIT, self.id, _U32.pack(owed)))
+
+    def end_arrived(self) -> None:
+        """Handle END: the client sends no more messages."""
+        if self.received_end or self._partial is not None:
+            raise ProtocolError("END came twice, or within a message")
+        self.received_end = True
+        self.end_received()
+
+    # -- grants of the peer
+
+    def credit_arrived(self, amount: int) -> None:
+        """Handle CREDIT."""
+        self.credits += amount
+        if not amount or self.credits > self.window:
+            raise ProtocolError("More credits were granted than were spent", GoAwayReason.FLOW_CONTROL)
+        if self._queue is not None:
+            self.connection.rotate(self)
+
+    def proceed_arrived(self) -> None:
+        """Handle PROCEED."""
+        if not self._queue or not self._queue[0].announced or self._queue[0].proceed:
+            raise ProtocolError("PROCEED came for a message that was not announced")
+        self._queue[0].proceed = True
+        self.connection.rotate(self)
+
+    # -- memory and the end
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        self.connection.budget.take(size)
+
+    def _release(self, size: int) -> None:
+        self._held -= size
+        self.connection.budget.release(size)
+
+    def _drop_queue(self) -> None:
+        if self._queue is not None:
+            self._queue = None
+            queued, self.queued = self.queued, 0
+            self._release(queued)
+
+    def release_all(self) -> None:
+        """The call is over: drop what is queued and partial. Messages that were received can still be taken."""
+        self.over = True
+        self._drop_queue()
+        if self._partial is not None and not self._partial.reserved:
+            self.connection.budget.forget(self)
+        self._partial = None
+        unread = sum(held for _, held in self._unread) if self._unread else 0
+        if self._held != unread:
+            self._release(self._held - unread)
+
+    def discard(self) -> None:
+        """Drop the messages that were not consumed, too."""
+        while self._unread:
+            self.consumed()

@@ -1,0 +1,270 @@
+"""Connection: the frames of all calls between two sides. `client` and `server` add the roles.
+
+Input: `receive` handles one fabric message. Output: small frames collect in `output`, and `next_piece` returns pieces
+of large messages, in rotation among the calls. When `output` becomes non-empty, or a call enters the rotation,
+`on_output` is called, so that the runtime sends.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import GoAwayReason, ProtocolError
+from .flow import Budget, ResetMeter
+from .frames import HEADER, HEADER_SIZE, IGNORABLE, Kind, frame
+from .interning import ReceivedNames, SentNames
+from .preface import MINIMUM, Preface
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .calls import Call
+
+__all__ = ["DEFAULT_LIMITS", "EVERY_CALL", "Connection", "Limits"]
+
+EVERY_CALL: Final = (1 << 64) - 1
+_U32 = struct.Struct("<I")
+
+SMALL: Final = 16384
+"""Bytes of the largest message that is copied into the same fabric message as its header, and never cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one side; most are announced in the preface. Sizes are in bytes.
+
+    ``window``: unread data of one call. ``memory``: what all calls of a server, or of a client, may hold together.
+    ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
+    """
+
+    recv_size: int = 65536 + 64
+    window: int = 262144
+    table: int = 16384
+    max_metadata: int = 16384
+    max_message: int = 4 << 20
+    max_calls: int = 65536
+    memory: int = 256 << 20
+    resets: float = 10_000.0
+    reset_burst: float = 20_000.0
+    credentials: bytes = field(default=b"", repr=False)
+
+    def preface(self) -> Preface:
+        """The preface that announces these limits."""
+        return Preface(
+            self.recv_size,
+            self.window,
+            self.table,
+            self.max_metadata,
+            self.max_message,
+            self.max_calls,
+            0,
+            self.credentials,
+        )
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Connection:
+    """State of one connection on one side; base of `ClientConnection` and `ServerConnection`."""
+
+    def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
+        self.limits = limits
+        self.budget = Budget(limits.memory) if budget is None else budget
+        self.peer = MINIMUM
+        self.small = min(SMALL, MINIMUM.recv_size // 2)
+        self.calls: dict[int, Any] = {}
+        self.output: list[bytes | bytearray] = []
+        self.on_output: Callable[[], object] = _nothing
+        self.link: Any = None
+        """The runtime's object for this connection."""
+        self.gathering = False
+        """Set by the runtime while frames wait for the end of its pass; otherwise `on_output` sends them at once."""
+        self.names = SentNames(0)
+        self.received_names = ReceivedNames(limits.table)
+        self.rotation: deque[Call] = deque()
+        self.drained: list[Call] = []
+        self.finishing: list[Any] = []
+        self.failed: ProtocolError | None = None
+        self.goaway_received: tuple[int, int, str] | None = None
+        self.goaway_sent: int | None = None
+        self.now = 0.0
+        self._resets = ResetMeter(limits.resets, limits.reset_burst)
+        self._preface_received = False
+        self._handlers: dict[int, Callable[[int, int, int, memoryview], None]] = {
+            Kind.PREFACE: self._preface_arrived,
+            Kind.DEFINE: self._define_arrived,
+            Kind.MESSAGE: self._message_arrived,
+            Kind.CREDIT: self._credit_arrived,
+            Kind.PROCEED: self._proceed_arrived,
+            Kind.GOAWAY: self._goaway_arrived,
+            Kind.PING: self._ping_arrived,
+            Kind.PONG: self._pong_arrived,
+        }
+        self.output.append(limits.preface().pack())
+
+    # -- events
+
+    def preface_received(self) -> None:
+        """`peer` has the peer's limits."""
+
+    def goaway_arrived(self) -> None:
+        """`goaway_received` is set: the peer begins no more calls, or handles none above the id."""
+
+    def pong_received(self, id: int) -> None:
+        """The answer to `ping`."""
+
+    # -- output
+
+    def emit(self, data: bytes) -> None:
+        """Queue a frame."""
+        output = self.output
+        output.append(data)
+        if len(output) == 1:
+            self.on_output()
+
+    def rotate(self, call: Call) -> None:
+        """``call`` has a message to send; ask it for pieces in its turn."""
+        if not call.in_rotation:
+            call.in_rotation = True
+            self.rotation.append(call)
+            self.on_output()
+
+    def next_piece(self) -> tuple[bytes, memoryview] | None:
+        """The next piece of a large message: header and data, to be sent together; None if there is none now.
+
+        The data is memory of the message, which must not change until the piece was sent. Frames in `output` go first.
+        """
+        most = self.peer.recv_size - HEADER_SIZE
+        rotation = self.rotation
+        while rotation:
+            call = rotation.popleft()
+            piece = call.next_piece(most)
+            if piece is None:
+                call.in_rotation = False
+                continue
+            if call.sending:
+                rotation.append(call)
+            else:
+                call.in_rotation = False
+            return piece
+        return None
+
+    def pieces_handed_over(self) -> None:
+        """The provider has the pieces that were returned: continue calls that waited for that."""
+        if self.finishing:
+            finishing, self.finishing = self.finishing, []
+            for call in finishing:
+                call.finish_queued()
+        if self.drained:
+            drained, self.drained = self.drained, []
+            for call in drained:
+                if not call.over:
+                    call.writable()
+
+    def ping(self, id: int) -> None:
+        """Ask for a sign of life; `pong_received` follows."""
+        self.emit(frame(Kind.PING, id))
+
+    # -- input
+
+    def receive(self, data: memoryview, now: float) -> None:
+        """Handle one fabric message. ``now`` in seconds, on the clock of the deadlines.
+
+        After an error of the protocol, `failed` is set, GOAWAY is in `output`, and every call has ended.
+        """
+        if self.failed is not None:
+            return
+        self.now = now
+        unpack, handlers = HEADER.unpack_from, self._handlers
+        at, end = 0, len(data)
+        try:
+            while at < end:
+                kind, flags, field, length, id = unpack(data, at)
+                at += 16
+                stop = at + length
+                if stop > end:
+                    raise ProtocolError(f"A frame of {length} bytes is longer than its fabric message")
+                handler = handlers.get(kind)
+                if handler is not None:
+                    handler(flags, field, id, data[at:stop])
+                elif not kind & IGNORABLE:
+                    raise ProtocolError(f"A frame has the unknown kind {kind}")
+                at = stop
+        except ProtocolError as error:
+            self.fail(error)
+        except struct.error:
+            self.fail(ProtocolError("A frame is shorter than its parts"))
+
+    def fail(self, error: ProtocolError) -> None:
+        """End the connection because of the peer: tell it, and end every call."""
+        self.failed = error
+        self.emit(frame(Kind.GOAWAY, 0, str(error).encode()[:1024], field=error.reason))
+        self.lost(f"The peer broke the RPC protocol: {error}")
+
+    def lost(self, text: str) -> None:
+        """The connection has ended: end every call."""
+        raise NotImplementedError
+
+    def _preface_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        if self._preface_received:
+            raise ProtocolError("A second preface arrived")
+        self._preface_received = True
+        self.peer = Preface.unpack(payload)
+        self.names.room = self.peer.table
+        self.preface_received()
+
+    def _define_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        self.received_names.add(flags, field, bytes(payload))
+
+    def _known(self, id: int) -> Any:
+        """The call with this id; None if it is over; an error if it never began."""
+        raise NotImplementedError
+
+    def _message_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        call = self.calls.get(id)
+        if call is not None:
+            call.message_arrived(flags, payload)
+        else:
+            self._check_known(id)
+
+    def _credit_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        call = self.calls.get(id)
+        if call is not None:
+            call.credit_arrived(_U32.unpack_from(payload)[0])
+        else:
+            self._check_known(id)
+
+    def _proceed_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        call = self.calls.get(id)
+        if call is not None:
+            call.proceed_arrived()
+        else:
+            self._check_known(id)
+
+    def _check_known(self, id: int) -> None:
+        """Raise an error if no call with this id has ever begun."""
+        raise NotImplementedError
+
+    def _goaway_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        self.goaway_received = (id, field, bytes(payload).decode("utf-8", "replace"))
+        self.goaway_arrived()
+
+    def _ping_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        self.count_reset("pings")
+        self.emit(frame(Kind.PONG, id))
+
+    def _pong_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        self.pong_received(id)
+
+    def count_reset(self, what: str) -> None:
+        """Limit frames that cost this side work and the peer nothing."""
+        if not self._resets.spend(self.now):
+            raise ProtocolError(f"Too many {what} in a short time", GoAwayReason.LIMIT)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,156 @@
+"""ServerConnection: the server's side of a connection."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from .connection import EVERY_CALL, Connection, Limits
+from .errors import ProtocolError
+from .frames import FRAME_COST, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
+from .interning import METHODS
+from .metadata import decode_metadata, metadata_size
+from .preface import MINIMUM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .flow import Budget
+
+__all__ = ["ServerConnection"]
+
+_U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
+_END, _MESSAGE, _METADATA, _EARLY = int(Flag.END), int(Flag.MESSAGE), int(Flag.METADATA), int(Flag.EARLY)
+UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED = 14, 8, 4
+
+
+class ServerConnection(Connection):
+    """Accepts calls. ``new_call`` makes the object of each call; the connection fills it and calls its `started`.
+
+    ``admits`` returns None, or the status text with which a new call is refused (RESOURCE_EXHAUSTED).
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        new_call: Callable[[], Any],
+        budget: Budget | None = None,
+        *,
+        admits: Callable[[], str | None] | None = None,
+    ) -> None:
+        super().__init__(limits, budget)
+        self.new_call = new_call
+        self.admits = admits
+        self.highest = 0
+        self.running = 0
+        """Calls whose handlers have not ended; the runtime counts down."""
+        self._handlers[Kind.START] = self._start_arrived
+        self._handlers[Kind.END] = self._end_arrived
+        self._handlers[Kind.CANCEL] = self._cancel_arrived
+
+    def take_output(self, now: float) -> list[bytes | bytearray]:
+        """All queued frames."""
+        output, self.output = self.output, []
+        return output
+
+    def drain(self) -> None:
+        """Announce the end. Calls that the client began before it read this are handled until PONG arrives."""
+        if self.goaway_sent is None:
+            self.goaway_sent = EVERY_CALL
+            self.emit(frame(Kind.GOAWAY, EVERY_CALL))
+            self.ping(0)
+
+    def pong_received(self, id: int) -> None:
+        """The client has read the announcement: tell it the last call that is handled."""
+        if self.goaway_sent == EVERY_CALL:
+            self.goaway_sent = self.highest
+            self.emit(frame(Kind.GOAWAY, self.highest))
+
+    def _start_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        if id <= self.highest:
+            raise ProtocolError(f"Call {id} began after call {self.highest}")
+        if not self._preface_received:
+            raise ProtocolError("A call began before the preface")
+        if self.goaway_sent is not None and id > self.goaway_sent:
+            return  # refused in silence: the client knows from GOAWAY
+        self.highest = id
+        (timeout,) = _U64.unpack_from(payload)
+        call = self.new_call()
+        call.id = id
+        call.connection = self
+        at = 8
+        if field == NO_INDEX:
+            (size,) = _U16.unpack_from(payload, at)
+            at += 2 + size
+            try:
+                call.method = bytes(payload[at - size : at]).decode()
+            except UnicodeDecodeError:
+                raise ProtocolError("The name of a method is not UTF-8") from None
+        else:
+            call.method = self.received_names.look_up(METHODS, field)
+        refusal = None
+        if flags & _METADATA:
+            (size,) = _U32.unpack_from(payload, at)
+            at += 4 + size
+            if at > len(payload):
+                raise ProtocolError("The metadata of START is incomplete")
+            call.metadata = decode_metadata(payload[at - size : at], self.received_names)
+            if metadata_size(call.metadata) > self.limits.max_metadata:
+                refusal = f"The metadata is larger than this server accepts ({self.limits.max_metadata} bytes)"
+        call.credits = call.window = self.peer.window
+        call.outstanding = call.receive_window = MINIMUM.window if flags & _EARLY else self.limits.window
+        self.calls[id] = call
+        if timeout != NO_TIMEOUT:
+            call.deadline = self.now + timeout * 1e-6
+        message = None
+        if flags & _MESSAGE:
+            message = bytes(payload[at:])
+            call.outstanding -= len(message) + FRAME_COST
+            if len(message) > self.limits.max_message:
+                refusal = f"Received message larger than max ({len(message)} vs. {self.limits.max_message})"
+        elif at != len(payload):
+            raise ProtocolError("START is longer than its parts")
+        if refusal is None:
+            refusal = self._refusal()
+        if refusal is not None:
+            self.count_reset("refused calls")
+            call.finish(RESOURCE_EXHAUSTED, refusal, refused=True)
+            return
+        if flags & _END:
+            call.received_end = True
+        elif message is not None:
+            call.owe(len(message) + FRAME_COST)
+        self.running += 1
+        call.started(message)
+
+    def _refusal(self) -> str | None:
+        if self.running >= self.limits.max_calls:
+            return f"This connection has its {self.limits.max_calls} calls"
+        if self.budget.exhausted:
+            return "The server is out of memory for calls"
+        return None if self.admits is None else self.admits()
+
+    def _end_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        call = self.calls.get(id)
+        if call is not None:
+            call.end_arrived()
+        else:
+            self._check_known(id)
+
+    def _cancel_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        call = self.calls.get(id)
+        if call is None:
+            self._check_known(id)
+            return
+        self.count_reset("cancelled calls")
+        call.cancel_arrived()
+
+    def _check_known(self, id: int) -> None:
+        if id == 0 or (id > self.highest and (self.goaway_sent is None or id <= self.goaway_sent)):
+            raise ProtocolError(f"The client sent a frame for call {id}, which never began")
+
+    def lost(self, text: str) -> None:
+        """The connection has ended: every call is cancelled."""
+        calls: list[Any] = list(self.calls.values())
+        for call in calls:
+            call.cancel_arrived()

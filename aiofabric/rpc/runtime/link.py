@@ -1,0 +1,191 @@
+"""Link: an endpoint and the protocol's connection over it.
+
+Input comes from the endpoint's sink, in the progress pass. Output is gathered: the first frame leaves at once, and the
+others of the same pass of the loop in one fabric message when the pass ends. Something that arrives begins a new pass,
+so that a task which waits alone, and polls, is never delayed. Pieces of large messages go last, at most two at a time
+with the provider, so that a small frame never waits for more than those.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from anyio import ClosedResourceError
+
+from ...errors import WrongLoopError
+from ...transport.connect import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...address import Address
+    from ...cm.requests import ConnectionRequest
+    from ...cq.operation import Operation
+    from ...transport.connected.endpoint import MessageEndpoint
+    from ..protocol.client import ClientConnection
+    from ..protocol.connection import Limits
+    from ..protocol.server import ServerConnection
+
+__all__ = ["RECV_COUNT", "Link", "accept_endpoint", "connect_endpoint"]
+
+RECV_COUNT: Final = 16
+"""Receive buffers of a connection; an idle connection has touched none of their memory."""
+
+PIECES: Final = 2
+"""Pieces of large messages that the provider may hold at a time."""
+
+LINGER: Final = 1.0
+"""Seconds that a failed connection stays open, so that the peer reads why."""
+
+
+async def connect_endpoint(
+    node: str | Address | None, service: str | int | None, limits: Limits, **options: Any
+) -> MessageEndpoint:
+    """Connect to an RPC server."""
+    return await connect(node, service, recv_size=limits.recv_size, recv_count=RECV_COUNT, **options)
+
+
+async def accept_endpoint(request: ConnectionRequest, limits: Limits, **options: Any) -> MessageEndpoint:
+    """Accept an RPC client."""
+    return await request.accept(recv_size=limits.recv_size, recv_count=RECV_COUNT, **options)
+
+
+class Link:
+    """Runs ``connection`` over ``endpoint``, which it owns. ``on_end`` is called once with the reason of the end."""
+
+    def __init__(
+        self,
+        endpoint: MessageEndpoint,
+        connection: ClientConnection | ServerConnection,
+        on_end: Callable[[Link, BaseException], object],
+    ) -> None:
+        self.endpoint = endpoint
+        self.connection = connection
+        self._on_end: Callable[[Link, BaseException], object] | None = on_end
+        self._handle: Any = endpoint._handle
+        self.source = source = endpoint._handle.source
+        self.driver = source.driver
+        self._call_soon = source.driver.call_soon
+        self._pieces = 0
+        self._scheduled = False
+        self._pass = 0  # when the pass of the loop began in which output left last
+        self.ended = False
+        source.interest += 1  # a queue without a descriptor must be polled
+        connection.link = self
+        connection.on_output = self._output
+        endpoint.set_sink(self._arrived, self._endpoint_ended)
+        self._output()
+
+    # -- output
+
+    def _output(self) -> None:
+        """The connection has something to send."""
+        connection, began = self.connection, self.source.breath
+        if not connection.gathering or began != self._pass:
+            connection.gathering = True
+            self._pass = began
+            self._flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._pass_ends)
+
+    def poll(self) -> None:
+        """Before a task waits: send what is gathered and poll the queue, unless other tasks are about to run."""
+        source = self.source
+        if not source._crowd:
+            connection = self.connection
+            if connection.output:
+                self._flush()
+            source.poll()
+
+    def _pass_ends(self) -> None:
+        self._scheduled = False
+        self.connection.gathering = False
+        if self.connection.output or self.connection.rotation:
+            self._flush()
+
+    def _flush(self) -> None:
+        connection = self.connection
+        if connection.output:
+            output = connection.take_output(monotonic())
+            if len(output) == 1:
+                self._transmit(output[0])
+            elif output:
+                self._transmit_many(output)
+        if connection.rotation:
+            self._send_pieces()
+
+    def _transmit_many(self, output: list[bytes | bytearray]) -> None:
+        most, batch, size = self.connection.peer.recv_size, list[bytes | bytearray](), 0
+        for data in output:
+            if size + len(data) > most and batch:
+                self._transmit(b"".join(batch))
+                batch, size = [], 0
+            batch.append(data)
+            size += len(data)
+        self._transmit(b"".join(batch))
+
+    def _send_pieces(self) -> None:
+        connection = self.connection
+        while self._pieces < PIECES and (piece := connection.next_piece()) is not None:
+            transfer = self._transmit([*piece])
+            if transfer is not None:
+                self._pieces += 1
+                transfer.notify = self._piece_sent
+            connection.pieces_handed_over()
+
+    def _piece_sent(self, transfer: Operation) -> None:
+        self._pieces -= 1
+        if self.connection.rotation and not self.ended:
+            self._flush()
+
+    def _transmit(self, frames: Any) -> Any:
+        """Hand one fabric message to the provider; the operation of one that was not injected."""
+        handle = self._handle
+        try:
+            if not handle.thread_check.admits():
+                raise handle.refuse("fi_send")
+            route = handle.tx
+            if type(frames) is list or not route.inject(frames):
+                return route.post(frames)
+        except (OSError, ClosedResourceError, WrongLoopError) as error:
+            self._end(error)
+        return None
+
+    # -- input
+
+    def _arrived(self, data: memoryview) -> None:
+        connection = self.connection
+        if not connection.output:
+            connection.gathering = False
+        connection.receive(data, monotonic())
+        if connection.failed is not None and not self.ended:
+            self.driver.call_later(LINGER, self.abort)
+
+    def _endpoint_ended(self, error: BaseException) -> None:
+        self._end(error)
+
+    # -- the end
+
+    def _end(self, error: BaseException) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        self._close_endpoint()
+        self.connection.lost(f"The connection to the peer was lost: {error}")
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self, error)
+
+    def abort(self) -> None:
+        """Close now; every call ends with UNAVAILABLE."""
+        self._end(ClosedResourceError("this side has closed the connection"))
+
+    def _close_endpoint(self) -> None:
+        if self.source.draining:
+            # In a progress pass, completions that the provider flushes at the close could not be read.
+            self.driver.call_soon(self._close_endpoint)
+        elif not self.endpoint.closed:
+            self.source.interest -= 1
+            self.endpoint.abort()

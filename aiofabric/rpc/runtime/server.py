@@ -1,0 +1,130 @@
+"""ServerCore: listeners, connections and running calls of a server. ``new_call`` makes the call objects."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...cq.reactor import Reactor
+from ...transport.connect import listen
+from ..protocol.flow import Budget
+from ..protocol.server import ServerConnection
+from .deadlines import Deadlines
+from .link import RECV_COUNT, Link
+from .tasks import tasks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...address import Address
+    from ...cm.listener import Listener
+    from ...cm.requests import ConnectionRequest
+    from ..protocol.connection import Limits
+    from ..protocol.server_call import ServerCall
+
+__all__ = ["ServerCore"]
+
+UNAVAILABLE = 14
+
+LAST_WORDS = 1.0
+"""Seconds in which clients must close their connections after the last call of a drain has ended."""
+
+
+class ServerCore:
+    """Accepts connections and calls on one loop.
+
+    ``new_call`` makes the object of each call. ``limits.memory`` bounds all calls of the server together.
+    """
+
+    def __init__(
+        self,
+        new_call: Callable[[], ServerCall],
+        limits: Limits,
+        *,
+        admits: Callable[[], str | None] | None = None,
+    ) -> None:
+        self.limits = limits
+        self.budget = Budget(limits.memory)
+        self.driver = Reactor.current().driver
+        self.deadlines = Deadlines.of(self.driver)
+        self.tasks = tasks_of(self.driver)
+        self.links: set[Link] = set()
+        self._accepts = tasks_of(self.driver)
+        self._new_call = new_call
+        self._admits = admits
+        self._listeners = AsyncExitStack()
+        self._quiet: list[Callable[[], object]] = []
+        self.stopping = False
+
+    async def listen(self, node: str | Address | None, service: str | int | None, **options: Any) -> Listener:
+        """Listen at one more address, and accept clients from now on."""
+        listener = await self._listeners.enter_async_context(
+            listen(node, service, recv_size=self.limits.recv_size, recv_count=RECV_COUNT, **options)
+        )
+        self._accepts.start(self._accept_all(listener))
+        return listener
+
+    async def _accept_all(self, listener: Listener) -> None:
+        async for request in listener:
+            self._accepts.start(self._accept(request))
+
+    async def _accept(self, request: ConnectionRequest) -> None:
+        try:
+            endpoint = await request.accept()
+        except OSError:
+            return  # the client has gone
+        connection = ServerConnection(self.limits, self._new_call, self.budget, admits=self._admits)
+        link = Link(endpoint, connection, self._link_ended)
+        if not link.ended:
+            self.links.add(link)
+            if self.stopping:
+                connection.drain()
+
+    def _link_ended(self, link: Link, error: BaseException) -> None:
+        self.links.discard(link)
+        if not self.links:
+            quiet, self._quiet = self._quiet, []
+            for callback in quiet:
+                callback()
+
+    async def close_listeners(self) -> None:
+        """Accept no more connections."""
+        self.stopping = True
+        await self._listeners.aclose()
+
+    def drain(self) -> None:
+        """Announce the end: clients begin no more calls here. Calls of the next round trip are still handled."""
+        self.stopping = True
+        for link in self.links:
+            link.connection.drain()  # type: ignore[union-attr]
+
+    async def stop(self, grace: float | None) -> None:
+        """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut."""
+        await self.close_listeners()
+        self.drain()
+        if grace:
+            with anyio.move_on_after(grace):
+                await self.tasks.wait()
+        await self.cut()
+
+    async def cut(self) -> None:
+        """End the calls that still run with UNAVAILABLE, and close all connections."""
+        for link in list(self.links):
+            for call in list(link.connection.calls.values()):
+                call.cut(UNAVAILABLE, "The server has stopped")
+        self.tasks.cancel_all()
+        if self.links:
+            with anyio.move_on_after(LAST_WORDS):  # each client closes when it has read GOAWAY and its last status
+                await self._until_no_links()
+        for link in list(self.links):
+            link.abort()
+        await self.tasks.wait()
+        self._accepts.cancel_all()
+        await self._accepts.wait()
+
+    async def _until_no_links(self) -> None:
+        event = anyio.Event()
+        self._quiet.append(event.set)
+        await event.wait()

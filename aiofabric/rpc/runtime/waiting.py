@@ -1,0 +1,50 @@
+"""CallWaiter: the one task that waits for an event of a call, on any loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...cq.drivers import Driver, Waiter
+    from .link import Link
+
+__all__ = ["CallWaiter"]
+
+
+class CallWaiter:
+    """Waits until `wake`. The queue is polled before, as long as that pays; then an answer needs no loop iteration."""
+
+    __slots__ = ("_link", "_waiter")
+
+    def __init__(self) -> None:
+        self._waiter: Waiter | None = None
+        self._link: Link | None = None
+
+    def wake(self) -> None:
+        """Let the waiting task go on; nothing if none waits."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            if self._link is not None:
+                self._link.source.woke()
+            waiter.set_result(None)
+
+    async def wait(self, driver: Driver, link: Link | None) -> None:
+        """Wait for `wake`; may return earlier. ``link`` is None while the call has no connection."""
+        waiter: Any = driver.create_waiter()
+        self._waiter, self._link = waiter, link
+        try:
+            if link is not None:
+                source = link.source
+                if source.winded:  # after one iteration of the loop, polling is allowed again
+                    await source.breathe()
+                if not waiter.done():
+                    link.poll()
+                if waiter.done():
+                    if source.breathless:
+                        await source.checkpoint()
+                        source.breathed()
+                    return
+                source.prepare()
+            await waiter
+        finally:
+            self._waiter = None

@@ -1,0 +1,78 @@
+"""StatusCode and RpcError: how a call ends."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .protocol.metadata import Metadata
+
+__all__ = ["RpcError", "StatusCode"]
+
+
+class StatusCode(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    """The client or the handler has cancelled the call."""
+    UNKNOWN = 2
+    """A handler raised an exception that says no more."""
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    """The time limit of the client has passed."""
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    """A limit of the server or of the client: the size of a message, the number of calls, memory."""
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    """The server has no such method."""
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    """No server was reached, or the connection was lost. `RpcError.may_have_run` says whether the call may have run."""
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class RpcError(Exception):
+    """A call ended with a status other than OK. A handler raises it to end its call so.
+
+    Attributes:
+        code: a `StatusCode`, or the number if it is none of gRPC's.
+        details: the server's text.
+        trailing_metadata: pairs of key and value.
+        may_have_run: False if certainly no handler has seen the call, so that it can be repeated without harm.
+    """
+
+    def __init__(
+        self,
+        code: StatusCode | int,
+        details: str = "",
+        trailing_metadata: Metadata = (),
+        *,
+        may_have_run: bool = True,
+    ) -> None:
+        super().__init__(code, details, trailing_metadata)
+        try:
+            self.code: StatusCode | int = StatusCode(code)
+        except ValueError:
+            self.code = int(code)
+        self.details = details
+        self.trailing_metadata = trailing_metadata
+        self.may_have_run = may_have_run
+
+    def __str__(self) -> str:
+        name = self.code.name if isinstance(self.code, StatusCode) else f"status {self.code}"
+        text = f"{name}: {self.details}" if self.details else name
+        if self.code == StatusCode.UNAVAILABLE:
+            text += " (the call may have run)" if self.may_have_run else " (the call has not run)"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = {"may_have_run": self.may_have_run}
+        return type(self), (self.code, self.details, self.trailing_metadata), state

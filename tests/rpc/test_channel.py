@@ -1,0 +1,256 @@
+"""Connections of a channel: names, several addresses, states, servers that come, go, drain and come back."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from aiofabric import rpc
+from aiofabric.rpc.channel.backoff import Backoff
+from aiofabric.rpc.channel.service_config import ServiceConfig
+from tests.fixtures.children import Child
+from tests.fixtures.providers import CONNECTED, over
+from tests.rpc.services import HANDLERS, serve, served, target
+from tests.rpc.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+provider = over(CONNECTED)  # a channel does not know what its connections are made of
+
+Start = Callable[..., Child]
+
+
+def quick() -> Backoff:
+    return Backoff(0.02, 1.6, 0.1)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def channel_to(*ports: int, provider: str, **options: Any) -> rpc.Channel:
+    addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return rpc.Channel(f"ipv4:{addresses}", backoff=quick, options={"provider": provider}, **options)
+
+
+async def test_a_channel_connects_when_it_is_first_used(provider: str) -> None:
+    async with served(provider) as (channel, server):
+        assert channel.get_state() is rpc.Connectivity.IDLE
+        assert not server.core.links
+        await channel.unary("/test/echo", b"")
+        assert channel.get_state() is rpc.Connectivity.READY
+
+
+async def test_a_channel_connects_when_it_is_asked_to(provider: str) -> None:
+    async with served(provider) as (channel, _):
+        assert channel.get_state(try_to_connect=True) is rpc.Connectivity.IDLE
+        with anyio.fail_after(10):
+            state = rpc.Connectivity.CONNECTING
+            while state is not rpc.Connectivity.READY:
+                await channel.wait_for_state_change(state)
+                state = channel.get_state()
+
+
+async def test_a_call_fails_at_once_if_no_server_is_there(provider: str) -> None:
+    async with channel_to(free_port(), provider=provider) as channel:
+        with pytest.raises(rpc.RpcError, match="UNAVAILABLE: No connection to") as caught:
+            await channel.unary("/test/echo", b"", timeout=10)
+        assert not caught.value.may_have_run
+        assert channel.get_state() is rpc.Connectivity.TRANSIENT_FAILURE
+
+
+async def test_a_call_that_waits_for_ready_outlives_failures(provider: str) -> None:
+    port = free_port()
+    replies = []
+
+    async def one(channel: rpc.Channel) -> None:
+        replies.append(await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20))
+
+    async with channel_to(port, provider=provider) as channel, anyio.create_task_group() as group:
+        group.start_soon(one, channel)
+        await until(lambda: channel.get_state() is rpc.Connectivity.TRANSIENT_FAILURE)
+        assert len(channel.waiting) == 1
+        async with rpc.Server(HANDLERS) as server:
+            await server.listen("127.0.0.1", port, provider=provider)
+            await until(lambda: replies)
+    assert replies == [b"x"]
+
+
+async def test_a_target_that_does_not_resolve_is_a_failure_and_is_tried_again(provider: str) -> None:
+    asked = []
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+
+        async def resolver(name: str) -> list[tuple[str, int]]:
+            asked.append(name)
+            if len(asked) < 3:
+                raise OSError("no such name")
+            return [("127.0.0.1", listener.address.port or 0)]
+
+        options = {"provider": provider}
+        async with rpc.Channel("some:name", resolver=resolver, backoff=quick, options=options) as channel:
+            with pytest.raises(rpc.RpcError, match="UNAVAILABLE: No connection to some:name: no such name"):
+                await channel.unary("/test/echo", b"")
+            assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
+    assert asked == ["some:name"] * 3
+
+
+async def test_pick_first_takes_the_first_address_that_answers(provider: str) -> None:
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with channel_to(free_port(), listener.address.port or 0, provider=provider) as channel:
+            assert await channel.unary("/test/echo", b"x") == b"x"
+
+
+async def test_round_robin_uses_all_addresses(provider: str) -> None:
+    seen: list[str] = []
+
+    def handlers(name: str) -> dict[str, rpc.Handler]:
+        async def note(request: bytes, context: rpc.ServerContext) -> bytes:
+            seen.append(name)
+            return b""
+
+        return {"/test/note": rpc.unary_unary(note)}
+
+    async with rpc.Server(handlers("a")) as a, rpc.Server(handlers("b")) as b:
+        ports = [(await each.listen("127.0.0.1", 0, provider=provider)).address.port or 0 for each in (a, b)]
+        async with channel_to(*ports, provider=provider, policy="round_robin") as channel:
+            channel.get_state(try_to_connect=True)
+            await until(lambda: sum(len(each.core.links) for each in (a, b)) == 2)
+            await until(lambda: channel.get_state() is rpc.Connectivity.READY)
+            for _ in range(10):
+                await channel.unary("/test/note", b"", wait_for_ready=True)
+    assert {seen.count("a"), seen.count("b")} <= {4, 5, 6}
+
+
+async def test_a_server_that_is_killed_ends_its_calls_and_the_channel_connects_again(
+    provider: str, child: Start
+) -> None:
+    caught: list[rpc.RpcError] = []
+
+    async def one(channel: rpc.Channel) -> None:
+        try:
+            await channel.unary("/test/slow", b"60000")
+        except rpc.RpcError as error:
+            caught.append(error)
+
+    server = child(serve, provider)
+    port = await server.ahear()
+    async with channel_to(port, provider=provider) as channel:
+        async with anyio.create_task_group() as group:
+            for _ in range(64):
+                group.start_soon(one, channel)
+            await until(lambda: len(channel.calls) == 64)
+            assert await channel.unary("/test/echo", b"x") == b"x"  # all calls before it have arrived
+            await anyio.to_thread.run_sync(server.kill)
+        assert [error.code for error in caught] == [rpc.StatusCode.UNAVAILABLE] * 64
+        assert all(error.may_have_run for error in caught)
+        again = child(serve, provider, port)
+        assert await again.ahear() == port
+        assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
+        assert not channel.calls
+        assert channel.budget.used == 0
+
+
+async def test_a_drain_under_load_loses_no_call(provider: str, child: Start) -> None:
+    first, second = child(serve, provider), child(serve, provider)
+    ports = [await first.ahear(), await second.ahear()]
+    answered = 0
+    running = True
+
+    async def caller(channel: rpc.Channel) -> None:
+        nonlocal answered
+        while running:
+            await channel.unary("/test/slow", b"2", timeout=20)
+            answered += 1
+
+    async with channel_to(*ports, provider=provider) as channel, anyio.create_task_group() as group:
+        for _ in range(32):
+            group.start_soon(caller, channel)
+        await until(lambda: answered > 200)
+        first.tell(10)
+        begun = await first.aresult()
+        before = answered
+        await until(lambda: answered > before + 200)
+        running = False
+    assert begun >= 200
+
+
+async def test_a_call_is_retried_as_the_service_config_says(provider: str) -> None:
+    attempts: list[dict[str, Any]] = []
+
+    async def flaky(request: bytes, context: rpc.ServerContext) -> bytes:
+        attempts.append(dict(context.metadata))
+        if len(attempts) < 3:
+            raise rpc.RpcError(rpc.StatusCode.UNAVAILABLE, "try again")
+        return request
+
+    retry = {
+        "maxAttempts": 4,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.02s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config = ServiceConfig.parse(json.dumps({"methodConfig": [{"name": [{"service": "test"}], "retryPolicy": retry}]}))
+    async with rpc.Server({"/test/flaky": rpc.unary_unary(flaky)}) as server:
+        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        async with channel_to(port, provider=provider, service_config=config) as channel:
+            assert await channel.unary("/test/flaky", b"x", timeout=20) == b"x"
+            assert attempts == [{}, {"grpc-previous-rpc-attempts": "1"}, {"grpc-previous-rpc-attempts": "2"}]
+            attempts.clear()
+            async with channel.call("/test/flaky", timeout=20) as call:
+                await call.send(b"y")
+                call.half_close()
+                assert await call.recv() == b"y"
+            assert not channel.calls
+
+
+async def test_negative_pushback_and_initial_metadata_end_retries(provider: str) -> None:
+    attempts = 0
+
+    async def pushed_back(request: bytes, context: rpc.ServerContext) -> bytes:
+        nonlocal attempts
+        attempts += 1
+        raise rpc.RpcError(rpc.StatusCode.UNAVAILABLE, "", (("grpc-retry-pushback-ms", "-1"),))
+
+    async def committed(request: bytes, context: rpc.ServerContext) -> bytes:
+        nonlocal attempts
+        attempts += 1
+        context.send_headers(())
+        raise rpc.RpcError(rpc.StatusCode.UNAVAILABLE)
+
+    retry = {
+        "maxAttempts": 5,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.02s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config = ServiceConfig.parse({"methodConfig": [{"name": [{}], "retryPolicy": retry}]})
+    handlers = {"/test/pushed": rpc.unary_unary(pushed_back), "/test/committed": rpc.unary_unary(committed)}
+    async with rpc.Server(handlers) as server:
+        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        async with channel_to(port, provider=provider, service_config=config) as channel:
+            for method in handlers:
+                attempts = 0
+                with pytest.raises(rpc.RpcError, match="UNAVAILABLE"):
+                    await channel.unary(method, b"x", timeout=20)
+                assert attempts == 1
+
+
+async def test_a_target_of_localhost_resolves(provider: str) -> None:
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        name = f"localhost:{listener.address.port}"
+        async with rpc.Channel(name, backoff=quick, options={"provider": provider}) as channel:
+            assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
+        assert target(listener.address)
