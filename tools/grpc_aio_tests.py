@@ -6,9 +6,9 @@ FOLDER holds `tests_aio`, `tests` and the generated `src/proto` of gRPC's reposi
 the how-to in CONTRIBUTING.md says how to bring them. PROGRAM is a Python with pytest, pytest-timeout, and the packages
 that those tests import.
 
-Each file runs in a process of its own. There, `aiofabric.rpc.grpc` stands in for `grpc.aio` and `grpc.experimental.aio`,
-and the channels, servers and calls of the real `grpc.aio` raise, so no test passes by delegation. With ``--real``
-nothing is replaced: that run is the reference.
+Each file runs in a process of its own. There, `aiofabric.rpc.grpc` stands in for `grpc.aio` and for
+`grpc.experimental.aio`. The channels, servers and calls of the real `grpc.aio` raise, so no test passes by delegation.
+With ``--real`` nothing is replaced: that run is the reference.
 
 `grpc_aio_tests.toml` lists the tests that need more than the public interface, with the reason. They run, too. The exit
 code is 1 if any other test did not pass.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.metadata import check_metadata
 from .grpcio import aio, grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["ENCODING", "Metadatum", "Pairs", "mutable", "named", "with_compression", "wire", "wire_trailing"]
 

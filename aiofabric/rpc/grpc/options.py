@@ -54,7 +54,7 @@ def compressions(options: dict[str, Any]) -> frozenset[str]:
 
 
 def limits_of(options: dict[str, Any]) -> Limits:
-    """What a channel or a server accepts."""
+    """The limits of a channel or of a server."""
     changes: dict[str, Any] = {}
     for name, field in (
         ("grpc.max_receive_message_length", "max_message"),

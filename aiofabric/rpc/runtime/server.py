@@ -58,6 +58,8 @@ class ServerCore:
         self._listeners = AsyncExitStack()
         self._quiet: list[Callable[[], object]] = []
         self.stopping = False
+        self._grace: anyio.CancelScope | None = None
+        self._stopped = anyio.Event()
 
     async def listen(self, node: str | Address | None, service: str | int | None, **options: Any) -> Listener:
         """Listen at one more address, and accept clients from now on."""
@@ -103,13 +105,24 @@ class ServerCore:
             link.connection.drain()  # type: ignore[union-attr]
 
     async def stop(self, grace: float | None) -> None:
-        """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut."""
-        await self.close_listeners()
-        self.drain()
-        if grace:
-            with anyio.move_on_after(grace):
+        """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut.
+
+        Called again meanwhile, the shortest grace wins, and each call returns when the server has stopped.
+        """
+        deadline = anyio.current_time() + (grace or 0)
+        if self._grace is not None:
+            self._grace.deadline = min(self._grace.deadline, deadline)
+            await self._stopped.wait()
+            return
+        self._grace = anyio.CancelScope(deadline=deadline)
+        try:
+            await self.close_listeners()
+            self.drain()
+            with self._grace:
                 await self.tasks.wait()
-        await self.cut()
+            await self.cut()
+        finally:
+            self._stopped.set()
 
     async def cut(self) -> None:
         """End the calls that still run with UNAVAILABLE, and close all connections."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..grpcio import EOF, aio, grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator
 
 __all__ = ["AnsweredCall", "AnsweredStream", "AnsweredStreamStreamCall", "AnsweredUnaryStreamCall"]
 

@@ -1,6 +1,6 @@
-"""The call objects that programs hold. Each has a `ClientRpc`, which does not know it.
+"""The call objects that programs hold, of the four kinds.
 
-A call object that the program forgets cancels its call. So the runtime's tables hold the `ClientRpc` only.
+A stream that the program forgets is cancelled. So the runtime's tables hold the `ClientRpc`, and not the call object.
 """
 
 from __future__ import annotations
@@ -8,87 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from functools import partial
-from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import COLLECTED
-from ..grpcio import CODES, aio, grpc
+from ..grpcio import aio
+from .call import Call
 from .requests import Requests
 from .responses import Responses
-from .rpc import ClientRpc
 
-__all__ = ["Call", "StreamStreamCall", "StreamUnaryCall", "UnaryStreamCall", "UnaryUnaryCall"]
+if TYPE_CHECKING:
+    from .rpc import ClientRpc
+
+__all__ = ["StreamStreamCall", "StreamUnaryCall", "UnaryStreamCall", "UnaryUnaryCall"]
 
 Deserializer = Callable[[bytes], Any]
 _MISSING: Any = object()
-
-
-class Call:
-    """What all four kinds of calls can."""
-
-    __slots__ = ("__weakref__", "_deserializer", "_rpc")
-
-    def __init__(self, rpc: ClientRpc, deserializer: Deserializer | None) -> None:
-        self._rpc = rpc
-        self._deserializer = deserializer
-
-    def cancel(self) -> bool:
-        """End the call here at once, and tell the server; False if it has ended."""
-        return self._rpc.cancel_locally()
-
-    def cancelled(self) -> bool:
-        """Whether the call ended with the status CANCELLED."""
-        final = self._rpc.final
-        return final is not None and final.code == 1
-
-    def done(self) -> bool:
-        """Whether the call has ended, and all its messages were read."""
-        return self._rpc.final is not None
-
-    def time_remaining(self) -> float | None:
-        """Seconds until the deadline; None without one."""
-        deadline = self._rpc.deadline
-        return None if deadline is None else max(0.0, deadline - monotonic())
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        """Call ``callback`` with this object when the call has ended."""
-        self._rpc.when_done(partial(callback, self))
-
-    async def initial_metadata(self) -> Any:
-        """Wait for the metadata that the server sends first."""
-        return aio.Metadata(*await self._rpc.headers())
-
-    async def trailing_metadata(self) -> Any:
-        """Wait for the metadata that goes with the status."""
-        return aio.Metadata(*(await self._rpc.end()).metadata)
-
-    async def code(self) -> Any:
-        """Wait for the status code."""
-        return CODES.get((await self._rpc.end()).code, grpc.StatusCode.UNKNOWN)
-
-    async def details(self) -> str:
-        """Wait for the status text."""
-        return (await self._rpc.end()).details
-
-    async def debug_error_string(self) -> str:
-        """Wait for the end. gRPC's C core gives a text of its own here; this is the empty string."""
-        await self._rpc.end()
-        return ""
-
-    async def wait_for_connection(self) -> None:
-        """Wait until the call has a connection; raises the error of a call that has ended with one."""
-        rpc = self._rpc
-        await rpc.connected()
-        if rpc.final is not None:
-            rpc.check()
-
-    def __repr__(self) -> str:
-        name, final = type(self).__name__, self._rpc.final
-        if final is None:
-            return f"<{name} object>"
-        status = f"\tstatus = {CODES.get(final.code)}\n\tdetails = {final.details!r}"
-        return f"<{name} of RPC that terminated with:\n{status}\n>"
 
 
 def forget(rpc: ClientRpc) -> None:
@@ -98,10 +32,10 @@ def forget(rpc: ClientRpc) -> None:
             rpc._loop.call_soon_threadsafe(rpc.cancel_locally, COLLECTED)
 
 
-class UnaryUnaryCall(Call):
-    """One request, one response."""
+class OneResponse(Call):
+    """A call with one response, which is awaited."""
 
-    __slots__ = ("_response",)
+    __slots__ = ()
 
     def __init__(self, rpc: ClientRpc, deserializer: Deserializer | None) -> None:
         self._rpc = rpc
@@ -114,7 +48,7 @@ class UnaryUnaryCall(Call):
         if rpc.final is None:
             try:
                 while rpc.final is None:
-                    yield from rpc.arrival()
+                    yield from rpc.arrival().__await__()
             except asyncio.CancelledError:
                 rpc.cancel_locally()
                 raise
@@ -129,10 +63,16 @@ class UnaryUnaryCall(Call):
         return response
 
 
-class UnaryStreamCall(Responses, Call):
+class UnaryUnaryCall(OneResponse):
+    """One request, one response."""
+
+    __slots__ = ()
+
+
+class UnaryStreamCall(Responses):
     """One request, many responses."""
 
-    __slots__ = ("_style",)
+    __slots__ = ()
 
     def __init__(self, rpc: ClientRpc, deserializer: Deserializer | None) -> None:
         super().__init__(rpc, deserializer)
@@ -142,20 +82,20 @@ class UnaryStreamCall(Responses, Call):
         forget(self._rpc)
 
 
-class StreamUnaryCall(Requests, UnaryUnaryCall):
+class StreamUnaryCall(Requests, OneResponse):
     """Many requests, one response."""
 
-    __slots__ = ("_half_closed", "_iterates", "_serializer")
+    __slots__ = ()
 
     def __init__(self, rpc: ClientRpc, deserializer: Deserializer | None, serializer: Any, requests: Any) -> None:
         super().__init__(rpc, deserializer)
         self._feed(serializer, requests)
 
 
-class StreamStreamCall(Requests, Responses, Call):
+class StreamStreamCall(Requests, Responses):
     """Many requests, many responses."""
 
-    __slots__ = ("_half_closed", "_iterates", "_serializer", "_style")
+    __slots__ = ()
 
     def __init__(self, rpc: ClientRpc, deserializer: Deserializer | None, serializer: Any, requests: Any) -> None:
         super().__init__(rpc, deserializer)

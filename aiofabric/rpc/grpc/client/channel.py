@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ...channel.channel import ChannelCore
 from ...channel.subchannel import Connectivity
 from ..grpcio import aio, grpc
+from ..names import resolve_name
 from ..options import checked, limits_of
 from .interception import sorted_by_kind
 from .multicallable import (
@@ -34,10 +35,10 @@ _CLOSED = "Channel is closed."
 class Channel(aio.Channel):
     """A channel as grpc.aio's. It belongs to the loop in which it is first used."""
 
-    def __init__(self, target: str, options: Any, compression: Any, interceptors: Any) -> None:
-        self._target = target.decode() if isinstance(target, bytes) else target
-        if not isinstance(self._target, str):
+    def __init__(self, target: str | bytes, options: Any, compression: Any, interceptors: Any) -> None:
+        if not isinstance(target, str | bytes):
             raise TypeError(f"The target of a channel must be str, not {target!r}")
+        self._target = target.decode() if isinstance(target, bytes) else target
         self._options = checked(options)
         self._interceptors = sorted_by_kind(interceptors)
         self.compression = compression or self._options.get("grpc.default_compression_algorithm")
@@ -69,7 +70,7 @@ class Channel(aio.Channel):
         return self._loop
 
     def _open(self) -> ChannelCore:
-        return ChannelCore(self._target, limits_of(self._options))
+        return ChannelCore(self._target, limits_of(self._options), resolver=resolve_name)
 
     def refuse(self, credentials: object) -> ChannelCore:
         """Raise UsageError: credentials of a call need a secure channel."""

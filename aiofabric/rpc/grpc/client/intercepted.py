@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ALREADY_FINISHED, HALF_CLOSED, LOCALLY_CANCELLED, MIXED_STYLES
 from ..grpcio import EOF, aio, grpc
-from .pipe import Pipe
+
+if TYPE_CHECKING:
+    from .pipe import Pipe
 
 __all__ = [
     "InterceptedCall",
@@ -22,7 +24,7 @@ Callback = Callable[[Any], object]
 
 
 class InterceptedCall:
-    """What all four kinds can, before, during and after the interceptors.
+    """A call object before, while and after its interceptors run.
 
     The task does not hold this object. A stream that the program forgets is cancelled when the task has made it.
     """

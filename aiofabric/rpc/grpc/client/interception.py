@@ -107,7 +107,7 @@ class Chain:
 
 
 class _Continuation:
-    """What an interceptor gets to go on; it may be called several times. ``call`` is its last result."""
+    """The continuation of an interceptor; it may be called several times. ``call`` is its last result."""
 
     __slots__ = ("_chain", "_place", "call")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..grpcio import aio
+from ..messages import serialized
 from ..metadata import mutable, wire, with_compression
 from .calls import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
 from .intercepted import (
@@ -16,13 +16,14 @@ from .intercepted import (
 )
 from .interception import KINDS, Chain
 from .pipe import Pipe
-from .requests import serialized
 from .rpc import ClientRpc
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
-    from .channel import Channel
+    from ...channel.channel import ChannelCore
+
 
 __all__ = [
     "StreamStreamMultiCallable",
@@ -32,8 +33,25 @@ __all__ = [
 ]
 
 
+class Opener(Protocol):
+    """The channel of a multi-callable."""
+
+    compression: Any
+
+    @property
+    def core(self) -> ChannelCore:
+        """The runtime's channel on the running loop; UsageError after the channel's end."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the channel, when it has been used."""
+
+    def refuse(self, credentials: object) -> ChannelCore:
+        """Raise UsageError: credentials of a call need a secure channel."""
+
+
 class MultiCallable:
-    """What all four kinds have."""
+    """The parts that all four kinds share."""
 
     __slots__ = ("_chain", "_channel", "_deserializer", "_method", "_serializer")
 
@@ -43,7 +61,7 @@ class MultiCallable:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Opener,
         method: str | bytes,
         serializer: Callable[[Any], bytes] | None,
         deserializer: Callable[[bytes], Any] | None,
@@ -94,7 +112,7 @@ class MultiCallable:
         raise NotImplementedError
 
     def _details(self, timeout: Any, metadata: Any, credentials: Any, wait_for_ready: Any, compression: Any) -> Any:
-        """What interceptors see of a call: the method is bytes there, as in grpc.aio."""
+        """The details of a call for interceptors: the method is bytes there, as in grpc.aio."""
         if credentials is not None:
             self._channel.refuse(credentials)
         metadata = mutable(metadata)

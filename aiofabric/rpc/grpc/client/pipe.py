@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Pipe"]
 

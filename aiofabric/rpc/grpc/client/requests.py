@@ -7,39 +7,28 @@ import logging
 from collections.abc import AsyncIterable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.bursts import Burst
 from ..errors import ALREADY_FINISHED, HALF_CLOSED, MIXED_STYLES
 from ..grpcio import aio
+from ..messages import serialized
+from .call import StreamingCall
 
 if TYPE_CHECKING:
     from .rpc import ClientRpc
 
-__all__ = ["Requests", "serialized"]
+__all__ = ["Requests"]
 
 _log = logging.getLogger(__name__)
 
 
-def serialized(message: Any, serializer: Callable[[Any], bytes] | None) -> bytes:
-    """The bytes of a message."""
-    if isinstance(message, str):
-        message = message.encode()
-    data = message if serializer is None else serializer(message)
-    if not isinstance(data, bytes):
-        raise TypeError(f"A message must be bytes when it is sent, not {type(data).__name__}: give a serializer")
-    return data
-
-
-class Requests:
-    """Part of the call objects with many requests: they come from an iterator, or from `write`."""
+class Requests(StreamingCall):
+    """A call with many requests: they come from an iterator, or from `write`."""
 
     __slots__ = ()
 
-    _rpc: ClientRpc
-    _half_closed: bool
-    _iterates: bool
-    _serializer: Callable[[Any], bytes] | None
-
     def _feed(self, serializer: Callable[[Any], bytes] | None, requests: Any) -> None:
         self._serializer = serializer
+        self._burst = Burst()
         self._half_closed = False
         self._iterates = requests is not None
         if requests is not None and self._rpc.final is None:
@@ -54,7 +43,7 @@ class Requests:
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
         if self._half_closed:
             raise asyncio.InvalidStateError(HALF_CLOSED)
-        await send(self._rpc, request, self._serializer)
+        await send(self._rpc, request, self._serializer, self._burst)
 
     async def done_writing(self) -> None:
         """Tell the server that no more requests follow; it can be repeated."""
@@ -65,13 +54,16 @@ class Requests:
             self._rpc.half_close()
 
 
-async def send(rpc: ClientRpc, request: Any, serializer: Callable[[Any], bytes] | None) -> None:
+async def send(rpc: ClientRpc, request: Any, serializer: Callable[[Any], bytes] | None, burst: Burst) -> None:
     """Send one request, when the call has a connection and the peer has room."""
     try:
         if not rpc.attached:
             await rpc.connected()
         if not rpc.over and not rpc.post(serialized(request, serializer)):
             await rpc.room()
+            burst.waited()
+        elif burst.ended():
+            await asyncio.sleep(0)
     except asyncio.CancelledError:
         rpc.cancel_locally()
         raise
@@ -82,14 +74,15 @@ async def send(rpc: ClientRpc, request: Any, serializer: Callable[[Any], bytes] 
 async def feed(rpc: ClientRpc, serializer: Callable[[Any], bytes] | None, requests: Any) -> None:
     """Send all requests of an iterator; its own errors cancel the call, and are logged."""
     try:
+        burst = Burst()
         if isinstance(requests, AsyncIterable):
             async for request in requests:
-                await send(rpc, request, serializer)
+                await send(rpc, request, serializer, burst)
                 if rpc.over:
                     return
         else:
             for request in requests:
-                await send(rpc, request, serializer)
+                await send(rpc, request, serializer, burst)
                 if rpc.over:
                     return
         if not rpc.over:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ..errors import MIXED_STYLES
 from ..grpcio import EOF, aio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .rpc import ClientRpc
+from .call import StreamingCall
 
 __all__ = ["Responses"]
 
 
-class Responses:
-    """Part of the call objects with many responses: they are read with `read`, or by iterating."""
+class Responses(StreamingCall):
+    """A call with many responses: they are read with `read`, or by iterating."""
 
     __slots__ = ()
-
-    _rpc: ClientRpc
-    _deserializer: Callable[[bytes], Any] | None
-    _style: str
 
     def _choose(self, style: str) -> None:
         if not self._style:

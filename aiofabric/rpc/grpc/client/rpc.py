@@ -1,7 +1,7 @@
 """ClientRpc: the runtime's call as grpc.aio's call objects need it.
 
-The runtime calls the events while a frame is handled. Tasks wait on futures that are made when they begin to wait, so an
-unary call that is awaited at once makes one future and no task.
+The runtime calls the events while a frame is handled. A waiter is made when a task begins to wait. So a unary call that
+is awaited at once makes one waiter and no task.
 
 ``final`` is the status that the program sees. A status of the server with messages that were not read yet waits for
 them: until then the call is not done and can be cancelled, as in gRPC.
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...channel.call import ChannelCall
 from ...protocol.calls import Status
+from ...runtime.waiting import CallWaiter
 from ..errors import LOCALLY_CANCELLED, error_of
 from ..grpcio import EOF
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..metadata import Pairs
 
 __all__ = ["ClientRpc"]
@@ -33,10 +35,10 @@ class ClientRpc(ChannelCall):
     final: Status | None = None
     locally_cancelled = False
     failure: BaseException | None = None
-    """What the program's own code raised: a serializer."""
+    """The exception of the program's own code: of a serializer."""
 
     _messages: deque[bytes] | None = None
-    _waiter: asyncio.Future[None] | None = None  # of the response, or of the next message
+    _receiver: CallWaiter | None = None  # of the first task that waits for the response, or for the next message
     _waiters: list[asyncio.Future[None]] | None = None  # of everything else
     _callbacks: list[Callable[[], object]] | None = None
     _feeder: asyncio.Task[None] | None = None  # it iterates over the requests
@@ -62,8 +64,8 @@ class ClientRpc(ChannelCall):
         if self._messages is None:
             self._messages = deque()
         self._messages.append(message)
-        if self._waiter is not None:
-            self._wake()
+        if self._receiver is not None:
+            self._receiver.wake()
 
     def writable(self) -> None:
         if self._waiters is not None:
@@ -81,8 +83,8 @@ class ClientRpc(ChannelCall):
         if not status.code and not self._streams and self.received is None and self.failure is None:
             status = Status(INTERNAL, "The server ended the call without a response")
         self.final = status
-        if self._waiter is not None:
-            self._wake()
+        if self._receiver is not None:
+            self._receiver.wake()
         if self._waiters is not None:
             self._wake_all()
         if self._callbacks is not None:
@@ -103,7 +105,7 @@ class ClientRpc(ChannelCall):
         return super().cancel(code, details)
 
     def cancel_locally(self, details: str = LOCALLY_CANCELLED) -> bool:
-        """End the call because the program says so; False if it has ended."""
+        """Cancel the call for the program; False if it has ended."""
         if self.final is not None:
             return False
         self.locally_cancelled = True
@@ -134,23 +136,24 @@ class ClientRpc(ChannelCall):
 
     # -- waiting
 
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
     def _wake_all(self) -> None:
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
 
-    def arrival(self) -> asyncio.Future[None]:
-        """A future of the next message, or of the end."""
-        if self._waiter is None or self._waiter.done():
-            self._waiter = waiter = self._loop.create_future()
-            return waiter
-        return self.change()
+    async def arrival(self) -> None:
+        """Wait for the next message, or for the end; may return earlier. The queue is polled first, if that pays."""
+        if self._receiver is not None:
+            await self.change()
+            return
+        receiver = self._receiver = CallWaiter()
+        try:
+            await receiver.wait(self.channel.driver, self.connection.link.source if self.attached else None)
+        finally:
+            self._receiver = None
+            if self._waiters is not None:  # one of the other tasks takes the place
+                self._wake_all()
 
     def change(self) -> asyncio.Future[None]:
         """A future of anything that happens to the call, except messages."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..client.requests import serialized
 from ..grpcio import EOF, aio, code_number
+from ..messages import serialized
 from ..metadata import Metadatum, named, wire, wire_trailing
-from .rpc import ServerRpc
+from ..names import peer_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .rpc import ServerRpc
 
 __all__ = ["ServicerContext"]
 
@@ -107,7 +111,7 @@ class ServicerContext:
     # -- compression: accepted, and without effect
 
     def set_compression(self, compression: Any) -> None:
-        """Accepted before the initial metadata, for compatibility: nothing is compressed."""
+        """Accept any compression before the initial metadata, for compatibility: nothing is compressed."""
         if self._rpc.sent_headers:
             raise RuntimeError("set_compression() must come before the initial metadata")
 
@@ -122,7 +126,7 @@ class ServicerContext:
 
     def peer(self) -> str:
         """The address of the client."""
-        return str(getattr(self._rpc.connection, "peer_name", "unknown"))
+        return peer_name(self._rpc.connection.link.endpoint.peer_address)
 
     def peer_identities(self) -> None:
         """There is no authentication: None."""

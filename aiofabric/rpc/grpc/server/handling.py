@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ..client.requests import serialized
 from ..grpcio import EOF, aio
+from ..messages import serialized
 from .context import ServicerContext
-from .rpc import ServerRpc
 from .threads import responses_of, run_in_thread, to_iterator
+
+if TYPE_CHECKING:
+    from .rpc import ServerRpc
 
 __all__ = ["NOT_FOUND", "behaviour_of", "handle"]
 

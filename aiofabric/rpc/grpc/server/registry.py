@@ -14,7 +14,7 @@ Find = Callable[[Any], Awaitable[Any]]
 
 
 class HandlerCallDetails(grpc.HandlerCallDetails):
-    """What generic handlers and interceptors are asked with."""
+    """The method and the metadata of a call, for generic handlers and interceptors."""
 
     def __init__(self, method: str, invocation_metadata: tuple[Metadatum, ...]) -> None:
         self.method = method

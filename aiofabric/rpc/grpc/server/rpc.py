@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.server_call import ServerCall
+from ...runtime.bursts import Burst
 from ..grpcio import EOF, aio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..metadata import Pairs
 
 __all__ = ["Host", "ServerRpc"]
-
-_BURST = 64  # messages that are sent before the loop gets a turn
 
 
 class Host(Protocol):
@@ -26,9 +26,6 @@ class Host(Protocol):
 
     def begin(self, rpc: ServerRpc) -> None:
         """The call has begun; run its handler."""
-
-    def call_ended(self, rpc: ServerRpc, task: asyncio.Task[None]) -> None:
-        """The handler has ended."""
 
 
 class ServerRpc(ServerCall):
@@ -51,7 +48,7 @@ class ServerRpc(ServerCall):
     trailing: Pairs = ()
     trailing_given: Any = ()
     callbacks: list[Callable[[], object]] | None = None
-    burst = 0
+    burst: Burst | None = None
 
     _messages: deque[bytes] | None = None
     _ended = False
@@ -101,7 +98,7 @@ class ServerRpc(ServerCall):
 
     def task_done(self, task: asyncio.Task[None]) -> None:
         """The handler has ended."""
-        self.host.call_ended(self, task)
+        self.release()
 
     # -- for the handler
 
@@ -138,14 +135,13 @@ class ServerRpc(ServerCall):
 
     async def transmit(self, message: bytes) -> None:
         """Send one response, and wait for room if there is none."""
+        if self.burst is None:
+            self.burst = Burst()
         if not self.post(message):
-            self.burst = 0
             while self._queue is not None and not self.over:
                 await self.change()
-            return
-        self.burst += 1
-        if self.burst >= _BURST:
-            self.burst = 0
+            self.burst.waited()
+        elif self.burst.ended():
             await asyncio.sleep(0)
 
     def conclude(self, message: bytes | None = None) -> None:

@@ -42,11 +42,8 @@ class Server(aio.Server):
         self._core: ServerCore | None = None
         self._context = Context()
         self._behaviours: dict[Any, tuple[Any, str]] = {}
-        self._running = 0
         self._stopped: asyncio.Event | None = None
-        self._stopping: asyncio.Task[None] | None = None
-        self._stop_at = float("inf")
-        self._early = False
+        self._stopping: set[asyncio.Task[None]] = set()
 
     # -- before the start
 
@@ -61,7 +58,7 @@ class Server(aio.Server):
             return
         self._registry.register(service_name, method_handlers)
 
-    def add_insecure_port(self, address: str) -> int:
+    def add_insecure_port(self, address: str | bytes) -> int:
         """Listen at one more address from the start on; returns the port. RuntimeError if it is taken."""
         if self._core is not None:
             raise RuntimeError("add_insecure_port() must be called before the server starts")
@@ -76,7 +73,7 @@ class Server(aio.Server):
     async def start(self) -> None:
         """Listen, and handle calls."""
         if self._core is not None:
-            if self._stopping is None:
+            if not self._stopping:
                 return
             raise aio.UsageError("Server not in ready state")
         self.loop = asyncio.get_running_loop()
@@ -117,20 +114,10 @@ class Server(aio.Server):
         self._start(rpc, handle(rpc, handler, *self._behaviour(handler)))
 
     def _start(self, rpc: ServerRpc, run: Any) -> None:
-        self._running += 1
         assert self._core is not None
-        task = rpc.task = self.loop.create_task(run, context=self._context.copy())
-        tasks: Any = self._core.tasks
-        tasks.running.add(task)
+        task: Any = self._core.tasks.start(run, self._context.copy())
+        rpc.task = task
         task.add_done_callback(rpc.task_done)
-
-    def call_ended(self, rpc: ServerRpc, task: asyncio.Task[None]) -> None:
-        """The handler of a call has ended."""
-        self._running -= 1
-        assert self._core is not None
-        tasks: Any = self._core.tasks
-        tasks._done(task)
-        rpc.release()
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
         try:
@@ -147,7 +134,7 @@ class Server(aio.Server):
     def _refused(self, rpc: ServerRpc, handler: Any, own: int = 0) -> bool:
         if handler is None:
             rpc.reject(UNIMPLEMENTED, NOT_FOUND)
-        elif self._most is not None and self._running - own >= self._most:
+        elif self._most is not None and self._core is not None and len(self._core.tasks) - own >= self._most:
             rpc.reject(RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
         elif rpc.metadata and self._compression_refused(rpc):
             rpc.reject(UNIMPLEMENTED, "The server does not accept the compression of this call")
@@ -178,33 +165,14 @@ class Server(aio.Server):
                 port.close()
             self._ports.clear()
             return
-        until = self.loop.time() + (grace or 0)
-        if self._stopping is None:
-            self._stop_at = until
-            self._stopping = self.loop.create_task(self._stop(grace))
-        elif until < self._stop_at:
-            self._stop_at = until
-            self._cut_at(until)
-        await asyncio.shield(self._stopping)
+        task = self.loop.create_task(self._stop(self._core, grace))
+        self._stopping.add(task)  # it goes on if this task is cancelled
+        await asyncio.shield(task)
 
-    async def _stop(self, grace: float | None) -> None:
-        assert self._core is not None
+    async def _stop(self, core: ServerCore, grace: float | None) -> None:
+        await core.stop(grace)
         assert self._stopped is not None
-        core = self._core
-        await core.close_listeners()
-        core.drain()
-        self._cut_task = self.loop.create_task(core.tasks.wait())
-        self._cut_at(self._stop_at)
-        await asyncio.wait((self._cut_task,))
-        self._cut_timer.cancel()
-        await core.cut()
         self._stopped.set()
-
-    def _cut_at(self, when: float) -> None:
-        if hasattr(self, "_cut_timer"):
-            self._cut_timer.cancel()
-        if hasattr(self, "_cut_task"):
-            self._cut_timer = self.loop.call_at(when, self._cut_task.cancel)
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
         """Wait until the server has stopped; True if ``timeout`` seconds passed before."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..grpcio import EOF
-from .context import ServicerContext
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+    from .context import ServicerContext
 
 __all__ = ["SyncServicerContext", "responses_of", "run_in_thread", "to_iterator"]
 
 
 class SyncServicerContext:
-    """What a synchronous handler gets. It may be used in the handler's thread only."""
+    """The context of a synchronous handler. It may be used in the handler's thread only."""
 
     __slots__ = ("_callbacks", "_context", "_loop")
 
