@@ -54,7 +54,7 @@ async def test_a_killed_client_leaves_nothing_on_the_server(provider: str, child
         listener = await server.listen("127.0.0.1", 0, provider=provider)
         for _ in range(3):
             client = child(client_that_is_killed, provider, listener.address.port)
-            await client.ahear()
+            await client.areceive()
             assert len(server.core.tasks) == 64
             client.kill()
             await until(lambda: not len(server.core.tasks))
@@ -72,7 +72,7 @@ async def test_calls_to_a_stopped_server_end_at_their_deadlines(provider: str, c
             codes[error.code] += 1
 
     process = child(serve, provider)
-    async with channel_to(await process.ahear(), provider=provider) as channel:
+    async with channel_to(await process.areceive(), provider=provider) as channel:
         await channel.unary("/test/echo", b"")
         process.send_signal(signal.SIGSTOP)
         async with anyio.create_task_group() as group:
@@ -82,7 +82,7 @@ async def test_calls_to_a_stopped_server_end_at_their_deadlines(provider: str, c
         assert codes == {rpc.StatusCode.DEADLINE_EXCEEDED: 64}
         assert await channel.unary("/test/echo", b"again", timeout=20) == b"again"
         process.tell("tally")
-        assert (await process.ahear())[2:] == (0, 0)
+        assert (await process.areceive())[2:] == (0, 0)
         assert channel.budget.used == 0
 
 

@@ -1,5 +1,7 @@
 """Two state machines through a network that delays, cuts and interleaves, beside a model of what each call must see."""
 
+# Privates: `_unread` and `_queue` say what is kept in memory; nothing public does.
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiofabric.rpc.protocol.connection import Limits
-from tests.rpc.protocol.network import HeardCall, MadeCall, Network
+from tests.rpc.protocol.network import MadeCall, Network, ReceivedCall
 
 pytestmark = pytest.mark.once
 
@@ -47,7 +49,7 @@ class Conversation(RuleBasedStateMachine):
     def pick(self, which: int) -> Expected:
         return self.calls[which % len(self.calls)]
 
-    def served(self, expected: Expected) -> HeardCall | None:
+    def served(self, expected: Expected) -> ReceivedCall | None:
         return self.network.served.get(expected.made.id)
 
     @precondition(lambda self: not self.cut and len(self.calls) < 8)
