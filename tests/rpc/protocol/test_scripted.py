@@ -1,7 +1,5 @@
 """Two state machines through a network that delays, cuts and interleaves, beside a model of what each call must see."""
 
-# Privates: `_unread` and `_queue` say what is kept in memory; nothing public does.
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiofabric.rpc.protocol.connection import Limits
-from tests.rpc.protocol.network import MadeCall, Network, ReceivedCall
+from tests.rpc.protocol.network import AcceptedCall, MadeCall, Network
 
 pytestmark = pytest.mark.once
 
@@ -49,7 +47,7 @@ class Conversation(RuleBasedStateMachine):
     def pick(self, which: int) -> Expected:
         return self.calls[which % len(self.calls)]
 
-    def served(self, expected: Expected) -> ReceivedCall | None:
+    def served(self, expected: Expected) -> AcceptedCall | None:
         return self.network.served.get(expected.made.id)
 
     @precondition(lambda self: not self.cut and len(self.calls) < 8)
