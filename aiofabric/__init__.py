@@ -61,7 +61,7 @@ _PUBLIC = {
     "transport.tagged.tagged": "Envelope",
     "transport.rma.triggered": "Trigger XpuTrigger",
 }
-_HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 _ROOMS = {"aio", "metrics", "streams", "testing", "workarounds"}  # modules with public names of their own
 _PARTS = {module.partition(".")[0] for module in _PUBLIC} | _ROOMS
 
@@ -70,19 +70,19 @@ def __getattr__(name: str) -> object:
     """Import the object that ``name`` stands for; called once for each name."""
     from importlib import import_module
 
-    if name in _HOMES:
-        value = getattr(import_module(f"aiofabric.{_HOMES[name]}"), name)
+    if name in _MODULE_OF:
+        value = getattr(import_module(f"aiofabric.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value
     if name == "__all__":  # for ``import *``; type checkers take the imports below
-        return list(_HOMES)
+        return list(_MODULE_OF)
     if name in _PARTS:
         return import_module(f"aiofabric.{name}")
     raise AttributeError(f"module 'aiofabric' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_PARTS})
+    return sorted({*globals(), *_MODULE_OF, *_PARTS})
 
 
 if _TYPE_CHECKING:  # for type checkers; a test compares it with _PUBLIC

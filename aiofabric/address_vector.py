@@ -94,7 +94,7 @@ class Watch(Protocol):
 class User(Protocol):
     """A user of an address vector: an endpoint, a context or an alias that sends by its numbers."""
 
-    def part(self, peer: Peer) -> None:
+    def peer_removed(self, peer: Peer) -> None:
         """The peer is removed: end the sends to it that still wait."""
 
     def numbers_in_use(self) -> set[int]:
@@ -263,7 +263,7 @@ class AddressVector(Resource):
         users = list(self.users)
         for user in users:
             for each in contexts:
-                user.part(each)
+                user.peer_removed(each)
         self._removed.append(peer.native)
         whole = (1 << (64 - self.rx_ctx_bits)) - 1  # masks the number of a receive context
         busy = {number & whole for user in users for number in user.numbers_in_use()}

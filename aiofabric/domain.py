@@ -10,7 +10,7 @@ from .fabric import Fabric
 from .features import Quirk, quirks
 from .info import check_info
 from .memory import MemoryRegion
-from .regions import MemoryHome, RegionTable
+from .regions import MemoryOwner, RegionTable
 from .resource import Resource
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Domain"]
 
 
-class DomainHandle(MemoryHome):
+class DomainHandle(MemoryOwner):
     """Handle of an open domain, with the table of its registrations."""
 
     __slots__ = ("reads_outlive_regions",)

@@ -18,7 +18,7 @@ from .resource import Resource
 if TYPE_CHECKING:
     from .fabric import Fabric
     from .info import Info
-    from .regions import MemoryHome
+    from .regions import MemoryOwner
 
 __all__ = ["MemoryRegion", "pin"]
 
@@ -107,7 +107,7 @@ class OpenDomain(Protocol):
     fabric: Fabric
 
     @property
-    def _handle(self) -> MemoryHome: ...
+    def _handle(self) -> MemoryOwner: ...
     @property
     def name(self) -> str: ...
     @property

@@ -1,9 +1,9 @@
 """The registrations of a domain: made once, looked up per operation, kept until no operation uses them (fi_mr).
 
-Code that lets the provider access local memory calls `RegionTable.lend` for the memory's registration. It passes the
+Code that lets the provider access local memory calls `RegionTable.acquire` for the memory's registration. It passes the
 descriptor to the operation, and calls `unuse` when the operation has ended. If the provider wants all local memory
-registered (FI_MR_LOCAL), memory in no region is registered while it is lent. A longer registration would be a cache,
-which must learn when memory is freed and allocated again; the providers that need such a cache have one.
+registered (FI_MR_LOCAL), memory in no region is registered while an operation uses it. A longer registration would be a
+cache, which must learn when memory is freed and allocated again; the providers that need such a cache have one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .info import Info
     from .remote_region import RemoteRegion
 
-__all__ = ["LOCAL_USE", "Held", "MappedKey", "MemoryHome", "RegionHandle", "RegionTable"]
+__all__ = ["LOCAL_USE", "Held", "MappedKey", "MemoryOwner", "RegionHandle", "RegionTable"]
 
 _log = logging.getLogger("aiofabric")
 
@@ -41,7 +41,7 @@ class Held(Protocol):
         """Remove one user. Never raises, because the caller has other operations to end."""
 
 
-class MemoryHome(Handle):
+class MemoryOwner(Handle):
     """A handle that memory is registered with: a domain, or an object opened on it."""
 
     __slots__ = ("regions",)
@@ -50,7 +50,7 @@ class MemoryHome(Handle):
     """Of a domain: whether a peer's read may still be answered from the memory of a closed region."""
     serves_memory: ClassVar[bool] = False
     """Whether peers reach registered memory through it: true of native endpoints."""
-    keep_for_readers: ClassVar[Callable[[MemoryHome, Any], None]]
+    keep_for_readers: ClassVar[Callable[[MemoryOwner, Any], None]]
     """Keep the memory of a closed region while a peer may still read it; see transport/readers.py."""
 
 
@@ -156,7 +156,7 @@ class RegionTable:
     flag.
     """
 
-    def __init__(self, domain: MemoryHome, info: Info) -> None:
+    def __init__(self, domain: MemoryOwner, info: Info) -> None:
         mode = MrMode(info.domain_attr.mr_mode)
         if MrMode.BASIC in mode:
             mode |= _BASIC
@@ -195,7 +195,7 @@ class RegionTable:
         Raises:
             FabricError: the provider refused (fi_mr_regattr, fi_mr_bind, fi_mr_enable).
         """
-        chosen = 0 if self.provider_keys else (self._choose_key() if key is None else key)
+        chosen = 0 if self.provider_keys else (self.choose_key() if key is None else key)
         iov = ffi.new("struct iovec *", {"iov_base": pins, "iov_len": len(pins)})
         attr = ffi.new("struct fi_mr_attr[2]")  # 2.x may copy a longer structure than the headers have
         attr[0].mr_iov = iov
@@ -222,7 +222,7 @@ class RegionTable:
 
     def _endpoint(self) -> Handle:
         """The endpoint of a region if the caller named none: the only one of the domain."""
-        found = [child for child in self.domain.children if isinstance(child, MemoryHome) and child.serves_memory]
+        found = [child for child in self.domain.children if isinstance(child, MemoryOwner) and child.serves_memory]
         if len(found) != 1:
             raise TypeError(
                 f"this provider ties registered memory to an endpoint (FI_MR_ENDPOINT), and the domain has "
@@ -230,7 +230,7 @@ class RegionTable:
             )
         return found[0]
 
-    def _choose_key(self) -> int:
+    def choose_key(self) -> int:
         """An unpredictable key that no region of the domain has."""
         while (key := secrets.randbits(self._key_bits)) in self._keys:
             pass
@@ -242,7 +242,7 @@ class RegionTable:
 
     # -- finding them again
 
-    def lend(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
+    def acquire(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
         """The registration for an operation on local memory; the operation must call its `unuse` at the end.
 
         None if the memory is in no region and needs none.
@@ -269,7 +269,7 @@ class RegionTable:
                 return region
         return None
 
-    def lend_key(self, remote: RemoteRegion) -> tuple[int, tuple[Held, ...]]:
+    def acquire_key(self, remote: RemoteRegion) -> tuple[int, tuple[Held, ...]]:
         """The key for an operation on a peer's memory, and the objects that the operation holds for it."""
         if not remote.raw:
             return remote.key, ()
@@ -287,7 +287,7 @@ class RegionTable:
         self._regions.insert(at, region)
         self._longest = max(self._longest, region.stop - region.start)
         self.exposed |= bool(region.access & _REMOTE)
-        # A region bound to an endpoint closes before the endpoint, a lent one after it: no region can be both.
+        # A region bound to an endpoint closes before the endpoint, a region in use after it: no region can be both.
         self.busy = self.local_required or not self.bound_to_endpoint
 
     def remove(self, region: RegionHandle) -> None:

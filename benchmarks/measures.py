@@ -34,6 +34,11 @@ MEASURES = {
     # A stream of large messages finds one of several paces and keeps it (C: 3.4 to 9.8 GB/s): more samples.
     "bulk64k": Measure("flood", size=1 << 16, width=16, length=0.36, repeat=3),
     "bulk1m": Measure("flood", size=1 << 20, width=4, length=0.36, repeat=3),
+    "items": Measure("items"),
+    "up": Measure("up", size=1 << 20),
+    "down": Measure("down", size=1 << 20),
+    "beside": Measure("beside", length=3),
+    "idle100": Measure("idle", width=100, length=10, once=True),
     "slow": Measure("slow", once=True),
     "mixed": Measure("mixed", length=3),
     **{f"ping/{size}": Measure("ping", size=size, length=0.25) for size in SIZES},
@@ -43,6 +48,7 @@ MEASURES = {
 SWEEP = tuple(name for name in MEASURES if "/" in name)
 ONE = ("rest", "ping", "core", "flight", "rate", "bulk64k", "bulk1m", "slow")  # what one connection shows
 FEW = (*ONE, "fan100")
+CALLS = ("idle100", "ping", "core", "flight", "items", "up", "down", "beside")  # what calls show
 MANY = ("idle", *ONE[1:], "mixed", "fan100", "fan1000")  # 1000 connections take seconds to make
 
 
@@ -95,7 +101,8 @@ def kib_per_connection(sample: Sample, _: Measure) -> float:
 
 
 SPIN, FD, STREAMS = "C, spinning", "C, on the fd", "uvloop streams"
-IDLE = ("idle", "rest")
+GRPC = "grpc.aio on uvloop"
+IDLE = ("idle", "idle100", "rest")
 
 COLUMNS = {
     "round trip": Column("round trip", "us", ("ping",), microseconds, SPIN),
@@ -107,6 +114,10 @@ COLUMNS = {
     "rate": Column("64 B one way", "k/s", ("rate",), thousands_a_second, SPIN, 0),
     "64 KiB": Column("64 KiB", "GB/s", ("bulk64k",), gigabytes_a_second, SPIN, 2),
     "1 MiB": Column("1 MiB", "GB/s", ("bulk1m",), gigabytes_a_second, SPIN, 2),
+    "items": Column("64 B items", "k/s", ("items",), thousands_a_second, GRPC, 0),
+    "up": Column("1 MiB up", "us", ("up",), microseconds, GRPC, 0),
+    "down": Column("1 MiB down", "us", ("down",), microseconds, GRPC, 0),
+    "beside": Column("p99 beside 1 MiB", "us", ("beside",), lateness, GRPC, 0),
     "slow peer": Column("1 ms peer", "% CPU", ("slow",), client_load),
     "others": Column("p99 beside", "us", ("mixed",), lateness, digits=0),
     "idle CPU": Column("idle", "% CPU", IDLE, load),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from . import floor
-from .measures import FEW, MANY, ONE, SWEEP
+from .measures import CALLS, FEW, MANY, ONE, SWEEP
 
 PACKAGE = __package__
 
@@ -54,6 +54,7 @@ def python(
 
 
 ours = partial(python, needs="aiofabric")
+grpc_ours = partial(python, needs="grpc", library="aiofabric")
 
 
 def c(name: str, provider: str, wait: str, operation: str, *measures: str, pictured: bool = False) -> Row:
@@ -114,7 +115,10 @@ ROWS = (
     python("anyio on uvloop", "anyio_sockets", "uvloop", FEW, pictured=True),
     python("trio", "trio_sockets", "trio", FEW),
     python("pyzmq on asyncio", "zmq_sockets", "asyncio", FEW, needs="zmq", pictured=True),
-    python("grpc.aio", "grpc_aio", "asyncio", FEW, needs="grpc", pictured=True),
+    python("grpc.aio", "grpc_calls", "asyncio", (*FEW, "items", "up", "down", "beside"), needs="grpc", pictured=True),
+    python("grpc.aio on uvloop", "grpc_calls", "uvloop", CALLS, needs="grpc", messages="protobuf"),
+    grpc_ours("RPC, grpc interface", "grpc_calls", "uvloop", CALLS, messages="protobuf"),
+    grpc_ours("RPC, grpc, asyncio", "grpc_calls", "asyncio", CALLS, messages="bytes"),
     python("ucxx over tcp", "ucxx_endpoints", "uvloop", ONE, needs="ucxx", environment=UCX_TCP, pictured=True),
     python("ucxx over shm", "ucxx_endpoints", "uvloop", ONE, needs="ucxx", environment=UCX_SHM),
 )

@@ -78,6 +78,32 @@ async def flood(connect: Connect, server: int, size: int, width: int, seconds: f
         )
 
 
+def calls(work: str) -> Callable[[Connect, int, int, int, float], Awaitable[Sample]]:
+    """A workload that is a method of connections with calls."""
+
+    async def workload(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
+        message = b"\1" * size
+        async with aclosing(await connect()) as connection:
+            run = getattr(connection, work)
+            return await timed(
+                lambda count: run(message, width, count),
+                prepare=lambda count: connection.begin(work, size, width, count),
+                server=server,
+                width=width,
+                seconds=seconds,
+            )
+
+    return workload
+
+
+async def beside(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
+    """Calls beside a stream of large messages on the same connection: how long do they take?"""
+    async with aclosing(await connect()) as connection:
+        await connection.begin("beside", size, width, 1)
+        took = await connection.beside(bytes(size), seconds)
+    return {"count": len(took), "seconds": seconds, "late": quantiles(took, n=100)[98]}
+
+
 async def fan(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
     """``width`` connections with one request in flight on each."""
     message = bytes(size)
@@ -160,3 +186,4 @@ async def mixed(connect: Connect, server: int, size: int, width: int, seconds: f
 
 
 WORKLOADS = {"ping": ping, "slow": slow, "flood": flood, "fan": fan, "idle": idle, "mixed": mixed}
+WORKLOADS |= {work: calls(work) for work in ("items", "up", "down")} | {"beside": beside}

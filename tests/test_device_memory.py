@@ -8,6 +8,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, Caps, Domain, EndpointType, EpAttr, FabricAttr, Hints, HmemIface, NotSupportedError
 from aiofabric.device_memory import device_memory
+from tests.fixtures.internals import handle_of
 
 
 class CudaArray:
@@ -87,7 +88,7 @@ def test_a_provider_without_device_memory_refuses_it(provider: str) -> None:
     with open_domain(provider, Caps.MSG | Caps.RMA, EndpointType.MSG) as domain:
         with pytest.raises(NotSupportedError, match=rf"FI_HMEM.*{provider}.*does not have it"):
             domain.register(CudaArray(), access=Access.REMOTE_READ)
-        assert len(domain._handle.regions) == 0
+        assert len(handle_of(domain).regions) == 0
 
 
 def test_a_library_without_cuda_refuses_it() -> None:

@@ -1,5 +1,7 @@
 """Codes become exceptions that ordinary code catches, and whose text helps."""
 
+# Privates: the table of cures is compared with the texts that errors show.
+
 import errno
 import pickle
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from aiofabric._ffi import ffi, lib
 from aiofabric.errors import check, error_name, from_errno
 from aiofabric.resource import Handle
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 
 SITUATIONS = [
     (C.FI_ECONNREFUSED, aiofabric.FabricConnectionRefusedError, ConnectionRefusedError),
@@ -139,7 +142,7 @@ def native(domain: aiofabric.Domain) -> Iterator[Any]:
     """An endpoint that nothing is bound to, as aiofabric never leaves one."""
     out = ffi.new("struct fid_ep **")
     check(lib.fi_endpoint(domain.native, domain.info.native, out, ffi.NULL), "fi_endpoint")
-    with closing(Handle("endpoint", out[0], domain._handle)):
+    with closing(Handle("endpoint", out[0], handle_of(domain))):
         yield out[0]
 
 

@@ -30,19 +30,19 @@ def crash(parent: Parent) -> None:
 
 def wait_for_ever(parent: Parent) -> None:
     parent.tell("waiting")
-    parent.hear()
+    parent.receive()
 
 
 async def add(parent: Parent, first: int) -> int:
     parent.tell((os.getpid(), sniffio.current_async_library()))
-    second: int = await parent.ahear()
+    second: int = await parent.areceive()
     return first + second
 
 
 @pytest.mark.anyio
 async def test_child_runs_on_the_loop_of_the_test(child: Callable[..., Child]) -> None:
     peer = child(add, 3)
-    assert await peer.ahear() == (peer.pid, sniffio.current_async_library())
+    assert await peer.areceive() == (peer.pid, sniffio.current_async_library())
     peer.tell(4)
     assert await peer.aresult() == 7
 
@@ -54,14 +54,14 @@ def test_traceback_comes_back_from_the_child(child: Callable[..., Child]) -> Non
 
 def test_signal_of_a_crashed_child_is_named(child: Callable[..., Child]) -> None:
     with pytest.raises(ChildFailed, match="SIGSEGV"):
-        child(crash).hear()
+        child(crash).receive()
 
 
 def test_waiting_for_a_silent_child_ends(child: Callable[..., Child]) -> None:
     peer = child(wait_for_ever)
-    assert peer.hear() == "waiting"
+    assert peer.receive() == "waiting"
     with pytest.raises(ChildFailed, match="nothing from process"):
-        peer.hear(patience=0.01)
+        peer.receive(patience=0.01)
 
 
 def test_crash_in_a_cage_is_a_result() -> None:

@@ -1,5 +1,7 @@
 """libfabric's constants as families: complete, true to C, documented, honest about what is absent."""
 
+# Privates: `_prefix` of a family of constants is compared with libfabric's header.
+
 import ast
 import pickle
 import re

@@ -1,5 +1,7 @@
 """``import aiofabric`` is quick: what a program does not use is not imported; type checkers see all the same."""
 
+# Privates: the lists of lazy names are compared with what type checkers see.
+
 import ast
 from importlib import import_module, metadata
 from pathlib import Path
@@ -49,7 +51,7 @@ def test_type_checkers_see_what_there_is() -> None:
             assert alias.name == alias.asname
             assert node.module is not None
             typed[alias.name] = getattr(import_module(node.module), alias.name)
-    assert typed.keys() == aiofabric._HOMES.keys() | aiofabric._ROOMS
+    assert typed.keys() == aiofabric._MODULE_OF.keys() | aiofabric._ROOMS
     assert all(getattr(aiofabric, name) is value for name, value in typed.items())
     assert typed.keys() <= set(dir(aiofabric))
 
@@ -70,7 +72,7 @@ def test_modules_are_attributes_and_other_names_are_not() -> None:
 def test_star_takes_every_name() -> None:
     names: dict[str, object] = {}
     exec("from aiofabric import *", names)
-    assert aiofabric._HOMES.keys() <= names.keys()
+    assert aiofabric._MODULE_OF.keys() <= names.keys()
 
 
 def test_version_is_the_distributions() -> None:

@@ -1,5 +1,7 @@
 """Discovery: what is asked, what is found, and what is said when nothing is."""
 
+# Privates: `_appended` lists the fields that later headers of libfabric have.
+
 import gc
 import pickle
 from dataclasses import fields

@@ -60,3 +60,12 @@ async def test_readings_of_another_thread_disturb_nothing(pair: Pair) -> None:
 def test_the_order_is_that_of_the_families() -> None:
     places = [list(FAMILIES).index(sample.name) for sample in read()]
     assert places == sorted(places)
+
+
+@pytest.mark.anyio
+async def test_requests_of_a_closed_listener_stay_counted(pair: Pair) -> None:
+    before = values()
+    async with pair():
+        pass
+    after = values()
+    assert [after[name, ""] - before[name, ""] for name in ("requests", "accepted")] == [1, 1]

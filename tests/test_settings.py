@@ -1,5 +1,7 @@
 """Options and default flags of endpoints: what a provider has, and how it says what it has not."""
 
+# Privates: no provider gives this answer to fi_setopt.
+
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -27,7 +27,7 @@ from aiofabric import (
 from aiofabric.flags import Choice, Flags
 
 SOCKADDRS = (AddressFormat.SOCKADDR_IN, AddressFormat.SOCKADDR_IN6, AddressFormat.SOCKADDR_IB)
-OLD = {Caps.VARIABLE_MSG} if "VARIABLE_MSG" in Caps.__members__ else set()  # refused before libfabric hears of them
+OLD = {Caps.VARIABLE_MSG} if "VARIABLE_MSG" in Caps.__members__ else set()  # refused before libfabric is called
 LEVELS = OpFlags.INJECT_COMPLETE | OpFlags.TRANSMIT_COMPLETE | OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE
 
 

@@ -1,5 +1,7 @@
 """Promise: what reaches below libfabric's interface is in one table, examined, and can be switched off."""
 
+# Privates: states are per process; each test begins with none.
+
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +19,7 @@ from aiofabric.transport.connected import endpoint as connected
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair, over, require
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +97,7 @@ async def test_without_half_open_clients_the_listening_socket_is_untouched() -> 
     require("tcp")
     workarounds.switch("half_open_clients", False)
     async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener:
-        handle = listener._handle
+        handle = handle_of(listener)
         assert isinstance(handle, PassiveHandle)
         assert handle.events.half_open is None
         async with anyio.create_task_group() as tasks:
@@ -107,7 +110,7 @@ async def test_without_any_a_connection_s_socket_is_untouched(pair: Pair) -> Non
     for name in ("pacing", "coalescing", "keepalive", "traffic_class"):
         workarounds.switch(name, False)
     async with pair() as (active, passive):
-        assert active._handle.socket == passive._handle.socket == -1
+        assert handle_of(active).socket == handle_of(passive).socket == -1
         for _ in range(10):
             active.send_nowait(b"x" * 100)
         for _ in range(10):
@@ -138,7 +141,7 @@ async def test_libfabric_names_the_socket_of_a_connection_since_2_2(
     """Without that, a connection whose descriptor was not foreseen has no socket that is known to be its own."""
     monkeypatch.setattr(connected, "next_descriptor", lambda: None)
     async with pair() as (active, _):
-        assert (active._handle.socket != -1) is (aiofabric.library_version() >= Feature.GET_FD.since)
+        assert (handle_of(active).socket != -1) is (aiofabric.library_version() >= Feature.GET_FD.since)
 
 
 @pytest.mark.once

@@ -50,7 +50,12 @@ OPERATORS = (
 )
 
 TESTS = {  # the most specific one counts
-    "aiofabric/_core": ["tests/cq", "tests/transport/messages", "tests/transport/connected"],
+    "aiofabric/_core": [
+        "tests/streams/test_lengths.py",
+        "tests/cq",
+        "tests/transport/messages",
+        "tests/transport/connected",
+    ],
     "aiofabric/_ffi": ["tests/_ffi"],
     "aiofabric/aio": ["tests/aio/test_transport.py", "tests/aio/test_server.py", "tests/aio/test_tls.py"],
     "aiofabric/channel": ["tests/channel", "tests/streams", "tests/aio/test_transport.py"],

@@ -15,7 +15,7 @@ C_ERRORS = (
     ("operation.c", "if (left && !error && self->orphaned", "if (left && self->orphaned"),
     ("posting.c", "PyDict_Size(self->posted) < self->limit", "PyDict_Size(self->posted) <= self->limit"),
     ("posting.c", "!PyObject_Size(self->waiting) && PyDict", "PyDict"),
-    ("slots.c", "\tself->lent--;", "\t;"),
+    ("slots.c", "\tself->in_use--;", "\t;"),
     ("fifo.c", "for (; i < self->count - 1; i++)", "for (; i < self->count - 2; i++)"),
     ("fifo.c", "for (i = self->count; i > index; i--)", "for (i = self->count; i > index + 1; i--)"),
     ("coalescing.c", "\t\tset_cork(socket, 0);", "\t\t;"),

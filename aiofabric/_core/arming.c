@@ -34,10 +34,10 @@ long long source_poll_once(SourceCore *self, long long now, int offering)
 	if (self->native) {
 		gap = self->native->gap;
 	} else {
-		PyObject *answer = PyObject_CallMethodObjArgs(self->queue, name_longest_gap, NULL);
+		PyObject *returned = PyObject_CallMethodObjArgs(self->queue, name_longest_gap, NULL);
 
-		gap = answer ? PyLong_AsLongLong(answer) : -1;
-		Py_XDECREF(answer);
+		gap = returned ? PyLong_AsLongLong(returned) : -1;
+		Py_XDECREF(returned);
 		if (gap < 0)
 			return -1;
 	}

@@ -171,7 +171,7 @@ static int Call_traverse(Call *self, visitproc visit, void *arg)
  * As for any coroutine: warn about a message that was never sent, and stop waiting at once. Other code, such as a
  * pass that has the result already, may still refer to the object that the call awaits.
  */
-static void forsake(Call *self)
+static void abandon(Call *self)
 {
 	PyObject *type, *error, *traceback;
 	int rc;
@@ -193,7 +193,7 @@ static void Call_dealloc(Call *self)
 	PyObject_GC_UnTrack(self);
 	if (self->weak)
 		PyObject_ClearWeakRefs((PyObject *) self);
-	forsake(self);
+	abandon(self);
 	end(self);
 	freelist_give(&freelist, self);
 }

@@ -64,7 +64,7 @@ static int wake_receiver(ReceiveWaiter *self, PyObject *item)
 }
 
 /* Offer an item to the task that waits longest. 1: it took the item; 0: it did not; -1: an exception. */
-static int answer_first(InboxCore *self, PyObject *item)
+static int wake_first(InboxCore *self, PyObject *item)
 {
 	ReceiveWaiter *first = (ReceiveWaiter *) new_ref(self->waiting);
 	int given;
@@ -79,7 +79,7 @@ static int answer_first(InboxCore *self, PyObject *item)
 static int hand_out(InboxCore *self, PyObject *item)
 {
 	while (self->waiting) {
-		int given = answer_first(self, item);
+		int given = wake_first(self, item);
 
 		if (given)
 			return given < 0 ? -1 : 0;
@@ -112,9 +112,9 @@ static PyObject *InboxCore_deliver(InboxCore *self, PyObject *item)
 	Py_RETURN_NONE;
 }
 
-static PyObject *InboxCore_answer_first(InboxCore *self, PyObject *item)
+static PyObject *InboxCore_wake_first(InboxCore *self, PyObject *item)
 {
-	int given = self->waiting ? answer_first(self, item) : 0;
+	int given = self->waiting ? wake_first(self, item) : 0;
 
 	return given < 0 ? NULL : PyBool_FromLong(given);
 }
@@ -194,7 +194,7 @@ static void InboxCore_dealloc(InboxCore *self)
 static PyMethodDef InboxCore_methods[] = {
 	{"deliver", (PyCFunction) InboxCore_deliver, METH_O,
 	 "A message: to the sink if there is one, else as `hand_out`."},
-	{"_answer_first", (PyCFunction) InboxCore_answer_first, METH_O,
+	{"_wake_first", (PyCFunction) InboxCore_wake_first, METH_O,
 	 "Whether the task that waits longest took the item."},
 	{"hand_out", (PyCFunction) InboxCore_hand_out, METH_O, "To the task that waits longest, or into the inbox."},
 	{NULL},

@@ -174,7 +174,7 @@ static PyMethodDef methods[] = {
 	 "The oldest message of the inbox; raises as `next` does."},
 	{"next", (PyCFunction) (void (*)(void)) InboxCore_next, METH_FASTCALL,
 	 "next(room=None, receiver=None): for a caller that got None from `take`. Awaited at once, it returns the\n"
-	 "next message's buffer, to be given back with `recycle` or `take_back`, or the receiver's `Message`, in\n"
+	 "next message's buffer, to be released with `recycle` or returned with `_requeue`, or the receiver's `Message`, in\n"
 	 "order of arrival.\n\n"
 	 "Raises:\n"
 	 "    TruncatedMessageError: the message is longer than `room` bytes; it stays the next one.\n"

@@ -54,7 +54,7 @@ static int stop_waiting(PendingResult *self, char phase)
 	return waited;
 }
 
-static PySendResult answer(PendingResult *self, PyObject **result)
+static PySendResult result_of(PendingResult *self, PyObject **result)
 {
 	stop_waiting(self, OVER);
 	if (self->transfer->state != FINISHED && self->transfer->error == Py_None)
@@ -180,7 +180,7 @@ static PySendResult PendingResult_step(PendingResult *self, PyObject *value, PyO
 	if (self->phase != WAITING) {
 		begun = begin(self);
 		if (begun <= 0)
-			return begun ? interrupted(self, result) : answer(self, result);
+			return begun ? interrupted(self, result) : result_of(self, result);
 	}
 	how = PyIter_Send(self->steps, value, result);
 	if (how == PYGEN_NEXT)
@@ -188,7 +188,7 @@ static PySendResult PendingResult_step(PendingResult *self, PyObject *value, PyO
 	if (how == PYGEN_ERROR)
 		return interrupted(self, result);
 	Py_CLEAR(*result);
-	return answer(self, result);
+	return result_of(self, result);
 }
 
 /*

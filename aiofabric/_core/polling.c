@@ -9,7 +9,7 @@
  * the usual reply takes. A completion that comes 1 us late costs an iteration of the loop on both sides, and makes
  * the next one late, too. 64 B round trip on uvloop: 29.5 us with 15, 22.9 with 20 and with 25; 25 had no outliers.
  */
-#define LOOK_NS 25000
+#define LONGEST_POLL_NS 25000
 #define PREEMPTED_NS 10000	/* a gap this long between two polls: another thread had the core */
 #define FLOOR_NS 4000		/* a shorter poll is not worth its call */
 #define NOISE 2			/* misses in a row that a busy machine causes in a fast pattern */
@@ -219,7 +219,7 @@ long long polling_share(Polling *self, long long now)
 	if (!self->asked)
 		polling_open(self, now);
 	left = self->deadline - now;
-	return left > LOOK_NS ? LOOK_NS : left > 0 ? left : 0;
+	return left > LONGEST_POLL_NS ? LONGEST_POLL_NS : left > 0 ? left : 0;
 }
 
 void polling_learn(Polling *self, long long now, long long share, long long found, long long gap)
@@ -248,7 +248,7 @@ void polling_learn(Polling *self, long long now, long long share, long long foun
 			self->window->streak = 0;
 		}
 		self->deadline = 0;
-	} else if (share < LOOK_NS) {
+	} else if (share < LONGEST_POLL_NS) {
 		window_miss(self->window);
 		self->displaced = 0;
 		self->deadline = 0;

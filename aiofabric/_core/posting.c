@@ -71,16 +71,16 @@ static PyObject *with_context(PyObject *function, PyObject *args, Slot *slot)
 static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", NULL};
-	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *lent = Py_None, *post;
+	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *given = Py_None, *post;
 	Operation *transfer;
 	long long length;
 	int posted = 0;
 	Slot *slot;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OO", names, &what, &function, &PyTuple_Type, &arguments,
-					 &pins, &length, &held, &kind, &lent))
+					 &pins, &length, &held, &kind, &given))
 		return NULL;
-	slot = lent == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(lent);
+	slot = given == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(given);
 	held = held ? new_ref(held) : PyTuple_New(0);
 	if (!slot || !held)
 		transfer = NULL;
@@ -91,7 +91,7 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 	post = transfer ? with_context(function, arguments, slot) : NULL;
 	Py_XDECREF(held);
 	if (!post) {
-		if (slot && lent == Py_None)
+		if (slot && given == Py_None)
 			return_slot(self, slot);
 		Py_XDECREF((PyObject *) slot);
 		Py_XDECREF((PyObject *) transfer);

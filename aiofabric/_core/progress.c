@@ -25,10 +25,10 @@ static int has_others(SourceCore *self)
 
 static long long poll_others(SourceCore *self)
 {
-	PyObject *answer = PyObject_CallMethodObjArgs((PyObject *) self, name_others, NULL);
-	long long moved = answer ? PyLong_AsLongLong(answer) : -1;
+	PyObject *returned = PyObject_CallMethodObjArgs((PyObject *) self, name_others, NULL);
+	long long moved = returned ? PyLong_AsLongLong(returned) : -1;
 
-	Py_XDECREF(answer);
+	Py_XDECREF(returned);
 	return moved;
 }
 

@@ -22,14 +22,14 @@ static PyObject *names[2][2]; /* name of the call, by [tagged][room behind the c
 
 static PyObject *SubmissionCore_receive_here(SubmissionCore *self, PyObject *args)
 {
-	PyObject *ep, *thread_check, *spill;
+	PyObject *ep, *thread_check, *overflow;
 	Py_ssize_t beyond;
 
-	if (!PyArg_ParseTuple(args, "OO!(On)", &ep, ThreadCheck_Type, &thread_check, &spill, &beyond))
+	if (!PyArg_ParseTuple(args, "OO!(On)", &ep, ThreadCheck_Type, &thread_check, &overflow, &beyond))
 		return NULL;
 	self->ep = pointer_of(ep);
-	self->spill.iov_base = pointer_of(spill);
-	self->spill.iov_len = beyond;
+	self->overflow.iov_base = pointer_of(overflow);
+	self->overflow.iov_len = beyond;
 	if (PyErr_Occurred())
 		return NULL;
 	REPLACE(self->thread_check, (ThreadCheck *) new_ref(thread_check));
@@ -39,13 +39,13 @@ static PyObject *SubmissionCore_receive_here(SubmissionCore *self, PyObject *arg
 
 static ssize_t post(SubmissionCore *self, Operation *transfer, void *memory, size_t size)
 {
-	struct iovec pieces[2] = {{memory, size}, self->spill};
+	struct iovec pieces[2] = {{memory, size}, self->overflow};
 	void *context = pointer_of(transfer->slot->address);
 
 	if (transfer->tagged)
-		return self->spill.iov_len ? fi_trecvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, transfer->asked, 0, context)
+		return self->overflow.iov_len ? fi_trecvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, transfer->asked, 0, context)
 					   : fi_trecv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, transfer->asked, 0, context);
-	return self->spill.iov_len ? fi_recvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, context)
+	return self->overflow.iov_len ? fi_recvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, context)
 				   : fi_recv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, context);
 }
 
@@ -87,7 +87,7 @@ static PyObject *receive(SubmissionCore *self, PyObject *pins, int tagged, unsig
 	}
 	transfer = keep_apart(self, (uintptr_t) view.buf, view.len)
 			   ? NULL
-			   : submission_prepare(self, names[tagged][self->spill.iov_len > 0], pins, view.len);
+			   : submission_prepare(self, names[tagged][self->overflow.iov_len > 0], pins, view.len);
 	if (!transfer) {
 		PyBuffer_Release(&view);
 		return NULL;

@@ -32,8 +32,8 @@ static long long post_each(PoolCore *self, long long count)
 
 	for (i = 0; i < count; i++) {
 		const struct receive *receive = &self->receives[self->free[i]];
-		struct iovec pieces[2] = {{receive->buf, self->room}, self->spill};
-		ssize_t rc = self->spill.iov_len ? fi_recvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, receive->context)
+		struct iovec pieces[2] = {{receive->buf, self->room}, self->overflow};
+		ssize_t rc = self->overflow.iov_len ? fi_recvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, receive->context)
 						 : fi_recv(self->ep, receive->buf, self->room, self->descriptor,
 							   FI_ADDR_UNSPEC, receive->context);
 
@@ -173,17 +173,17 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 
 static PyObject *PoolCore_prepare(PoolCore *self, PyObject *args)
 {
-	PyObject *ep, *descriptor, *spill;
+	PyObject *ep, *descriptor, *overflow;
 	Py_ssize_t room, beyond;
 	long long capacity;
 	int by_hand, limits;
 
-	if (!PyArg_ParseTuple(args, "OOnL(On)pp", &ep, &descriptor, &room, &capacity, &spill, &beyond, &limits, &by_hand))
+	if (!PyArg_ParseTuple(args, "OOnL(On)pp", &ep, &descriptor, &room, &capacity, &overflow, &beyond, &limits, &by_hand))
 		return NULL;
 	self->ep = pointer_of(ep);
 	self->descriptor = pointer_of(descriptor);
-	self->spill.iov_base = pointer_of(spill);
-	self->spill.iov_len = beyond;
+	self->overflow.iov_base = pointer_of(overflow);
+	self->overflow.iov_len = beyond;
 	if (PyErr_Occurred())
 		return NULL;
 	if (self->receives || capacity < 1) {

@@ -24,7 +24,7 @@ typedef struct {
 	struct receive *receives;
 	uint32_t *free;		/* indexes of buffers that are not posted, filled or lent */
 	long long capacity, nfree, batch;
-	struct iovec spill;	/* room behind each, if it has a length: see transport/messages/overflow.py */
+	struct iovec overflow;	/* room behind each, if it has a length: see transport/messages/overflow.py */
 	uint64_t end_mark;	/* remote data of the empty message that ends the connection; 0: none does */
 	char limits;		/* whether messages longer than `size` may complete, for `overlong` */
 	char by_hand;		/* `_post_each` posts: for tests that replace fi_recv */

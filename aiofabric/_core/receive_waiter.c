@@ -16,7 +16,7 @@
 
 static PyTypeObject *ReceiveWaiter_Type;
 
-static PyObject *name_close, *name_create_waiter, *name_done, *name_give_back, *name_put_back, *name_result, *name_message_refused;
+static PyObject *name_close, *name_create_waiter, *name_done, *name_return_message, *name_requeue, *name_result, *name_message_refused;
 static Freelist freelist;
 
 ReceiveWaiter *receive_waiter_new(InboxCore *inbox, PyObject *receiver, PyObject *room)
@@ -77,7 +77,7 @@ static void leave(ReceiveWaiter *self)
 	item = self->enlisted ? NULL : in_hand(self);
 	finish(self);
 	if (item) {
-		drop(PyObject_CallMethodObjArgs((PyObject *) self->inbox, name_give_back, item, NULL));
+		drop(PyObject_CallMethodObjArgs((PyObject *) self->inbox, name_return_message, item, NULL));
 		Py_DECREF(item);
 	}
 	if (PyErr_Occurred())
@@ -86,7 +86,7 @@ static void leave(ReceiveWaiter *self)
 }
 
 /* Convert the item that was handed out: raise it if it is an error, else return the message or the buffer. */
-static PyObject *answer(ReceiveWaiter *self, PyObject *item)
+static PyObject *result_of(ReceiveWaiter *self, PyObject *item)
 {
 	PyObject *inbox = (PyObject *) self->inbox, *type, *error, *traceback;
 
@@ -98,7 +98,7 @@ static PyObject *answer(ReceiveWaiter *self, PyObject *item)
 	}
 	if (self->room && inbox_too_long(self->inbox, item, self->room)) {
 		PyErr_Fetch(&type, &error, &traceback);
-		if (drop(PyObject_CallMethodObjArgs(inbox, name_put_back, item, NULL)))
+		if (drop(PyObject_CallMethodObjArgs(inbox, name_requeue, item, NULL)))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
 		return NULL;
@@ -139,7 +139,7 @@ static PySendResult ReceiveWaiter_step(ReceiveWaiter *self, PyObject *value, PyO
 		*result = item;
 		return how;
 	}
-	*result = answer(self, item);
+	*result = result_of(self, item);
 	Py_DECREF(item);
 	return *result ? PYGEN_RETURN : PYGEN_ERROR;
 }
@@ -234,7 +234,7 @@ int add_receive_waiter(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_close, "close"}, {&name_create_waiter, "create_waiter"}, {&name_done, "done"},
-		{&name_give_back, "_give_back"}, {&name_put_back, "_put_back"}, {&name_result, "result"}, {&name_message_refused, "message_refused"},
+		{&name_return_message, "_return_message"}, {&name_requeue, "_requeue"}, {&name_result, "result"}, {&name_message_refused, "message_refused"},
 		{NULL},
 	};
 

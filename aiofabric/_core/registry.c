@@ -3,7 +3,7 @@
  * keys took 410 of the 12,700 instructions that a request costs among a hundred connections, and three cache lines
  * for each of a thousand.
  *
- * A hash table with at least twice as many places as entries, searched linearly from an address's home place.
+ * A hash table with at least twice as many places as entries, searched linearly from the index that an address hashes to.
  * Removing an entry moves later entries up.
  */
 #include "registry.h"
@@ -20,7 +20,7 @@ struct place {
 };
 
 /* Slots lie 64 bytes apart, or a few more: Fibonacci hashing puts neighbours far from each other. */
-static size_t home_of(const Registry *self, const void *address)
+static size_t hashed_index(const Registry *self, const void *address)
 {
 	return (((uintptr_t) address >> 3) * UINT64_C(0x9E3779B97F4A7C15)) >> self->shift;
 }
@@ -33,7 +33,7 @@ static size_t next_to(const Registry *self, size_t index)
 /* The index of the address, or of the free place for it. */
 static size_t place_of(const Registry *self, const void *address)
 {
-	size_t index = home_of(self, address);
+	size_t index = hashed_index(self, address);
 
 	while (self->places[index].address && self->places[index].address != address)
 		index = next_to(self, index);
@@ -87,14 +87,14 @@ int registry_enter(Registry *self, const void *address, PyObject *object)
 /* Move up entries whose search would otherwise end at the free place. */
 static void close_gap(Registry *self, size_t gap)
 {
-	size_t index = gap, home;
+	size_t index = gap, wanted;
 
 	for (;;) {
 		index = next_to(self, index);
 		if (!self->places[index].address)
 			break;
-		home = home_of(self, self->places[index].address);
-		if (((index - home) & (self->room - 1)) < ((index - gap) & (self->room - 1)))
+		wanted = hashed_index(self, self->places[index].address);
+		if (((index - wanted) & (self->room - 1)) < ((index - gap) & (self->room - 1)))
 			continue;
 		self->places[gap] = self->places[index];
 		gap = index;

@@ -1,4 +1,4 @@
-/* Slot and SlotsCore: lending the fi_contexts of one queue. cq/slots.py has the purpose, and makes them. */
+/* Slot and SlotsCore: the fi_contexts of one queue, in use and free. cq/slots.py has the purpose, and makes them. */
 #include "slots.h"
 #include "fifo.h"
 #include "names.h"
@@ -35,7 +35,7 @@ static PyMemberDef Slot_members[] = {
 };
 
 static PyType_Slot Slot_slots[] = {
-	{Py_tp_doc, "One lendable fi_context: the pointer that is posted and the address that comes back."},
+	{Py_tp_doc, "One fi_context: the pointer that is posted and the address that comes back."},
 	{Py_tp_init, Slot_init},
 	{Py_tp_dealloc, Slot_dealloc},
 	{Py_tp_members, Slot_members},
@@ -48,42 +48,42 @@ Slot *slots_acquire(SlotsCore *self)
 {
 	PyObject *slot;
 
-	if (!self->shelf->count && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_grow, NULL)))
+	if (!self->free->count && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_grow, NULL)))
 		return NULL;
-	slot = fifo_popleft(self->shelf);
+	slot = fifo_popleft(self->free);
 	if (slot && !Py_IS_TYPE(slot, Slot_Type)) {
-		PyErr_SetString(PyExc_TypeError, "no slot on the shelf");
+		PyErr_SetString(PyExc_TypeError, "no slot among the free ones");
 		Py_CLEAR(slot);
 	}
-	self->lent += slot != NULL;
+	self->in_use += slot != NULL;
 	return (Slot *) slot;
 }
 
-/* In a debug build: a slot given back twice would be lent to two operations. */
-static inline int is_on_shelf(const SlotsCore *self, PyObject *slot)
+/* In a debug build: a slot that is released twice would get two operations. */
+static inline int is_free(const SlotsCore *self, PyObject *slot)
 {
 	Py_ssize_t i;
 
-	for (i = 0; i < self->shelf->count; i++)
-		if (fifo_at(self->shelf, i) == slot)
+	for (i = 0; i < self->free->count; i++)
+		if (fifo_at(self->free, i) == slot)
 			return 1;
 	return 0;
 }
 
 int slots_release(SlotsCore *self, PyObject *slot)
 {
-	assert(self->lent > 0);
-	assert(!is_on_shelf(self, slot));
-	self->lent--;
-	return fifo_append(self->shelf, slot);
+	assert(self->in_use > 0);
+	assert(!is_free(self, slot));
+	self->in_use--;
+	return fifo_append(self->free, slot);
 }
 
-static PyObject *SlotsCore_lend(SlotsCore *self, PyObject *unused)
+static PyObject *SlotsCore_acquire(SlotsCore *self, PyObject *unused)
 {
 	return (PyObject *) slots_acquire(self);
 }
 
-static PyObject *SlotsCore_take_back(SlotsCore *self, PyObject *slot)
+static PyObject *SlotsCore_release(SlotsCore *self, PyObject *slot)
 {
 	if (slots_release(self, slot))
 		return NULL;
@@ -92,38 +92,38 @@ static PyObject *SlotsCore_take_back(SlotsCore *self, PyObject *slot)
 
 static int SlotsCore_init(SlotsCore *self, PyObject *args, PyObject *kwargs)
 {
-	if (refuse_second_init(self->shelf))
+	if (refuse_second_init(self->free))
 		return -1;
 	if (!PyArg_ParseTuple(args, ""))
 		return -1;
-	REPLACE(self->shelf, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));
-	return self->shelf ? 0 : -1;
+	REPLACE(self->free, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));
+	return self->free ? 0 : -1;
 }
 
 static int SlotsCore_traverse(SlotsCore *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
-	Py_VISIT(self->shelf);
+	Py_VISIT(self->free);
 	return 0;
 }
 
 static void SlotsCore_dealloc(SlotsCore *self)
 {
 	PyObject_GC_UnTrack(self);
-	Py_CLEAR(self->shelf);
+	Py_CLEAR(self->free);
 	free_object(self);
 }
 
 static PyMethodDef SlotsCore_methods[] = {
-	{"lend", (PyCFunction) SlotsCore_lend, METH_NOARGS, "Lend the slot that was given back first."},
-	{"take_back", (PyCFunction) SlotsCore_take_back, METH_O,
-	 "The completion was read, or the operation was never posted: the slot may be lent again."},
+	{"acquire", (PyCFunction) SlotsCore_acquire, METH_NOARGS, "Take the slot that was released first."},
+	{"release", (PyCFunction) SlotsCore_release, METH_O,
+	 "The completion was read, or the operation was never posted: the slot may be used again."},
 	{NULL},
 };
 
 static PyMemberDef SlotsCore_members[] = {
-	{"_shelf", T_OBJECT_EX, offsetof(SlotsCore, shelf), READONLY},
-	{"lent", T_LONGLONG, offsetof(SlotsCore, lent)},
+	{"_free", T_OBJECT_EX, offsetof(SlotsCore, free), READONLY},
+	{"in_use", T_LONGLONG, offsetof(SlotsCore, in_use)},
 	{NULL},
 };
 

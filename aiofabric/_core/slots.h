@@ -1,4 +1,4 @@
-/* The fi_contexts that operations lend to the provider. */
+/* The fi_contexts that operations pass to the provider. */
 #ifndef AIOFABRIC_SLOTS_H
 #define AIOFABRIC_SLOTS_H
 
@@ -12,8 +12,8 @@ typedef struct {
 
 typedef struct {
 	PyObject_HEAD
-	Fifo *shelf;
-	long long lent;
+	Fifo *free;
+	long long in_use;
 } SlotsCore;
 
 extern PyTypeObject *Slot_Type, *SlotsCore_Type;

@@ -18,7 +18,7 @@
 
 PyTypeObject *SubmissionCore_Type;
 
-static PyObject *name_call_failed, *name_home, *name_submit, *name_wake_waiters, *name_try;
+static PyObject *name_call_failed, *name_retire, *name_submit, *name_wake_waiters, *name_try;
 
 /* -- batches */
 
@@ -115,7 +115,7 @@ int submission_try_post(SubmissionCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
 	void *address = pointer_of(transfer->slot->address);
-	PyObject *answer, *type, *error, *traceback;
+	PyObject *returned, *type, *error, *traceback;
 	long long rc;
 
 	if (!PyTuple_Check(transfer->post) || PyTuple_Size(transfer->post) != 2) {
@@ -130,9 +130,9 @@ int submission_try_post(SubmissionCore *self, Operation *transfer)
 		return -1;
 	}
 	submission_coalesce(self);
-	answer = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
-	rc = answer ? PyLong_AsLongLong(answer) : 0;
-	Py_XDECREF(answer);
+	returned = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
+	rc = returned ? PyLong_AsLongLong(returned) : 0;
+	Py_XDECREF(returned);
 	if (PyErr_Occurred()) { /* an argument that is no C number */
 		PyErr_Fetch(&type, &error, &traceback);
 		if (submission_undo_post(self, transfer))
@@ -171,7 +171,7 @@ static PyObject *SubmissionCore_try(SubmissionCore *self, PyObject *transfer)
 	return posted < 0 ? NULL : PyBool_FromLong(posted);
 }
 
-static PyObject *SubmissionCore_home(SubmissionCore *self, PyObject *transfer)
+static PyObject *SubmissionCore_retire(SubmissionCore *self, PyObject *transfer)
 {
 	if (!PyObject_TypeCheck(transfer, Operation_Type)) {
 		PyErr_SetString(PyExc_TypeError, "no operation");
@@ -204,7 +204,7 @@ static int SubmissionCore_init(SubmissionCore *self, PyObject *args, PyObject *k
 		return -1;
 	self->receives = receives;
 	self->socket.descriptor = -1;
-	self->plain_home = is_plain(self, name_home);
+	self->plain_retire = is_plain(self, name_retire);
 	self->plain_try = is_plain(self, name_try);
 	REPLACE(self->source, (SourceCore *) new_ref(source));
 	REPLACE(self->owner, new_ref(owner));
@@ -264,7 +264,7 @@ static PyObject *SubmissionCore_lead(SubmissionCore *self, PyObject *args)
 }
 
 static PyMethodDef SubmissionCore_methods[] = {
-	{"home", (PyCFunction) SubmissionCore_home, METH_O, "Its completion was read: the slot may be lent again."},
+	{"retire", (PyCFunction) SubmissionCore_retire, METH_O, "Its completion was read: the slot may be used again."},
 	{"keep_socket", (PyCFunction) SubmissionCore_keep_socket, METH_O,
 	 "The descriptor of the kernel's TCP socket beneath: messages of one batch leave together. -1: no socket\n"
 	 "any more."},
@@ -342,7 +342,7 @@ static int wake(PyObject *owner, PyObject *waiter)
 int add_submission(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_call_failed, "_call_failed"}, {&name_home, "home"}, {&name_submit, "submit"}, {&name_wake_waiters, "_wake_waiters"},
+		{&name_call_failed, "_call_failed"}, {&name_retire, "retire"}, {&name_submit, "submit"}, {&name_wake_waiters, "_wake_waiters"},
 		{&name_try, "_try"}, {NULL},
 	};
 

@@ -29,14 +29,14 @@ typedef struct SubmissionCore {
 	long long pieces;	/* most buffers of a message that C posts; 0: C posts none */
 	char receives, refused;
 	char direct;		/* whether C sends small messages and posts plain receives */
-	struct iovec spill;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
-	char plain_home, plain_try; /* whether the subclass does not override them */
+	struct iovec overflow;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
+	char plain_retire, plain_try; /* whether the subclass does not override them */
 	struct held_socket socket; /* the kernel's TCP socket beneath, which may be corked */
 } SubmissionCore;
 
 extern PyTypeObject *SubmissionCore_Type;
 
-/* Its completion was read: the slot may be lent again. */
+/* Its completion was read: the slot may be used again. */
 int submission_completed(SubmissionCore *self, Operation *transfer);
 /* Give up an operation that was not posted, and will not be. */
 int submission_discard(SubmissionCore *self, Operation *transfer);

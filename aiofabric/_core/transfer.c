@@ -12,7 +12,7 @@
 
 PyTypeObject *Transfer_Type;
 
-static PyObject *name_consumed, *name_failed, *name_home, *name_finish;
+static PyObject *name_consumed, *name_failed, *name_retire, *name_finish;
 
 Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
 			long long length)
@@ -48,10 +48,10 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 	if (set_source(&self->source, from))
 		return -1;
 	Py_INCREF((PyObject *) submission);
-	if (submission->plain_home)
+	if (submission->plain_retire)
 		rc = submission_completed(submission, self);
 	else
-		rc = drop(PyObject_CallMethodObjArgs((PyObject *) submission, name_home, self, NULL));
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) submission, name_retire, self, NULL));
 	Py_DECREF((PyObject *) submission);
 	if (rc)
 		return -1;
@@ -111,7 +111,7 @@ static int complete(PyObject *self, const struct fi_cq_tagged_entry *entry, cons
 int add_transfer(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_home, "home"}, {&name_finish, "finish"}, {NULL},
+		{&name_consumed, "consumed"}, {&name_failed, "failed"}, {&name_retire, "retire"}, {&name_finish, "finish"}, {NULL},
 	};
 
 	if (intern(names) || add_type(module, &Transfer_spec, (PyObject *) Operation_Type, &Transfer_Type))

@@ -9,7 +9,7 @@
 
 #include <rdma/fabric.h>
 
-static PyObject *name_contents, *name_data, *name_flags, *name_put_back, *name_recycle, *name_source, *name_source_of;
+static PyObject *name_contents, *name_data, *name_flags, *name_requeue, *name_recycle, *name_source, *name_source_of;
 
 static int recycle(InboxCore *self, PyObject *item)
 {
@@ -74,7 +74,7 @@ PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 
 	if (!message) { /* Ctrl-C, or a lack of memory, loses no message: it is the next one again */
 		PyErr_Fetch(&type, &error, &traceback);
-		if (drop(PyObject_CallMethodObjArgs((PyObject *) self, name_put_back, item, NULL)))
+		if (drop(PyObject_CallMethodObjArgs((PyObject *) self, name_requeue, item, NULL)))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
 	} else if (recycle(self, item)) {
@@ -100,7 +100,7 @@ static PyMethodDef methods[] = {
 int add_unpack(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_contents, "contents"}, {&name_data, "data"}, {&name_flags, "flags"}, {&name_put_back, "_put_back"},
+		{&name_contents, "contents"}, {&name_data, "data"}, {&name_flags, "flags"}, {&name_requeue, "_requeue"},
 		{&name_recycle, "recycle"}, {&name_source, "source"}, {&name_source_of, "_source_of"}, {NULL},
 	};
 

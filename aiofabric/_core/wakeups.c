@@ -33,7 +33,7 @@ static int schedule(Waker *self)
 	PyObject *callback;
 	int rc;
 
-	if (self->scheduled || self->held || !self->answered->count)
+	if (self->scheduled || self->held || !self->woken->count)
 		return 0;
 	callback = PyObject_GetAttr((PyObject *) self, name_go_on);
 	if (!callback)
@@ -45,7 +45,7 @@ static int schedule(Waker *self)
 }
 
 /* Report an exception that a callback raised. Ctrl-C and SystemExit propagate, as from any callback of the loop. */
-static int tell_loop(Waker *self)
+static int report_to_loop(Waker *self)
 {
 	PyObject *type, *error, *traceback, *context;
 	int rc = -1;
@@ -175,7 +175,7 @@ static int call_all_back(Waker *self, PyObject *future, PyObject *callbacks)
 }
 
 /* 1: the future can be used again; 0: its task is cancelled already; -1: an exception. */
-static int call_who_waits(Waker *self, PyObject *future)
+static int call_waiting_task(Waker *self, PyObject *future)
 {
 	struct referents referents;
 	PyObject *callbacks;
@@ -198,27 +198,27 @@ static int wake(Waker *self, Waiter *waiter)
 		return 0;
 	assert(waiter->waker == self && waiter->result);
 	waiter->future = NULL;
-	called = call_who_waits(self, future);
+	called = call_waiting_task(self, future);
 	if (called > 0)
 		release_future(self, future);
 	else
 		Py_DECREF(future);
-	return called < 0 ? tell_loop(self) : 0;
+	return called < 0 ? report_to_loop(self) : 0;
 }
 
 int waker_wake(Waker *self, Waiter *waiter)
 {
-	return fifo_append(self->answered, (PyObject *) waiter) || schedule(self) ? -1 : 0;
+	return fifo_append(self->woken, (PyObject *) waiter) || schedule(self) ? -1 : 0;
 }
 
 /* Tasks that get their results meanwhile resume later: other callbacks need the loop, too. */
 static int go_on(Waker *self)
 {
-	Py_ssize_t count = self->answered->count;
+	Py_ssize_t count = self->woken->count;
 	int rc = 0;
 
-	for (; !rc && count > 0 && self->answered->count; count--) { /* a nested loop may have taken some */
-		PyObject *waiter = fifo_popleft(self->answered);
+	for (; !rc && count > 0 && self->woken->count; count--) { /* a nested loop may have taken some */
+		PyObject *waiter = fifo_popleft(self->woken);
 
 		rc = waiter ? wake(self, (Waiter *) waiter) : -1;
 		Py_XDECREF(waiter);
@@ -300,10 +300,10 @@ static int Waker_init(Waker *self, PyObject *args)
 {
 	PyObject *loop;
 
-	if (!PyArg_ParseTuple(args, "O", &loop) || refuse_second_init(self->answered))
+	if (!PyArg_ParseTuple(args, "O", &loop) || refuse_second_init(self->woken))
 		return -1;
-	self->answered = (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type);
-	if (!self->answered)
+	self->woken = (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type);
+	if (!self->woken)
 		return -1;
 	REPLACE(self->loop, new_ref(loop));
 	REPLACE(self->call_soon, PyObject_GetAttr(loop, name_call_soon));
@@ -328,7 +328,7 @@ static int Waker_traverse(Waker *self, visitproc visit, void *arg)
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->loop);
 	Py_VISIT(self->call_soon);
-	Py_VISIT(self->answered);
+	Py_VISIT(self->woken);
 	Py_VISIT(self->done_future);
 	Py_VISIT(self->kind);
 	Py_VISIT(self->remove);
@@ -354,7 +354,7 @@ static void Waker_dealloc(Waker *self)
 	PyObject_GC_UnTrack(self);
 	Py_CLEAR(self->loop);
 	Py_CLEAR(self->call_soon);
-	Py_CLEAR(self->answered);
+	Py_CLEAR(self->woken);
 	Py_CLEAR(self->done_future);
 	Py_CLEAR(self->kind);
 	Py_CLEAR(self->remove);

@@ -19,7 +19,7 @@ typedef struct {
 	PyTypeObject *callback_kind; /* type of the callback that was left last */
 	PyObject *spare[SPARE];
 	int nspare;
-	Fifo *answered;		/* Waiters whose tasks resume soon */
+	Fifo *woken;		/* Waiters whose tasks resume soon */
 	long long held;		/* passes under way: tasks resume when the last one ends */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */
 	char going;		/* that callback is resuming tasks now */

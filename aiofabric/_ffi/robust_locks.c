@@ -43,8 +43,8 @@
 #endif
 
 #define FREE 1
-#define PATIENCE 20000 /* polls of a taken lock until its owner is checked: a millisecond */
-#define TURN 1000 /* polls until another process may have this core: the owner may have to run on it */
+#define CHECK_AFTER 20000 /* polls of a taken lock until its owner is checked: a millisecond */
+#define YIELD_AFTER 1000 /* polls until another process may have this core: the owner may have to run on it */
 
 /*
  * A taken lock, from the highest bit:
@@ -145,11 +145,11 @@ static uint32_t wait_for(uint32_t *lock)
 	uint32_t found;
 	int before = errno;
 
-	for (unsigned looks = 1; (found = __atomic_load_n(lock, __ATOMIC_RELAXED)) != FREE; looks++) {
+	for (unsigned polls = 1; (found = __atomic_load_n(lock, __ATOMIC_RELAXED)) != FREE; polls++) {
 		__builtin_ia32_pause();
-		if (looks % TURN == 0)
+		if (polls % YIELD_AFTER == 0)
 			sched_yield();
-		if (looks % PATIENCE == 0 && has_ended(found))
+		if (polls % CHECK_AFTER == 0 && has_ended(found))
 			break;
 	}
 	errno = before;

@@ -167,7 +167,7 @@ class ByteChannel(ABC):
             await self.checkpoint()  # before data is taken, so that a cancel loses nothing
         taken = take()
         if taken is None:
-            taken = self.look_for(take)
+            taken = self.poll_for(take)
         while taken is None:
             await self._wait_readable()
             taken = take()
@@ -233,7 +233,7 @@ class ByteChannel(ABC):
     def poll(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
         """Before waiting: poll for new data, for as long as that pays."""
 
-    def look_for(self, take: Callable[[], T | None]) -> T | None:
+    def poll_for(self, take: Callable[[], T | None]) -> T | None:
         """Poll for data that ``take`` takes."""
         self.poll()
         return take()

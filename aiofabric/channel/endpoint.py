@@ -44,7 +44,7 @@ class EndpointChannel(Sending):
         source.interest += 1  # a queue without a descriptor must be polled
         self._inbox: deque[bytes | memoryview] = deque()
         self._fresh: memoryview | None = None  # data still in the pool's memory, while the watcher runs
-        self._heard: set[int] = set()
+        self._ends_received: set[int] = set()
         self._watcher: Callable[[], object] | None = None
         self._on_closed: Callable[[], object] | None = None
         self._got_bytes = self._got_frames = 0
@@ -67,7 +67,7 @@ class EndpointChannel(Sending):
 
     @property
     def readable(self) -> bool:
-        return bool(self._inbox or self._fresh is not None or END in self._heard or self._gone or self._closed)
+        return bool(self._inbox or self._fresh is not None or END in self._ends_received or self._gone or self._closed)
 
     @property
     def ended(self) -> bool:
@@ -109,7 +109,7 @@ class EndpointChannel(Sending):
                 self._grant(most)
                 return piece[:most]
             self._fresh = None
-        elif END in self._heard:
+        elif END in self._ends_received:
             return b""
         elif self._gone is not None:
             raise self._gone.with_traceback(None)
@@ -139,7 +139,7 @@ class EndpointChannel(Sending):
         if kind == DATA:
             self._data(frame[HEADER_SIZE:], size)
         elif kind == END:
-            self._heard.add(END)
+            self._ends_received.add(END)
             self._wake_reader()
         elif kind == CLOSE:
             self._peer_closed()
@@ -151,7 +151,7 @@ class EndpointChannel(Sending):
 
     def _data(self, payload: memoryview, size: int) -> None:
         self._outstanding -= size + FRAME_COST
-        if self._outstanding < 0 or not size or END in self._heard:
+        if self._outstanding < 0 or not size or END in self._ends_received:
             self._misbehaved("it sent data without credit, without bytes, or after the end")
             return
         self._got_frames += 1
@@ -189,7 +189,7 @@ class EndpointChannel(Sending):
     def poll(self) -> None:
         self._source.poll()
 
-    def look_for(self, take: Callable[[], T | None]) -> T | None:
+    def poll_for(self, take: Callable[[], T | None]) -> T | None:
         """Poll; data that arrives is taken while it is still in the pool's memory."""
         taken: T | None = None
 
@@ -216,7 +216,7 @@ class EndpointChannel(Sending):
         self._on_closed = done
         self._inbox.clear()
         self._wake_reader()
-        if CLOSE in self._heard or self._gone is not None:
+        if CLOSE in self._ends_received or self._gone is not None:
             self._finish()
         else:
             self._farewell = CLOSE
@@ -224,7 +224,7 @@ class EndpointChannel(Sending):
 
     def _peer_closed(self) -> None:
         """The peer takes and sends nothing any more, and waits only for this side's CLOSE."""
-        self._heard |= {END, CLOSE}
+        self._ends_received |= {END, CLOSE}
         self._say(CLOSE)
         self._lost(FabricBrokenPipeError(errno.EPIPE, "send", peer=self.peer_address))
 

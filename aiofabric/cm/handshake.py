@@ -217,12 +217,20 @@ class Handshake(Stage):
     def event_error(self, error: EventError) -> None:
         if self.state is ConnectionState.CONNECTING:
             self.move(ConnectionState.PEER_GONE)
-            self._error = self._refusal(error)
+            self._error = self.refusal(error)
             self._wake()
         elif self.state is ConnectionState.CONNECTED:
             self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
 
-    def _refusal(self, error: EventError) -> FabricError:
+    def wait_failed(self, error: FabricError) -> int:
+        if self.state is not ConnectionState.CONNECTING:
+            return 0
+        self.move(ConnectionState.PEER_GONE)
+        self._error = error
+        self._wake()
+        return 1
+
+    def refusal(self, error: EventError) -> FabricError:
         if error.errno == constants.FI_ENOPROTOOPT:  # tcp read something that is not its header
             return foreign(self.peer, "fi_connect")
         if error.errno == constants.FI_ECONNREFUSED and error.param:

@@ -72,6 +72,7 @@ class Listener(Resource):
 
         Raises:
             ClosedResourceError: the listener is closed.
+            FabricError: the provider cannot wait for requests (fi_trywait).
         """
         handle = self._handle
         handle.check_open()
@@ -89,17 +90,20 @@ class Listener(Resource):
         handle = self._handle
         waiter = handle.source.driver.create_waiter()
         handle.waiters.append(waiter)
+        handle.source.touch()  # which finds out whether the event queue can be waited for
         try:
             request = await waiter
         except BaseException:
             if waiter.done():
-                if waiter.result() is not None:
-                    handle.put_back(waiter.result())
+                if isinstance(waiter.result(), ConnectionRequest):
+                    handle.requeue(waiter.result())
             elif waiter in handle.waiters:
                 handle.waiters.remove(waiter)
             raise
         if request is None:
             raise ClosedResourceError("this listener was closed")
+        if isinstance(request, BaseException):
+            raise request
         result: ConnectionRequest = request
         return result
 

@@ -22,6 +22,7 @@ from .workarounds.half_open_clients import GuardedQueue, HalfOpenClients, out_of
 
 if TYPE_CHECKING:
     from ..address import Address
+    from ..errors import FabricError
     from ..fabric import Fabric
 
 __all__ = ["PassiveHandle"]
@@ -77,6 +78,9 @@ class PassiveHandle(RequestQueue):
 
     def event_error(self, error: EventError) -> None:
         pass  # a handshake that failed before it became a request; the listener continues
+
+    def wait_failed(self, error: FabricError) -> int:
+        return self.fail_waiters(error)
 
     def _out_of_descriptors(self) -> bool:
         """Whether the process has no descriptor left to accept a connection; clients wait meanwhile."""

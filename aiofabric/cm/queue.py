@@ -10,6 +10,9 @@ from ..resource import Handle, Resource
 from .events import Event, EventError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..errors import FabricError
     from ..fabric import Fabric
     from ..resource import Handle as _Handle
 
@@ -25,6 +28,9 @@ class EventHandler(Protocol):
 
     def event(self, event: Event, /) -> None: ...
     def event_error(self, error: EventError, /) -> None: ...
+
+    def wait_failed(self, error: FabricError, /) -> int:
+        """No event will come: wake the tasks that wait for one with the error; return how many there were."""
 
 
 class EventQueue(Resource):
@@ -80,7 +86,12 @@ class EventQueue(Resource):
 
     def quiet(self) -> bool:
         """fi_trywait: whether it is safe to sleep on the descriptor."""
-        return bool(lib.fi_trywait(self._fabric, self._fids, 1) == 0)
+        code = lib.fi_trywait(self._fabric, self._fids, 1)
+        return code != -_EAGAIN and check(code, "fi_trywait") == 0
+
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """The descriptor will wake no task: wake those that wait for events with an error; return how many."""
+        return sum(handler.wait_failed(error()) for handler in [*self._handlers.values()])
 
     def read(self) -> int:
         """fi_eq_read: the next event's size, or a negative error code."""

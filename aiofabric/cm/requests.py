@@ -104,7 +104,7 @@ class RequestQueue(Handle, ABC):
         """A client was disconnected before it sent a request."""
         self.counts["cut_off"] += 1
 
-    def put_back(self, request: ConnectionRequest) -> None:
+    def requeue(self, request: ConnectionRequest) -> None:
         """The task that got the request was cancelled: pass it on, unless closing has answered it meanwhile."""
         if request in self.unanswered and not self._hand_out(request):
             self.pending.appendleft(request)
@@ -123,6 +123,16 @@ class RequestQueue(Handle, ABC):
                 waiter.set_result(request)
                 return True
         return False
+
+    def fail_waiters(self, error: BaseException) -> int:
+        """No request can arrive: raise the error in the tasks that wait for one; return how many there were."""
+        count = 0
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(error)
+                count += 1
+        return count
 
     def answered(self, request: ConnectionRequest, how: str) -> None:
         """Count the answer; a request has only one."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .._core import NativeQueue
+    from ..errors import FabricError
     from .polling import Waiting
     from .queue import Entry, ErrorEntry
 
@@ -32,6 +33,7 @@ class AttachedQueue(Protocol):
 
     def drain(self) -> int: ...
     def quiet(self) -> bool: ...
+    def wait_failed(self, error: Callable[[], FabricError], /) -> int: ...
     def fileno(self) -> int | None: ...
 
 
@@ -55,7 +57,7 @@ class SourceStatistics:
 
     ``in_flight`` counts the addresses that a completion may still name, pooled receives included. ``abandoned`` counts
     operations whose caller left before the completion, ``stale`` completions of no known operation, and ``quarantined``
-    addresses that are never lent again.
+    addresses that are never used again.
     """
 
     waiting: Waiting
@@ -68,7 +70,7 @@ class SourceStatistics:
     in_flight: int
     abandoned: int
     queued: int
-    lent: int
+    slots_in_use: int
     quarantined: int
     window_hits: int
     window_misses: int
@@ -83,3 +85,8 @@ class SourceStatistics:
     def turns(self) -> int:  # deprecated
         """The former name of ``passes``; deprecated."""
         return self.passes
+
+    @property
+    def lent(self) -> int:  # deprecated
+        """The former name of ``slots_in_use``; deprecated."""
+        return self.slots_in_use

@@ -83,7 +83,7 @@ class SourceProgress(SourceCompletions):
         self._recheck = True
         self.readers.add(attached.fileno(), self._events_readable)
 
-    def part(self, attached: AttachedQueue) -> None:
+    def detach_queue(self, attached: AttachedQueue) -> None:
         """Stop draining an event queue; call this before it is closed."""
         self.attached_queues.remove(attached)
         self.readers.remove(attached.fileno())
@@ -140,9 +140,9 @@ class SourceProgress(SourceCompletions):
         self.touch()
 
     def _cannot_be_waited_for(self, error: FabricError) -> None:
-        """The descriptor will wake no task: raise the error in the tasks that wait.
+        """A descriptor will wake no task: raise the error in the tasks that wait for completions or events.
 
-        The queue is not polled from now on. A task that begins to wait calls fi_trywait again, and gets its error.
+        No queue of this source is polled from now on. A task that begins to wait calls fi_trywait again.
         """
 
         def again() -> FabricError:
@@ -159,15 +159,17 @@ class SourceProgress(SourceCompletions):
                 inboxes[inbox] = None
         for inbox in inboxes:
             while inbox.waiting:
-                woken += inbox._answer_first(again())
+                woken += inbox._wake_first(again())
             if inbox.sink is not None:
                 inbox.finish(again())
                 woken += 1
         for submission in [*self.queued]:
             woken += len(submission.waiting)
             submission.fail_waiting(again)
+        for attached in tuple(self.attached_queues):
+            woken += attached.wait_failed(again)
         if not woken:
-            self.driver.report("aiofabric: a completion queue cannot be waited for", error)
+            self.driver.report("aiofabric: a queue cannot be waited for", error)
 
     def _poll_others(self) -> int:
         """Do the rest of a pass: event queues, polled objects, queued operations; return how many moved."""

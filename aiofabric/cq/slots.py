@@ -1,4 +1,4 @@
-"""Slots: the ``struct fi_context2`` that every posted operation lends to the provider.
+"""Slots: the ``struct fi_context2`` that every posted operation passes to the provider.
 
 The provider may write into a slot (``FI_CONTEXT``, ``FI_CONTEXT2``) and names it in the completion. So the address of
 the slot is the key of the operation. An address is free again after its completion was read, because no other
@@ -30,13 +30,13 @@ class Slots(SlotsCore):
         self.quarantined = 0
 
     def keep(self, slot: Slot) -> None:
-        """Lend a slot again that was returned just now: the provider still uses its address."""
-        self._shelf.remove(slot)
-        self.lent += 1
+        """Take a slot back that was released just now: the provider still uses its address."""
+        self._free.remove(slot)
+        self.in_use += 1
 
     def quarantine(self, slot: Slot) -> None:
-        """The operation ended without a completion: never lend this address again."""
-        self.lent -= 1
+        """The operation ended without a completion: never use this address again."""
+        self.in_use -= 1
         self.quarantined += 1
 
     def _grow(self) -> None:
@@ -44,4 +44,4 @@ class Slots(SlotsCore):
         self._blocks.append(block)
         base = address_of(block)
         for address in range(base, base + _BLOCK * _SIZE, _SIZE):
-            self._shelf.append(Slot(ffi.cast("void *", address), address))
+            self._free.append(Slot(ffi.cast("void *", address), address))

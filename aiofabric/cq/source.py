@@ -62,7 +62,7 @@ class Source(SourceProgress):
             in_flight=len(self.operations),
             abandoned=self.abandoned,
             queued=sum(len(handle.waiting) for handle in self.queued),
-            lent=self.slots.lent,
+            slots_in_use=self.slots.in_use,
             quarantined=self.slots.quarantined,
             window_hits=self.polling.window.hits,
             window_misses=self.polling.window.misses,

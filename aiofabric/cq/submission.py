@@ -69,7 +69,7 @@ class SubmissionQueue(SubmissionCore):
     def _wait_for_credits(self, transfer: Transfer) -> None:
         """Queue an operation for which there are no transmit credits now."""
         if self.shut is not None:
-            self.source.slots.take_back(transfer.slot)
+            self.source.slots.release(transfer.slot)
             transfer.pins = None
             transfer.let_go()
             raise self.shut()
@@ -87,7 +87,7 @@ class SubmissionQueue(SubmissionCore):
     def failed(self, transfer: Transfer, entry: ErrorEntry) -> None:
         """The provider reported a failure."""
         error = self.owner.explain(transfer, entry)
-        self.home(transfer)
+        self.retire(transfer)
         transfer.finish(error)
 
     def consumed(self, transfer: Transfer) -> None:
@@ -97,7 +97,7 @@ class SubmissionQueue(SubmissionCore):
         if not self.owner.native_open:  # flushed completions are read after fi_close; `end` finishes the operation
             return
         if rc := function(*args):
-            self.home(transfer)
+            self.retire(transfer)
             transfer.finish(from_errno(-rc, transfer.what, peer=self.name))
 
     def retry(self) -> int:
@@ -175,7 +175,7 @@ class SubmissionQueue(SubmissionCore):
             return True
         if transfer.state is QUEUED:
             self.waiting.remove(transfer)
-            self.source.slots.take_back(transfer.slot)
+            self.source.slots.release(transfer.slot)
             transfer.finish()
             self._wake_waiters()
             return True
@@ -223,17 +223,17 @@ class SubmissionQueue(SubmissionCore):
         """Finish the queued operations with an error: they will not be posted."""
         left, self.waiting = self.waiting, _NONE_QUEUED
         for transfer in left:
-            self.source.slots.take_back(transfer.slot)
+            self.source.slots.release(transfer.slot)
             self._finish(transfer, error())
         self._wake_waiters()
 
-    def forsake(self, error: Callable[[], BaseException], attic: SubmissionQueue) -> None:
-        """The peer is gone and the endpoint stays: wake the callers, and move posted operations to ``attic``."""
+    def hand_over(self, error: Callable[[], BaseException], successor: SubmissionQueue) -> None:
+        """The peer is gone and the endpoint stays: wake the callers, and move posted operations to ``successor``."""
         self.fail_waiting(error)
         left, self.posted = self.posted, {}
         for transfer in left:
-            transfer.owner = attic
-            attic.posted[transfer] = None
+            transfer.owner = successor
+            successor.posted[transfer] = None
             notify, transfer.notify = transfer.notify, None
             if transfer.state is POSTED:
                 transfer.error = error()
@@ -254,7 +254,7 @@ class SubmissionQueue(SubmissionCore):
             if transfer.state is ABANDONED:
                 source.abandoned -= 1
         for transfer in self.waiting:
-            source.slots.take_back(transfer.slot)
+            source.slots.release(transfer.slot)
         self.posted.clear()
         self.waiting.clear()
         loop_is_closed = source.driver.closed()  # then its futures cannot be woken

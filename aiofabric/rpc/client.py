@@ -25,7 +25,9 @@ __all__ = ["Call", "Channel"]
 class Call(ChannelCall):
     """A call under way; made by `Channel.call`. One task sends and one receives at a time.
 
-    ``async with call`` cancels the call at the end of the block, unless it is over by then.
+    ``async with call`` cancels the call at the end of the block, unless it is over by then, and drops unread messages.
+    Without it, unread messages count against `Limits.memory` until they are received. A call that its deadline or
+    `cancel` ends drops them at once.
     """
 
     def __init__(self) -> None:
@@ -47,8 +49,14 @@ class Call(ChannelCall):
         self._sender.wake()
 
     def finished(self) -> None:
+        if self.ended_here:
+            self._drop_unread()
         self._receiver.wake()
         self._sender.wake()
+
+    def _drop_unread(self) -> None:
+        self._inbox.clear()
+        self.discard()
 
     # -- the caller's side
 
@@ -92,8 +100,7 @@ class Call(ChannelCall):
         return self.status
 
     async def _wait(self, waiter: CallWaiter) -> None:
-        source = self.connection.link.source if self.attached else None
-        await waiter.wait(self.channel.driver, source)
+        await waiter.wait(self.channel.driver, self.connection.link if self.attached else None)
 
     def _error(self) -> RpcError:
         return error_of(self.status)
@@ -114,6 +121,7 @@ class Call(ChannelCall):
         self, type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.cancel()
+        self._drop_unread()
 
 
 class UnaryCall(ChannelCall):
@@ -165,7 +173,7 @@ class Channel(ChannelCore):
             call.waiter = CallWaiter()
             try:
                 while not call.over:
-                    await call.waiter.wait(self.driver, call.connection.link.source if call.attached else None)
+                    await call.waiter.wait(self.driver, call.connection.link if call.attached else None)
             except BaseException:
                 call.cancel()
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -21,7 +22,7 @@ from .runtime.waiting import CallWaiter
 from .status import RpcError, StatusCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
     from types import TracebackType
 
     from ..address import Address
@@ -89,9 +90,9 @@ class ServerContext(ServerCall):
             self._receiver = CallWaiter()
             if message is not None:
                 self._inbox.append(message)
-            self._task = server.core.tasks.start(self._run(handler, None))
+            self._task = server.core.tasks.start(self._run(handler, None), on_end=self.release)
         elif message is not None:
-            self._task = server.core.tasks.start(self._run(handler, message))
+            self._task = server.core.tasks.start(self._run(handler, message), on_end=self.release)
 
     def message_received(self, message: bytes) -> None:
         if self._inbox is not None:
@@ -99,7 +100,8 @@ class ServerContext(ServerCall):
             self._wake()
         elif self._task is None:
             self.consumed()
-            self._task = self.server.core.tasks.start(self._run(self.server.handlers[self.method], message))
+            handler = self.server.handlers[self.method]
+            self._task = self.server.core.tasks.start(self._run(handler, message), on_end=self.release)
         else:
             self.cut(StatusCode.UNIMPLEMENTED, "The method takes one request, and the client sent more")
 
@@ -146,7 +148,7 @@ class ServerContext(ServerCall):
         while not self._inbox:
             if self.received_end or self.over:
                 raise EndOfStream
-            await self._receiver.wait(self.server.core.driver, None)
+            await self._receiver.wait(self.server.core.driver, self.connection.link)
         message = self._inbox.popleft()
         self.consumed()
         return message
@@ -169,7 +171,7 @@ class ServerContext(ServerCall):
         if self._sender is None:
             self._sender = CallWaiter()
         while self._queue is not None and not self.over:
-            await self._sender.wait(self.server.core.driver, None)
+            await self._sender.wait(self.server.core.driver, self.connection.link)
 
     # -- running the handler
 
@@ -186,15 +188,14 @@ class ServerContext(ServerCall):
         except Exception as error:
             self.finish(StatusCode.UNKNOWN, "The handler failed")
             _log.error("the handler of %s failed", self.method, exc_info=error)
-        finally:
-            self.release()
 
     async def _handle(self, handler: Handler, message: bytes | None) -> bytes | None:
         function = handler.function
         arguments = (self,) if handler.streams_requests else (message, self)
         if handler.streams_replies:
-            replies: AsyncIterator[bytes] = function(*arguments)
-            await self._send_all(replies)
+            replies: AsyncGenerator[bytes, None] = function(*arguments)
+            async with aclosing(replies):
+                await self._send_all(replies)
             return None
         if inspect.iscoroutinefunction(function):
             reply: bytes = await function(*arguments)

@@ -78,13 +78,13 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
             await checkpoint()
             return
         self._closed = True
-        heard = anyio.Event()
+        confirmed = anyio.Event()
         try:
             with suppress(anyio.BusyResourceError), self._sending:
                 self._flush()
-                self._channel.close(heard.set)
+                self._channel.close(confirmed.set)
                 with anyio.move_on_after(LINGER):
-                    await heard.wait()
+                    await confirmed.wait()
         finally:
             self._channel.abort()
 

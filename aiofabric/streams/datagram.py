@@ -82,10 +82,10 @@ class _Datagrams(TypedAttributeProvider):
             if len(view) > self.max_datagram_size:
                 detail = f"The datagram has {len(view)} bytes; at most {self.max_datagram_size} can be sent"
                 raise MessageTooLongError(errno.EMSGSIZE, "send", detail=detail)
-            await self._endpoint.send(self._header + view, to=await self._meet(place))
+            await self._endpoint.send(self._header + view, to=await self._peer_at(place))
             self._sent += 1
 
-    async def _meet(self, place: Place) -> Peer:
+    async def _peer_at(self, place: Place) -> Peer:
         endpoint = self._endpoint
         if isinstance(place, Address):
             peer = endpoint.vector.insert(place)

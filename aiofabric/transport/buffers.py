@@ -11,10 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..flags import Access
-    from ..regions import Held, MemoryHome, RegionHandle
+    from ..regions import Held, MemoryOwner, RegionHandle
     from ..remote_region import RemoteRegion
 
-__all__ = ["Pieces", "contents", "descriptors", "fill", "gather", "lend", "lend_all", "lend_parts", "lend_rma"]
+__all__ = [
+    "Pieces",
+    "acquire_region",
+    "acquire_regions",
+    "acquire_rma",
+    "acquire_rma_parts",
+    "contents",
+    "descriptors",
+    "fill",
+    "gather",
+]
 
 
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
@@ -76,24 +86,24 @@ def contents(room: Any, length: int) -> Any:
     return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
-def lend(handle: MemoryHome, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
+def acquire_region(handle: MemoryOwner, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
     """Return the descriptor of local memory, and the registrations that the operation holds.
 
     The descriptor is NULL if the memory needs none and has none. Call only if ``handle.regions.busy``: otherwise the
     result is NULL and empty.
     """
-    region = handle.regions.lend(handle, pins, access)
+    region = handle.regions.acquire(handle, pins, access)
     return (ffi.NULL, ()) if region is None else (region.descriptor, (region,))
 
 
-def lend_all(handle: MemoryHome, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
-    """Like `lend`, for the buffers of a scatter-gather list: an array of descriptors, NULL if there is none."""
+def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
+    """Like `acquire_region`, for a scatter-gather list: an array of descriptors, NULL if there is none."""
     held: list[RegionHandle] = []
     found: list[Any] = []
     if handle.regions.busy:
         try:
             for each in pins:
-                descriptor, regions = lend(handle, each, access)
+                descriptor, regions = acquire_region(handle, each, access)
                 found.append(descriptor)
                 held.extend(regions)
         except BaseException:
@@ -103,15 +113,16 @@ def lend_all(handle: MemoryHome, pins: Sequence[Any], access: Access) -> tuple[A
     return (descriptors(found) if held else ffi.NULL), held
 
 
-def lend_rma(handle: MemoryHome, pins: Any, access: Access, remote: RemoteRegion) -> tuple[Any, int, Sequence[Held]]:
-    """Like `lend`, for an operation on a peer's memory: the descriptor, the key, and the registrations held for
-    both."""
+def acquire_rma(
+    handle: MemoryOwner, pins: Any, access: Access, remote: RemoteRegion
+) -> tuple[Any, int, Sequence[Held]]:
+    """Like `acquire_region`, for an operation on a peer's memory: the descriptor, the key, the registrations held."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
         return ffi.NULL, remote.key, ()
-    descriptor, held = lend(handle, pins, access)
+    descriptor, held = acquire_region(handle, pins, access)
     try:
-        key, more = regions.lend_key(remote)
+        key, more = regions.acquire_key(remote)
     except BaseException:
         for region in held:
             region.unuse()
@@ -119,16 +130,16 @@ def lend_rma(handle: MemoryHome, pins: Any, access: Access, remote: RemoteRegion
     return descriptor, key, (*held, *more)
 
 
-def lend_parts(
-    handle: MemoryHome, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
+def acquire_rma_parts(
+    handle: MemoryOwner, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
 ) -> tuple[int, list[Any], list[Held]]:
-    """Like `lend_rma`, for several local buffers: the peer's key, a descriptor for each, and the registrations held."""
+    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations held."""
     (pins, access), *others = parts
-    descriptor, key, first = lend_rma(handle, pins, access, remote)
+    descriptor, key, first = acquire_rma(handle, pins, access, remote)
     found, held = [descriptor], list(first)
     try:
         for pins, access in others:
-            descriptor, regions = lend(handle, pins, access)
+            descriptor, regions = acquire_region(handle, pins, access)
             found.append(descriptor)
             held += regions
     except BaseException:

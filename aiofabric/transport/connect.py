@@ -107,7 +107,7 @@ async def connect(
         raise TypeError(f"a raw address must be an Address, or its text, not {node!r}")
     wanted = ConnectOptions(
         provider=provider,
-        domain=chosen.home(domain),
+        domain=chosen.domain_for(domain),
         hints=_at(reservation, chosen.complete(hints)),
         info=info,
         endpoint=chosen,
@@ -194,7 +194,7 @@ async def listen(
         accept_over = accept_native if found.ep_attr.type == EndpointType.MSG else accept_virtual
         return await accept_over(request, domain, chosen, param)
 
-    domain, hints = defaults.home(domain), _at(reservation, defaults.complete(hints))
+    domain, hints = defaults.domain_for(domain), _at(reservation, defaults.complete(hints))
     if reservation is not None:
         node, service = reservation.address, None
     await must_resolve(node, service)

@@ -23,7 +23,7 @@ from ..errors import (
 from ..features import Quirk, quirks
 from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
-from .buffers import lend
+from .buffers import acquire_region
 from .interfaces import RouteOwner
 from .orderly_end import OrderlyEnd
 from .readers import poll_again
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..cq.queue import ErrorEntry
     from ..cq.source import Source
     from ..info import Info
-    from ..regions import MemoryHome, RegionHandle
+    from ..regions import MemoryOwner, RegionHandle
     from .interfaces import InboxBase, RemoteWriteEvents, Undelivered
     from .route import Route
 
@@ -79,8 +79,8 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         "close_timeout",
         "closes_in_order",
         "cuts_off",
-        "end_heard",
         "end_mark",
+        "end_received",
         "ending",
         "exhausted",
         "fast_path",
@@ -113,7 +113,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self,
         what: str,
         fid: Any,
-        parent: MemoryHome,
+        parent: MemoryOwner,
         info: Info,
         source: Source,
         *,
@@ -161,7 +161,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         self.close_timeout = 0.0
         self.end_mark = 0  # the remote data that announces the end to the peer (cm/preface.py)
         self.ending = False  # the program closes the endpoint: no more posts and receives
-        self.end_heard = False  # the peer has ended the connection in order
+        self.end_received = False  # the peer has ended the connection in order
         self.on_end: Callable[[], object] | None = None
         self.gone_waiters: tuple[Waiter, ...] = ()
         self.native_open = True  # false: the provider freed the endpoint, and no receive may be posted to it
@@ -223,7 +223,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     def register_own(self, pins: Any) -> Any:
         """The descriptor of memory for receives that stay posted. It stays registered until the endpoint is closed."""
-        descriptor, held = lend(self, pins, Access.RECV)
+        descriptor, held = acquire_region(self, pins, Access.RECV)
         self.own += held
         return descriptor
 
@@ -243,7 +243,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
     def lost_peer(self) -> BaseException:
         if self.ending:
             return self.closed_error()
-        if self.end_heard:
+        if self.end_received:
             return FabricConnectionEndedError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
         detail = ""
         if self.last_access is not None:
@@ -366,7 +366,7 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
 
     def end_came(self) -> None:
         """The peer has sent its end mark: it sends no more, and receives no more."""
-        self.end_heard = True
+        self.end_received = True
         # This runs during a read of the queue. A close here would leave the completions that the provider
         # flushes unread.
         self.source.driver.call_soon(self.peer_ended)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .._core import InboxCore
-from ..regions import MemoryHome
+from ..regions import MemoryOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["InboxBase", "ReceivedBuffer", "PoolStatistics", "RemoteWriteEvents", "RouteOwner", "Undelivered"]
 
 
-class RouteOwner(MemoryHome):
+class RouteOwner(MemoryOwner, ABC):
     """The parts of its handle that a route needs."""
 
     __slots__ = (
@@ -54,14 +54,17 @@ class RouteOwner(MemoryHome):
     tx_flags: int
 
     @property
+    @abstractmethod
     def longest(self) -> int:
-        raise NotImplementedError
+        """Bytes of the longest message that may be sent."""
 
+    @abstractmethod
     def cancel(self, context: Any) -> int:
-        raise NotImplementedError
+        """fi_cancel of the operation with this context."""
 
+    @abstractmethod
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
-        raise NotImplementedError
+        """The exception for an operation that failed."""
 
 
 @dataclass(frozen=True, slots=True)

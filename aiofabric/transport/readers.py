@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cm.workarounds.provider_sockets import bytes_written
-from ..regions import MemoryHome
+from ..regions import MemoryOwner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ class ServesMemory(Protocol):
     def socket(self) -> int: ...
 
 
-def keep_for_readers(domain: MemoryHome, memory: Any) -> None:
+def keep_for_readers(domain: MemoryOwner, memory: Any) -> None:
     """Keep ``memory``, whose region was just closed, for every endpoint that may still send from it."""
     endpoints = list(_endpoints_of(domain))
     before = [(endpoint, bytes_written(endpoint.socket)) for endpoint in endpoints]
@@ -53,9 +53,9 @@ def keep_for_readers(domain: MemoryHome, memory: Any) -> None:
                 endpoint.wait_until_quiet()
 
 
-def _endpoints_of(home: Handle) -> Iterable[Any]:
-    for child in home.children:
-        if isinstance(child, MemoryHome):
+def _endpoints_of(parent: Handle) -> Iterable[Any]:
+    for child in parent.children:
+        if isinstance(child, MemoryOwner):
             if child.serves_memory and getattr(child, "native_open", False):
                 yield child
             yield from _endpoints_of(child)
@@ -83,4 +83,4 @@ def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
     endpoint.source.driver.call_later(delay, partial(poll_again, endpoint, step + 1))
 
 
-MemoryHome.keep_for_readers = keep_for_readers
+MemoryOwner.keep_for_readers = keep_for_readers

@@ -16,7 +16,7 @@ from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
 from ..flags import Access, Caps, Mode, OpFlags
 from ..memory import pin
-from .buffers import Pieces, descriptors, gather, lend, lend_all, lend_parts, lend_rma
+from .buffers import Pieces, acquire_region, acquire_regions, acquire_rma, acquire_rma_parts, descriptors, gather
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +133,7 @@ class Route(SubmissionQueue):
                 self.check_message(size, "fi_sendv", flags)
                 if flags or remote_data is not None:
                     return self._post_message(data, iov, count, size, tag, remote_data, flags)
-                found, regions = lend_all(handle, data, _SEND)
+                found, regions = acquire_regions(handle, data, _SEND)
                 args = (handle.fid, iov, found, count, *to)
                 return self.submit(*_call("sendv", tag), args, (data, iov), size, regions)
         pins = pin(data)
@@ -141,7 +141,7 @@ class Route(SubmissionQueue):
         self.check_message(size, "fi_send", flags)
         if flags:
             return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
-        descriptor, held = lend(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
+        descriptor, held = acquire_region(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
         if remote_data is None:
             return self.submit(*_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size, held)
         args = (handle.fid, pins, size, descriptor, remote_data, *to)
@@ -156,7 +156,7 @@ class Route(SubmissionQueue):
         message.msg_iov = iov
         message.iov_count = count
         message.addr = self.peer
-        found, held = lend_all(self.handle, pins, _SEND)
+        found, held = acquire_regions(self.handle, pins, _SEND)
         message.desc = found
         if tag is not None:
             message.tag = tag
@@ -196,10 +196,10 @@ class Route(SubmissionQueue):
             return self._post_rma_message(what, pins, remote, remote_data, flags)
         size = len(pins)
         if pieces:
-            found, key, regions = self._lend_pieces(what, pins.pins, remote)
+            found, key, regions = self._acquire_pieces(what, pins.pins, remote)
             args = (self.handle.fid, pins.iov, found, len(pins.pins), self.peer, remote.address, key)
             return self.submit(f"{what}v", getattr(lib, f"{what}v"), args, pins, size, regions)
-        descriptor, key, held = lend_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
+        descriptor, key, held = acquire_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
         local = (self.handle.fid, pins, size, descriptor)
         target = (self.peer, remote.address, key)
         if remote_data is None:
@@ -214,7 +214,7 @@ class Route(SubmissionQueue):
         if not isinstance(pins, Pieces):
             pins = Pieces([pins], ffi.new("struct iovec *", (pins, size)))
         target = ffi.new("struct fi_rma_iov *")
-        found, key, held = self._lend_pieces(what, pins.pins, remote)
+        found, key, held = self._acquire_pieces(what, pins.pins, remote)
         target.addr, target.len, target.key = remote.address, size, key
         message = ffi.new("struct fi_msg_rma *")
         message.msg_iov, message.desc, message.iov_count = pins.iov, found, len(pins.pins)
@@ -227,9 +227,9 @@ class Route(SubmissionQueue):
         keep = (pins, target, found, message)
         return self.submit(what, partial(with_context, getattr(lib, what)), args, keep, size, held)
 
-    def _lend_pieces(self, what: str, pins: Sequence[Any], remote: RemoteRegion) -> tuple[Any, int, list[Held]]:
+    def _acquire_pieces(self, what: str, pins: Sequence[Any], remote: RemoteRegion) -> tuple[Any, int, list[Held]]:
         access = _READ if what == "fi_read" else _WRITE
-        key, found, held = lend_parts(self.handle, [(each, access) for each in pins], remote)
+        key, found, held = acquire_rma_parts(self.handle, [(each, access) for each in pins], remote)
         return descriptors(found), key, held
 
     def check_message(self, size: int, call: str, flags: int = 0) -> None:

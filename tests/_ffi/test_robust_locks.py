@@ -106,10 +106,10 @@ def owner(parent: Parent, path: Path) -> None:
     memory = Memory(path)
     memory.take()
     parent.tell("taken")
-    parent.hear()
+    parent.receive()
     memory.say()
     memory.lock = FREE
-    parent.hear()
+    parent.receive()
 
 
 def forked_owner(parent: Parent, path: Path) -> None:
@@ -121,7 +121,7 @@ def forked_owner(parent: Parent, path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     parent.tell("taken")
-    parent.hear()
+    parent.receive()
 
 
 def test_a_free_lock_is_taken(memory: Memory) -> None:
@@ -134,7 +134,7 @@ def test_a_killed_owner_s_lock_is_taken_over(
     child: Callable[..., Child], memory: Memory, path: Path, waited_for: bool
 ) -> None:
     process = child(owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     if waited_for:
         process.kill()
     else:
@@ -145,7 +145,7 @@ def test_a_killed_owner_s_lock_is_taken_over(
 def test_it_is_after_others_have_tried_to_take_it(child: Callable[..., Child], memory: Memory, path: Path) -> None:
     """Each process without aiofabric that finds it taken subtracts 1."""
     process = child(owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     process.kill()
     memory.lock -= NUMBER - 1
     assert Taking(memory).got_it()
@@ -156,7 +156,7 @@ def test_an_owner_that_too_many_have_made_unknown_is_waited_for(
 ) -> None:
     """What they have subtracted has reached its number, and whoever has the one before may have ended."""
     process = child(owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     memory.lock -= NUMBER
     taking = Taking(memory)
     taking.join(0.1)
@@ -175,7 +175,7 @@ def test_what_a_dead_sender_may_have_taken_is_counted(
         memory.be_an_endpoint_s()
     memory.counts[0] = 7
     process = child(owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     process.kill()
     assert Taking(memory).got_it()
     assert (memory.counts[0], memory.counts[1]) == (7 - endpoint, 0)
@@ -187,7 +187,7 @@ def test_an_owner_may_live_where_others_count_their_processes(
 ) -> None:
     """A container that shares /dev/shm: its 17 is not our 17."""
     process = child(owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     process.kill()
     elsewhere = Path("/dev/shm", f"aiofabric-1-{os.getpid()}-elsewhere")
     elsewhere.touch()
@@ -202,13 +202,13 @@ def test_an_owner_may_live_where_others_count_their_processes(
 
 def test_a_forked_owner_has_its_own_number(child: Callable[..., Child], memory: Memory, path: Path) -> None:
     process = child(forked_owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     assert Taking(memory).got_it()
 
 
 def test_a_living_owner_is_waited_for(child: Callable[..., Child], memory: Memory, path: Path) -> None:
     process = child(owner, path)
-    assert process.hear() == "taken"
+    assert process.receive() == "taken"
     taking = Taking(memory)
     taking.join(0.1)  # a hundred times what a dead owner has
     process.tell("let go")

@@ -26,7 +26,7 @@ async def _send_on(parent: Parent, send: Callable[[bytes], Awaitable[object]]) -
 
     async def answer() -> None:
         while True:
-            await parent.ahear()
+            await parent.areceive()
             parent.tell((sent, process.memory_info().rss - before))
 
     async with anyio.create_task_group() as tg:

@@ -16,6 +16,7 @@ from aiofabric.streams import listen_messages, listen_stream
 from tests.adapters import peers
 from tests.aio.protocols import Recorder, where
 from tests.fixtures.children import Child
+from tests.fixtures.internals import channel_of
 from tests.fixtures.providers import CARRIERS, require
 
 if TYPE_CHECKING:
@@ -87,18 +88,18 @@ class Consumers:
             for _ in range(50):
                 await stream.receive()
 
-        self._accepted(stream._channel, read, stream._channel.abort)
+        self._accepted(channel_of(stream), read, channel_of(stream).abort)
 
     async def _keep_reader(self, reader: asyncio.StreamReader, writer: Any) -> None:
         transport = writer.transport
-        self._accepted(transport._channel, lambda: reader.readexactly(3 << 20), transport.abort)
+        self._accepted(channel_of(transport), lambda: reader.readexactly(3 << 20), transport.abort)
 
     def _make_protocol(self) -> Reluctant:
         protocol = Reluctant()
 
         def begin(made: asyncio.Future[Any]) -> None:
             transport = made.result()
-            self._accepted(transport._channel, lambda: protocol.read(3 << 20), transport.abort)
+            self._accepted(channel_of(transport), lambda: protocol.read(3 << 20), transport.abort)
 
         protocol.made.add_done_callback(begin)
         return protocol
@@ -131,7 +132,7 @@ async def report(children: list[Child]) -> tuple[list[int], list[int]]:
     """Bytes sent by each writer, and by how much the memory of each has grown."""
     for each in children:
         each.tell("how much?")
-    answers = [await each.ahear() for each in children]
+    answers = [await each.areceive() for each in children]
     return [sent for sent, _ in answers], [growth for _, growth in answers]
 
 

@@ -4,6 +4,8 @@
 what became of each test. It has a process of its own: the suite changes loop policies and starts threads.
 """
 
+# Privates: CPython's own tests are run with other transports; only asyncio's private classes can be replaced.
+
 from __future__ import annotations
 
 import asyncio.selector_events

@@ -1,5 +1,7 @@
 """EndpointChannel against a peer that says what the test wants: credits, bad frames, ends."""
 
+# Privates: `_taken` says which credits are owed and not granted yet; statistics count those that were granted.
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable

@@ -244,7 +244,7 @@ def test_nothing_to_measure_is_wrong_usage() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("server", [[], ["127.0.0.1"]], ids=["server", "client"])
-def test_what_no_provider_has_is_said_before_the_other_side_is_met(server: list[str]) -> None:
+def test_what_no_provider_has_is_said_before_the_other_side_connects(server: list[str]) -> None:
     said = aiofabric("pingpong", "-p", "nosuch", *server)
     assert said.status == 2
     assert said.err.startswith("aiofabric pingpong: no provider 'nosuch'; there are ")

@@ -50,7 +50,7 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize("provider", ["tcp", "sockets", "net"])
-def test_the_client_hears_of_it_and_the_process_goes_on(provider: str) -> None:
+def test_the_client_gets_an_error_and_the_process_goes_on(provider: str) -> None:
     require(provider)
     ended = run_in_child(PROGRAM, provider)
     assert (ended.status, ended.err) == (0, ""), ended

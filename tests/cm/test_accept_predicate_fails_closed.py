@@ -8,6 +8,7 @@ import pytest
 
 import aiofabric
 from aiofabric import ConnectionRequest
+from tests.fixtures.internals import source_of
 from tests.fixtures.providers import CARRIERS, over
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +64,7 @@ async def outcomes(
     """How many requests of ``times`` were rejected, and what was reported."""
     reported: list[BaseException] = []
     async with aiofabric.listen(HERE, 0, provider=provider, accept=predicate) as listener:
-        monkeypatch.setattr(listener._handle.source.driver, "report", lambda _, error: reported.append(error))
+        monkeypatch.setattr(source_of(listener).driver, "report", lambda _, error: reported.append(error))
         for _ in range(times):
             with pytest.raises(aiofabric.FabricConnectionRefusedError):
                 await aiofabric.connect(listener.address, provider=provider)

@@ -14,7 +14,7 @@ from aiofabric.cm.handshake import Handshake
 @pytest.mark.parametrize("stale", [errno.ENOENT, errno.EEXIST, errno.EINPROGRESS, errno.EAGAIN, errno.EINTR])
 def test_stale_errno_is_a_reset(stale: int) -> None:
     connecting: Any = SimpleNamespace(peer="peer")
-    error = Handshake._refusal(connecting, EventError(0, stale, 0, "", b""))
+    error = Handshake.refusal(connecting, EventError(0, stale, 0, "", b""))
     assert type(error) is aiofabric.FabricConnectionResetError
 
 
@@ -29,5 +29,5 @@ def test_stale_errno_is_a_reset(stale: int) -> None:
 )
 def test_answers_of_the_network_stay_what_they_are(code: int, kind: type[Exception]) -> None:
     connecting: Any = SimpleNamespace(peer="peer", _answered=False)
-    error = Handshake._refusal(connecting, EventError(0, code, 0, "", b""))
+    error = Handshake.refusal(connecting, EventError(0, code, 0, "", b""))
     assert type(error) is kind

@@ -9,6 +9,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import ConnectionRequest, Domain, Listener, MessageEndpoint
 from aiofabric.resource import live_handles
+from tests.fixtures.internals import source_of
 from tests.fixtures.peers import where
 from tests.fixtures.providers import CARRIERS, Pair, kind_of, over
 
@@ -286,7 +287,7 @@ async def test_screen_sees_requests_first(provider: str, monkeypatch: pytest.Mon
         aiofabric.listen(HERE, 0, provider=provider, accept=friends_only) as listener,
         anyio.create_task_group() as tasks,
     ):
-        monkeypatch.setattr(listener._handle.source.driver, "report", lambda _, error: reported.append(error))
+        monkeypatch.setattr(source_of(listener).driver, "report", lambda _, error: reported.append(error))
         for param in (b"foe", b"crash"):
             with pytest.raises(aiofabric.FabricConnectionRefusedError):
                 await aiofabric.connect(listener.address, provider=provider, param=param)
@@ -407,7 +408,7 @@ async def test_peer_left_before_accept(provider: str) -> None:
                 await request.accept()
 
 
-async def test_peer_that_says_one_word_and_leaves_is_heard(provider: str) -> None:
+async def test_peer_that_sends_one_message_and_leaves_is_received(provider: str) -> None:
     """Its request, its message and its end may be read in one turn, before the accepting task runs."""
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         for n in range(50):
@@ -422,7 +423,7 @@ async def test_peer_that_says_one_word_and_leaves_is_heard(provider: str) -> Non
                     assert [m async for m in passive] == [b"%d" % n]
 
 
-async def test_listener_that_says_one_word_and_leaves_is_heard(provider: str) -> None:
+async def test_listener_that_sends_one_message_and_leaves_is_received(provider: str) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         for n in range(50):
             async with anyio.create_task_group() as tasks:

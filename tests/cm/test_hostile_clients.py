@@ -36,6 +36,7 @@ from tests.fixtures.clients import (
     request_words,
     stopped,
 )
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import CARRIERS, require
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +66,7 @@ async def serve(parent: Parent, provider: str, patience: float, room: int | None
         if room is not None:
             confine(room)
         parent.tell(listener.address.port)
-        source = listener._handle.source
+        source = source_of(listener)
         await questions(parent, lambda: asdict(listener.statistics()) | {"passes": source.statistics().passes})
         tasks.cancel_scope.cancel()
 
@@ -147,7 +148,7 @@ async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) 
     """The words come after our look and before the provider's read."""
     half_open_clients.PATIENCE = 0.3
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        source, poll = listener._handle.source, half_open_clients.HalfOpenClients.before_read
+        source, poll = source_of(listener), half_open_clients.HalfOpenClients.before_read
         before = descriptors()
         client = socket.create_connection((HERE, listener.address.port or 0))
 
@@ -189,7 +190,7 @@ async def come_unseen(_: Parent, provider: str, words: bytes, leaves: bool) -> N
 
     def miss(self: half_open_clients.HalfOpenClients) -> None:
         if self._incoming:
-            self._missed = self._missed or monotonic()
+            self.missed = self.missed or monotonic()
             self._arm()
 
     half_open_clients.HalfOpenClients.after_read = miss  # type: ignore[method-assign]
@@ -197,7 +198,7 @@ async def come_unseen(_: Parent, provider: str, words: bytes, leaves: bool) -> N
         before = descriptors()
         with socket.create_connection((HERE, listener.address.port or 0)) as client, anyio.fail_after(10):
             client.sendall(words)
-            while not watch_of(listener)._missed:
+            while not watch_of(listener).missed:
                 await anyio.lowlevel.checkpoint()
             if leaves:
                 client.close()
@@ -214,7 +215,7 @@ async def test_who_slips_in_unseen_is_closed_too(size: int, leaves: bool, child:
 
 
 def watch_of(listener: aiofabric.Listener) -> half_open_clients.HalfOpenClients:
-    handle = listener._handle
+    handle = handle_of(listener)
     assert isinstance(handle, PassiveHandle)
     found = handle.events.half_open
     assert found is not None
@@ -222,8 +223,8 @@ def watch_of(listener: aiofabric.Listener) -> half_open_clients.HalfOpenClients:
 
 
 async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int, int]:
-    """Say it, from this port, and leave when it was heard, so that the port is free; return it, and the inode."""
-    judged = watch_of(listener)._handed_over
+    """Say it, from this port, and leave when it was received, so that the port is free; return it, and the inode."""
+    judged = watch_of(listener).handed_over
     before = {each.socket.inode for each in judged.values()}
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -244,7 +245,7 @@ async def test_who_comes_again_from_the_same_port_keeps_nobody_else(monkeypatch:
     provider = require("tcp")
     monkeypatch.setattr(half_open_clients, "PATIENCE", 0.2)
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        judged = watch_of(listener)._handed_over
+        judged = watch_of(listener).handed_over
         with anyio.fail_after(20):
             again, _ = await half_a_word(listener)
             _, other = await half_a_word(listener)
@@ -262,7 +263,7 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
 
         def stall(self: half_open_clients.GuardedQueue) -> Any:
             answer = call(self)
-            if self.half_open is not None and self.half_open._handed_over and not stalled:
+            if self.half_open is not None and self.half_open.handed_over and not stalled:
                 stalled.append(name)
                 sleep(0.3)
             return answer
@@ -301,9 +302,9 @@ async def test_no_connection_is_taken_for_a_client(told: str, monkeypatch: pytes
         tasks.start_soon(accept)
         async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
             watching = watch_of(listener)
-            assert watching._handed_over
+            assert watching.handed_over
             with anyio.fail_after(10):
-                while watching._handed_over:
+                while watching.handed_over:
                     await anyio.lowlevel.checkpoint()
             await endpoint.send(b"still here?")
             assert await endpoint.recv() == b"still here?"

@@ -22,6 +22,7 @@ from tests.fixtures.clients import (
     kinds,
     questions,
 )
+from tests.fixtures.internals import source_of
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ async def serve(parent: Parent, provider: str) -> None:
 
         tasks.start_soon(echo)
         parent.tell(endpoint.local_address.port)
-        source = endpoint._handle.source
+        source = source_of(endpoint)
         await questions(parent, lambda: {"passes": source.statistics().passes})
         tasks.cancel_scope.cancel()
 

@@ -8,6 +8,7 @@ import pytest
 import aiofabric
 from aiofabric.cm.workarounds.keepalive import LEAST, MOST, agree, notice_silence
 from aiofabric.cm.workarounds.provider_sockets import connected_socket
+from tests.fixtures.internals import descriptor_of, handle_of, socket_of
 from tests.fixtures.providers import VIRTUAL, Pair, over
 
 provider = over(["tcp", *VIRTUAL])
@@ -35,11 +36,11 @@ def test_the_shorter_period_counts() -> None:
 
 def keepalive_of(endpoint: aiofabric.MessageEndpoint) -> int:
     line = getattr(
-        endpoint._handle, "oob_socket", None
+        handle_of(endpoint), "oob_socket", None
     )  # the kernel tells what a socket is set to, and nothing else does
     if line is not None:
-        return int(line._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
-    with connected_socket(endpoint._descriptor, endpoint.local_address, endpoint.peer_address) as sock:
+        return int(socket_of(line).getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+    with connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address) as sock:
         assert sock is not None
         if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
             return 0

@@ -10,6 +10,7 @@ import pytest
 
 import aiofabric
 from aiofabric.cm.passive import PassiveHandle
+from tests.fixtures.internals import handle_of
 
 
 @pytest.mark.anyio
@@ -26,8 +27,8 @@ async def test_listener_sleeps_again_after_a_connection(provider: str) -> None:
         tasks.start_soon(accept)
         async with await aiofabric.connect(listener.address, provider=provider) as active:
             await active.recv()
-            assert isinstance(listener._handle, PassiveHandle)
-            descriptor = listener._handle.events.fileno()
+            assert isinstance(handle_of(listener), PassiveHandle)
+            descriptor = handle_of(listener).events.fileno()
             assert descriptor is not None
             with anyio.fail_after(5):
                 while select([descriptor], [], [], 0)[0]:

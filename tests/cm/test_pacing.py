@@ -73,4 +73,4 @@ async def test_what_does_not_pace_is_left_alone(provider: str, monkeypatch: pyte
     ],
 )
 def test_what_stays_within_the_machine(ours: str, theirs: str, stays: bool) -> None:
-    assert pacing._stays(ours, theirs) is stays
+    assert pacing.stays_paced(ours, theirs) is stays

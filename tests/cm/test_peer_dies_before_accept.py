@@ -24,7 +24,7 @@ async def test_peer_is_killed_before_its_request_is_answered(
 ) -> None:
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
         peer = child(knock, provider, listener.address.port)
-        assert await peer.ahear() == "knocking"
+        assert await peer.areceive() == "knocking"
         request = await listener.accept_request()
         peer.kill()
         with anyio.fail_after(5):

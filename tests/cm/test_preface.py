@@ -1,5 +1,7 @@
 """What two aiofabric endpoints tell each other in the private data of a connection."""
 
+# Privates: the handshake has the data as it came over the wire; programs see it without the preface.
+
 from typing import Any
 
 import anyio

@@ -4,6 +4,8 @@ Each kind of neighbour is opened first. Listeners, clients that misbehave and en
 of the neighbour is as it was, its connections are open, and every byte arrives.
 """
 
+# Privates: `_options` is of this file's own class.
+
 import os
 import socket
 import threading
@@ -151,7 +153,7 @@ async def test_server_that_comes_later_and_connections_that_are_missed(
 
     def miss(self: half_open_clients.HalfOpenClients) -> None:
         if self._incoming:
-            self._missed = self._missed or monotonic()
+            self.missed = self.missed or monotonic()
             self._arm()
 
     monkeypatch.setattr(half_open_clients.HalfOpenClients, "after_read", miss)

@@ -1,5 +1,7 @@
 """The names on libfabric's pages, and what of aiofabric carries them."""
 
+# Privates: `_prefix` of a family of constants is what the page puts before its names.
+
 import json
 from functools import cache
 from pathlib import Path

@@ -16,15 +16,15 @@ pytestmark = [
 BROKEN = {
     "a slot that was never lent is given back": """
 from aiofabric._core import Slot, SlotsCore
-SlotsCore().take_back(Slot(None, 0))
+SlotsCore().release(Slot(None, 0))
 """,
     "a slot is given back twice": """
 from aiofabric._core import Slot, SlotsCore
 slots = SlotsCore()
 first, second = Slot(None, 1), Slot(None, 2)
-slots._shelf.append(first), slots._shelf.append(second)
-slots.lend(), slots.lend()
-slots.take_back(first), slots.take_back(first)
+slots._free.append(first), slots._free.append(second)
+slots.acquire(), slots.acquire()
+slots.release(first), slots.release(first)
 """,
 }
 

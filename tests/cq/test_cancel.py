@@ -108,11 +108,11 @@ def test_silent_provider_keeps_the_operation_until_it_answers(
     assert transfer.state is State.ABANDONED
     assert transfer.pins is not None
     statistics = endpoint.source.statistics()
-    assert (statistics.abandoned, statistics.lent) == (1, 1)
+    assert (statistics.abandoned, statistics.slots_in_use) == (1, 1)
     endpoint.queue.complete(transfer.slot.address, length=3)
     endpoint.driver.settle_down()
     statistics = endpoint.source.statistics()
-    assert (statistics.abandoned, statistics.lent, kept) == (0, 0, [3])
+    assert (statistics.abandoned, statistics.slots_in_use, kept) == (0, 0, [3])
     assert transfer.pins is None
 
 
@@ -154,7 +154,7 @@ def test_cancelled_while_the_provider_refuses_it(endpoint: Endpoint) -> None:
         endpoint.driver.pass_time()
         endpoint.driver.settle_down()
     assert endpoint.labels == []
-    assert endpoint.source.statistics().lent == 0
+    assert endpoint.source.statistics().slots_in_use == 0
     endpoint.answers.clear()
     endpoint.submit("next")
     assert endpoint.labels == ["next"]
@@ -169,7 +169,7 @@ def test_everybody_leaves_at_once(endpoint: Endpoint, receive: Receive, kept: li
         caller.cancel()
     endpoint.driver.settle_down()
     assert sorted(kept) == sorted(t.slot.address for t, _ in pairs)
-    assert endpoint.source.statistics().lent == 0
+    assert endpoint.source.statistics().slots_in_use == 0
 
 
 def test_task_that_the_collector_finds_makes_no_native_call(

@@ -24,6 +24,7 @@ from aiofabric import (
     NotSupportedError,
     RemoteRegion,
 )
+from tests.fixtures.internals import handle_of, source_of
 
 pytestmark = pytest.mark.anyio
 
@@ -138,13 +139,13 @@ async def test_a_failure_ends_the_wait(provider: str) -> None:
 async def test_cancelling_a_wait_leaves_nothing_behind(provider: str) -> None:
     with open_domain(provider) as domain, Counter(domain) as counter:
         async with counted(domain, {}, {counter: Bind.RECV}) as (active, passive):
-            source = passive._handle.source
+            source = source_of(passive)
             with anyio.move_on_after(0):
                 await counter.wait(1)
             async with anyio.create_task_group() as tg:
                 tg.start_soon(counter.wait, 1)
                 await anyio.wait_all_tasks_blocked()
-                assert list(source.polled) == [counter._handle]
+                assert list(source.polled) == [handle_of(counter)]
                 tg.cancel_scope.cancel()
             assert not source.polled
             await active.send(BIG)

@@ -66,7 +66,7 @@ def test_an_operation_that_cannot_be_made_gives_its_slot_back() -> None:
     for _ in range(3):
         with pytest.raises(LookupError, match="kind"):
             endpoint.submissions.submit("fi_test", endpoint.post, ("label",), None, 0, kind=cast("Any", kind))
-    assert endpoint.source.statistics().lent == 0
+    assert endpoint.source.statistics().slots_in_use == 0
     endpoint.close()
 
 

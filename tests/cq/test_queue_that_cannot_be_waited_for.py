@@ -1,54 +1,32 @@
-"""Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters hear nothing."""
+"""Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters get no error."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import pytest
 
 from aiofabric import FabricError, Waiting
-from aiofabric._ffi import constants, ffi
+from aiofabric._ffi import constants
+from tests.fixtures.broken_fabric import Answer, broken_trywait
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
 provider = over(["tcp"])
 
-OPS, TRYWAIT, WORDS = 3, 5, 16  # pointers: of `struct fid_fabric` before its table; in the table before trywait; copied
-
-Answer = Callable[[int], None]
-
 
 @pytest.fixture
 def break_queue() -> Iterator[Callable[[Any], Answer]]:
-    """Have fi_trywait of an endpoint's fabric give another answer, by one entry of the provider's own table."""
-    undo: list[Callable[[], None]] = []
-    kept: list[Any] = []
-
-    def replace(endpoint: Any) -> Answer:
-        fabric = endpoint._handle.source.queue.domain.fabric._handle.fid
-        place = ffi.cast("void **", fabric) + OPS
-        own = place[0]
-        table = ffi.new("void *[]", list(ffi.unpack(ffi.cast("void **", own), WORDS)))
-
-        def answer(code: int) -> None:
-            call = ffi.callback("int(void *, void **, int)", lambda *_: code)
-            kept.append(call)
-            table[TRYWAIT] = ffi.cast("void *", call)
-            place[0] = ffi.cast("void *", table)
-
-        def restore() -> None:
-            place[0] = own
-
-        kept.append(table)
-        undo.append(restore)
-        return answer
-
-    yield replace
-    for each in undo:
-        each()
+    """Have fi_trywait of an endpoint's fabric give another answer."""
+    with ExitStack() as opened:
+        yield lambda endpoint: opened.enter_context(
+            broken_trywait(handle_of(source_of(endpoint).queue.domain.fabric).fid)
+        )
 
 
-async def test_a_task_that_waits_hears_of_it(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+async def test_a_task_that_waits_gets_the_error(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
     async with pair(waiting=Waiting.FD) as (one, _):
         errors: list[FabricError] = []
 
@@ -64,12 +42,12 @@ async def test_a_task_that_waits_hears_of_it(pair: Pair, break_queue: Callable[[
                     tasks.start_soon(receive)
                 await anyio.wait_all_tasks_blocked()
                 answer(-constants.FI_EIO)
-                one._handle.source.touch()
+                source_of(one).touch()
         assert [(error.call, error.errno) for error in errors] == [("fi_trywait", constants.FI_EIO)] * 2
         answer(0)
 
 
-async def test_a_task_that_is_about_to_wait_hears_of_it(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
+async def test_a_task_that_is_about_to_wait_gets_the_error(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:
     async with pair(waiting=Waiting.FD) as (one, two):
         await one.send(b"before")
         assert await two.recv() == b"before"
@@ -83,7 +61,7 @@ async def test_a_task_that_is_about_to_wait_hears_of_it(pair: Pair, break_queue:
             assert await two.recv() == b"after"
 
 
-async def test_a_receive_into_memory_hears_of_it_and_its_buffer_stays_pinned(
+async def test_a_receive_into_memory_gets_the_error_and_its_buffer_stays_pinned(
     pair: Pair, break_queue: Callable[[Any], Answer]
 ) -> None:
     async with pair(waiting=Waiting.FD, recv_size=None) as (one, _):
@@ -99,7 +77,7 @@ async def test_a_receive_into_memory_hears_of_it_and_its_buffer_stays_pinned(
                 tasks.start_soon(receive)
                 await anyio.wait_all_tasks_blocked()
                 answer(-constants.FI_EIO)
-                one._handle.source.touch()
+                source_of(one).touch()
         with pytest.raises(BufferError):
             buffer.append(0)
         answer(0)
@@ -109,7 +87,7 @@ async def test_nothing_polls_a_queue_that_failed(
     pair: Pair, break_queue: Callable[[Any], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pair(waiting=Waiting.FD) as (one, _):
-        source = one._handle.source
+        source = source_of(one)
         answer = break_queue(one)
         reported: list[object] = []
         monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))

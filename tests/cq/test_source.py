@@ -10,8 +10,10 @@ from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.source import Source
+from aiofabric.cq.submission import Transfer
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint, ManualDriver
+from tests.fixtures.internals import sleep_on_descriptor
 
 pytestmark = pytest.mark.once
 
@@ -127,6 +129,19 @@ def test_callback_that_raises_costs_nobody_else_an_answer(endpoint: Endpoint) ->
     assert all(c.done for c in callers)
     assert [str(e) for e in endpoint.driver.reports] == ["the callback's own"]
     assert endpoint.source.statistics().in_flight == 0
+
+
+def test_each_callback_that_raises_is_reported_and_no_caller_gets_its_exception(endpoint: Endpoint) -> None:
+    def stumble(transfer: Transfer) -> None:
+        raise ValueError(str(transfer.length))
+
+    transfers = [endpoint.submit(length=n) for n in range(4)]
+    for transfer in transfers[1:3]:
+        transfer.notify = stumble
+    for transfer in transfers:
+        endpoint.queue.complete(transfer.slot.address, length=transfer.length)
+    assert endpoint.source.drain() == 4  # as a call that polls before it waits
+    assert [str(e) for e in endpoint.driver.reports] == ["1", "2"]
 
 
 def test_queue_that_promises_a_failure_and_has_none_does_not_hold_the_loop(endpoint: Endpoint) -> None:
@@ -266,7 +281,7 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
 
     def looks_after_sleep() -> bool:
         assert not looks_after(1_000_000)
-        source._sleep()
+        sleep_on_descriptor(source)
         work()
         return looks_after(100_000)
 
@@ -539,6 +554,9 @@ def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoin
             self.asked += 1
             return not self.waiting
 
+        def wait_failed(self, error: object) -> int:
+            raise AssertionError(error)
+
         def fileno(self) -> None:
             return None
 
@@ -556,7 +574,7 @@ def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoin
     endpoint.driver.settle_down()
     assert events.waiting == 0
     assert events.asked > 1
-    endpoint.source.part(events)
+    endpoint.source.detach_queue(events)
     endpoint.source.touch_events()
     endpoint.driver.settle_down()
     assert events.drained == before + 1

@@ -39,7 +39,7 @@ def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) 
         finish(endpoint, *(t.slot.address for t in list(endpoint.submissions.posted)))
     assert endpoint.labels == list(range(20))
     assert {t.state for t in transfers} == {State.FINISHED}
-    assert endpoint.source.statistics().lent == 0
+    assert endpoint.source.statistics().slots_in_use == 0
 
 
 def test_new_operation_never_overtakes_a_queued_one(endpoint: Endpoint) -> None:
@@ -87,7 +87,7 @@ def test_refusal_at_once_raises_and_leaves_nothing_behind(endpoint: Endpoint) ->
     assert caught.value.errno == constants.FI_EMSGSIZE
     del caught
     statistics = endpoint.source.statistics()
-    assert (statistics.lent, statistics.in_flight, statistics.queued) == (0, 0, 0)
+    assert (statistics.slots_in_use, statistics.in_flight, statistics.queued) == (0, 0, 0)
     memory.append(1)
 
 
@@ -104,7 +104,7 @@ def test_refusal_of_a_queued_operation_is_its_own_answer(endpoint: Endpoint) -> 
     assert callers[0].outcome is transfers[0]
     assert callers[1].outcome.errno == constants.FI_EMSGSIZE
     assert callers[2].outcome is transfers[2]
-    assert endpoint.source.statistics().lent == 0
+    assert endpoint.source.statistics().slots_in_use == 0
 
 
 def test_endpoints_of_one_queue_take_turns() -> None:
@@ -130,7 +130,7 @@ def test_end_settles_everything_and_quarantines_what_was_posted(endpoint: Endpoi
     assert {str(c.outcome) for c in callers} == {"gone"}
     assert all(t.pins is None for t in transfers)
     statistics = endpoint.source.statistics()
-    assert (statistics.in_flight, statistics.lent, statistics.quarantined) == (0, 0, LIMIT)
+    assert (statistics.in_flight, statistics.slots_in_use, statistics.quarantined) == (0, 0, LIMIT)
     assert statistics.queued == 0
 
 

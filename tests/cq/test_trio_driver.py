@@ -46,7 +46,7 @@ def test_one_readability_wakes_once_however_often_it_was_demanded(ends: tuple[so
     trio.run(main)
 
 
-def test_demand_from_the_callback_is_heard(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_demand_from_the_callback_is_noticed(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, peer = ends
     got = b""
 

@@ -1,5 +1,7 @@
 """What asyncio's tasks await of us: to them, and to who cancels them, a future as any other."""
 
+# Privates: asyncio's futures and tasks are checked as the native core uses them, which is by private names.
+
 import asyncio
 import contextvars
 import gc
@@ -18,6 +20,7 @@ from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import Entry, ErrorEntry
 from aiofabric.cq.source import Source
 from aiofabric.testing import ScriptedQueue
+from tests.fixtures.internals import descriptor_is_readable, run_scheduled_pass
 
 pytestmark = pytest.mark.once
 
@@ -456,7 +459,7 @@ def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
 
     def woken() -> None:
         source.touch()
-        source._readable()
+        descriptor_is_readable(source)
         order.append("woken")
         loop.call_soon(order.append, "behind the turn")
 
@@ -482,7 +485,7 @@ def test_a_task_that_runs_after_an_empty_wake_up_may_close_the_queue(
     def empty_wake_up() -> None:
         source.armed = True
         waiter.set_result(None)
-        source._readable()
+        descriptor_is_readable(source)
         over.append(source.closed)
 
     async def main() -> None:
@@ -628,9 +631,9 @@ def test_tasks_go_on_before_the_next_read(by: str, loop: Loop, source: Source, q
     tasks = many_waiting(loop, source, queue, lambda _: order.append("on"), lambda _: order.append("finished"))
     if by == "progress":
         source.touch()
-        source._scheduled_pass()
+        run_scheduled_pass(source)
     else:
-        source._readable()
+        descriptor_is_readable(source)
     reads = (READ, READ, MANY - 2 * READ)
     assert order == [what for n in reads for what in ["finished"] * n + ["on"] * n]
     loop.run_until_complete(asyncio.gather(*tasks))
@@ -647,7 +650,7 @@ def test_task_that_goes_on_between_two_reads_may_close_everything(
             queue.close()
 
     tasks = many_waiting(loop, source, queue, goes_on, finished.append)
-    source._readable()
+    descriptor_is_readable(source)
     assert finished == list(range(READ))
     assert [task.done() for task in tasks] == [number < READ for number in range(MANY)]
     for task in tasks[READ:]:
@@ -662,7 +665,7 @@ def test_interrupt_between_two_reads_costs_nobody_an_answer(loop: Loop, source: 
 
     tasks = many_waiting(loop, source, queue, goes_on)
     with pytest.raises(KeyboardInterrupt):
-        source._readable()
+        descriptor_is_readable(source)
     with pytest.raises(KeyboardInterrupt):
         tasks.pop(5).result()
     loop.run_until_complete(asyncio.wait_for(asyncio.gather(*tasks), 5))

@@ -7,6 +7,8 @@ Addresses are the exception: what takes the address of a native object trusts it
 classes in Python.
 """
 
+# Privates: every method of the native core is called, those for its own Python classes as well.
+
 from __future__ import annotations
 
 import asyncio
@@ -71,7 +73,7 @@ class Slots(_core.SlotsCore):
 
     def _grow(self) -> None:
         Slots.count += 1
-        self._shelf.append(_core.Slot(ffi.NULL, 64 * Slots.count))
+        self._free.append(_core.Slot(ffi.NULL, 64 * Slots.count))
 
 
 TOLD = {
@@ -82,7 +84,7 @@ TOLD = {
     "ran_dry",
     "feed",
     "message_refused",
-    "_put_back",
+    "_requeue",
     "_all_lent",
 }
 
@@ -99,7 +101,7 @@ class Pool(_core.PoolCore):
             "ran_dry",
             "feed",
             "message_refused",
-            "_put_back",
+            "_requeue",
             "_all_lent",
         }:
             return lambda *_: None
@@ -135,15 +137,15 @@ class Fuzz:
         pool._prepare(0, 0, ROOM, 4, (0, 0), RANDOM.random() < 0.5, True)
         slots = Slots()
         for index in range(4):
-            buffer = _core.PoolBuffer(pool, index, index * ROOM, slots.lend())
+            buffer = _core.PoolBuffer(pool, index, index * ROOM, slots.acquire())
             pool._enter(buffer, ADDRESS + index * ROOM, 64 * index + 64)
         check = _core.ThreadCheck()
         waker = _core.Waker(self.loop)
-        operation = _core.Operation("fi_test", RANDOM.choice([None, endpoint.submissions]), slots.lend(), None, 0)
+        operation = _core.Operation("fi_test", RANDOM.choice([None, endpoint.submissions]), slots.acquire(), None, 0)
         transfer = endpoint.submissions.submit("fi_test", endpoint.post, ("label",), None, 0)
         self.things = [
-            source, endpoint.submissions, pool, *pool._buffers, slots, slots.lend(), operation, transfer, check, waker,
-            waker.create_waiter(),
+            source, endpoint.submissions, pool, *pool._buffers, slots, slots.acquire(), operation, transfer, check,
+            waker, waker.create_waiter(),
             _core.Fifo(), _core.Registry(), _core.Window(1000), _core.Polling(1000, never=False, polls=False),
             _core.FastPath(check), _core.ResourceCore(), _core.Message(b"text", None, 1, 2),
             _core.InboxCore(handle, source, ROOM, 4),

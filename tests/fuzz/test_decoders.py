@@ -96,7 +96,7 @@ def test_the_request_of_a_half_open_client(data: bytes) -> None:
     with one, other:
         if data:
             one.send(data)
-        complete = half_open_clients._is_request(data)
+        complete = half_open_clients.is_request(data)
         assert not complete or len(data) >= 32
 
 

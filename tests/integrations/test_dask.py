@@ -103,7 +103,7 @@ async def test_messages_arrive_with_memory_of_their_own() -> None:
 async def test_the_end_of_the_peer_shows_on_a_connection_that_nobody_reads() -> None:
     async with a_pair() as (ours, theirs, _):
         await ours.write("last words")
-        await ours.close()  # which waits for the other side to have heard of it
+        await ours.close()  # which waits until the other side has confirmed it
         assert ours.closed()
         assert not theirs.closed()
         assert await theirs.read() == "last words"
@@ -221,7 +221,7 @@ async def scheduler_and_worker(parent: Parent) -> None:
 
 async def worker_and_client(parent: Parent) -> tuple[list[int], float]:
     register("tcp")
-    address, far = await parent.ahear()
+    address, far = await parent.areceive()
     async with Worker(address, nthreads=1, **HERE) as near, Client(address, asynchronous=True) as client:
         squares = await client.gather(client.map(square, range(20)))
         ones = client.submit(np.ones, 1_000_000, workers=[far])
@@ -238,7 +238,7 @@ def square(number: int) -> int:
 @pytest.mark.timeout(4 * PATIENCE)
 def test_a_cluster_of_processes(child: Callable[..., Child]) -> None:
     ours, theirs = child(scheduler_and_worker), child(worker_and_client)
-    addresses = ours.hear(PATIENCE)
+    addresses = ours.receive(PATIENCE)
     assert all(address.startswith("fabric://127.0.0.1:") for address in addresses)
     theirs.tell(addresses)
     assert theirs.result(PATIENCE) == ([number * number for number in range(20)], 1_000_000)

@@ -1,5 +1,7 @@
 """grpclib's client against its server over a fabric, with stubs that its plugin makes of echo.proto."""
 
+# Privates: grpclib shows neither a channel's protocol nor its address.
+
 import asyncio
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """httpx against uvicorn and Hypercorn over a fabric: keep-alive, concurrency, large bodies, time limits and ends."""
 
+# Privates: httpx does not show the pool of a transport.
+
 import asyncio
 from typing import TYPE_CHECKING, Any
 

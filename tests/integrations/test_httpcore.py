@@ -1,5 +1,7 @@
 """httpx over the byte streams themselves, on every loop: both ends are aiofabric's."""
 
+# Privates: httpx does not show the pool of a transport.
+
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 

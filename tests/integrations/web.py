@@ -1,5 +1,7 @@
 """A web application, and both servers that it is run under."""
 
+# Privates: hypercorn's server does not show its listener.
+
 import asyncio
 import ssl
 from collections import Counter

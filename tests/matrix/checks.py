@@ -23,6 +23,7 @@ from aiofabric import (
 from aiofabric._ffi import constants, ffi, lib
 from aiofabric.errors import check as check_rc
 from tests.fixtures.children import Child
+from tests.fixtures.internals import source_of
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 PATIENCE = 4.0  # seconds for what a provider should do at once
@@ -205,7 +206,7 @@ async def descriptor(offer: Offer) -> str:
             check_rc(lib.fi_control(fid, constants.FI_GETWAIT, where), "fi_control(FI_GETWAIT)")
         finally:
             lib.fi_close(fid)
-        waiting = one._handle.source.waiting.value
+        waiting = source_of(one).waiting.value
         return "slept on" if waiting != "poll" else "handed out, but polled all the same"
 
 
@@ -293,7 +294,7 @@ async def live(parent: Any, provider: str, kind: str, where: Any) -> None:
 
 
 async def peer_loss(offer: Offer) -> str:
-    """The peer's process is killed: what a waiting receive hears, and then a send."""
+    """The peer's process is killed: the result of a waiting receive, and then of a send."""
 
     async def after(peer: Child, end: Any, to: dict[str, Any]) -> str:
         await anyio.to_thread.run_sync(peer.kill)

@@ -107,7 +107,7 @@ async def serve(parent: Parent, provider: str, port: int = 0, limits: rpc.Limits
         listener = await server.listen("127.0.0.1", port, provider=provider)
         parent.tell(listener.address.port)
         while True:
-            word = await parent.ahear()
+            word = await parent.areceive()
             if word == "tally":
                 parent.tell((Tally.begun, Tally.cancelled, len(server.core.tasks), server.core.budget.used))
             else:

@@ -143,7 +143,7 @@ async def test_a_server_that_is_killed_ends_its_calls_and_the_channel_connects_a
             caught.append(error)
 
     server = child(serve, provider)
-    port = await server.ahear()
+    port = await server.areceive()
     async with channel_to(port, provider=provider) as channel:
         async with anyio.create_task_group() as group:
             for _ in range(64):
@@ -154,7 +154,7 @@ async def test_a_server_that_is_killed_ends_its_calls_and_the_channel_connects_a
         assert [error.code for error in caught] == [rpc.StatusCode.UNAVAILABLE] * 64
         assert all(error.may_have_run for error in caught)
         again = child(serve, provider, port)
-        assert await again.ahear() == port
+        assert await again.areceive() == port
         assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
         assert not channel.calls
         assert channel.budget.used == 0
@@ -162,7 +162,7 @@ async def test_a_server_that_is_killed_ends_its_calls_and_the_channel_connects_a
 
 async def test_a_drain_under_load_loses_no_call(provider: str, child: Start) -> None:
     first, second = child(serve, provider), child(serve, provider)
-    ports = [await first.ahear(), await second.ahear()]
+    ports = [await first.areceive(), await second.areceive()]
     answered = 0
     running = True
 

@@ -6,6 +6,8 @@ its names for exceptions, nurseries and scopes are anyio's there, so that the sa
 differs between the two interfaces is spelled out in `TrioShape`: method names, and how an end is told.
 """
 
+# Privates: a guard is held as another task would hold it, which waits at an await.
+
 from __future__ import annotations
 
 import asyncio

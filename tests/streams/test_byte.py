@@ -13,6 +13,7 @@ from anyio.abc import SocketAttribute
 
 from aiofabric import FabricBrokenPipeError, FabricConnectionResetError
 from aiofabric.streams import FabricAttribute, FabricStream
+from tests.fixtures.internals import channel_of
 from tests.streams.pairs import clog, over_fabric
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ async def test_the_end_shows_without_receiving_once_everything_was_taken(streams
     async with streams() as (one, other):
         await one.send(b"last words")
         assert not one.ended
-        await one.aclose()  # which waits for the other side to have heard of it
+        await one.aclose()  # which waits until the other side has confirmed it
         assert one.ended
         assert other.readable
         assert not other.ended
@@ -182,7 +183,7 @@ async def test_iterating_ends_with_the_stream(streams: Streams) -> None:
 async def test_an_abrupt_end_is_a_broken_stream(streams: Streams) -> None:
     async with streams() as (one, other):
         await one.send(b"before")
-        one._channel.abort()
+        channel_of(one).abort()
         with pytest.raises(anyio.BrokenResourceError) as caught:
             await drain(other)
         assert isinstance(caught.value.__cause__, FabricConnectionResetError)
@@ -247,7 +248,7 @@ async def test_a_waiting_receive_ends_when_its_stream_is_closed(streams: Streams
 async def test_waiting_until_a_send_might_not_block(streams: Streams) -> None:
     async with streams() as (one, other):
         await one.wait_send_might_not_block()
-        held_back = clog(one._channel)
+        held_back = clog(channel_of(one))
         with anyio.move_on_after(0.01) as scope:
             await one.wait_send_might_not_block()
         assert scope.cancelled_caught

@@ -20,6 +20,7 @@ from aiofabric.streams import (
     datagram,
     open_datagrams,
 )
+from tests.fixtures.internals import endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,7 +92,7 @@ async def test_places_are_names_numbers_and_addresses(provider: str) -> None:
             await one.send((b"x", Address.from_str("fi_shm://1234")))
 
 
-async def test_a_connected_stream_hears_its_peer_alone(provider: str) -> None:
+async def test_a_connected_stream_receives_from_its_peer_alone(provider: str) -> None:
     async with two(provider) as (peer, unknown), await connect_datagrams(*place_of(peer), provider=provider) as stream:
         await unknown.sendto(b"psst", *place_of(stream))
         await peer.sendto(b"hello", *place_of(stream))
@@ -163,7 +164,7 @@ async def test_the_peers_of_a_stream_are_bounded(provider: str, monkeypatch: pyt
     async with two(provider) as (one, other):
         for port in (*range(20000, 20010), place_of(other)[1]):
             await one.sendto(b"x", LOCAL, port)
-        assert len(one._endpoint.vector) == 3
+        assert len(endpoint_of(one).vector) == 3
         assert await other.receive() == (b"x", place_of(one))
 
 
@@ -171,7 +172,7 @@ async def test_a_reader_that_does_not_read_costs_a_bounded_number_of_datagrams(p
     async with two(provider) as (one, other):
         for number in range(2000):
             await one.sendto(b"%d" % number + bytes(1000), *place_of(other))
-        pool = other._endpoint.statistics().pool
+        pool = endpoint_of(other).statistics().pool
         assert pool is not None
         assert pool.filled <= pool.count == 64
         data, _ = await other.receive()
@@ -191,9 +192,9 @@ async def test_a_provider_without_datagrams(provider: str) -> None:
 
 async def test_typed_attributes_and_a_domain_of_ones_own(provider: str) -> None:
     async with await open_datagrams(LOCAL, 0, provider=provider) as one:
-        domain = one._endpoint.domain
+        domain = endpoint_of(one).domain
         async with await connect_datagrams(*place_of(one), provider=provider, domain=domain) as other:
-            assert other._endpoint.domain is domain
+            assert endpoint_of(other).domain is domain
             assert other.extra(SocketAttribute.remote_address) == place_of(one)
             assert other.extra(SocketAttribute.remote_port) == one.extra(SocketAttribute.local_port)
             assert other.extra(FabricAttribute.remote_address) == one.extra(FabricAttribute.local_address)

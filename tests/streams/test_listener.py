@@ -13,6 +13,7 @@ from anyio.streams.tls import TLSAttribute, TLSConnectable, TLSListener
 import aiofabric
 from aiofabric.streams import FabricAttribute, FabricConnectable, FabricStream, connect_stream, listen_stream
 from tests.fixtures.certificates import NAME
+from tests.fixtures.internals import channel_of, endpoint_of
 from tests.fixtures.providers import CARRIERS, require
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ async def test_everything_on_a_domain_of_ones_own(provider: str) -> None:
         async with listen_stream(LOCAL, 0, domain=domain) as listener, anyio.create_task_group() as tg:
             tg.start_soon(listener.serve, echo)
             stream = await FabricConnectable(LOCAL, listener.address.port, domain=domain).connect()
-            assert stream._channel._endpoint.domain is domain  # type: ignore[attr-defined]
+            assert endpoint_of(channel_of(stream)).domain is domain
             await ask(stream)
             tg.cancel_scope.cancel()
 

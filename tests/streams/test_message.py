@@ -1,5 +1,7 @@
 """MessageStream: boundaries, packing, limits, ends."""
 
+# Privates: `_flush` cuts a stream in the middle of a message; `_strict` says whether each await is a checkpoint.
+
 from __future__ import annotations
 
 import os
@@ -12,6 +14,7 @@ import pytest
 
 from aiofabric import FabricConnectionRefusedError, MessageTooLongError
 from aiofabric.streams import MessageStream, connect_messages, connect_stream, listen_messages, listen_stream
+from tests.fixtures.internals import channel_of
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +83,7 @@ async def test_small_messages_share_frames_where_both_sides_want_it(streams: Str
         tg.start_soon(send)
         assert [int(await passive.receive()) for _ in range(1000)] == list(range(1000))
         frames = active.statistics().frames_sent
-        if packing and not active._channel._strict:
+        if packing and not channel_of(active)._strict:
             assert frames < 200
         elif not packing:
             assert frames >= 1000 / 16
@@ -114,7 +117,7 @@ async def test_a_message_longer_than_the_peer_takes_is_refused_before_it_is_sent
 
 async def test_a_peer_that_announces_too_long_a_message_breaks_the_stream(streams: Streams) -> None:
     async with streams(max_message_size=1000) as (active, passive):
-        await active._channel.send((1 << 31).to_bytes(4, "little"))
+        await channel_of(active).send((1 << 31).to_bytes(4, "little"))
         with pytest.raises(anyio.BrokenResourceError, match="2147483648 bytes"):
             await passive.receive()
 
@@ -123,7 +126,7 @@ async def test_an_end_within_a_message_is_a_broken_stream(streams: Streams) -> N
     async with streams() as (active, passive):
         await active.send(b"whole")
         active._flush()
-        await active._channel.send((100).to_bytes(4, "little") + b"half")
+        await channel_of(active).send((100).to_bytes(4, "little") + b"half")
         await active.aclose()
         assert await passive.receive() == b"whole"
         with pytest.raises(anyio.BrokenResourceError, match="within a message"):
@@ -205,7 +208,7 @@ async def test_a_message_of_exactly_the_limit_arrives_also_in_pieces(streams: St
     """Also where its length and its contents come apart."""
     async with streams(max_message_size=size) as (active, passive):
         data = bytes(size)
-        await active._channel.send(size.to_bytes(4, "little") + data[: size // 2])
+        await channel_of(active).send(size.to_bytes(4, "little") + data[: size // 2])
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(active._channel.send, data[size // 2 :])
+            tasks.start_soon(channel_of(active).send, data[size // 2 :])
             assert await passive.receive() == data

@@ -1,6 +1,8 @@
 """Hazard: whoever is told of something, or runs while another task waits, closes the endpoint. What goes on afterwards
 must not touch what fi_close has freed. What would crash otherwise runs in a process of its own."""
 
+# Privates: `_run` is replaced, to close the endpoint between two pieces of one call.
+
 import time
 from array import array
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from aiofabric import (
     Group,
 )
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import VIRTUAL, _pair, require
 
 SIZE = 4 << 20
@@ -100,8 +103,8 @@ async def closes_when_a_send_fails(parent: Parent, provider: str, port: int) -> 
 def test_a_callback_closes_the_last_connection_when_its_peer_is_gone(child: StartChild, provider: str) -> None:
     require(provider)
     peer = child(stands_still, provider)
-    closing = child(closes_when_a_send_fails, provider, peer.hear())
-    assert closing.hear() == "posted"
+    closing = child(closes_when_a_send_fails, provider, peer.receive())
+    assert closing.receive() == "posted"
     peer.kill()
     assert closing.result() == SENDS
 
@@ -115,7 +118,7 @@ async def closes_when_a_queued_send_is_refused(parent: Parent) -> tuple[int, lis
         active.close()
 
     async with _pair("tcp", recv_size=None) as (active, passive):
-        handle = active._handle
+        handle = handle_of(active)
         driver: Any = handle.source.driver
         driver.report = lambda message, error: problems.append(f"{message}: {error!r}")
         assert handle.tx is not None
@@ -128,7 +131,7 @@ async def closes_when_a_queued_send_is_refused(parent: Parent) -> tuple[int, lis
         with pytest.raises(FabricConnectionResetError):
             await passive.recv_into(bytearray(SIZE))
     assert [type(error) for error in told] == [FabricError]
-    return handle.source.slots.lent, problems
+    return handle.source.slots.in_use, problems
 
 
 def test_a_callback_closes_when_a_queued_send_is_refused(child: StartChild) -> None:
@@ -165,7 +168,7 @@ async def begins_with_a_checkpoint(parent: Parent, what: str) -> str:
             async def checkpoint() -> None:
                 active.close()
 
-            active._handle.checkpoint = checkpoint
+            handle_of(active).checkpoint = checkpoint
             with pytest.raises(ClosedResourceError):
                 await (active.read_into(bytearray(64), region.remote) if what == "a read" else batch.send(b"1"))
     return "alive"

@@ -148,7 +148,7 @@ async def test_who_is_cancelled_already_asks_nobody() -> None:
 
 
 def test_hazard_answer_to_a_loop_that_has_ended_keeps_no_thread() -> None:
-    """It is told, and nobody waits for it to have heard."""
+    """It gets the result, and the thread does not wait for it."""
     asked, answer = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 

@@ -11,6 +11,7 @@ from aiofabric import Access, OpFlags
 from aiofabric.testing import live_resources
 from aiofabric.transport.virtual.route import ConnectionRoute
 from tests.aio.protocols import where
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import VIRTUAL, Pair, over
 from tests.fixtures.sides import Open
 
@@ -26,14 +27,14 @@ async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(
     async with pair(recv_count=4, recv_size=4096) as (active, passive):
         for _ in range(10):
             active.send_nowait(bytes(size))
-        assert isinstance(active._handle.tx, ConnectionRoute)
-        assert passive._handle.pool is not None
+        assert isinstance(handle_of(active).tx, ConnectionRoute)
+        assert handle_of(passive).pool is not None
         with anyio.fail_after(30):  # rxm opens its own connection with the first message
-            while active._handle.tx.sent < 4 or passive._handle.pool.messages < 4:
+            while handle_of(active).tx.sent < 4 or handle_of(passive).pool.messages < 4:
                 await anyio.lowlevel.checkpoint()
         for _ in range(20):  # the four have arrived, so a fifth could leave now
             await anyio.lowlevel.checkpoint()
-        assert active._handle.tx.sent == 4
+        assert handle_of(active).tx.sent == 4
         assert active.statistics().queued == 6
         for _ in range(10):
             assert len(await passive.recv()) == size
@@ -68,14 +69,14 @@ async def test_a_virtual_connection_that_cannot_be_opened_leaves_nothing(provide
         each.abort()
 
 
-async def test_a_write_with_data_and_flags_is_heard_of(sides: Open) -> None:
+async def test_a_write_with_data_and_flags_is_reported(sides: Open) -> None:
     async with sides(remote_writes=10) as (one, other, to, _):
         with other.domain.register(bytearray(64), access=BOTH, endpoint=other) as region:
             await one.write(b"x", region.remote[:1], **to, remote_data=7, flags=OpFlags.DELIVERY_COMPLETE)
             assert (await other.remote_write()).data == 7
 
 
-async def test_a_write_in_pieces_with_data_is_heard_of(sides: Open) -> None:
+async def test_a_write_in_pieces_with_data_is_reported(sides: Open) -> None:
     async with sides(remote_writes=10) as (one, other, to, _):
         if one.info.tx_attr.iov_limit < 2:
             pytest.skip(f"{one.info.fabric_attr.prov_name} gathers no buffers")

@@ -49,14 +49,14 @@ class _Endpoint:
 
 
 async def _serve_streams() -> None:
-    met: asyncio.Future[Side] = asyncio.get_running_loop().create_future()
+    accepted: asyncio.Future[Side] = asyncio.get_running_loop().create_future()
 
-    def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        met.set_result(_Streams(reader, writer))
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set_result(_Streams(reader, writer))
 
-    async with await asyncio.start_server(meet, _HOST, 0) as server:
+    async with await asyncio.start_server(accept, _HOST, 0) as server:
         _say(server.sockets[0].getsockname()[1])
-        await serve(await met)
+        await serve(await accepted)
 
 
 async def _serve_fabric(provider: str) -> None:

@@ -84,7 +84,7 @@ async def _one_client(family: int, here: str, port: int) -> socket.socket:
 class Control:
     """The control messages of both sides.
 
-    ``lost`` is set when the other side has closed the channel, ``spoke`` when it has sent something. ``unheard`` is the
+    ``lost`` is set when the other side has closed the channel, ``spoke`` when it has sent something. ``unread`` is the
     number of received bytes that were not taken yet. A server calls ``meanwhile`` while it waits for a message.
     """
 
@@ -92,7 +92,7 @@ class Control:
         self.is_client = is_client
         self.lost = asyncio.Event()
         self.spoke = asyncio.Event()
-        self.unheard = 0
+        self.unread = 0
         self.meanwhile: Callable[[Coroutine[Any, Any, bytes]], Awaitable[bytes]] | None = None
         self._stream = reader
         self._received = asyncio.StreamReader()
@@ -103,7 +103,7 @@ class Control:
         try:
             while data := await self._stream.read(4096):
                 self._received.feed_data(data)
-                self.unheard += len(data)
+                self.unread += len(data)
                 self.spoke.set()
         except OSError:
             pass  # a reset counts as an end
@@ -119,14 +119,14 @@ class Control:
         """Receive the address of the other side's endpoint; it is the first message."""
         try:
             async with asyncio.timeout(PATIENCE):
-                start = await self._hear(_SIZE.size)
+                start = await self._read(_SIZE.size)
         except TimeoutError:
             raise ControlError(f"the other side has sent nothing for {PATIENCE:.0f} s: is it a pingpong?") from None
         (size,) = _SIZE.unpack(start)
         if size > _LONGEST_NAME:
             raise ControlError(f"the other side sent {start!r} instead of an address: is it a pingpong?")
-        (kind,) = _FORMAT.unpack(await self._hear(_FORMAT.size))
-        address = Address(AddressFormat(kind), await self._hear(size))
+        (kind,) = _FORMAT.unpack(await self._read(_FORMAT.size))
+        address = Address(AddressFormat(kind), await self._read(size))
         _log.debug("the other side is at %s", address)
         return address
 
@@ -146,7 +146,7 @@ class Control:
             await self._say(str(answers).encode().ljust(_COUNT_SIZE, b"\0"))
             await self._expect(_COUNTED)
             return answers
-        text = (await self._hear(_COUNT_SIZE)).rstrip(b"\0")
+        text = (await self._read(_COUNT_SIZE)).rstrip(b"\0")
         if not text.isdigit():
             raise ControlError(f"the other side sent {text!r} as a count: is it a pingpong?")
         await self._say(_COUNTED)
@@ -161,15 +161,15 @@ class Control:
         self._writer.write(word)
         await self._writer.drain()
 
-    async def _hear(self, size: int) -> bytes:
+    async def _read(self, size: int) -> bytes:
         reading = self._received.readexactly(size)
         try:
             data = await (reading if self.meanwhile is None or self.is_client else self.meanwhile(reading))
         except asyncio.IncompleteReadError:
             raise ControlError("the other side went away") from None
-        self.unheard -= size
+        self.unread -= size
         return data
 
     async def _expect(self, word: bytes) -> None:
-        if (heard := await self._hear(len(word))) != word:
-            raise ControlError(f"the other side sent {heard!r} instead of {word!r}: is it a pingpong?")
+        if (received := await self._read(len(word))) != word:
+            raise ControlError(f"the other side sent {received!r} instead of {word!r}: is it a pingpong?")

@@ -108,7 +108,7 @@ class Match:
         while True:
             await self._control.spoke.wait()
             self._control.spoke.clear()
-            if not self._control.unheard:
+            if not self._control.unread:
                 continue
             if self._playing and self._answers < self._iterations:
                 raise ControlError(f"the other side has finished after {self._answers} messages of a size: {_SAME}")

@@ -77,7 +77,7 @@ def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
         return
     incoming = select.poll()
     for each in listening:
-        with each.lent() as sock:
+        with each.verified() as sock:
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
@@ -136,19 +136,19 @@ class HalfOpenClients:
         self._listening = {each.descriptor for each in listening}
         self._readable = select.epoll()  # the kernel removes sockets that the provider closes
         for each in listening:
-            with each.lent() as sock:
+            with each.verified() as sock:
                 if sock is not None:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
                     self._mark.put(sock)
                     self._readable.register(sock, select.EPOLLIN)
         # Keyed by descriptor, so the number of descriptors bounds them; the oldest first.
         self._silent: dict[int, _Client] = {}
-        self._handed_over: dict[int, _Client] = {}
+        self.handed_over: dict[int, _Client] = {}
         self._by_peer: dict[Any, int] = {}  # descriptors of both
         self._cancel: Callable[[], None] | None = None
         self._incoming = False  # the provider is about to accept
         self._free: list[int] = []  # descriptors that the accepted connection may get
-        self._missed: float | None = None  # time since when an accepted connection was not found
+        self.missed: float | None = None  # time since when an accepted connection was not found
 
     # -- around each read of the event queue
 
@@ -168,7 +168,7 @@ class HalfOpenClients:
     def after_read(self) -> None:
         """Find the connection that the provider accepted; it accepts at most one."""
         if self._incoming and not any(map(self._watch, self._free)):
-            self._missed = self._missed or monotonic()
+            self.missed = self.missed or monotonic()
             self._arm()
 
     def became_request(self, address: Address | None) -> int | None:
@@ -192,7 +192,7 @@ class HalfOpenClients:
             if sock is None:
                 return False
             peer, own = sock.getpeername()[:2], OwnSocket(descriptor, os.fstat(descriptor).st_ino)
-            known = self._silent.get(descriptor) or self._handed_over.get(descriptor)
+            known = self._silent.get(descriptor) or self.handed_over.get(descriptor)
             if known is not None and known.socket == own:
                 return False
             self._forget(descriptor)  # the earlier connection with this descriptor
@@ -228,7 +228,7 @@ class HalfOpenClients:
                 sock.shutdown(socket.SHUT_RDWR)
                 self._listener.cut_off()
         descriptor = client.socket.descriptor
-        self._handed_over[descriptor] = client._replace(since=monotonic(), shut_down=shut_down)
+        self.handed_over[descriptor] = client._replace(since=monotonic(), shut_down=shut_down)
         self._by_peer[client.peer] = descriptor
         self._arm()
 
@@ -246,7 +246,7 @@ class HalfOpenClients:
     @contextmanager
     def _half_open(self, client: _Client) -> Iterator[socket.socket | None]:
         """The client's socket; None if it is closed, or is a request or a connection by now."""
-        with client.socket.lent() as sock:
+        with client.socket.verified() as sock:
             yield None if sock is None or self._is_in_use(sock) else sock
 
     def _is_in_use(self, sock: socket.socket) -> bool:
@@ -261,7 +261,7 @@ class HalfOpenClients:
     def _forget(self, descriptor: int) -> _Client | None:
         with suppress(OSError):
             self._readable.unregister(descriptor)
-        client = self._silent.pop(descriptor, None) or self._handed_over.pop(descriptor, None)
+        client = self._silent.pop(descriptor, None) or self.handed_over.pop(descriptor, None)
         if client is not None and self._by_peer.get(client.peer) == descriptor:
             del self._by_peer[client.peer]
         return client
@@ -270,9 +270,9 @@ class HalfOpenClients:
 
     def _arm(self) -> None:
         if self._cancel is None:
-            first = [next(iter(each.values())).since for each in (self._silent, self._handed_over) if each]
-            if self._missed is not None:
-                first.append(self._missed)
+            first = [next(iter(each.values())).since for each in (self._silent, self.handed_over) if each]
+            if self.missed is not None:
+                first.append(self.missed)
             if first:
                 self._cancel = self._driver.call_later(max(min(first) + PATIENCE - monotonic(), _TICK), self._late)
 
@@ -280,13 +280,13 @@ class HalfOpenClients:
         try:
             self._listener.read_events()  # a loop that was blocked may not have read requests yet
             late = monotonic() - PATIENCE + _TICK
-            if self._missed is not None and self._missed <= late:
-                self._missed = monotonic()
+            if self.missed is not None and self.missed <= late:
+                self.missed = monotonic()
                 with suppress(OSError):  # the whole system is out of descriptors: try later
                     self._search()
             while self._silent and next(iter(self._silent.values())).since <= late:
                 self._time_out(next(iter(self._silent)))
-            while self._handed_over and (first := next(iter(self._handed_over.values()))).since <= late:
+            while self.handed_over and (first := next(iter(self.handed_over.values()))).since <= late:
                 self._overdue(first)
         finally:
             self._cancel = None
@@ -298,11 +298,11 @@ class HalfOpenClients:
             with self._accepted(descriptor) as sock:
                 if sock is not None and not self._is_in_use(sock):
                     self._watch(descriptor)
-        self._missed = None
+        self.missed = None
 
     def close(self) -> None:
         """Stop. Call after the close of the listener, which forgets clients that are not requests yet."""
-        for client in (*self._silent.values(), *self._handed_over.values()):
+        for client in (*self._silent.values(), *self.handed_over.values()):
             with self._half_open(client) as sock:
                 if sock is not None:
                     _close(sock)
@@ -312,8 +312,8 @@ class HalfOpenClients:
                     if sock is not None and not segments_sent(sock) and bytes_received(sock) < _HEADER_SIZE:
                         _close(sock)
         self._silent.clear()
-        self._handed_over.clear()
-        self._missed = None
+        self.handed_over.clear()
+        self.missed = None
         self._readable.close()
         if self._cancel is not None and not self._driver.closed():
             self._cancel()
@@ -354,11 +354,11 @@ def _is_incomplete(sock: socket.socket) -> bool:
     """Whether the pending data is the beginning of a request, and not all of it."""
     with suppress(OSError):
         data = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        return bool(data) and not _is_request(data)
+        return bool(data) and not is_request(data)
     return False
 
 
-def _is_request(data: bytes) -> bool:
+def is_request(data: bytes) -> bool:
     if len(data) < _HEADER_SIZE:
         return False
     promised: int = _LENGTH.unpack_from(data)[0]

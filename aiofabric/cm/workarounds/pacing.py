@@ -26,12 +26,12 @@ _NAME_MOST = 16  # TCP_CA_NAME_MAX (linux/tcp.h)
 def never_paced(sock: socket.socket) -> None:
     """Switch off pacing for this connected socket, if its peer is in this machine."""
     with suppress(OSError):
-        if not _stays(sock.getsockname()[0], sock.getpeername()[0]):
+        if not stays_paced(sock.getsockname()[0], sock.getpeername()[0]):
             return
         if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_MOST).startswith(PACING):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _INSTEAD)
 
 
-def _stays(ours: str, theirs: str) -> bool:
+def stays_paced(ours: str, theirs: str) -> bool:
     """Whether packets between the two addresses stay within the machine."""
     return ours == theirs or ip_address(theirs.partition("%")[0]).is_loopback

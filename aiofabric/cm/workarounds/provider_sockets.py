@@ -91,7 +91,7 @@ class OwnSocket(NamedTuple):
     inode: int
 
     @contextmanager
-    def lent(self) -> Iterator[socket.socket | None]:
+    def verified(self) -> Iterator[socket.socket | None]:
         """The socket; None if the descriptor is closed, or is another file by now."""
         with tcp_socket(self.descriptor) as sock:
             yield sock if sock is not None and os.fstat(self.descriptor).st_ino == self.inode else None

@@ -60,7 +60,7 @@ def _fail(transfer: Transfer) -> None:
     error = from_errno(constants.FI_EACCES, transfer.what, peer=queue.name)
     if transfer.state is QUEUED:
         queue.waiting.remove(transfer)
-        queue.source.slots.take_back(transfer.slot)
+        queue.source.slots.release(transfer.slot)
     else:
-        queue.home(transfer)
+        queue.retire(transfer)
     transfer.finish(error)

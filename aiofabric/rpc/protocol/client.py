@@ -47,6 +47,8 @@ class ClientConnection(Connection):
         call.start_frame = bytearray(data)
         self._untouched.append(call)
         self.output.append(call.start_frame)
+        if len(self.output) == 1:
+            self.on_output()
 
     def take_back(self, call: Any) -> bool:
         """Remove the START of ``call``, and the frames behind it, from the output."""

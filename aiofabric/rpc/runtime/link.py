@@ -1,8 +1,9 @@
 """Link: an endpoint and the protocol's connection over it.
 
-Input comes from the endpoint's sink, in the progress pass. Output is gathered: the first frame of a pass of the loop
-leaves at once, the others in one fabric message when the pass ends. Pieces of large messages go last, at most two at a
-time with the provider, so that a small frame never waits for more than those.
+Input comes from the endpoint's sink, in the progress pass. Output is gathered: the first frame leaves at once, and the
+others of the same pass of the loop in one fabric message when the pass ends. Something that arrives begins a new pass,
+so that a task which waits alone, and polls, is never delayed. Pieces of large messages go last, at most two at a time
+with the provider, so that a small frame never waits for more than those.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Link:
         self.driver = source.driver
         self._call_soon = source.driver.call_soon
         self._pieces = 0
+        self._scheduled = False
+        self._pass = 0  # when the pass of the loop began in which output left last
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
         connection.link = self
@@ -78,13 +81,26 @@ class Link:
 
     def _output(self) -> None:
         """The connection has something to send."""
-        connection = self.connection
-        if not connection.gathering:
+        connection, began = self.connection, self.source.breath
+        if not connection.gathering or began != self._pass:
             connection.gathering = True
-            self._call_soon(self._pass_ends)
+            self._pass = began
             self._flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._pass_ends)
+
+    def poll(self) -> None:
+        """Before a task waits: send what is gathered and poll the queue, unless other tasks are about to run."""
+        source = self.source
+        if not source._crowd:
+            connection = self.connection
+            if connection.output:
+                self._flush()
+            source.poll()
 
     def _pass_ends(self) -> None:
+        self._scheduled = False
         self.connection.gathering = False
         if self.connection.output or self.connection.rotation:
             self._flush()
@@ -141,6 +157,8 @@ class Link:
 
     def _arrived(self, data: memoryview) -> None:
         connection = self.connection
+        if not connection.output:
+            connection.gathering = False
         connection.receive(data, monotonic())
         if connection.failed is not None and not self.ended:
             self.driver.call_later(LINGER, self.abort)

@@ -51,6 +51,7 @@ class ServerCore:
         self.deadlines = Deadlines.of(self.driver)
         self.tasks = tasks_of(self.driver)
         self.links: set[Link] = set()
+        self.listeners: list[Listener] = []
         self._accepts = tasks_of(self.driver)
         self._new_call = new_call
         self._admits = admits
@@ -65,6 +66,7 @@ class ServerCore:
         listener = await self._listeners.enter_async_context(
             listen(node, service, recv_size=self.limits.recv_size, recv_count=RECV_COUNT, **options)
         )
+        self.listeners.append(listener)
         self._accepts.start(self._accept_all(listener))
         return listener
 

@@ -7,17 +7,21 @@ this set holds, and their exceptions are reported. trio has system tasks for tha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
     from ...cq.drivers import Driver
 
 __all__ = ["TaskHandle", "Tasks", "tasks_of"]
+
+
+OnEnd = Callable[[], object]
 
 
 class TaskHandle(Protocol):
@@ -29,7 +33,9 @@ class TaskHandle(Protocol):
 class Tasks(Protocol):
     """Starts tasks and knows those that run."""
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> TaskHandle: ...
+    def start(
+        self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None, on_end: OnEnd | None = None
+    ) -> TaskHandle: ...
     def __len__(self) -> int: ...
     async def wait(self) -> None: ...
     def cancel_all(self) -> None: ...
@@ -42,21 +48,28 @@ class AsyncioTasks:
         self._driver = driver
         loop = asyncio.get_running_loop()
         self._create_task = loop.create_task
-        self.running: set[asyncio.Task[Any]] = set()
+        self.running: dict[asyncio.Task[Any], OnEnd | None] = {}
         self._idle: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
         return len(self.running)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
-        """Run ``coroutine`` in a task of its own; by default in a copy of the current context."""
+    def start(
+        self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None, on_end: OnEnd | None = None
+    ) -> asyncio.Task[Any]:
+        """Run ``coroutine`` in a task of its own; by default in a copy of the current context.
+
+        ``on_end`` is called at the end of the task, also if it was cancelled before its first step.
+        """
         task = self._create_task(coroutine) if context is None else self._create_task(coroutine, context=context)
-        self.running.add(task)
+        self.running[task] = on_end
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self.running.discard(task)
+        on_end = self.running.pop(task, None)
+        if on_end is not None:
+            on_end()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._driver.report("aiofabric.rpc: a task failed", error)
         if not self.running:
@@ -106,16 +119,18 @@ class TrioTasks:
 
         self._spawn = trio.lowlevel.spawn_system_task
         self._driver = driver
-        self.running: set[TrioTask] = set()
+        self.running: dict[TrioTask, OnEnd | None] = {}
         self._idle: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
         return len(self.running)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> TrioTask:
-        """Run ``coroutine`` in a task of its own; by default in a copy of the current context."""
+    def start(
+        self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None, on_end: OnEnd | None = None
+    ) -> TrioTask:
+        """Run ``coroutine`` in a task of its own; see `AsyncioTasks.start`."""
         task = TrioTask(self, coroutine)
-        self.running.add(task)
+        self.running[task] = on_end
         self._spawn(task.run, context=context or copy_context())
         return task
 
@@ -123,7 +138,9 @@ class TrioTasks:
         self._driver.report("aiofabric.rpc: a task failed", error)
 
     def done(self, task: TrioTask) -> None:
-        self.running.discard(task)
+        on_end = self.running.pop(task, None)
+        if on_end is not None:
+            on_end()
         if not self.running:
             idle, self._idle = self._idle, []
             for callback in idle:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...cq.drivers import Driver, Waiter
-    from ...cq.source import Source
+    from .link import Link
 
 __all__ = ["CallWaiter"]
 
@@ -14,30 +14,31 @@ __all__ = ["CallWaiter"]
 class CallWaiter:
     """Waits until `wake`. The queue is polled before, as long as that pays; then an answer needs no loop iteration."""
 
-    __slots__ = ("_source", "_waiter")
+    __slots__ = ("_link", "_waiter")
 
     def __init__(self) -> None:
         self._waiter: Waiter | None = None
-        self._source: Source | None = None
+        self._link: Link | None = None
 
     def wake(self) -> None:
         """Let the waiting task go on; nothing if none waits."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
-            if self._source is not None:
-                self._source.woke()
+            if self._link is not None:
+                self._link.source.woke()
             waiter.set_result(None)
 
-    async def wait(self, driver: Driver, source: Source | None) -> None:
-        """Wait for `wake`; may return earlier."""
+    async def wait(self, driver: Driver, link: Link | None) -> None:
+        """Wait for `wake`; may return earlier. ``link`` is None while the call has no connection."""
         waiter: Any = driver.create_waiter()
-        self._waiter, self._source = waiter, source
+        self._waiter, self._link = waiter, link
         try:
-            if source is not None:
+            if link is not None:
+                source = link.source
                 if source.winded:  # after one iteration of the loop, polling is allowed again
                     await source.breathe()
                 if not waiter.done():
-                    source.poll()
+                    link.poll()
                 if waiter.done():
                     if source.breathless:
                         await source.checkpoint()

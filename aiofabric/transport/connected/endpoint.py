@@ -118,7 +118,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             check(lib.fi_ep_bind(ep, queues.events.native, 0), "fi_ep_bind")
             options.apply(handle)
             check(lib.fi_enable(ep), "fi_enable")
-            options.hear_of_writes(handle)
+            options.report_writes(handle)
             options.open_inbox(handle)  # before the connection exists: every message finds a posted receive
             self._preface = self._introduce(options)
             exclude(self)
@@ -142,7 +142,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         pool.end_mark = new_end_mark(self.info.domain_attr.cq_data_size)
         return Preface(heartbeat, pool.size, pool.end_mark)
 
-    def _meet(self, theirs: Preface | None) -> None:
+    def _apply_preface(self, theirs: Preface | None) -> None:
         """Apply the peer's preface; None: it does not use aiofabric."""
         handle = self._handle
         handle.closes_in_order = True
@@ -159,7 +159,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             data = param if self._preface is None else self._preface.follow(param)
             await self._handshake.connect(self.info.native.dest_addr, data)
             self.param, theirs = Preface.split(self._handshake.param)
-            self._meet(theirs)
+            self._apply_preface(theirs)
             self._established()
         except BaseException:
             self.close()
@@ -168,13 +168,15 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
     async def _accept(self, param: bytes, theirs: Preface | None) -> None:
         try:
             self.param = b""
-            self._meet(theirs)
+            self._apply_preface(theirs)
             if theirs is not None and self._preface is not None:  # other peers get only the program's data
                 param = self._preface.follow(param)
             await self._handshake.accept(param)
             inbox = self._handle.pool
-            heard = self._handle.end_heard or (inbox and inbox.messages)  # a message or an orderly end already came
-            if self._handle.gone is not None and not heard:
+            arrived = self._handle.end_received or (
+                inbox and inbox.messages
+            )  # a message or an orderly end already came
+            if self._handle.gone is not None and not arrived:
                 raise self._handshake.aborted("fi_accept")
             self._established()
         except BaseException:
@@ -191,7 +193,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             assert handle.tx is not None
             handle.tx.name = self._handshake.peer = self.peer_address
             handle.open_for_use()
-            if handle.end_heard:  # the end mark came before FI_CONNECTED: 2.x's tcp may report messages first
+            if handle.end_received:  # the end mark came before FI_CONNECTED: 2.x's tcp may report messages first
                 handle.end_came()
             if self.info.fabric_attr.prov_name == "tcp" and (said := descriptor_of(handle.native)) is not None:
                 self._descriptor = said

@@ -55,8 +55,8 @@ class _GroupSubmissions(SubmissionQueue):
     __slots__ = ("group",)
     group: _GroupHandle
 
-    def home(self, transfer: Transfer) -> None:
-        super().home(transfer)
+    def retire(self, transfer: Transfer) -> None:
+        super().retire(transfer)
         self.group.finished()
 
 
@@ -116,6 +116,13 @@ class _GroupHandle(Handle):
     def event_error(self, error: EventError) -> None:
         self.error = from_errno(error.errno, "fi_join_collective", provider_text=error.text)
         self._joined()
+
+    def wait_failed(self, error: FabricError) -> int:
+        if self.waiter is None or self.waiter.done():
+            return 0
+        self.error = error  # the provider may still join
+        self.waiter.set_result(None)
+        return 1
 
     def _joined(self) -> None:
         self.joining = False

@@ -124,7 +124,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
                 shm_same_process.enter(handle, self.local_address, queue)
             defer_silent_clients(handle.source, listening_sockets(before, self.local_address))  # sockets of rxm and tcp
-            options.hear_of_writes(handle)
+            options.report_writes(handle)
             options.open_inbox(handle)
             exclude(self)
         except BaseException:

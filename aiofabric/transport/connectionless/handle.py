@@ -64,7 +64,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
             shm_same_process.sweep()
 
-    def part(self, peer: Peer) -> None:
+    def peer_removed(self, peer: Peer) -> None:
         route = self.by_peer.pop(peer, None)
         if route is not None:
             route.close_off(self.closed_error)  # a batch that holds the route posts no more

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..._ffi import constants, ffi, lib
 from ...address_vector import Peer
 from ...cm.events import JOIN_COMPLETE, Event, EventError
-from ...errors import NotSupportedError, check, from_errno
+from ...errors import FabricError, NotSupportedError, check, from_errno
 from ...features import require
 from ...flags import Caps
 from ...resource import Handle, Resource
@@ -90,6 +90,13 @@ class _Membership(Handle):
 
     def event_error(self, error: EventError) -> None:
         self._answered(error.errno)
+
+    def wait_failed(self, error: FabricError) -> int:
+        if self.waiter is None or self.waiter.done():
+            return 0
+        self.error = error
+        self.waiter.set_result(None)
+        return 1
 
     def _answered(self, code: int) -> None:
         if code:

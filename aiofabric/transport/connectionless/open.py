@@ -132,8 +132,8 @@ async def open_endpoint(
     chosen = endpoint_options("open_endpoint", options)
     check_wishes(provider, domain, hints, info)
     if address_vector is not None:
-        domain = _home_of(address_vector, domain, av_type)
-    domain = chosen.home(domain)
+        domain = _domain_of(address_vector, domain, av_type)
+    domain = chosen.domain_for(domain)
     if caps is not None:  # required, not only preferred
         hints = Hints() if hints is None else hints
         hints = replace(hints, caps=hints.caps | caps | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)))
@@ -152,7 +152,7 @@ async def open_endpoint(
         yield endpoint
 
 
-def _home_of(vector: AddressVector, domain: Domain | None, av_type: AvType) -> Domain:
+def _domain_of(vector: AddressVector, domain: Domain | None, av_type: AvType) -> Domain:
     """The domain of an address vector that endpoints share.
 
     Raises:

@@ -21,7 +21,7 @@ from ...cq.reactor import Reactor
 from ...errors import check
 from ...flags import Caps, EndpointType
 from ...info import Hints
-from ...regions import MemoryHome
+from ...regions import MemoryOwner
 from ...resource import Resource
 from ..exclusions import exclude
 from ..handle import EndpointHandle
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["ReceiveContext", "ScalableEndpoint", "TransmitContext", "open_scalable_endpoint"]
 
 
-class _ScalableHandle(MemoryHome):
+class _ScalableHandle(MemoryOwner):
     """Handle of the endpoint; its children are the contexts."""
 
     serves_memory = True

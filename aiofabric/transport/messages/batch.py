@@ -50,15 +50,15 @@ class SelectiveRoute(Route):
     def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
         return super().post_rma(what, pins, remote, remote_data, flags | _COMPLETION)
 
-    def home(self, transfer: Transfer) -> None:
+    def retire(self, transfer: Transfer) -> None:
         self.silent.pop(transfer, None)
         # A success has flags. A failure says nothing about earlier sends, which report their own failures.
         earlier = list(takewhile(lambda other: other is not transfer, self.posted)) if transfer.flags else []
-        super().home(transfer)
+        super().retire(transfer)
         for other in earlier:
             if other in self.silent:
                 del self.silent[other]
-                super().home(other)
+                super().retire(other)
                 other.finish()
 
 

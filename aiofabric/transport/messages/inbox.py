@@ -80,12 +80,12 @@ class Inbox(InboxBase):
         if not self.inbox and self.ended is None:
             source.poll()
 
-    def _give_back(self, item: ReceivedBuffer | BaseException) -> None:
+    def _return_message(self, item: ReceivedBuffer | BaseException) -> None:
         """The receive was cancelled: give the message it was handed to the next receive."""
         if self.ended is None or not isinstance(item, BaseException):  # every later receive gets the end anyway
-            self._put_back(item)
+            self._requeue(item)
 
-    def _put_back(self, item: ReceivedBuffer | BaseException) -> None:
+    def _requeue(self, item: ReceivedBuffer | BaseException) -> None:
         """Put back a message that was handed out and not taken: to the task that waits longest, or to its old place.
 
         Several messages may come back in one iteration, in the order in which they were handed out.
@@ -125,7 +125,7 @@ class Inbox(InboxBase):
     def discard(self, error: Callable[[], BaseException]) -> None:
         """Drop the messages that arrived and those that still arrive; end every wait with ``error``."""
         while self.waiting:
-            self._answer_first(error())
+            self._wake_first(error())
         if self.sink is not None:
             self.finish(error())
         self.set_sink(_ignore, None)
@@ -160,7 +160,7 @@ class Inbox(InboxBase):
             self.inbox.clear()
             self._returned = 0
         while self.waiting and not self.source.driver.closed():
-            self._answer_first(error())
+            self._wake_first(error())
         if self.sink is not None:
             self.finish(error())
 

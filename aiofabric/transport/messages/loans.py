@@ -53,9 +53,9 @@ class Loan:
             del self.view, self._exporter
             kept = alive() is not None
             if kept:
-                weakref.finalize(alive(), _come_back, self._inbox, self._buffer).atexit = False
+                weakref.finalize(alive(), _slice_is_gone, self._inbox, self._buffer).atexit = False
             else:
-                _take_back(self._inbox, self._buffer)
+                _end_loan(self._inbox, self._buffer)
         if kept:
             warnings.warn(
                 "a slice of a recv_view is kept after its block: the pool has one buffer less until it is gone; "
@@ -65,13 +65,13 @@ class Loan:
             )
 
 
-def _take_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
+def _end_loan(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
     inbox._lent -= 1
     inbox.handle.lent_at.pop(buffer, None)
     inbox.recycle(buffer)
 
 
-def _come_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
+def _slice_is_gone(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
     """The last slice of a loan is gone. May run in any thread, and inside a garbage collection."""
     inbox.handle.returned.append(buffer)
     with suppress(RuntimeError):  # the loop has ended
@@ -81,7 +81,7 @@ def _come_back(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
 def _reclaim(inbox: InboxBase) -> None:
     returned = inbox.handle.returned
     while returned:
-        _take_back(inbox, returned.pop())
+        _end_loan(inbox, returned.pop())
 
 
 def warn_of_all_lent(inbox: InboxBase) -> None:

@@ -126,7 +126,7 @@ class MultiPool(Inbox):
         self.address = int(ffi.cast("uintptr_t", self._pins))
         descriptor = handle.register_own(self._pins)
         slots = handle.source.slots
-        self._slabs = [_Slab(self, self._pins + at * room, room, slots.lend(), descriptor) for at in range(count)]
+        self._slabs = [_Slab(self, self._pins + at * room, room, slots.acquire(), descriptor) for at in range(count)]
         for slab in self._slabs:
             self.renew(slab)
 
@@ -184,7 +184,7 @@ class MultiPool(Inbox):
             if slab.posted:
                 source.slots.quarantine(slab.slot)
             else:
-                source.slots.take_back(slab.slot)
+                source.slots.release(slab.slot)
             slab.posted = False
         self.posted = 0
         super().end(error)

@@ -16,7 +16,7 @@ from ..._ffi import address_of, constants, ffi
 from ...errors import TruncatedMessageError
 from ...features import Quirk
 from ...flags import Access
-from ..buffers import Pieces, lend_all
+from ..buffers import Pieces, acquire_regions
 from .pool import Pool
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[He
     if not (handle.regions.busy or isinstance(pins, Pieces)):
         return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()
     pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()[0]]
-    descriptors, held = lend_all(handle, pieces, Access.RECV)
+    descriptors, held = acquire_regions(handle, pieces, Access.RECV)
     return ffi.new("struct iovec[]", [(piece, len(piece)) for piece in pieces]), descriptors, len(pieces), held
 
 

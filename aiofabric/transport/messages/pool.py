@@ -86,7 +86,7 @@ class Pool(PoolCore, Inbox):
         memory = address_of(self._pins)
         for index in range(len(self._buffers), count):
             offset = self._base + index * self._stride
-            slot = source.slots.lend()
+            slot = source.slots.acquire()
             source.operations[slot.address] = buffer = self.buffer_type(self, index, offset, slot)
             self._enter(buffer, memory + offset, slot.address)
 
@@ -128,5 +128,5 @@ class Pool(PoolCore, Inbox):
             if buffer.posted:
                 source.slots.quarantine(buffer.slot)
             else:
-                source.slots.take_back(buffer.slot)
+                source.slots.release(buffer.slot)
         super().end(error)

@@ -18,7 +18,7 @@ from ...errors import FabricConnectionEndedError
 from ...flags import Access
 from ...memory import pin
 from ...resource import Resource
-from ..buffers import Pieces, contents, fill, lend, lend_all
+from ..buffers import Pieces, acquire_region, acquire_regions, contents, fill
 from ..handle import Refill
 from .inbox import truncated
 from .loans import Loan
@@ -330,10 +330,10 @@ class Receives(Resource):
             args = (handle.fid, iov, descriptors, count, *where)
         elif isinstance(pins, Pieces):
             what += "v"
-            descriptors, held = lend_all(handle, pins.pins, Access.RECV)
+            descriptors, held = acquire_regions(handle, pins.pins, Access.RECV)
             args = (handle.fid, pins.iov, descriptors, len(pins.pins), *where)
         else:
-            descriptor, held = lend(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
+            descriptor, held = acquire_region(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
             args = (handle.fid, pins, len(pins), descriptor, *where)
         return handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), held)
 

@@ -151,7 +151,7 @@ class EndpointOptions:
             attr.tx_ctx_cnt = SHARED_CONTEXT
         return replace(hints, ep_attr=attr)
 
-    def home(self, domain: Domain | None) -> Domain | None:
+    def domain_for(self, domain: Domain | None) -> Domain | None:
         """The domain of the shared contexts and counters, or the caller's.
 
         Raises:
@@ -159,10 +159,10 @@ class EndpointOptions:
         """
         bound = self._bound()
         domain = bound[0].domain if domain is None and bound else domain
-        self._check_home(domain)
+        self._check_domain(domain)
         return domain
 
-    def _check_home(self, domain: Domain | None) -> None:
+    def _check_domain(self, domain: Domain | None) -> None:
         for each in self._bound():
             if each.domain is not domain:  # 1.17's tcp would crash
                 raise ValueError(
@@ -188,7 +188,7 @@ class EndpointOptions:
 
     def open_native(self, domain: Domain, info: Info) -> Any:
         """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2)."""
-        self._check_home(domain)
+        self._check_domain(domain)
         check_bindings(self, info)
         out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info)
         if not self.open_flags:
@@ -234,7 +234,7 @@ class EndpointOptions:
         assert self.recv_size is not None
         return min(self.recv_size, handle.max_size)
 
-    def hear_of_writes(self, handle: EndpointHandle) -> None:
+    def report_writes(self, handle: EndpointHandle) -> None:
         """Report peers' writes with data, if that was asked for; the endpoint then has a queue of its own."""
         if self.remote_writes:
             handle.remote_writes = RemoteWriteQueue(handle, self.remote_writes)

@@ -240,7 +240,7 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
     answered, driver = Event(), Reactor.current().driver
     limiter = current_default_thread_limiter()
 
-    def hear() -> None:
+    def ended() -> None:
         limiter.release_on_behalf_of(answer)
         answered.set()
 
@@ -250,7 +250,7 @@ async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
         except BaseException as error:
             answer.set_exception(error)
         with suppress(RuntimeError):  # the loop has ended
-            driver.call_soon_threadsafe(hear)
+            driver.call_soon_threadsafe(ended)
 
     thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
     await limiter.acquire_on_behalf_of(answer)  # held until the thread ends, also if asyncio cancels this task before

@@ -172,10 +172,10 @@ def acquire_queues(
     if alone:
         queues = DomainQueues(reactor, info, domain, waiting, busy_poll)
         return queues, queues.close
-    home = opened_as(info) if domain is None else id(domain)
+    domain_key = opened_as(info) if domain is None else id(domain)
     room = _SWEPT_ENDPOINTS if Quirk.READ_SWEEPS_ENDPOINTS in quirks(info) else sys.maxsize
     shard = 0
-    while reactor.users_of(key := ("queues", home, waiting, busy_poll, shard)) >= room:
+    while reactor.users_of(key := ("queues", domain_key, waiting, busy_poll, shard)) >= room:
         shard += 1
 
     def opened() -> DomainQueues:

@@ -11,7 +11,7 @@ from ...features import Quirk, quirks, require
 from ...flags import Access, AtomicForm, AtomicOp, Caps, Datatype, OpFlags
 from ...remote_region import RemoteRegion
 from ...resource import Resource
-from ..buffers import descriptors, lend_parts
+from ..buffers import acquire_rma_parts, descriptors
 from .operands import Operand, element_size, operand, result_like
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Atomic(Resource):
             parts.append((against.pins, Access.WRITE))
         if before is not None:
             parts.append((before.pins, Access.READ))
-        key, found, held = lend_parts(handle, parts, remote)
+        key, found, held = acquire_rma_parts(handle, parts, remote)
         # Each part is a list of length 1: elements, its descriptor, 1.
         lists = [
             (ffi.new("struct fi_ioc *", (pins, given.count)), descriptors([descriptor]), 1)

@@ -136,8 +136,8 @@ class _TriggeredRoute(Route):
             self.condition.drop()
         super().end(error)
 
-    def home(self, transfer: Transfer) -> None:
-        super().home(transfer)
+    def retire(self, transfer: Transfer) -> None:
+        super().retire(transfer)
         if self in self.handle.orphans:
             self.handle.orphans.remove(self)
 

@@ -1,7 +1,7 @@
 """Peeks: examine a tagged message that has arrived, reserve it, or drop it (man page: fi_tagged, fi_trecvmsg).
 
 The provider keeps a claim in the context that it was made with (rxm: rxm_tagged.c), or finds it by the context (tcp:
-xnet_srx.c). So its slot stays lent until the message is received or discarded. A cancelled claim loses nothing: the
+xnet_srx.c). So its slot stays in use until the message is received or discarded. A cancelled claim loses nothing: the
 message is received here, and waits for the next receive that it fits.
 """
 
@@ -17,7 +17,7 @@ from ...errors import FabricError, NotSupportedError
 from ...features import Quirk
 from ...flags import Access
 from ...memory import pin
-from ..buffers import lend_all
+from ..buffers import acquire_regions
 from ..messages.inbox import truncated
 from ..route import with_context
 from .tagged import Envelope, TaggedReceives
@@ -105,7 +105,7 @@ class Claim:
 
 
 class _Reserving(Transfer):
-    """A claim: its context belongs to the message from now on, so its slot stays lent."""
+    """A claim: its context belongs to the message from now on, so its slot stays in use."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class Peeks(TaggedReceives):
         message, iov = ffi.new("struct fi_msg_tagged *"), ffi.new("struct iovec *", (pins, size))
         message.msg_iov, message.iov_count = iov, 1
         message.addr, message.tag, message.ignore = where
-        found, held = lend_all(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
+        found, held = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
         message.desc = found
         post, args = partial(with_context, lib.fi_trecvmsg), (handle.fid, message, flags)
         keep = (pins, iov, message, found)

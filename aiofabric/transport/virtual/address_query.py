@@ -60,8 +60,8 @@ class QuerySender(Protocol):
     def endpoint(self) -> RdmEndpoint: ...
     @property
     def handle(self) -> ConnectionlessHandle: ...
-    def meet(self, raw: bytes, /) -> Peer: ...
-    def part(self, peer: Peer, /) -> None: ...
+    def acquire_peer(self, raw: bytes, /) -> Peer: ...
+    def release_peer(self, peer: Peer, /) -> None: ...
 
 
 class AddressQueries:
@@ -126,7 +126,7 @@ class AddressQueries:
         multiplexer = self._multiplexer
         if len(self._answered) >= _ANSWERS_MOST:
             self._let_go(next(iter(self._answered)))
-        peer = multiplexer.meet(raw)
+        peer = multiplexer.acquire_peer(raw)
         if peer in self._answered:
             self._let_go(peer)
         self._answered[peer] = multiplexer.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
@@ -144,7 +144,7 @@ class AddressQueries:
             if not self._multiplexer.source.driver.closed():
                 cancel()
             self._multiplexer.handle.route_to(peer).fail_waiting(self._multiplexer.handle.closed_error)
-            self._multiplexer.part(peer)
+            self._multiplexer.release_peer(peer)
 
     # -- asking
 
@@ -158,7 +158,7 @@ class AddressQueries:
         multiplexer = self._multiplexer
         address = multiplexer.endpoint.vector.fit(address)
         _check_there(address, multiplexer)
-        peer = multiplexer.meet(address.raw)
+        peer = multiplexer.acquire_peer(address.raw)
         number = secrets.token_bytes(8)
         waiter = self._waiters[number] = multiplexer.source.driver.create_waiter()
         multiplexer.source.interest += 1
@@ -170,7 +170,7 @@ class AddressQueries:
         finally:
             multiplexer.source.interest -= 1
             del self._waiters[number]
-            multiplexer.part(peer)
+            multiplexer.release_peer(peer)
         if isinstance(answer, BaseException):
             raise answer
         return _place(answer, address)

@@ -54,8 +54,8 @@ class ConnectionReceives(SubmissionQueue):
     __slots__ = ()
     owner: ConnectionHandle
 
-    def home(self, transfer: Transfer) -> None:
-        super().home(transfer)
+    def retire(self, transfer: Transfer) -> None:
+        super().retire(transfer)
         if transfer.flags:
             self.owner.took_directly()
 
@@ -134,7 +134,7 @@ class ConnectionHandle(SendingHandle):
         self.id = multiplexer.enter(self)
         try:
             pooled.promise(self.window)
-            options.hear_of_writes(self)
+            options.report_writes(self)
         except BaseException:
             self.close()
             raise
@@ -179,7 +179,7 @@ class ConnectionHandle(SendingHandle):
 
     def _is_this_the_end(self) -> None:
         if self.last is not None and self.received >= self.last:
-            self.end_heard = True
+            self.end_received = True
             self.peer_gone()
 
     def took(self) -> None:
@@ -251,7 +251,7 @@ class ConnectionHandle(SendingHandle):
             if self.gone is None:
                 self._expect_stragglers(_ANNOUNCED)
         elif frame.kind in (FrameKind.ASLEEP, FrameKind.RING):
-            self.doorbell.heard(frame.kind, frame.body)
+            self.doorbell.frame_received(frame.kind, frame.body)
 
     @property
     def dormant(self) -> bool:
@@ -314,7 +314,7 @@ class ConnectionHandle(SendingHandle):
             if not self.source.driver.closed():
                 self._cancel_wait()
         if self.oob_socket is not None:
-            if self.orderly or self.end_heard:
+            if self.orderly or self.end_received:
                 self._send_end()
             self.oob_socket.close()
         self.kept.clear()
@@ -323,10 +323,10 @@ class ConnectionHandle(SendingHandle):
     def _end(self, error: Callable[[], BaseException]) -> None:
         if self.peer is not None:
             peer, self.peer = self.peer, None
-            attic = self.multiplexer.handle.route_to(peer)
+            successor = self.multiplexer.handle.route_to(peer)
             for queue in (*self.routes, self.rx):
-                queue.forsake(error, attic)
-            self.multiplexer.part(peer)
+                queue.hand_over(error, successor)
+            self.multiplexer.release_peer(peer)
         if self.pool is not None:
             self.pool.end(error)
         if self.remote_writes is not None:

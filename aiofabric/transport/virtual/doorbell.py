@@ -70,7 +70,7 @@ class Doorbell:
             self.announced = connection.oob_socket.send(FrameKind.ASLEEP, _COUNT.pack(connection.received))
         return self.announced or connection.oob_socket is None or connection.oob_socket.closed
 
-    def heard(self, kind: int, body: bytes) -> None:
+    def frame_received(self, kind: int, body: bytes) -> None:
         """Handle a frame of the peer: it sleeps, or it rings."""
         tx = self.connection.tx
         if kind == FrameKind.RING:

@@ -161,7 +161,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
 
     def _established_over(self, oob_socket: OobSocket, hello: Hello) -> None:
         handle = self._handle
-        handle.peer = handle.multiplexer.meet(hello.address)
+        handle.peer = handle.multiplexer.acquire_peer(hello.address)
         self.param = hello.param
         multiplexer = handle.multiplexer
         self.local_address = oob_socket.local_address or multiplexer.endpoint.local_address

@@ -45,7 +45,7 @@ _POOLS_MOST = QUERY_POOL
 _RECEIVES_LEAST = 256
 _WINDOW_SHARE = 14  # a new connection gets one in this many of the receives left, if credits are strict
 _WINDOW_LEAST = 1
-_PARTED_MOST = 64  # of the 256 peers that shm can have
+_RELEASED_MOST = 64  # of the 256 peers that shm can have
 _SHARE_AGAIN = 0.02  # seconds until a pool that got too few receives asks again
 _KEPT_FREE = 16  # one in this many of the provider's receives is in no pool: for direct receives and unknown peers
 
@@ -110,7 +110,7 @@ class Multiplexer:
             self.source.doze = self._fall_asleep
         self._short = False  # a pool has fewer receives than its share
         self._users: dict[Peer, int] = {}
-        self._parted: dict[Peer, None] = {}  # peers without a connection, the oldest first
+        self._released: dict[Peer, None] = {}  # peers without a connection, the oldest first
         self._next = 0
         release = self.handle.on_release
         assert release is not None
@@ -225,14 +225,14 @@ class Multiplexer:
         if self._orphaned_entries is not None:
             self._orphaned_entries.watch()
 
-    def meet(self, raw: bytes) -> Peer:
-        """The peer at a raw address; each call is paired with a call of `part`."""
+    def acquire_peer(self, raw: bytes) -> Peer:
+        """The peer at a raw address; each call is paired with a call of `release_peer`."""
         peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
         self._users[peer] = self._users.get(peer, 0) + 1
-        self._parted.pop(peer, None)
+        self._released.pop(peer, None)
         return peer
 
-    def part(self, peer: Peer) -> None:
+    def release_peer(self, peer: Peer) -> None:
         """A connection with the peer has ended; its address is removed some time after the last one.
 
         The address is not removed at once: a peer whose connection was aborted here may still send. shm looks up the
@@ -243,14 +243,14 @@ class Multiplexer:
             del self._users[peer]
             if self._unanswered is not None:
                 self._unanswered.watch(peer)
-            self._parted[peer] = None
+            self._released[peer] = None
             if not self.host or self.closed:
                 self._lose(peer)
-            elif len(self._parted) > _PARTED_MOST:
-                self._lose(next(iter(self._parted)))
+            elif len(self._released) > _RELEASED_MOST:
+                self._lose(next(iter(self._released)))
 
     def _lose(self, peer: Peer) -> None:
-        del self._parted[peer]
+        del self._released[peer]
         if not self.closed:
             self.source.drain()
             self.handle.forget(peer)

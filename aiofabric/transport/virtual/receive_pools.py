@@ -178,7 +178,7 @@ class ReceivePool:
             self._memory.append(memory)
         number = self.number << POOL
         for offset in range(0, self.size * count, self.size):
-            slot = multiplexer.source.slots.lend()
+            slot = multiplexer.source.slots.acquire()
             where = (multiplexer.fid, pins + offset, self.size, descriptor, constants.FI_ADDR_UNSPEC)
             buffer = SharedBuffer(self, view[offset : offset + self.size], slot, (*where, number, MASK, slot.pointer))
             self._buffers.append(buffer)

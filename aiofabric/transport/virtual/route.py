@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
@@ -34,9 +35,9 @@ class SendingHandle(EndpointHandle):
     peer: Any
     taken: int
 
+    @abstractmethod
     def unreachable(self, code: int) -> bool:
         """Whether this error code shows that the peer is lost."""
-        raise NotImplementedError
 
 
 class ConnectionRoute(Route):

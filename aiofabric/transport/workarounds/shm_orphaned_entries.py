@@ -81,18 +81,18 @@ class _Queue:
         return (position for position in places if self._word(position) == position)
 
     def publish_empty(self, position: int) -> None:
-        place = self._place(position)
+        place = self.place(position)
         ffi.cast("char *", place)[_EMPTY] = b"\1"
         ffi.cast("int64_t *", place)[0] = position + 1  # written last, because the reader checks it
 
     def _position(self, offset: int) -> int:
         return int(ffi.cast("int64_t *", self.start + offset)[0])
 
-    def _place(self, position: int) -> CData:
+    def place(self, position: int) -> CData:
         return self.start + _HEAD + (position & (self.size - 1)) * self._stride
 
     def _word(self, position: int) -> int:
-        return int(ffi.cast("int64_t *", self._place(position))[0])
+        return int(ffi.cast("int64_t *", self.place(position))[0])
 
 
 class OrphanedEntries:

@@ -10,15 +10,15 @@ unmaps. After that, every access to the closed endpoint crashes the process:
 
 Endpoints of two processes have separate mappings and are not affected.
 
-So an endpoint that has met others of its process lingers when it is closed. No endpoint sends to it any more, and its
-unread messages are dropped, so it refers to no others. Its native half stays, with the messages that it sent and their
-pinned buffers, until the endpoints that know it have read them or are closed. Its address stays with them longer,
-because messages that wait to be received name their sender. All this is checked whenever an endpoint of the process
-opens or closes.
+So an endpoint that has exchanged addresses with others of its process lingers when it is closed. No endpoint sends to
+it any more, and its unread messages are dropped, so it refers to no others. Its native half stays, with the messages
+that it sent and their pinned buffers, until the endpoints that know it have read them or are closed. Its address
+stays with them longer, because messages that wait to be received name their sender. All this is checked whenever an
+endpoint of the process opens or closes.
 
 2.5 has another defect: a peer learns where to find messages to it when the other endpoint's name arrives. Only the
 endpoint that sends first sends its name, and the answer to it is read from address 0. So here both send their names
-when they meet.
+when one gets the address of the other.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ _gone: dict[LingeringHandle, _Remains] = {}  # closed endpoints that linger, the
 class LingeringHandle(EndpointHandle):
     """A connectionless endpoint whose native half may have to stay after it is closed."""
 
-    __slots__ = ("address", "by_peer", "entered", "lingered", "met", "queue", "vector")
+    __slots__ = ("address", "by_peer", "entered", "lingered", "linked", "queue", "vector")
     address: Address
     queue: CompletionQueue
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.vector = vector
-        self.entered = False  # True: other endpoints of this process may meet it
+        self.entered = False  # True: other endpoints of this process may get its address
         self.lingered = False
-        self.met: set[LingeringHandle] = set()  # endpoints that have its address, or whose address it has
+        self.linked: set[LingeringHandle] = set()  # endpoints that have its address, or whose address it has
         self.by_peer: dict[Peer, Route] = {}
 
     def _disappear(self) -> None:
         """From now on, no endpoint of this process may send here."""
         error = partial(closed, self.address)
-        for other in tuple(self.met):
+        for other in tuple(self.linked):
             aliases = [each for each in other.children if isinstance(each, LingeringHandle)]
             for peer, route in [pair for each in (other, *aliases) for pair in each.by_peer.items()]:
                 if peer.address == self.address:
@@ -133,7 +133,7 @@ class _Remains:
         self._receive_all(lambda slot: lib.fi_trecvv(fid, iov, ffi.NULL, 1, source, 0, 2**64 - 1, slot))
 
     def _receive_all(self, post: Any) -> None:
-        slot = self.handle.source.slots.lend()
+        slot = self.handle.source.slots.acquire()
         for _ in range(_UNREAD_MOST):
             if post(slot.pointer):
                 return
@@ -167,8 +167,8 @@ class _Remains:
         return any(isinstance(op, Transfer) and not op.owner.receives for op in self.pending.values())
 
     def knowing(self) -> list[LingeringHandle]:
-        """The open endpoints that have met this one."""
-        return [other for other in self.handle.met if other.address in _here]
+        """The open endpoints that have its address, or whose address it has."""
+        return [other for other in self.handle.linked if other.address in _here]
 
     def quiet(self) -> bool:
         """Whether only address vectors still refer to it. True only in the thread of all endpoints that know it."""
@@ -188,8 +188,8 @@ class _Remains:
         for other in self.knowing():
             handle.vector.lose(other.address)  # first: only then does 2.x free the entry at the other endpoint
             other.vector.lose(handle.address)
-        for other in handle.met:
-            other.met.discard(handle)
+        for other in handle.linked:
+            other.linked.discard(handle)
         del _gone[handle]
         handle.lingers = False
         try:
@@ -253,9 +253,9 @@ class _Watch:
             other = _here.get(address)
             if other is None:
                 return False
-            if other is not handle and other not in handle.met:
-                handle.met.add(other)
-                other.met.add(handle)
+            if other is not handle and other not in handle.linked:
+                handle.linked.add(other)
+                other.linked.add(handle)
                 if Quirk.ANSWER_CRASHES in handle.known:
                     _introduce(other, other.vector.prepare(handle.address), handle, native)
             return True
@@ -296,7 +296,7 @@ def leave(handle: LingeringHandle) -> bool:
     with _lock:
         del _here[handle.address]
         handle.entered = False
-        if not handle.met:
+        if not handle.linked:
             return False
         remains = _gone[handle] = _Remains(handle)
         handle.lingers = True

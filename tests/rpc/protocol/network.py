@@ -14,7 +14,7 @@ from aiofabric.rpc.protocol.server_call import ServerCall
 if TYPE_CHECKING:
     from aiofabric.rpc.protocol.metadata import Metadata
 
-__all__ = ["HeardCall", "MadeCall", "Network"]
+__all__ = ["AcceptedCall", "MadeCall", "Network"]
 
 
 class MadeCall(ClientCall):
@@ -38,7 +38,7 @@ class MadeCall(ClientCall):
         self.events.append("ended")
 
 
-class HeardCall(ServerCall):
+class AcceptedCall(ServerCall):
     """A server's call that records its events."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Network:
     """Fabric messages under way in both directions: delayed as long as the test wants, in order, or cut off."""
 
     def __init__(self, client: Limits | None = None, server: Limits | None = None) -> None:
-        self.served: dict[int, HeardCall] = {}
+        self.served: dict[int, AcceptedCall] = {}
         self.client = ClientConnection(client or Limits())
         self.server = ServerConnection(server or Limits(), self._new_call)
         self.to_server: deque[bytes] = deque()
@@ -78,8 +78,8 @@ class Network:
         self.now = 1000.0
         self.broken = False
 
-    def _new_call(self) -> HeardCall:
-        call = HeardCall()
+    def _new_call(self) -> AcceptedCall:
+        call = AcceptedCall()
         self._fresh = call
         return call
 
@@ -121,7 +121,7 @@ class Network:
             connection.receive(memoryview(queue.popleft()), self.now)
             delivered += 1
             for call in connection.calls.values():
-                if isinstance(call, HeardCall):
+                if isinstance(call, AcceptedCall):
                     self.served[call.id] = call
         return delivered
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiofabric.rpc.protocol.connection import Limits
-from tests.rpc.protocol.network import HeardCall, MadeCall, Network
+from tests.rpc.protocol.network import AcceptedCall, MadeCall, Network
 
 pytestmark = pytest.mark.once
 
@@ -47,7 +47,7 @@ class Conversation(RuleBasedStateMachine):
     def pick(self, which: int) -> Expected:
         return self.calls[which % len(self.calls)]
 
-    def served(self, expected: Expected) -> HeardCall | None:
+    def served(self, expected: Expected) -> AcceptedCall | None:
         return self.network.served.get(expected.made.id)
 
     @precondition(lambda self: not self.cut and len(self.calls) < 8)

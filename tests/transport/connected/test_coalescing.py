@@ -20,6 +20,7 @@ from aiofabric import Address, MessageEndpoint, WrongLoopError
 from aiofabric._core import COALESCE_NS
 from aiofabric.cm.workarounds.provider_sockets import connected_socket, segments_sent
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
@@ -36,10 +37,11 @@ def kernels(endpoint: MessageEndpoint) -> Iterator[socket.socket]:
 
 
 def socket_of(endpoint: MessageEndpoint) -> int:
-    route = endpoint._handle.tx
+    route = handle_of(endpoint).tx
     assert route is not None
     assert route.socket >= 0
-    return route.socket
+    descriptor: int = route.socket
+    return descriptor
 
 
 def segments(endpoint: MessageEndpoint) -> int:
@@ -134,7 +136,7 @@ async def test_it_leaves_when_the_loop_goes_round(pair: Pair) -> None:
 async def test_it_leaves_before_a_look(pair: Pair) -> None:
     async with pair() as (active, passive):
         words = batch(active)
-        active._handle.source.drain()
+        source_of(active).drain()
         assert not corked(active)
         assert await received(passive, words)
 
@@ -162,7 +164,7 @@ async def test_it_leaves_though_the_process_ends(provider: str, child: Callable[
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
         child_sent = child(send_and_vanish, listener.address.port, provider)
         async with await (await listener.accept_request()).accept() as passive:
-            words = [b"%d" % number for number in range(child_sent.hear())]
+            words = [b"%d" % number for number in range(child_sent.receive())]
             assert await received(passive, words)
 
 
@@ -198,13 +200,13 @@ def send_without_a_loop(_: Parent, provider: str) -> int:
 
     with asyncio.Runner() as runner:
         active, passive = runner.run(connect())
-        lent = active._handle.source.slots.lent
+        lent = source_of(active).slots.in_use
     sent = 0
     for _data in range(3):
         with pytest.raises(WrongLoopError):
             sent += active.try_send(b"?")
     assert not corked(active)
-    assert active._handle.source.slots.lent == lent
+    assert source_of(active).slots.in_use == lent
     passive.close()
     active.close()
     return sent

@@ -51,10 +51,10 @@ async def end_with(expected: type[BaseException], operation: Awaitable[Any]) -> 
         await operation
 
 
-def at_home() -> None:
-    """No slot is lent, and on a tcp connection none had to be given up."""
+def nothing_is_in_use() -> None:
+    """No slot is in use, and on a tcp connection none had to be given up."""
     for source in Reactor.current().statistics().sources:
-        assert (source.lent, source.in_flight, source.abandoned, source.queued) == (0, 0, 0, 0)
+        assert (source.slots_in_use, source.in_flight, source.abandoned, source.queued) == (0, 0, 0, 0)
         assert source.quarantined == 0
 
 
@@ -106,7 +106,7 @@ async def test_pending_operations_of_the_other_side_end_with_reset(pair: Pair, p
                 await anyio.wait_all_tasks_blocked() if "receive" in kind else None
                 passive.close()
         assert active.state == "peer gone"
-    at_home()
+    nothing_is_in_use()
 
 
 async def test_queued_sends_end_as_well(pair: Pair) -> None:
@@ -188,12 +188,12 @@ async def test_view_outlives_its_endpoint(pair: Pair) -> None:
 async def test_closing_from_inside_a_sink(pair: Pair) -> None:
     """The callback runs in a turn; what it closes may be the queue that the turn reads."""
     async with pair() as (active, passive):
-        heard: list[bytes] = []
+        received: list[bytes] = []
         ends: list[BaseException] = []
 
         def on_message(view: memoryview) -> None:
-            heard.append(bytes(view))
-            if len(heard) == 3:
+            received.append(bytes(view))
+            if len(received) == 3:
                 passive.close()
                 active.close()
 
@@ -203,7 +203,7 @@ async def test_closing_from_inside_a_sink(pair: Pair) -> None:
         with anyio.fail_after(5):
             while not passive.closed:
                 await anyio.lowlevel.checkpoint()
-        assert heard == [b"0", b"1", b"2"]
+        assert received == [b"0", b"1", b"2"]
         assert [type(e) for e in ends] == [ClosedResourceError]
 
 
@@ -226,12 +226,12 @@ async def test_closing_with_a_sink_and_a_full_queue(pair: Pair) -> None:
     """What arrived is read after fi_close; the sink takes it, and no receive may be posted again then."""
     for _ in range(10):
         async with pair() as (active, passive):
-            heard: list[bytes] = []
-            passive.set_sink(lambda view, heard=heard: heard.append(bytes(view)))  # type: ignore[misc]
+            received: list[bytes] = []
+            passive.set_sink(lambda view, received=received: received.append(bytes(view)))  # type: ignore[misc]
             for n in range(40):
                 active.try_send(b"%d" % n)
             passive.close()
-            assert heard == [b"%d" % n for n in range(len(heard))]
+            assert received == [b"%d" % n for n in range(len(received))]
 
 
 # -- refused close: the order is computed, never tried
@@ -298,3 +298,12 @@ async def test_forgotten_endpoint_warns_and_is_closed_from_above(provider: str) 
     await active.send(b"nobody reads this")
     domain.close()
     assert active.closed
+
+
+async def test_a_close_while_another_task_waits_for_the_peers_end_ends_that_wait(pair: Pair) -> None:
+    async with pair() as (active, _):
+        with anyio.fail_after(5):  # it would wait for 10 s
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(active.aclose)
+                await anyio.wait_all_tasks_blocked()
+                active.close()

@@ -328,7 +328,7 @@ async def test_pooled_message_larger_than_the_callers_buffer_is_kept(pair: Pair)
         assert await passive.recv() == b"next"
 
 
-async def test_pooled_message_put_back_goes_to_the_waiting_task(pair: Pair) -> None:
+async def test_requeued_message_goes_to_the_waiting_task(pair: Pair) -> None:
     async with pair() as (active, passive):
         got: list[bytes] = []
 

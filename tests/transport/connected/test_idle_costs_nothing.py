@@ -10,6 +10,7 @@ import pytest
 import aiofabric
 from aiofabric import Waiting
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import source_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.providers import _pair
 
@@ -23,8 +24,8 @@ async def idle_server(parent: Parent, waiting: Waiting, span: float) -> None:
         parent.tell(listener.address.port)
         endpoints = [await (await listener.accept_request()).accept() for _ in range(CONNECTIONS)]
         parent.tell("all are there")
-        assert await parent.ahear() == "be quiet"
-        sources = {id(e._handle.source): e._handle.source for e in endpoints}.values()
+        assert await parent.areceive() == "be quiet"
+        sources = {id(source_of(e)): source_of(e) for e in endpoints}.values()
 
         def passes() -> list[int]:
             return [source.statistics().passes for source in sources]
@@ -61,15 +62,15 @@ combinations = pytest.mark.parametrize(("anyio_backend", "waiting"), _COMBINATIO
 async def idle(child: Callable[..., Child], waiting: Waiting, span: float) -> tuple[float, bool, float]:
     """CPU of the listening process while nothing happens, whether it slept all the time, and the latest wake-up."""
     server = child(idle_server, waiting, span)
-    port = await server.ahear()
+    port = await server.areceive()
     endpoints = [await aiofabric.connect("127.0.0.1", port, provider="tcp") for _ in range(CONNECTIONS)]
-    assert await server.ahear() == "all are there"
+    assert await server.areceive() == "all are there"
     server.tell("be quiet")
-    spent, without_turns = await server.ahear(30)
+    spent, without_turns = await server.areceive(30)
     for endpoint in endpoints:
         await endpoint.send(str(time.monotonic()).encode())
         assert await endpoint.recv() == b"got it"
-    latest = await server.ahear()
+    latest = await server.areceive()
     for endpoint in endpoints:
         await endpoint.aclose()
     await server.aresult()

@@ -23,7 +23,7 @@ UNREAD = 200  # more than a pool takes
 async def closes_with_unread(parent: Parent, provider: str, port: int, count: int, size: int, way: str) -> None:
     endpoint = await aiofabric.connect("127.0.0.1", port, provider=provider)
     async with endpoint:
-        await parent.ahear()  # the peer has sent until it had to wait
+        await parent.areceive()  # the peer has sent until it had to wait
         for n in range(count):
             await endpoint.send(n.to_bytes(4, "big") + bytes(size - 4))
         if way == "shutdown":
@@ -76,7 +76,7 @@ async def sends_and_waits(parent: Parent, provider: str, port: int, way: str) ->
     elif way == "exit":
         os._exit(0)
     parent.tell("done")
-    await parent.ahear()
+    await parent.areceive()
 
 
 @pytest.mark.parametrize("way", ["kill", "abort", "exit", "close"])
@@ -99,7 +99,7 @@ async def test_iteration_ends_normally_on_an_orderly_end_only(child: Any, provid
         assert received == [b"%d" % n for n in range(5)]
         await endpoint.aclose()
         if way not in ("kill", "exit"):
-            await peer.ahear()
+            await peer.areceive()
             peer.tell("end")
             await peer.aresult()
 

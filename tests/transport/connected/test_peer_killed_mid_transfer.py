@@ -36,7 +36,7 @@ async def doomed(parent: Parent, provider: str, sends: bool) -> None:
 @pytest.mark.parametrize("sends", [False, True], ids=["we send", "we receive"])
 async def test_peer_killed(child, provider: str, sends: bool) -> None:  # type: ignore[no-untyped-def]
     peer = child(doomed, provider, sends)
-    port = await peer.ahear()
+    port = await peer.areceive()
     ended: list[float] = []
 
     async def expect_the_end(call) -> None:  # type: ignore[no-untyped-def]
@@ -58,7 +58,7 @@ async def test_peer_killed(child, provider: str, sends: bool) -> None:  # type: 
                 whole = bytes(SIZE)
                 tasks.start_soon(expect_the_end, lambda: endpoint.send(whole))
                 tasks.start_soon(expect_the_end, lambda: endpoint.recv_into(bytearray(64)))
-            assert await peer.ahear() == "under way"
+            assert await peer.areceive() == "under way"
             killed = time.monotonic()
             peer.kill()
         assert max(ended) - killed < 1.0

@@ -9,6 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, MessageEndpoint, RemoteRegion
 from aiofabric._ffi import constants
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +42,7 @@ async def made(call: Call, endpoint: MessageEndpoint, remote: RemoteRegion) -> N
 async def test_post_before_the_connection(pair: Pair, call: str) -> None:
     async with pair() as (active, passive):
         region = passive.domain.register(bytearray(10), access=Access.REMOTE_READ | Access.REMOTE_WRITE)
-        handle = active._handle
+        handle = handle_of(active)
         admitted, handle.thread_check.thread = handle.thread_check.thread, 0  # as it is until the event has come
         try:
             with pytest.raises(aiofabric.FabricError, match="not connected yet") as refused:

@@ -9,6 +9,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import Caps, FabricConnectionResetError, MessageEndpoint, NotSupportedError, OpFlags
+from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 
@@ -77,7 +78,7 @@ async def test_what_was_posted_through_a_closed_alias_goes_on() -> None:
             assert len(await passive.recv()) == 60_000
         with anyio.fail_after(5):
             while len(answered) < 8:
-                await active._handle.source.driver.breathe()
+                await source_of(active).driver.breathe()
         assert answered == [None] * 8
 
 

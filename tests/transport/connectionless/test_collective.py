@@ -12,6 +12,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import AtomicOp, Caps, Datatype, EndpointType, FabricError, Group, NotSupportedError, RdmEndpoint
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +83,7 @@ async def test_barrier_waits_for_everyone() -> None:
     async with joined() as groups, anyio.create_task_group() as tg:
         tg.start_soon(wait, groups[0])
         tg.start_soon(wait, groups[2])
-        await groups[0]._handle.endpoint.source.driver.breathe()
+        await handle_of(groups[0]).endpoint.source.driver.breathe()
         assert passed == []
         await groups[1].barrier()
     assert sorted(passed) == [0, 2]
@@ -205,7 +206,7 @@ async def aiofabric_members(ep: RdmEndpoint, *others: aiofabric.Peer) -> AsyncIt
 async def test_leaving_during_an_operation_waits_for_it() -> None:
     """fi_close of a group that is at work frees what the work goes on with."""
     async with joined(2) as (one, other):
-        handle = one._handle
+        handle = handle_of(one)
         with anyio.move_on_after(0.05):
             await one.barrier()
         assert handle.busy
@@ -248,7 +249,7 @@ async def test_cancelling_a_join_leaves_nothing_behind() -> None:
 async def test_the_number_of_groups_is_bounded() -> None:
     async with opened(1) as (one,):
         me = await one.add_peer(one.local_address)
-        one._handle.groups = 256
+        handle_of(one).groups = 256
         with pytest.raises(FabricError, match="An endpoint joins at most 256 groups in its life"):
             await one.join_collective([me])
 

@@ -107,7 +107,7 @@ async def test_to_nobody_and_from_unknown_peers() -> None:
     async with pair() as (one, other, there, back):
         nobody = await one.add_peer("fi_sockaddr_in://127.0.0.1:9")
         for _ in range(5):
-            await one.send(b"lost", to=nobody)  # which says nothing of who hears it
+            await one.send(b"lost", to=nobody)  # which says nothing of receivers
         other.remove_peer(back)
         await one.send(b"from an unknown peer", to=there)
         got = await other.recv()
@@ -137,7 +137,7 @@ async def member() -> AsyncIterator[tuple[DatagramEndpoint, str]]:
 
 
 @pytest.mark.usefixtures("multicast")
-async def test_a_group_hears_what_its_members_send() -> None:
+async def test_a_group_receives_what_its_members_send() -> None:
     async with member() as (one, address), member() as (other, _):
         async with one.join(address) as here, other.join(address, receive=False) as there:
             await other.send(b"to all", to=there)
@@ -153,8 +153,8 @@ async def test_a_group_hears_what_its_members_send() -> None:
 
 
 @pytest.mark.usefixtures("multicast")
-async def test_who_left_hears_no_more_and_may_come_again() -> None:
-    """Of a member beside us in this host Linux would let us hear, too (IP_MULTICAST_ALL); so an unknown peer sends."""
+async def test_a_member_that_left_receives_no_more_and_may_join_again() -> None:
+    """Of a member beside us Linux would let us receive, too (IP_MULTICAST_ALL); so an unknown peer sends."""
     async with member() as (one, address):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unknown:
             to = (GROUP, one.local_address.port)

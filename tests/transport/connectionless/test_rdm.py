@@ -9,6 +9,7 @@ import pytest
 import aiofabric
 from aiofabric import Caps, EndpointType, Peer, RdmEndpoint
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import source_of
 from tests.fixtures.peers import RARE, RDM, peers, skip_without, where
 
 pytestmark = pytest.mark.anyio
@@ -135,9 +136,9 @@ async def test_while_it_waits_for_a_dead_peer_the_loop_is_not_busy(rdm: str) -> 
         with anyio.fail_after(30):
             passes = 1000
             while passes > 40:  # shm is polled every 5 ms; a busy loop makes thousands
-                before = one._handle.source.statistics().passes
+                before = source_of(one).statistics().passes
                 await anyio.sleep(0.1)
-                passes = one._handle.source.statistics().passes - before
+                passes = source_of(one).statistics().passes - before
         tasks.cancel_scope.cancel()
     assert one.closed
 
@@ -242,7 +243,7 @@ async def echo(parent: Parent, provider: str) -> int:
     """Answer until an empty message comes; return how many did."""
     async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as ep:
         parent.tell(ep.local_address)
-        peer = await ep.add_peer(await parent.ahear())
+        peer = await ep.add_peer(await parent.areceive())
         parent.tell("known")
         count = 0
         while message := await ep.recv():
@@ -250,7 +251,7 @@ async def echo(parent: Parent, provider: str) -> int:
             await ep.send(message, to=peer)
             count += 1
         await ep.send(b"", to=peer)
-        await parent.ahear()
+        await parent.areceive()
     return count
 
 
@@ -259,9 +260,9 @@ async def test_two_processes(name: str, child: Any) -> None:
     skip_without(name, Caps.MSG)
     other: Child = child(echo, name)
     async with aiofabric.open_endpoint(EndpointType.RDM, where(name), provider=name) as ep:
-        peer = await ep.add_peer(await other.ahear())
+        peer = await ep.add_peer(await other.areceive())
         other.tell(ep.local_address)
-        assert await other.ahear() == "known"
+        assert await other.areceive() == "known"
         sizes = (1, 64, 4096, 4097, 16385, 65536)
         for size in sizes:
             await ep.send(numbered(size, size), to=peer)

@@ -10,6 +10,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import Caps, EndpointType, NotSupportedError, Peer, ScalableEndpoint
+from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
 
 pytestmark = pytest.mark.anyio
@@ -135,7 +136,7 @@ async def test_each_context_has_a_queue_of_its_own() -> None:
         aiofabric.open_scalable_endpoint("127.0.0.1", **options) as one,
         aiofabric.open_scalable_endpoint("127.0.0.1", **options) as other,
     ):
-        assert len({context._handle.source for context in (*one.transmit, *one.receive)}) == 5
+        assert len({source_of(context) for context in (*one.transmit, *one.receive)}) == 5
         peer, back = await one.add_peer(other.local_address), await other.add_peer(one.local_address)
 
         async def send(index: int) -> None:

@@ -1,5 +1,7 @@
 """What is awaited of an inbox: a message goes to whoever waits the longest, and nobody else's is lost to a leaver."""
 
+# Privates: `_enlist` makes the waiter alone, without the task that awaits it.
+
 import gc
 from typing import Any
 
@@ -7,6 +9,7 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint, TruncatedMessageError
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -20,14 +23,14 @@ class Left(Exception):
 
 def awaited(endpoint: MessageEndpoint, room: int | None = None) -> Any:
     """As `recv` has it when nothing has arrived and nothing comes before waiting."""
-    pool = endpoint._handle.pool
+    pool = handle_of(endpoint).pool
     assert pool is not None
     assert not pool.inbox
     return pool._enlist(room, None if room else endpoint)
 
 
 def waiting(endpoint: MessageEndpoint) -> tuple[int, int]:
-    pool = endpoint._handle.pool
+    pool = handle_of(endpoint).pool
     assert pool is not None
     return pool.waiting, pool.source.interest
 
@@ -73,7 +76,7 @@ async def test_who_leaves_with_a_message_in_hand_gives_it_back(pair: Pair, way: 
     async with pair() as (active, passive):
         before = waiting(passive)
         arrivals = [awaited(passive)]
-        pool: Any = passive._handle.pool
+        pool: Any = handle_of(passive).pool
         await active.send(b"first")
         await active.send(b"second")
         with anyio.fail_after(5):

@@ -1,5 +1,7 @@
 """Batches: many sends, one wait, and few completions where the endpoint was opened for it."""
 
+# Privates: `_try` is replaced, so that the provider refuses the posts that the test chooses.
+
 import itertools
 
 import anyio
@@ -9,6 +11,7 @@ from anyio import ClosedResourceError
 from aiofabric import Access, Caps, FabricConnectionError, MessageEndpoint, MessageTooLongError, OpFlags
 from aiofabric.cq.submission import Transfer
 from aiofabric.transport.messages.batch import SelectiveRoute
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 from tests.fixtures.through_python import inject_through_python
@@ -36,7 +39,7 @@ async def test_everything_arrives_in_order(pair: Pair, selective: bool) -> None:
             for number in range(1000):
                 await batch.send([number.to_bytes(4, "big"), BIG])
         assert active.statistics().sends == 0
-        assert active._handle.source.statistics().abandoned == 0
+        assert source_of(active).statistics().abandoned == 0
 
 
 async def test_waiting_for_room_needs_no_answer_from_those_under_way(
@@ -59,7 +62,7 @@ async def test_waiting_for_room_needs_no_answer_from_those_under_way(
 
 async def test_selective_completion_reports_few(pair: Pair) -> None:
     async with pair(selective=True) as (active, passive):
-        source = active._handle.source
+        source = source_of(active)
         for _ in range(8):
             await active.send(BIG)  # outside a batch each is reported as ever
         before = source.statistics().completions
@@ -131,7 +134,7 @@ async def test_a_message_too_long_is_refused_at_once(
 ) -> None:
     inject_through_python(monkeypatch)  # C has a limit of its own, which is the provider's
     async with pair(selective=selective) as (active, passive):
-        active._handle.max_size = 1000
+        handle_of(active).max_size = 1000
         async with active.batch() as batch:
             await batch.send(bytes(1000))
             with pytest.raises(MessageTooLongError):
@@ -176,7 +179,7 @@ async def test_cancelled_at_the_end_it_is_sent_all_the_same(pair: Pair, selectiv
             assert len(await passive.recv()) == size
         with anyio.fail_after(5):
             while active.statistics().sends:
-                await active._handle.source.driver.breathe()
+                await source_of(active).driver.breathe()
 
 
 async def test_tagged_batches_over_connectionless_endpoints() -> None:
@@ -201,9 +204,9 @@ async def test_rma_of_a_selective_endpoint_is_reported(pair: Pair) -> None:
 
 
 async def test_flags_do_not_silence_an_operation(pair: Pair) -> None:
-    """What is posted with flags of its own has to ask for its completion, or nobody would hear of it."""
+    """What is posted with flags of its own has to ask for its completion, or no waiter would wake."""
     async with pair(selective=True) as (active, passive):
-        route = active._handle.route_to(None)
+        route = handle_of(active).route_to(None)
         with anyio.fail_after(5):
             await route.outcome(route.post(BIG, None, None, OpFlags.DELIVERY_COMPLETE))
             await active.send([BIG, BIG], remote_data=1)

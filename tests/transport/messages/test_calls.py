@@ -25,6 +25,7 @@ from aiofabric.transport.interfaces import InboxBase
 from aiofabric.transport.messages.inbox import Inbox
 from aiofabric.transport.messages.receive import Receives
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair, _pair
 
 pytestmark = pytest.mark.anyio
@@ -50,9 +51,10 @@ class Left(Exception):
 
 
 def waiters(endpoint: MessageEndpoint) -> int:
-    pool = endpoint._handle.pool
+    pool = handle_of(endpoint).pool
     assert pool is not None
-    return pool.waiting
+    waiting: int = pool.waiting
+    return waiting
 
 
 def step(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -233,7 +235,7 @@ async def test_who_leaves_while_it_waits_takes_no_message_along(pair: Pair, way:
 async def test_hazard_who_is_dropped_with_a_message_in_hand_gives_it_back_at_once(pair: Pair) -> None:
     """Though a turn still keeps what it waited with: the next one to ask would get the message behind it."""
     async with pair() as (active, passive):
-        pool: Any = passive._handle.pool
+        pool: Any = handle_of(passive).pool
         await active.send(b"first")
         with anyio.fail_after(5):
             while not pool.inbox:
@@ -310,8 +312,8 @@ class Meddler:
 
 async def ends_a_call_from_within(parent: Parent, how: str, where: str) -> list[str]:
     async with _pair("tcp") as (_, passive):
-        assert passive._handle.pool is not None
-        meddler = Meddler(passive._handle.pool, how, where)
+        assert handle_of(passive).pool is not None
+        meddler = Meddler(handle_of(passive).pool, how, where)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Inbox, "_before_waiting", lambda pool: meddler.before_waiting(pool))
             with pytest.raises(Left):

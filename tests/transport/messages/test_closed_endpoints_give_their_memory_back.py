@@ -5,6 +5,7 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import require
 
 MEMORY = """
@@ -84,7 +85,7 @@ async def test_a_closed_connection_returns_the_receives_of_what_nobody_read() ->
                     await anyio.lowlevel.checkpoint()
             passive.close()
             active.close()
-        receive_pools = passive._handle.pooled  # type: ignore[attr-defined]
+        receive_pools = handle_of(passive).pooled
         with anyio.fail_after(5):
             while receive_pools.posted < receive_pools.count - 8:  # they are posted in batches
                 await anyio.lowlevel.checkpoint()

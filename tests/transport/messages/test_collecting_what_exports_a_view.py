@@ -4,13 +4,14 @@ import pytest
 
 from aiofabric.transport.messages.pool import Pool
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair
 
 
 @pytest.mark.anyio
 async def test_nothing_exports_the_view_of_a_pool(pair: Pair) -> None:
     async with pair() as (active, _):
-        pool = active._handle.pool
+        pool = handle_of(active).pool
         assert isinstance(pool, Pool)
     pool.view.release()  # BufferError: an export is left
 

@@ -55,7 +55,7 @@ async def test_delivery_is_waited_for_whatever_the_size(
     """A peer that is stopped delivers nothing. What tcp's endpoints were opened with cannot be changed."""
     require(provider)
     peer = child(takes, provider)
-    port = await peer.ahear()
+    port = await peer.areceive()
     async with await aiofabric.connect("127.0.0.1", port, provider=provider, **way()) as endpoint:
         if way is afterwards:
             endpoint.settings.tx_flags = OpFlags.DELIVERY_COMPLETE

@@ -34,3 +34,19 @@ async def test_lent_buffers_leave_the_pool_alive(pair: Pair, receive, lent: int)
             for number in range(4 * COUNT):
                 await active.send(b"%d" % number)
                 assert await receive(passive) == b"%d" % number
+
+
+async def test_half_of_a_pool_is_posted_again_in_one_batch(pair: Pair) -> None:
+    async with pair(recv_count=COUNT) as (active, passive):
+        for _ in range(COUNT // 2):
+            await active.send(b"x")
+        posted = []
+        with anyio.fail_after(10):
+            while (pool := passive.statistics().pool) is None or pool.filled < COUNT // 2:  # noqa: ASYNC110
+                await anyio.sleep(0.001)
+            for _ in range(COUNT // 2):
+                assert passive.recv_nowait() == b"x"
+                pool = passive.statistics().pool
+                assert pool is not None
+                posted.append(pool.posted)
+        assert posted == [COUNT // 2] * (COUNT // 2 - 1) + [COUNT]

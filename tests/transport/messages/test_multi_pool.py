@@ -23,6 +23,7 @@ from aiofabric import (
 from aiofabric._ffi import constants, lib
 from aiofabric.features import Quirk, quirks
 from aiofabric.info import SHARED_CONTEXT
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.providers import Pair
 
@@ -118,7 +119,7 @@ async def test_option_that_the_program_made_smaller(multi: str) -> None:
 
 async def test_many_messages_share_a_buffer(multi: str) -> None:
     async with peers(multi, CAPS, multi_recv=65536, recv_size=1000, recv_count=2) as (one, other, peer, _):
-        pool = other._handle.pool
+        pool = handle_of(other).pool
         assert pool is not None
         for number in range(20):
             await one.send(number.to_bytes(2, "big") * 400, to=peer)

@@ -1,5 +1,7 @@
 """What nothing special is asked of is posted in C; everything else goes the long way."""
 
+# Privates: `_keeper` is called for an operation that a test posted itself.
+
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -15,6 +17,7 @@ from aiofabric.cq.operation import Operation, State
 from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.transport.messages.receive import Receives
 from tests.cq.manual import Endpoint
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair, over
 
@@ -158,7 +161,7 @@ async def test_each_export_of_a_buffer_may_be_elsewhere(pair: Pair) -> None:
 async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback of the look that found it closed the endpoint, and so many awaits were answered at once already."""
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
-        source, received = other._handle.source, SubmissionQueue.received
+        source, received = source_of(other), SubmissionQueue.received
 
         def closing(submissions: SubmissionQueue, transfer: Transfer) -> bool:
             while transfer.state is not State.FINISHED:
@@ -180,7 +183,7 @@ async def test_a_receive_that_was_to_take_an_undelivered_message_and_got_a_messa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
-        refills, received = other._handle.refills, SubmissionQueue.received
+        refills, received = handle_of(other).refills, SubmissionQueue.received
 
         def chosen(submissions: SubmissionQueue, transfer: Transfer) -> bool:
             refills[transfer] = None

@@ -7,6 +7,7 @@ import pytest
 
 from aiofabric import Caps, TruncatedMessageError
 from aiofabric.transport.buffers import Pieces, contents, fill
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 
@@ -39,7 +40,7 @@ async def test_a_tagged_message_fills_the_buffers_in_turn() -> None:
 async def test_cancelling_one_loses_no_message(pair: Pair) -> None:
     async with pair(**DIRECT) as (active, passive):
         lost = [bytearray(4), bytearray(4)]
-        transfer = passive._handle.rx
+        transfer = handle_of(passive).rx
         with anyio.CancelScope() as scope:
             scope.cancel()
             await passive.recv_into(lost)

@@ -1,5 +1,7 @@
 """What providers may ask of the application (mode bits), shown against doubles: none here asks for it."""
 
+# Privates: a pool of the native core without an endpoint.
+
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,6 +17,7 @@ from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from aiofabric.transport.connectionless import open as opening
 from aiofabric.transport.opening import selection
 from tests.cq.manual import Endpoint
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers
 from tests.fixtures.through_python import ask_queues_through_python, inject_through_python, post_receives_through
 
@@ -164,7 +167,7 @@ def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
     endpoint = Endpoint()
     pool = Receives(endpoint, endpoint.source, 64, 1)
     pool._prepare(0, 0, 64, 1, (0, 0), False, True)
-    buffer = PoolBuffer(pool, 0, 0, endpoint.source.slots.lend())
+    buffer = PoolBuffer(pool, 0, 0, endpoint.source.slots.acquire())
     pool._enter(buffer, 0, 0)
     pool.post()
     assert (buffer.posted, pool.posted) == (True, 1)
@@ -190,7 +193,7 @@ async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytes
     async with peers("tcp;ofi_rxm", Caps.MSG, recv_size=1 << 20) as (one, other, peer, _):
         await one.send(b"connect", to=peer)
         await other.recv()
-        route = one._handle.route_to(peer)
+        route = handle_of(one).route_to(peer)
         transfer = route.post([bytes(100_000), bytes(100_000)])
         pins, iov = transfer.pins
         assert ffi.cast("uintptr_t", iov) == seen[0]

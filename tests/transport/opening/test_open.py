@@ -19,6 +19,7 @@ from aiofabric import (
     TrafficClass,
 )
 from aiofabric.cm.workarounds.provider_sockets import connected_socket
+from tests.fixtures.internals import descriptor_of
 from tests.fixtures.peers import skip_without
 from tests.fixtures.providers import Pair
 
@@ -82,7 +83,7 @@ def _nodelay(endpoint: MessageEndpoint) -> list[bool]:
 
 
 def _code_point(endpoint: MessageEndpoint) -> int:
-    with connected_socket(endpoint._descriptor, endpoint.local_address, endpoint.peer_address) as found:
+    with connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address) as found:
         assert found is not None
         return found.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
 

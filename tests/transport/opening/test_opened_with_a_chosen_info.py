@@ -167,7 +167,7 @@ def test_a_size_above_the_offer_is_refused_or_works(
 ) -> None:
     skip_without(provider, Caps.MSG, kind)
     opening = child(open_raised, provider, kind)
-    while opening.hear() != "done":
+    while opening.receive() != "done":
         pass
 
 

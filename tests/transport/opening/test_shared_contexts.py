@@ -22,6 +22,7 @@ from aiofabric import (
     SharedTransmit,
 )
 from aiofabric.info import SHARED_CONTEXT
+from tests.fixtures.internals import handle_of
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +117,7 @@ async def test_an_endpoint_whose_peer_has_left_cannot_receive_either(with_srx: s
         async with connections(with_srx, 1, shared_receive=shared) as ((sender,), (receiver,)):
             sender.close()
             with anyio.fail_after(5):
-                while receiver._handle.gone is None:  # noqa: ASYNC110 - nobody is told who neither receives nor sends
+                while handle_of(receiver).gone is None:  # noqa: ASYNC110 - nobody is told who neither receives nor sends
                     await anyio.sleep(0.001)
             for receive in (receiver.recv, lambda: receiver.recv_into(bytearray(1))):
                 with pytest.raises(TypeError, match="receive there"):

@@ -1,14 +1,19 @@
 """Hazard: the owner of a region closes it, and frees the memory, while a peer's read of it is being answered."""
 
 import mmap
+import socket
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import pytest
 
 import aiofabric
 from aiofabric import Access, RemoteRegion
+from aiofabric.transport.readers import poll_again
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +29,7 @@ async def reads(parent: Parent, provider: str, port: int) -> str:
         remote = RemoteRegion.unpack(await endpoint.recv())
         memory = bytearray(SIZE)
         await endpoint.send(b"now")
-        await parent.ahear()
+        await parent.areceive()
         try:
             await endpoint.read_into(memory, remote)
         except aiofabric.FabricError as error:  # the region was closed first
@@ -100,6 +105,17 @@ async def test_growth_is_bounded_over_many_regions(pair: Pair, provider: str) ->
                 await active.read(RemoteRegion.unpack(await active.recv()))
                 await active.send(b"done")
                 await passive.recv()
-            kept = [len(end._handle.kept) for end in (active, passive)]  # nothing public tells of it
+            kept = [len(handle_of(end).kept) for end in (active, passive)]  # nothing public tells of it
             most = max(most, *kept)
         assert most < 20
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_memory_is_given_back_once_the_socket_has_nothing_left_to_send(draining: bool) -> None:
+    later: list[Any] = []
+    driver = SimpleNamespace(closed=lambda: False, call_later=lambda _, call: later.append(call))
+    source = Mock(draining=draining, closed=False, driver=driver)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connected:
+        endpoint: Any = SimpleNamespace(kept=[bytearray(1)], native_open=True, socket=connected.fileno(), source=source)
+        poll_again(endpoint)
+        assert (len(endpoint.kept), len(later)) == ((1, 1) if draining else (0, 0))

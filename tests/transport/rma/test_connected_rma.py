@@ -129,7 +129,7 @@ async def test_lying_about_the_range_ends_the_connection_and_nothing_else(pair: 
 @pytest.mark.anyio
 @pytest.mark.parametrize("what", ["key", "access", "closed region"])
 async def test_access_that_was_not_granted_is_refused(pair: Pair, what: str) -> None:
-    """By the peer's provider; both sides hear what it may have been."""
+    """By the peer's provider; both sides get the possible reasons."""
     memory = bytearray(100)
     async with pair() as (active, passive):
         access = Access.REMOTE_READ if what == "access" else BOTH

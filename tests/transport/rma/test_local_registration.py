@@ -1,5 +1,7 @@
 """Local memory that is registered: found by what posts it, held until that is settled, never registered twice."""
 
+# Privates: `_longest` bounds each search, and must not grow for ever.
+
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from aiofabric import Access, AtomicOp, Caps, Datatype, MessageEndpoint, OpFlags
 from aiofabric._ffi import constants, ffi, lib
 from aiofabric.features import Quirk, quirks
 from aiofabric.memory import pin
+from tests.fixtures.internals import handle_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -34,7 +37,7 @@ one_loop = pytest.mark.parametrize("anyio_backend", LOOPS[:1])
 
 
 def of(region: aiofabric.MemoryRegion) -> Any:
-    return region._handle.descriptor  # type: ignore[attr-defined]
+    return handle_of(region).descriptor
 
 
 async def test_a_part_of_a_registered_buffer_uses_its_registration(sides: Open, registrations: Registrations) -> None:
@@ -68,13 +71,13 @@ async def test_a_part_of_a_registered_buffer_uses_its_registration(sides: Open, 
             received = registrations.descriptors(*RECEIVES)
             assert received.count(of(theirs)) >= 4
             assert registrations.made == 2
-            assert mine._handle.users == theirs._handle.users == 0
+            assert handle_of(mine).users == handle_of(theirs).users == 0
         assert await_nothing(one, other)
 
 
 def await_nothing(*endpoints: Any) -> bool:
     """Whether nothing is registered, and so nobody looks for registrations."""
-    return not any(ep._handle.regions.busy or len(ep._handle.regions) for ep in endpoints)
+    return not any(handle_of(ep).regions.busy or len(handle_of(ep).regions) for ep in endpoints)
 
 
 async def test_what_is_in_no_region_has_no_descriptor(sides: Open, registrations: Registrations) -> None:
@@ -110,14 +113,16 @@ async def test_a_region_closed_meanwhile_outlives_its_operation(sides: Open, reg
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(receive)
-            while region._handle.users == 0:
+            while handle_of(region).users == 0:
                 await anyio.lowlevel.checkpoint()
             region.close()
             assert region.closed
             assert len(registrations.open) == 1  # still registered
             with pytest.raises(BufferError):
                 memory.append(0)
-            assert other._handle.regions.find(other._handle, pin(memory), Access.RECV) is None  # and takes no new ones
+            assert (
+                handle_of(other).regions.find(handle_of(other), pin(memory), Access.RECV) is None
+            )  # and takes no new ones
             await one.send(bytes(LONG), **to)
         assert not registrations.open
         memory.append(0)
@@ -135,7 +140,7 @@ async def test_a_cancelled_receive_lets_its_region_go(sides: Open, registrations
         with other.domain.register(memory) as region:
             with anyio.move_on_after(0.02):
                 await other.recv_into(memory)
-            assert region._handle.users == 0
+            assert handle_of(region).users == 0
         assert not registrations.open
 
 
@@ -149,7 +154,7 @@ async def test_an_abandoned_send_keeps_its_region_until_the_endpoint_closes(
         with anyio.move_on_after(0.02):
             await active.send(memory)
         assert active.statistics().abandoned == 1
-        assert region._handle.users == 1  # type: ignore[attr-defined]
+        assert handle_of(region).users == 1
         region.close()
         assert len(registrations.open) == 1
         await active.aclose()
@@ -188,7 +193,7 @@ async def test_closing_the_domain_first_closes_everything_in_order(provider: str
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(use, active.recv_into)
             tasks.start_soon(use, active.send)
-            while region._handle.users < 2:  # type: ignore[attr-defined]
+            while handle_of(region).users < 2:
                 await anyio.lowlevel.checkpoint()
             domain.close()
         assert len(failures) == 2
@@ -208,20 +213,20 @@ async def test_a_post_that_the_provider_refuses_holds_nothing(
                     patch.setattr(lib, name, lambda *_: -constants.FI_EINVAL)
                     with pytest.raises(aiofabric.FabricError):
                         await active.send(data)
-                assert region._handle.users == 0  # type: ignore[attr-defined]
+                assert handle_of(region).users == 0
             # queued behind a provider without room, then refused there
             with monkeypatch.context() as patch:
                 answers = [-constants.FI_EAGAIN, -constants.FI_EINVAL]
                 patch.setattr(lib, "fi_send", lambda *_: answers.pop(0))
                 with pytest.raises(aiofabric.FabricError):
                     await active.send(memory)
-            assert region._handle.users == 0  # type: ignore[attr-defined]
+            assert handle_of(region).users == 0
             # queued, and closed there
             with monkeypatch.context() as patch:
                 patch.setattr(lib, "fi_send", lambda *_: -constants.FI_EAGAIN)
                 with anyio.move_on_after(0.02):
                     await active.send(memory)
-            assert region._handle.users == 0  # type: ignore[attr-defined]
+            assert handle_of(region).users == 0
         await active.send(b"still here")
         assert await passive.recv() == b"still here"
 
@@ -282,7 +287,7 @@ async def test_operations_on_one_buffer_share_a_registration(pair: Pair, demandi
             for _ in range(20):
                 tasks.start_soon(active.write, data, region.remote)
         assert made + 1 <= demanding.made < made + 20
-        assert region._handle.users == 0  # type: ignore[attr-defined]
+        assert handle_of(region).users == 0
 
 
 async def test_an_abandoned_send_stays_registered_until_the_endpoint_closes(
@@ -316,7 +321,7 @@ async def test_a_refused_registration_is_the_operations_error(pair: Pair, demand
                 demanding.refuse = constants.FI_ENOMEM
                 with pytest.raises(aiofabric.FabricError, match="fi_mr_regattr"):
                     await call()
-                assert mine._handle.users == 0  # type: ignore[attr-defined]
+                assert handle_of(mine).users == 0
                 assert active.statistics().sends == 0
             mine.close()
         assert len(demanding.open) == open_before
@@ -371,7 +376,7 @@ def test_find_against_a_plain_search() -> None:
     base = int(ffi.cast("uintptr_t", pin(arena)))
     hints = aiofabric.Hints(fabric_attr=aiofabric.FabricAttr(prov_name="tcp"))
     with aiofabric.Domain(aiofabric.getinfo(hints=hints)[0]) as domain:
-        table = domain._handle.regions
+        table = handle_of(domain).regions
         regions: list[aiofabric.MemoryRegion] = []
         for _ in range(2000):
             if regions and random_numbers.random() < 0.45:
@@ -385,8 +390,8 @@ def test_find_against_a_plain_search() -> None:
             assert table.busy == bool(regions)
             at = random_numbers.randrange(len(arena) - 1)
             size = random_numbers.randrange(1, min(64, len(arena) - at) + 1)
-            got = table.find(domain._handle, pin(view[at : at + size]), Access.SEND)
-            holding = [r._handle.start for r in regions if _holds(r, base + at, size)]  # type: ignore[attr-defined]
+            got = table.find(handle_of(domain), pin(view[at : at + size]), Access.SEND)
+            holding = [handle_of(r).start for r in regions if _holds(r, base + at, size)]
             assert (None if got is None else got.start) == max(holding, default=None)
         for region in regions:
             region.close()
@@ -395,7 +400,7 @@ def test_find_against_a_plain_search() -> None:
 
 
 def _holds(region: aiofabric.MemoryRegion, start: int, size: int) -> bool:
-    handle: Any = region._handle
+    handle: Any = handle_of(region)
     return bool(handle.start <= start and start + size <= handle.stop)
 
 
@@ -406,8 +411,8 @@ def test_a_read_only_region_takes_nothing_in() -> None:
         data = bytes(100)
         with domain.register(data, access=Access.REMOTE_READ) as region:
             assert region.access == Access.REMOTE_READ | Access.SEND
-            table = domain._handle.regions
-            assert table.find(domain._handle, pin(data), Access.SEND) is region._handle
-            assert table.find(domain._handle, pin(data), Access.RECV) is None
+            table = handle_of(domain).regions
+            assert table.find(handle_of(domain), pin(data), Access.SEND) is handle_of(region)
+            assert table.find(handle_of(domain), pin(data), Access.RECV) is None
         with domain.register(bytearray(100), access=BOTH) as region:
             assert Access.RECV | Access.WRITE in region.access

@@ -33,6 +33,7 @@ from aiofabric._ffi import constants, ffi, lib
 from aiofabric.memory import pin
 from aiofabric.regions import RegionTable
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.providers import Pair
@@ -91,13 +92,13 @@ def test_what_each_mode_means() -> None:
 
 @pytest.mark.once
 def test_application_keys_use_every_bit_and_never_repeat() -> None:
-    keys = [table(MrMode(0))._choose_key() for _ in range(200)]
+    keys = [table(MrMode(0)).choose_key() for _ in range(200)]
     assert max(keys) > 1 << 60
     assert len(set(keys)) == 200
     for bit in range(64):
         assert {key >> bit & 1 for key in keys} == {0, 1}
     small = table(MrMode(0), key_size=1)
-    assert sorted(small._choose_key() for _ in range(256)) == list(range(256))
+    assert sorted(small.choose_key() for _ in range(256)) == list(range(256))
 
 
 @anyio_test
@@ -117,7 +118,7 @@ async def test_basic_registration_has_virtual_addresses_and_the_provider_s_keys(
     hints = Hints(domain_attr=DomainAttr(mr_mode=MrMode.BASIC), fabric_attr=FabricAttr(prov_name="tcp"))
     memory = bytearray(range(200))
     async with connected(hints) as (one, other):
-        assert other._handle.regions.virtual_addresses
+        assert handle_of(other).regions.virtual_addresses
         with (
             other.domain.register(memory, access=BOTH) as region,
             other.domain.register(bytearray(8), access=BOTH) as another,
@@ -204,9 +205,9 @@ async def test_a_region_is_bound_to_its_endpoint_and_closes_before_it(
     async with sides() as (one, other, to, _):
         memory = bytearray(range(100))
         region = other.domain.register(memory, access=BOTH, endpoint=other)
-        assert list(double.open.values()) == [double.address(other._handle.fid)]
+        assert list(double.open.values()) == [double.address(handle_of(other).fid)]
         assert await one.read(region.remote[5:9], **to) == bytes([5, 6, 7, 8])
-        assert not other._handle.regions.busy  # bound memory is not lent: its operations may outlive the endpoint
+        assert not handle_of(other).regions.busy  # bound memory is not lent: its operations may outlive the endpoint
         await other.aclose()
         assert region.closed
         assert not double.open
@@ -222,13 +223,13 @@ async def test_the_only_endpoint_of_a_domain_need_not_be_named(monkeypatch: pyte
         where: dict[str, Any] = {"provider": "tcp;ofi_rxm", "caps": Caps.MSG | Caps.RMA}
         async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", **where) as ep:
             with ep.domain.register(bytearray(8), access=BOTH):
-                assert list(double.open.values()) == [double.address(ep._handle.fid)]
+                assert list(double.open.values()) == [double.address(handle_of(ep).fid)]
         async with peers("tcp;ofi_rxm", Caps.MSG | Caps.RMA) as (one, other, _, _):
             assert one.domain is other.domain
             with pytest.raises(TypeError, match="the domain has 2 endpoints: name one"):
                 one.domain.register(bytearray(8), access=BOTH)
             with one.domain.register(bytearray(8), access=BOTH, endpoint=one):
-                assert list(double.open.values()) == [double.address(one._handle.fid)]
+                assert list(double.open.values()) == [double.address(handle_of(one).fid)]
             assert not double.open
 
 
@@ -242,7 +243,7 @@ async def test_a_region_that_cannot_be_bound_is_given_back(pair: Pair, monkeypat
             with pytest.raises(aiofabric.FabricError, match="fi_mr_bind"):
                 active.domain.register(bytearray(8), access=BOTH, endpoint=active)
         assert not double.open
-        assert len(active._handle.regions) == 0
+        assert len(handle_of(active).regions) == 0
 
 
 # -- FI_MR_RAW
@@ -308,7 +309,7 @@ async def test_a_long_key_is_known_to_the_domain_while_it_is_used(pair: Pair, mo
                     pytest.raises(aiofabric.FabricError, match="fi_mr_map_raw"),
                 ):
                     await active.write(mine.buffer, there[:5000])
-                assert mine._handle.users == 0  # type: ignore[attr-defined]
+                assert handle_of(mine).users == 0
 
 
 @anyio_test

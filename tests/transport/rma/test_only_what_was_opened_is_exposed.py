@@ -10,6 +10,7 @@ import pytest
 
 import aiofabric
 from aiofabric import Access, RemoteRegion
+from tests.fixtures.internals import handle_of, regions_of
 from tests.fixtures.providers import Pair
 from tests.fixtures.registrations import Registrations
 
@@ -23,7 +24,7 @@ async def test_nothing_is_registered_for_peers_unless_the_program_says_so(pair: 
         await active.send(bytes(50_000))
         await passive.recv()
         with passive.domain.register(bytearray(100)):
-            own = passive._handle.regions._regions
+            own = regions_of(passive)
             assert len(own) >= 2  # the receives, and this one
             assert not [region for region in own if region.access & REMOTE]
             with passive.domain.register(bytearray(100), access=Access.REMOTE_READ):
@@ -36,9 +37,7 @@ async def test_a_peer_that_knows_the_key_gets_nothing(
     whose: str, what: str, pair: Pair, demanding: Registrations
 ) -> None:
     async with pair() as (active, passive), passive.domain.register(bytearray(b"private" * 20)) as mine:
-        own = [
-            region for region in passive._handle.regions._regions if (region is mine._handle) == (whose != "receives")
-        ]
+        own = [region for region in regions_of(passive) if (region is handle_of(mine)) == (whose != "receives")]
         size = min(own[0].stop - own[0].start, 100)
         remote = RemoteRegion(0, own[0].key, size)
         with anyio.fail_after(5):

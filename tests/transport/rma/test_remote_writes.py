@@ -1,4 +1,4 @@
-"""Writes that carry data are heard of at the target: in order, none lost to a cancel, ended with the connection."""
+"""Writes that carry data are reported at the target: in order, none lost to a cancel, ended with the connection."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ import aiofabric
 from aiofabric import Access, Caps, EndpointType, OpFlags, RemoteWrite
 from aiofabric._ffi import constants
 from aiofabric.transport.rma.remote_writes import RemoteWriteQueue
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -25,16 +26,16 @@ one_loop = pytest.mark.parametrize("anyio_backend", LOOPS[:1])
 
 
 @pytest.mark.parametrize("waiting", [*aiofabric.Waiting])
-async def test_each_write_with_data_is_heard_of(sides: Open, waiting: aiofabric.Waiting) -> None:
+async def test_each_write_with_data_is_reported(sides: Open, waiting: aiofabric.Waiting) -> None:
     async with sides(remote_writes=100, waiting=waiting) as (one, other, to, _):
         memory = bytearray(64)
         async with other.domain.register(memory, access=BOTH, endpoint=other) as region:
-            heard: list[RemoteWrite] = []
+            reported: list[RemoteWrite] = []
 
             async def listen() -> None:
-                while len(heard) < 50:
-                    heard.append(await other.remote_write())
-                    assert memory[:4] >= b"%04d" % (len(heard) - 1)  # it is there when we hear of it
+                while len(reported) < 50:
+                    reported.append(await other.remote_write())
+                    assert memory[:4] >= b"%04d" % (len(reported) - 1)  # it is there when it is reported
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listen)
@@ -44,8 +45,8 @@ async def test_each_write_with_data_is_heard_of(sides: Open, waiting: aiofabric.
                     if n % 10 == 0:
                         await one.send(b"between", **to)
                         assert await other.recv() == b"between"
-            assert [event.data for event in heard] == [2**64 - 1 - n for n in range(50)]
-            assert {event.length for event in heard} <= {4, None}
+            assert [event.data for event in reported] == [2**64 - 1 - n for n in range(50)]
+            assert {event.length for event in reported} <= {4, None}
             assert memory[8:14] == b"silent"
             assert other.statistics().pool.filled == 0
 
@@ -59,7 +60,7 @@ async def test_whose_write_it_was(sides: Open) -> None:
             assert event.source in ((back["to"], None) if back else (other.peer_address,))
 
 
-async def test_both_sides_of_a_connection_hear(sides: Open) -> None:
+async def test_both_sides_of_a_connection_get_reports(sides: Open) -> None:
     async with sides(remote_writes=10) as (one, other, to, back):
         with (
             one.domain.register(bytearray(8), access=BOTH, endpoint=one) as mine,
@@ -71,11 +72,11 @@ async def test_both_sides_of_a_connection_hear(sides: Open) -> None:
             assert (await one.remote_write()).data == 2
 
 
-async def test_two_connections_of_one_loop_hear_each_its_own(pair: Pair) -> None:
+async def test_two_connections_of_one_loop_get_their_own_reports(pair: Pair) -> None:
     """A completion does not name its connection: the queue does, which is why each has one to itself."""
     async with pair(remote_writes=10) as (one, first), pair(remote_writes=10) as (two, second), pair() as (three, _):
-        assert first._handle.source is not second._handle.source
-        assert three._handle.source is not first._handle.source
+        assert source_of(first) is not source_of(second)
+        assert source_of(three) is not source_of(first)
         memory = bytearray(8)
         with first.domain.register(memory, access=BOTH) as region:
             for n in range(5):
@@ -85,9 +86,9 @@ async def test_two_connections_of_one_loop_hear_each_its_own(pair: Pair) -> None
             assert [(await second.remote_write()).data for _ in range(5)] == [100, 101, 102, 103, 104]
 
 
-async def test_virtual_connections_hear_each_its_own() -> None:
+async def test_virtual_connections_get_their_own_reports() -> None:
     async with _sides("shm connected", remote_writes=10) as a, _sides("shm connected", remote_writes=10) as b:
-        assert not a.other._handle.dormant  # nobody would wake it for a write
+        assert not handle_of(a.other).dormant  # nobody would wake it for a write
         with a.other.domain.register(bytearray(8), access=BOTH) as region:
             for n in range(5):
                 await b.one.write(b"b", region.remote[:1], remote_data=100 + n)
@@ -100,14 +101,14 @@ async def test_a_cancel_loses_none(sides: Open) -> None:
     rng = random.Random(5)
     async with sides(remote_writes=1000) as (one, other, to, _):
         with other.domain.register(bytearray(8), access=BOTH, endpoint=other) as region:
-            heard: list[int] = []
+            reported: list[int] = []
             done = False
 
             async def listen() -> None:
-                while not (done and len(heard) == 200):
+                while not (done and len(reported) == 200):
                     with anyio.move_on_after(rng.random() * 0.002):
                         event = await other.remote_write()
-                        heard.append(event.data)
+                        reported.append(event.data)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listen)
@@ -116,14 +117,14 @@ async def test_a_cancel_loses_none(sides: Open) -> None:
                     if n % 7 == 0:
                         await anyio.sleep(rng.random() * 0.002)
                 done = True
-            assert heard == list(range(200))
+            assert reported == list(range(200))
 
 
 @one_loop
 async def test_a_task_that_was_woken_and_cancelled_at_once_passes_it_on(pair: Pair) -> None:
     """asyncio's own cancel reaches a task that has been woken and did not run yet; trio's and anyio's do not."""
     async with pair(remote_writes=10) as (_, other):
-        queue = other._handle.remote_writes
+        queue = handle_of(other).remote_writes
         assert isinstance(queue, RemoteWriteQueue)
         tasks = []
         for waiting in (1, 2):
@@ -170,7 +171,7 @@ async def test_who_waits_is_told_of_the_end(sides: Open, who: str) -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(listen)
-                while len(other._handle.remote_writes.waiters) < 3:
+                while len(handle_of(other).remote_writes.waiters) < 3:
                     await anyio.lowlevel.checkpoint()
                 await (one if who == "peer" else other).aclose()
         kind = aiofabric.FabricConnectionEndedError if who == "peer" else anyio.ClosedResourceError
@@ -182,7 +183,7 @@ async def test_more_than_may_wait_are_lost_and_that_is_said_in_its_place(pair: P
         with other.domain.register(bytearray(8), access=BOTH) as region:
             for n in range(10):
                 await one.write(b"x", region.remote[:1], remote_data=n)
-            queue = other._handle.remote_writes
+            queue = handle_of(other).remote_writes
             assert isinstance(queue, RemoteWriteQueue)
             while sum(each if isinstance(each, int) else 1 for each in queue.events) < 10:
                 await anyio.lowlevel.checkpoint()
@@ -210,7 +211,7 @@ async def test_without_the_option_it_says_what_to_do(sides: Open, caplog: pytest
 
 
 @one_loop
-async def test_an_alias_hears_the_same() -> None:
+async def test_an_alias_gets_the_same_reports() -> None:
     async with peers("sockets", Caps.MSG | Caps.RMA, remote_writes=4) as (one, other, peer, _):
         with other.domain.register(bytearray(8), access=BOTH) as region, other.alias(OpFlags(0)) as ear:
             await one.write(b"x", region.remote[:1], to=peer, remote_data=5)
@@ -235,7 +236,7 @@ async def test_where_there_can_be_none() -> None:
 async def test_a_flood_of_what_is_no_event_leaves_nothing() -> None:
     """A completion of a peer's read, or of a write without data (FI_RMA_EVENT): nothing to hand out."""
     async with peers("shm", Caps.MSG | Caps.RMA, remote_writes=1) as (one, _, _, _):
-        queue = one._handle.remote_writes
+        queue = handle_of(one).remote_writes
         assert isinstance(queue, RemoteWriteQueue)
         entry: Any = (0, constants.FI_REMOTE_WRITE | constants.FI_RMA, 5, 0, 0, 0)
         for _ in range(3):

@@ -25,6 +25,7 @@ from aiofabric import (
     XpuTrigger,
 )
 from aiofabric._ffi import constants, ffi
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 
@@ -116,7 +117,7 @@ async def test_what_a_device_triggers() -> None:
     slot = ffi.new("struct fi_context2 *")
     condition = XpuTrigger(HmemIface.CUDA, 1, [(Datatype.UINT64, 0x1000, 7), (Datatype.UINT64, 0x1008, 8)])
     async with peers("sockets", Caps.MSG) as (one, _, peer, _):
-        condition.fill(slot, one._handle)
+        condition.fill(slot, handle_of(one))
         context = ffi.cast("struct fi_triggered_context *", slot)
         xpu = context.trigger.xpu
         assert context.event_type == constants.FI_TRIGGER_XPU

@@ -1,5 +1,7 @@
 """Looking before receiving: peek, claim and discard, over every provider that can."""
 
+# Privates: a message is stashed as a cancelled receive leaves it, without the race that it takes.
+
 import anyio
 import anyio.lowlevel
 import pytest

@@ -12,6 +12,7 @@ import aiofabric
 from aiofabric import Caps, EndpointType, EpAttr, FabricAttr, Hints, NotSupportedError, library_version
 from aiofabric.transport.tags import TagFormat
 from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without, where
 
 pytestmark = pytest.mark.anyio
@@ -121,7 +122,7 @@ async def collective_receiver(parent: Parent) -> bytes:
 async def collective_sender(parent: Parent, address: bytes) -> None:
     """Sends what aiofabric refuses, with the bit of rxm's collectives. The completion of that ends the process."""
     async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=RXM, caps=COLLECTIVE) as ep:
-        ep._handle.tags, ep._handle.tag_bits = tag_format(0), 64
+        handle_of(ep).tags, handle_of(ep).tag_bits = tag_format(0), 64
         await ep.send_tagged(b"harm", TOP | 5, to=await ep.add_peer(address))
         await anyio.sleep_forever()
 
@@ -130,7 +131,7 @@ async def test_what_a_peer_sends_with_them_does_no_harm(child: Any) -> None:
     """rxm_handle_coll_eager gives a receive that such a message matches to the collectives, which it is none of."""
     skip_without(RXM, COLLECTIVE)
     receiver: Child = child(collective_receiver)
-    address = await receiver.ahear()
+    address = await receiver.areceive()
     sender: Child = child(collective_sender, address)
     with pytest.raises(ChildFailed, match="ended: signal SIGSEGV"):
         await sender.aresult()

@@ -1,5 +1,7 @@
 """Virtual connections to a raw address of the fabric: the query goes through the fabric."""
 
+# Privates: the table of answered queries has a bound that nothing public shows.
+
 import errno
 import random
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from aiofabric import (
 from aiofabric.transport.virtual import multiplexer as multiplexer
 from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import skip_without, where
 
 pytestmark = pytest.mark.anyio
@@ -72,14 +75,14 @@ async def serve(parent: Parent, provider: str, elsewhere: bool = False) -> None:
 
         tasks.start_soon(accept)
         parent.tell(listener.fabric_address)
-        while await parent.ahear():
-            parent.tell(len(listener._handle.multiplexer.address_queries._answered))  # type: ignore[attr-defined]
+        while await parent.areceive():
+            parent.tell(len(handle_of(listener).multiplexer.address_queries._answered))
         tasks.cancel_scope.cancel()
 
 
 async def test_private_data_and_messages(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider)
-    address: Address = await peer.ahear()
+    address: Address = await peer.areceive()
     with anyio.fail_after(30):
         for n in range(3):
             async with await connect(address, provider, param=b"friend") as endpoint:
@@ -93,7 +96,7 @@ async def test_private_data_and_messages(provider: str, child: Callable[..., Chi
 
 @ONE_LOOP
 async def test_rejected(provider: str, child: Callable[..., Child]) -> None:
-    address = await child(serve, provider).ahear()
+    address = await child(serve, provider).areceive()
     with anyio.fail_after(30), pytest.raises(FabricConnectionRefusedError) as caught:
         await connect(address, provider, param=b"unknown")
     assert caught.value.param == b"go away"
@@ -103,7 +106,7 @@ async def test_rejected(provider: str, child: Callable[..., Child]) -> None:
 async def test_killed_peer_is_missed_within_a_second(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider)
     with anyio.fail_after(30):
-        async with await connect(await peer.ahear(), provider, param=b"friend") as endpoint:
+        async with await connect(await peer.areceive(), provider, param=b"friend") as endpoint:
             await endpoint.send(b"alive?")
             assert await endpoint.recv() == b"alive?"
             peer.kill()
@@ -114,7 +117,7 @@ async def test_killed_peer_is_missed_within_a_second(provider: str, child: Calla
 @ONE_LOOP
 async def test_nobody_there_ends_at_the_callers_deadline(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider)
-    address = await peer.ahear()
+    address = await peer.areceive()
     peer.kill()
     with pytest.raises((TimeoutError, FabricError)), anyio.fail_after(0.5):
         await connect(address, provider)
@@ -124,7 +127,7 @@ async def test_nobody_there_ends_at_the_callers_deadline(provider: str, child: C
 async def test_unknown_peers_that_ask_nonsense(provider: str, child: Callable[..., Child]) -> None:
     """Of all lengths, with addresses of nobody, in answers that nobody waits for; then a friend, as if nothing were."""
     peer = child(serve, provider)
-    address: Address = await peer.ahear()
+    address: Address = await peer.areceive()
     chance = random.Random(provider)
     nobody = [
         Address.from_ip(HERE, chance.randrange(1024, 65536)).raw if address.family else b"fi_shm://nobody-%d\0" % n
@@ -142,7 +145,7 @@ async def test_unknown_peers_that_ask_nonsense(provider: str, child: Callable[..
             await endpoint.send(b"still there?")
             assert await endpoint.recv() == b"still there?"
     peer.tell(True)
-    assert 0 < await peer.ahear() <= 64
+    assert 0 < await peer.areceive() <= 64
     peer.tell(False)
     await peer.aresult()
 
@@ -153,13 +156,13 @@ async def impostor(parent: Parent, provider: str, answer: bytes) -> None:
         question = await endpoint.recv_tagged(QUERY)
         asker = await endpoint.add_peer(bytes(question[9:]))
         await endpoint.send_tagged(question[:9] + answer, QUERY_REPLY, to=asker)
-        await parent.ahear()
+        await parent.areceive()
 
 
 @ONE_LOOP
 @pytest.mark.parametrize("answer", [b"\0\0", b"\0", b"\0\1\xff\xfe"], ids=["no port", "half a port", "no host"])
 async def test_answers_that_make_no_sense(provider: str, answer: bytes, child: Callable[..., Child]) -> None:
-    address = await child(impostor, provider, answer).ahear()
+    address = await child(impostor, provider, answer).areceive()
     with anyio.fail_after(30), pytest.raises(FabricConnectionAbortedError, match="no listener") as caught:
         await connect(address, provider)
     assert caught.value.errno == errno.EPROTO
@@ -168,7 +171,7 @@ async def test_answers_that_make_no_sense(provider: str, answer: bytes, child: C
 @ONE_LOOP
 async def test_other_hosts_are_reached_by_what_reaches_them(provider: str, child: Callable[..., Child]) -> None:
     peer = child(serve, provider, True)
-    address = await peer.ahear()
+    address = await peer.areceive()
     with anyio.fail_after(30):
         if address.family:
             await (await connect(address, provider)).aclose()

@@ -7,6 +7,7 @@ import pytest
 
 from aiofabric.transport.virtual.oob_socket import MAX_FRAME, Frame, OobSocket
 from tests.cq.manual import ManualDriver
+from tests.fixtures.internals import socket_of
 
 pytestmark = pytest.mark.once
 
@@ -58,7 +59,7 @@ def test_nonsense_ends_it(ends: tuple[OobSocket, OobSocket, ManualDriver], words
     ended: list[bool] = []
     other.on_frame = ended.append  # type: ignore[assignment]
     other.on_end = lambda: ended.append(True)
-    assert one._socket is not None
-    one._socket.send(words)
+    assert socket_of(one) is not None
+    socket_of(one).send(words)
     driver.settle_down()
     assert ended == [True]

@@ -60,7 +60,7 @@ async def test_two_processes(child: Callable[..., Child], provider: str) -> None
         request = await listener.accept_request()
         assert request.param == b"question"
         async with await request.accept(param=b"answer", recv_size=None) as endpoint:
-            assert await peer.ahear() == b"answer"
+            assert await peer.areceive() == b"answer"
             for size in SIZES:
                 data = bytes(range(256)) * (size // 256) + bytes(size % 256)
                 await endpoint.send(data)

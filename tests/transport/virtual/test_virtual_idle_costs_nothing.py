@@ -8,6 +8,7 @@ import pytest
 import aiofabric
 from aiofabric import Access
 from tests.fixtures.children import Parent
+from tests.fixtures.internals import source_of
 from tests.fixtures.providers import require
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone]
@@ -22,7 +23,7 @@ def _shm() -> None:
 
 async def asleep(endpoint: aiofabric.MessageEndpoint) -> None:
     """Wait until the endpoint's side has stopped looking."""
-    source = endpoint._handle.source
+    source = source_of(endpoint)
     while True:
         passes = source.statistics().passes
         await anyio.sleep(0.05)
@@ -44,7 +45,7 @@ async def echo_server(parent: Parent) -> None:
             endpoints.append(await (await listener.accept_request()).accept())
             tg.start_soon(echo, endpoints[-1])
         await asleep(endpoints[0])
-        source = endpoints[0]._handle.source
+        source = source_of(endpoints[0])
         passes, before = source.statistics().passes, time.process_time()
         await anyio.sleep(1)  # the span that is measured
         parent.tell((time.process_time() - before, source.statistics().passes - passes))
@@ -52,9 +53,9 @@ async def echo_server(parent: Parent) -> None:
 
 async def test_idle_sides_sleep_and_wake_for_a_message(child) -> None:  # type: ignore[no-untyped-def]
     server = child(echo_server)
-    port = await server.ahear()
+    port = await server.areceive()
     endpoints = [await aiofabric.connect("127.0.0.1", port, provider="shm") for _ in range(CONNECTIONS)]
-    spent, passes = await server.ahear()
+    spent, passes = await server.areceive()
     assert spent < 0.005
     assert passes == 0
     for size in (0, 100, 60_000):
@@ -84,11 +85,11 @@ async def remember(parent: Parent) -> None:
 
 async def test_remote_memory_access_wakes_its_target(child) -> None:  # type: ignore[no-untyped-def]
     server = child(remember)
-    async with await aiofabric.connect("127.0.0.1", await server.ahear(), provider="shm") as endpoint:
+    async with await aiofabric.connect("127.0.0.1", await server.areceive(), provider="shm") as endpoint:
         remote = aiofabric.RemoteRegion.unpack(await endpoint.recv())
-        assert await server.ahear() == "asleep"
+        assert await server.areceive() == "asleep"
         with anyio.fail_after(5):
             await endpoint.write(b"hello" + bytes(100_000), remote[:100_005])
             assert (await endpoint.read(remote[:5])) == b"hello"
         await endpoint.send(b"done")
-        assert await server.ahear() == b"hello"
+        assert await server.areceive() == b"hello"

@@ -27,7 +27,7 @@ async def does_not_look(parent: Parent, port: int) -> None:
     endpoint = await aiofabric.connect("127.0.0.1", port, provider="shm", **LARGE)
     assert await endpoint.recv() == b"welcome"  # the first message needs both sides' looks
     parent.tell("connected")
-    parent.hear()  # the loop stands still meanwhile
+    parent.receive()  # the loop stands still meanwhile
     endpoint.close()
 
 
@@ -73,7 +73,7 @@ async def test_others_are_served(child: Callable[..., Child], end: str) -> None:
                 doomed.append(child(does_not_look, port))
                 endpoint = await (await listener.accept_request()).accept()
                 await endpoint.send(b"welcome")
-                assert await doomed[-1].ahear() == "connected"
+                assert await doomed[-1].areceive() == "connected"
                 tasks.start_soon(send_until_it_is_gone, endpoint, MIB)
                 await under_way(endpoint)
             for each in doomed:

@@ -40,7 +40,7 @@ async def server(parent: Parent) -> None:
 async def is_killed(parent: Parent, port: int, in_the_midst: Callable[[Path], None], owner: int) -> None:
     async with await aiofabric.connect("127.0.0.1", port, provider="shm") as endpoint:
         await endpoint.send(b"hello")
-        parent.hear()
+        parent.receive()
         for path in memory_of(owner):
             in_the_midst(path)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -70,7 +70,7 @@ def with_a_claim(path: Path) -> None:
 async def asks_afterwards(parent: Parent, port: int) -> None:
     async with await aiofabric.connect("127.0.0.1", port, provider="shm") as endpoint:
         await endpoint.send(b"hello")
-        await parent.ahear()
+        await parent.areceive()
         await endpoint.send(b"and now?")
         parent.tell(bytes(await endpoint.recv()))
 
@@ -86,14 +86,14 @@ def test_a_peer_killed_in_the_midst_of_a_send_hangs_nobody(
     if quirk not in quirks(aiofabric.getinfo(hints=hints)[0]):
         pytest.skip(f"this libfabric's shm has no {quirk.name}")
     serving = child(server)
-    port = serving.hear()
+    port = serving.receive()
     doomed = child(is_killed, port, in_the_midst, serving.pid)
-    assert serving.hear() == "one is there"
+    assert serving.receive() == "one is there"
     asking = child(asks_afterwards, port)
-    assert serving.hear() == "both are there"
+    assert serving.receive() == "both are there"
     doomed.tell("now")
     with pytest.raises(ChildFailed, match="SIGKILL"):
         doomed.result()
     asking.tell("now")
-    assert asking.hear() == b"all is well"
+    assert asking.receive() == b"all is well"
     serving.result()

@@ -60,7 +60,7 @@ class Watch:
         return [list(queue.unpublished()) for queue in self.queues]
 
     def empty(self, positions: list[int]) -> list[bool]:
-        places = [queue._place(position) for queue, position in zip(self.queues, positions, strict=True)]
+        places = [queue.place(position) for queue, position in zip(self.queues, positions, strict=True)]
         return [ffi.cast("char *", place)[_EMPTY] != b"\0" for place in places]
 
 
@@ -185,7 +185,7 @@ def test_what_is_published_in_time_is_left_alone(watch: Watch) -> None:
         positions = watch.claim()
         watch.begin()
         for queue, position in zip(watch.queues, positions, strict=True):
-            ffi.cast("int64_t *", queue._place(position))[0] = position + 1
+            ffi.cast("int64_t *", queue.place(position))[0] = position + 1
         later = watch.claim()
         watch.driver.pass_time()
         assert not any(watch.empty(positions))
@@ -206,7 +206,7 @@ def test_memory_of_another_layout_is_left_alone(watch: Watch) -> None:
 
 
 def test_memory_that_cannot_be_looked_at_yet_is_later(watch: Watch) -> None:
-    """No descriptor is left, perhaps; who listens for lines hears nothing of it."""
+    """No descriptor is left, perhaps; the OOB listener notices nothing."""
     positions = watch.claim()
     path = watch.orphaned_entries.path
     watch.orphaned_entries.path = path.parent  # a directory cannot be opened so
@@ -260,7 +260,7 @@ def test_a_message_that_is_published_during_the_examination_is_kept(
 
         def publishes(thread: writers.Thread) -> bool:
             for queue, position in zip(watch.queues, positions, strict=True):
-                ffi.cast("int64_t *", queue._place(position))[0] = position + 1
+                ffi.cast("int64_t *", queue.place(position))[0] = position + 1
             examined.append(thread)
             return True
 

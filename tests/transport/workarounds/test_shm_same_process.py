@@ -296,3 +296,37 @@ def test_sm2_closes_while_its_messages_are_unread() -> None:
     anyio.run(main)
     ended()
     """)
+
+
+FORKS = """
+    import os
+
+    import anyio
+    from aiofabric import EndpointType, open_endpoint
+    from aiofabric.transport.workarounds import shm_same_process
+    from tests.fixtures.peers import where
+
+    def opened():
+        return open_endpoint(EndpointType.RDM, where("shm"), provider="shm")
+
+    async def main():
+        async with opened() as one:
+            async with opened() as other:
+                to = await one.add_peer(other.local_address)
+                await one.send(b"x", to=to)
+            assert len(shm_same_process._gone) == 1
+            pid = os.fork()
+            if pid == 0:
+                os._exit(len(shm_same_process._gone) + len(shm_same_process._here))
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        print("done")
+
+    anyio.run(main)
+"""
+
+
+def test_a_forked_child_knows_no_endpoint_of_its_parent() -> None:
+    """It would end a lingering one when it opens endpoints of its own: a native call for an object that is not its."""
+    skip_without("shm", Caps.MSG)
+    ended = run_in_child(FORKS)
+    assert (ended.status, ended.out) == (0, "done\n"), ended.err

@@ -1,0 +1,211 @@
+"""Peers that are killed, stopped or hostile, cancels at random points: every call ends, and nothing stays."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import rpc
+from aiofabric.rpc.protocol.frames import HEADER, Kind, frame
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import CONNECTED, over
+from tests.rpc.services import HANDLERS, Tally, serve, served
+from tests.rpc.test_channel import channel_to
+from tests.rpc.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+provider = over(CONNECTED)
+
+Start = Callable[..., Child]
+
+
+async def at_rest(channel: rpc.Channel, server: rpc.Server) -> None:
+    """No call, task, credit or reservation is left on either side."""
+    await until(lambda: not channel.calls and not len(server.core.tasks))
+    await until(lambda: channel.budget.used == server.core.budget.used == 0)
+    assert channel.budget.waiting == server.core.budget.waiting == 0
+    for core in (link.connection for link in server.core.links):
+        assert not core.calls
+        assert core.running == 0  # type: ignore[union-attr]
+
+
+async def client_that_is_killed(parent: Parent, provider: str, port: int) -> None:
+    async def one(channel: rpc.Channel) -> None:
+        await channel.unary("/test/slow", b"60000")
+
+    async with channel_to(port, provider=provider) as channel, anyio.create_task_group() as group:
+        for _ in range(64):
+            group.start_soon(one, channel)
+        await channel.unary("/test/echo", b"")
+        parent.tell("ready")
+        await anyio.sleep_forever()
+
+
+async def test_a_killed_client_leaves_nothing_on_the_server(provider: str, child: Start) -> None:
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        for _ in range(3):
+            client = child(client_that_is_killed, provider, listener.address.port)
+            await client.areceive()
+            assert len(server.core.tasks) == 64
+            client.kill()
+            await until(lambda: not len(server.core.tasks))
+            await until(lambda: not server.core.links)
+        assert server.core.budget.used == 0
+
+
+async def test_calls_to_a_stopped_server_end_at_their_deadlines(provider: str, child: Start) -> None:
+    codes: Counter[object] = Counter()
+
+    async def one(channel: rpc.Channel) -> None:
+        try:
+            await channel.unary("/test/echo", b"x", timeout=0.3)
+        except rpc.RpcError as error:
+            codes[error.code] += 1
+
+    process = child(serve, provider)
+    async with channel_to(await process.areceive(), provider=provider) as channel:
+        await channel.unary("/test/echo", b"")
+        process.send_signal(signal.SIGSTOP)
+        async with anyio.create_task_group() as group:
+            for _ in range(64):
+                group.start_soon(one, channel)
+        process.send_signal(signal.SIGCONT)
+        assert codes == {rpc.StatusCode.DEADLINE_EXCEEDED: 64}
+        assert await channel.unary("/test/echo", b"again", timeout=20) == b"again"
+        process.tell("tally")
+        assert (await process.areceive())[2:] == (0, 0)
+        assert channel.budget.used == 0
+
+
+async def test_cancels_at_random_points_leave_nothing(provider: str) -> None:
+    dice = random.Random(21)
+
+    async def one(channel: rpc.Channel) -> None:
+        with anyio.move_on_after(dice.choice([0, 0.0005, 0.002, 0.005])):
+            kind = dice.randrange(4)
+            if kind == 0:
+                await channel.unary("/test/echo", bytes(dice.choice([0, 1000, 100_000, 1_000_000])))
+            elif kind == 1:
+                await channel.unary("/test/slow", b"3")
+            elif kind == 2:
+                async with channel.call("/test/count") as call:
+                    await call.send(b"100000")
+                    call.half_close()
+                    async for _ in call:
+                        pass
+            else:
+                async with channel.call("/test/mirror") as call:
+                    for size in (1, 70_000, 400_000):
+                        await call.send(bytes(size))
+                        await call.recv()
+
+    async with served(provider) as (channel, server):
+        for _ in range(12):
+            async with anyio.create_task_group() as group:
+                for _ in range(50):
+                    group.start_soon(one, channel)
+        await at_rest(channel, server)
+        assert await channel.unary("/test/echo", b"x") == b"x"
+
+
+async def test_deadlines_of_0_to_5_ms_end_every_call(provider: str) -> None:
+    codes: Counter[object] = Counter()
+
+    async def one(channel: rpc.Channel, number: int) -> None:
+        try:
+            await channel.unary("/test/slow", b"%d" % (number % 4), timeout=number % 6 / 1000)
+            codes["OK"] += 1
+        except rpc.RpcError as error:
+            codes[error.code] += 1
+
+    async with served(provider) as (channel, server):
+        await channel.unary("/test/echo", b"")
+        for _ in range(5):
+            async with anyio.create_task_group() as group:
+                for number in range(200):
+                    group.start_soon(one, channel, number)
+        assert codes.keys() <= {"OK", rpc.StatusCode.DEADLINE_EXCEEDED}
+        assert sum(codes.values()) == 1000
+        await at_rest(channel, server)
+
+
+async def test_clients_that_open_and_vanish_leave_nothing(provider: str) -> None:
+    async with served(provider) as (channel, server):
+        assert await channel.unary("/test/echo", b"x") == b"x"
+        (listener,) = server.core.listeners
+        for number in range(30):
+            endpoint = await aiofabric.connect(listener.address, provider=provider)
+            if number % 3:
+                await endpoint.send(rpc.Limits().preface().pack()[: 10 * number % 60])
+            endpoint.abort()
+        assert await channel.unary("/test/echo", b"x") == b"x"
+        await until(lambda: len(server.core.links) == 1)
+
+
+def kinds_in(data: bytes) -> list[int]:
+    """The kinds of the frames in a fabric message."""
+    kinds, at = [], 0
+    while at < len(data):
+        kind, _, _, length, _ = HEADER.unpack_from(data, at)
+        kinds.append(kind)
+        at += HEADER.size + length
+    return kinds
+
+
+HOSTILE = {
+    "nonsense": b"\xff" * 100,
+    "an unknown kind": frame(0x55, 0),
+    "a frame longer than its message": frame(Kind.PING, 1)[:-4],
+    "no preface": frame(Kind.START, 1, bytes(8)),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_client_gets_a_goaway_and_hurts_no_other(provider: str, data: bytes) -> None:
+    async with served(provider) as (channel, server):
+        assert await channel.unary("/test/echo", b"x") == b"x"
+        (listener,) = server.core.listeners
+        async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
+            await endpoint.send(data)
+            kinds: list[int] = []
+            with anyio.fail_after(10), suppress(ConnectionError):
+                while True:
+                    kinds += kinds_in(bytes(await endpoint.recv()))
+            assert kinds == [Kind.PREFACE, Kind.GOAWAY]
+        assert await channel.unary("/test/echo", b"x") == b"x"
+
+
+async def test_a_client_that_does_not_read_stops_its_own_stream_only(provider: str) -> None:
+    async with served(provider) as (channel, server), channel.call("/test/count") as call:
+        await call.send(b"1000000")
+        call.half_close()
+        await call.recv()
+        for _ in range(50):
+            assert await channel.unary("/test/echo", b"x") == b"x"
+        assert server.core.budget.used < 1 << 20
+        assert channel.budget.used <= channel.limits.window + 1024
+
+
+async def test_a_server_whose_memory_is_full_refuses_and_recovers(provider: str) -> None:
+    limits = rpc.Limits(memory=300_000, max_message=200_000)
+    async with served(provider, server_options={"limits": limits}) as (channel, server):
+        await channel.unary("/test/echo", b"")
+        Tally.begun = 0
+        calls = [channel.call("/test/mirror") for _ in range(4)]
+        async with anyio.create_task_group() as group:
+            for call in calls:
+                group.start_soon(call.send, bytes(190_000))
+            for call in calls:  # one after the other gets memory, since each is read
+                assert len(await call.recv()) == 190_000
+                call.cancel()
+        await at_rest(channel, server)
+        assert await channel.unary("/test/echo", bytes(150_000)) == bytes(150_000)

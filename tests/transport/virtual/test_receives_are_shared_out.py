@@ -1,0 +1,62 @@
+"""Promise: a pool that got too few of the provider's receives asks again, until other pools have given some back."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiofabric.transport.virtual.multiplexer import Multiplexer
+
+pytestmark = pytest.mark.once
+
+
+class Receives:
+    """A pool of a multiplexer; ``held`` receives have messages that nobody has taken."""
+
+    def __init__(self, wanted: int, count: int = 0, held: int = 0) -> None:
+        self.wanted, self.count, self.held = wanted, count, held
+
+    def withdraw(self, most: int) -> int:
+        given = min(most, self.count - self.held)
+        self.count -= given
+        return given
+
+    def grow(self, count: int) -> None:
+        self.count += count
+
+
+class Sharing(Multiplexer):
+    """A multiplexer without a provider."""
+
+    closed = False
+
+    def __init__(self, receives: int, *pools: Any) -> None:
+        self.receives = receives
+        self.later: list[Any] = []
+        self._pools = dict(enumerate(pools))
+        self._address_queries = None
+        self._short = False
+        self.source: Any = SimpleNamespace(driver=SimpleNamespace(call_later=lambda _, call: self.later.append(call)))
+
+
+def test_a_pool_that_got_too_few_receives_asks_again() -> None:
+    busy, late = Receives(wanted=15, count=15, held=15), Receives(wanted=15)
+    sharing = Sharing(16, busy, late)
+    sharing.share_out(late)  # type: ignore[arg-type]
+    assert late.count == 0
+    assert len(sharing.later) == 1
+    sharing.share_out(late)  # type: ignore[arg-type]
+    assert len(sharing.later) == 1  # one is on its way
+    busy.held = 0
+    sharing.later.pop()()
+    assert (busy.count, late.count) == (8, 7)
+    assert sharing.later == []
+
+
+def test_a_closed_multiplexer_shares_nothing_out() -> None:
+    busy, late = Receives(wanted=15, count=15, held=15), Receives(wanted=15)
+    sharing = Sharing(16, busy, late)
+    sharing.share_out(late)  # type: ignore[arg-type]
+    busy.held, sharing.closed = 0, True
+    sharing.later.pop()()
+    assert late.count == 0
