@@ -6,13 +6,18 @@ docs/howto/grpc-aio.md has the table of what is translated, and what is ignored.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from ...cm.workarounds.keepalive import LEAST, MOST
+from ..channel.backoff import Backoff
+from ..channel.service_config import ServiceConfig
 from ..protocol.connection import DEFAULT_LIMITS, Limits
 
-__all__ = ["checked", "compressions", "limits_of", "number"]
+__all__ = ["channel_arguments", "checked", "compressions", "endpoint_arguments", "limits_of", "number"]
 
 _UNLIMITED = (1 << 31) - 1
+_KEEPALIVE_TIMEOUT = 20_000  # gRPC's default, in milliseconds
 
 _ALL = 0b111  # identity, deflate, gzip
 _COMPRESSIONS = {"deflate": 1, "gzip": 2}
@@ -65,3 +70,37 @@ def limits_of(options: dict[str, Any]) -> Limits:
         if value is not None:
             changes[field] = value if value >= 0 else _UNLIMITED
     return replace(DEFAULT_LIMITS, **changes) if changes else DEFAULT_LIMITS
+
+
+def endpoint_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `aiofabric.connect` and `aiofabric.listen`."""
+    found: dict[str, Any] = {}
+    if "aiofabric.provider" in options:
+        found["provider"] = str(options["aiofabric.provider"])
+    time = number(options, "grpc.keepalive_time_ms")
+    if time is not None and 0 < time < _UNLIMITED:
+        timeout = number(options, "grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT)
+        assert timeout is not None
+        # A silent peer is noticed within 1.5 periods of the heartbeat.
+        found["heartbeat"] = min(max((time + timeout) / 1500, LEAST), MOST)
+    return found
+
+
+def channel_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `ChannelCore`. Raises ValueError for an invalid service config."""
+    found: dict[str, Any] = {"options": endpoint_arguments(options)}
+    if (text := options.get("grpc.service_config")) is not None:
+        config = ServiceConfig.parse(text)
+        if number(options, "grpc.enable_retries", 1) == 0:
+            config = replace(config, methods={name: replace(each, retry=None) for name, each in config.methods.items()})
+        found["service_config"] = config
+    if (policy := options.get("grpc.lb_policy_name")) is not None:
+        found["policy"] = str(policy)
+    first = number(options, "grpc.initial_reconnect_backoff_ms", 1000)
+    longest = number(options, "grpc.max_reconnect_backoff_ms", 120_000)
+    assert first is not None
+    assert longest is not None
+    found["backoff"] = partial(Backoff, first / 1000, longest=longest / 1000)
+    if (least := number(options, "grpc.min_reconnect_backoff_ms")) is not None:
+        found["connect_timeout"] = least / 1000
+    return found

@@ -10,7 +10,7 @@ from ...channel.channel import ChannelCore
 from ...channel.subchannel import Connectivity
 from ..grpcio import aio, grpc
 from ..names import resolve_name
-from ..options import checked, limits_of
+from ..options import channel_arguments, checked, limits_of
 from .interception import sorted_by_kind
 from .multicallable import (
     StreamStreamMultiCallable,
@@ -40,6 +40,7 @@ class Channel(aio.Channel):
             raise TypeError(f"The target of a channel must be str, not {target!r}")
         self._target = target.decode() if isinstance(target, bytes) else target
         self._options = checked(options)
+        self._arguments = channel_arguments(self._options)
         self._interceptors = sorted_by_kind(interceptors)
         self.compression = compression or self._options.get("grpc.default_compression_algorithm")
         """The compression of calls that name none."""
@@ -70,7 +71,7 @@ class Channel(aio.Channel):
         return self._loop
 
     def _open(self) -> ChannelCore:
-        return ChannelCore(self._target, limits_of(self._options), resolver=resolve_name)
+        return ChannelCore(self._target, limits_of(self._options), resolver=resolve_name, **self._arguments)
 
     def refuse(self, credentials: object) -> ChannelCore:
         """Raise UsageError: credentials of a call need a secure channel."""

@@ -135,8 +135,8 @@ class ServicerContext:
         """There is no authentication: None."""
 
     def auth_context(self) -> dict[str, Any]:
-        """There is no authentication: empty."""
-        return {}
+        """The properties of a connection without encryption and authentication, as gRPC names them."""
+        return {"security_level": [b"TSI_SECURITY_NONE"], "transport_security_type": [b"insecure"]}
 
     def time_remaining(self) -> float | None:
         """Seconds until the client's deadline; None without one."""

@@ -10,7 +10,7 @@ from typing import Any
 from ...runtime.server import ServerCore
 from ..grpcio import aio
 from ..metadata import ENCODING
-from ..options import checked, compressions, limits_of
+from ..options import checked, compressions, endpoint_arguments, limits_of
 from .handling import NOT_FOUND, UNIMPLEMENTED, behaviour_of, handle
 from .ports import Port
 from .registry import Registry
@@ -83,7 +83,7 @@ class Server(aio.Server):
         for port in self._ports:
             port.let_go()
             try:
-                await core.listen(port.node, port.service)
+                await core.listen(port.node, port.service, **endpoint_arguments(self._options))
             finally:
                 port.close()
 
