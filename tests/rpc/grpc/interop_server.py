@@ -17,4 +17,4 @@ async def serve(parent: Parent, provider: str) -> None:
     """Tell the target; any word ends the server."""
     async with started(aio, options=[("aiofabric.provider", provider)]) as (_, target):
         parent.tell(target)
-        await parent.ahear()
+        await parent.areceive()

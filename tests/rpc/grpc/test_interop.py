@@ -46,7 +46,7 @@ def targets() -> Iterator[Callable[..., str]]:
 
     def target_of(*key: Any) -> str:
         if key not in known:
-            known[key] = servers[key].hear()
+            known[key] = servers[key].receive()
         return known[key]
 
     yield target_of

@@ -149,7 +149,7 @@ class ClientRpc(ChannelCall):
             return
         receiver = self._receiver = CallWaiter()
         try:
-            await receiver.wait(self.channel.driver, self.connection.link.source if self.attached else None)
+            await receiver.wait(self.channel.driver, self.connection.link if self.attached else None)
         finally:
             self._receiver = None
             if self._waiters is not None:  # one of the other tasks takes the place
