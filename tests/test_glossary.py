@@ -42,7 +42,6 @@ RENAMED = {
 # Identifiers of words that are right elsewhere: "lent" buffers are documented, and hints are "met".
 RENAMED_NAMES = {
     "lend": "acquire",
-    "take_back": "release",
     "_give_back": "_return_message",
     "put_back": "requeue",
     "_put_back": "_requeue",

@@ -16,7 +16,7 @@ LAYERS = (
     {"submission", "transfer", "posting", "injection", "pending_result"},
     {
         *("message", "inbox", "receive_pool", "pool_buffer", "unpack", "receive_waiter", "next_message"),
-        *("send", "receive", "length_prefix"),
+        *("send", "receive", "length_prefix", "assembly"),
     },
     {"fast_path", "module"},
 )

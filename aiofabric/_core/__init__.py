@@ -39,6 +39,7 @@ layer file             purpose                                                 b
 5     send             sends that are awaited                                  ``transport/route.py``
 5     receive          receives into the caller's memory                       ``transport/messages/receive.py``
 5     length_prefix    messages with their lengths, in a stream of bytes       ``streams/message.py``
+5     assembly         one message from pieces                                 ``rpc/protocol/calls.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================
@@ -63,6 +64,7 @@ from ._core import (
     COALESCE_NS,
     EMPTY_WAKEUPS,
     STREAK,
+    Assembly,
     FastPath,
     Fifo,
     InboxCore,
@@ -98,6 +100,7 @@ __all__ = [
     "STREAK",
     "EMPTY_WAKEUPS",
     "COALESCE_NS",
+    "Assembly",
     "Fifo",
     "ThreadCheck",
     "InboxCore",

@@ -1,5 +1,6 @@
 /* The module: its types are made in the files named after them. */
 #include "arming.h"
+#include "assembly.h"
 #include "awaitable.h"
 #include "call.h"
 #include "coalescing.h"
@@ -60,7 +61,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		add_completion_queue, add_coalescing, add_wakeups, add_waiter, add_source, add_completions, add_arming, add_progress,
 		add_submission, add_transfer, add_posting, add_injection, add_pending_result, add_message, add_inbox,
 		add_receive_pool, add_pool_buffer, add_unpack, add_receive_waiter, add_next_message, add_send, add_receive,
-		add_length_prefix,
+		add_length_prefix, add_assembly,
 		add_fast_path,
 	};
 	PyObject *module = PyModule_Create(&definition);

@@ -16,6 +16,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from ..._core import Assembly
 from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, HEADER, Flag, Kind, frame
 
@@ -62,12 +63,12 @@ class Outgoing:
 class Partial:
     """A message whose first piece has arrived."""
 
-    __slots__ = ("cost", "free", "have", "pieces", "reserved", "total")
+    __slots__ = ("assembly", "cost", "free", "reserved", "total")
 
-    def __init__(self, total: int, piece: bytes, cost: int, free: bool) -> None:
+    def __init__(self, total: int, piece: memoryview, cost: int, free: bool) -> None:
         self.total = total
-        self.pieces = [piece]
-        self.have = len(piece)
+        self.assembly = Assembly(total)
+        self.assembly.add(piece)
         self.cost = cost  # credits that its pieces have taken
         self.free = free  # of credits: the pieces after the first one of an announced message
         self.reserved = False
@@ -189,7 +190,7 @@ class Call:
         if self.received_end:
             raise ProtocolError("A message came after the end of its direction")
         if self._partial is not None:
-            self._piece_arrived(self._partial, flags, bytes(data))
+            self._piece_arrived(self._partial, flags, data)
             return
         cost = len(data) + FRAME_COST
         if flags & _FIRST:
@@ -213,7 +214,7 @@ class Call:
             self.too_long(total, most)
             return
         free = bool(flags & _RENDEZVOUS)
-        self._partial = Partial(total, bytes(data[_PREFIX:]), size + FRAME_COST, free)
+        self._partial = Partial(total, data[_PREFIX:], size + FRAME_COST, free)
         if free:
             connection.budget.reserve(self, total)
         else:
@@ -228,21 +229,23 @@ class Call:
             self._held += self._partial.total
             self.connection.emit(frame(Kind.PROCEED, self.id))
 
-    def _piece_arrived(self, partial: Partial, flags: int, piece: bytes) -> None:
-        if flags & (_FIRST | _RENDEZVOUS) or not piece:
+    def _piece_arrived(self, partial: Partial, flags: int, piece: memoryview) -> None:
+        if flags & (_FIRST | _RENDEZVOUS) or not len(piece):
             raise ProtocolError("A message begins within another one of the same call")
         if not partial.reserved:
             raise ProtocolError("A piece of an announced message came before PROCEED", GoAwayReason.FLOW_CONTROL)
         if not partial.free:
             self._spend(len(piece) + FRAME_COST)
             partial.cost += len(piece) + FRAME_COST
-        partial.pieces.append(piece)
-        partial.have += len(piece)
-        if partial.have > partial.total or (partial.have == partial.total) == bool(flags & _MORE):
+        try:
+            complete = partial.assembly.add(piece) == partial.total
+        except ValueError:
+            complete = bool(flags & _MORE)  # too long: an error, as a wrong end is
+        if complete == bool(flags & _MORE):
             raise ProtocolError("The pieces of a message differ from its announced size")
-        if partial.have == partial.total:
+        if complete:
             self._partial = None
-            self._complete(b"".join(partial.pieces), partial.cost, partial.total, flags)
+            self._complete(partial.assembly.take(), partial.cost, partial.total, flags)
 
     def _complete(self, message: bytes, cost: int, held: int, flags: int) -> None:
         if len(message) > self.connection.limits.max_message:

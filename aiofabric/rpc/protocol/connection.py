@@ -40,8 +40,8 @@ class Limits:
     ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
     """
 
-    recv_size: int = 65536 + 64
-    window: int = 262144
+    recv_size: int = 262144 + 64
+    window: int = 524288
     table: int = 16384
     max_metadata: int = 16384
     max_message: int = 4 << 20

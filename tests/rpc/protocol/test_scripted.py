@@ -1,5 +1,7 @@
 """Two state machines through a network that delays, cuts and interleaves, beside a model of what each call must see."""
 
+# Privates: `_unread` and `_queue` say what is kept in memory; nothing public does.
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

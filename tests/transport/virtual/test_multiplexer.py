@@ -1,4 +1,6 @@
-"""Promise: a pool that got too few of the provider's receives asks again, until other pools have given some back."""
+"""Promises of the multiplexer to its connections: receives are shared out again; a lost peer leaves no gap."""
+
+# Privates: a multiplexer without a provider is given its pools and its queues by the test.
 
 from types import SimpleNamespace
 from typing import Any
@@ -60,3 +62,14 @@ def test_a_closed_multiplexer_shares_nothing_out() -> None:
     busy.held, sharing.closed = 0, True
     sharing.later.pop()()
     assert late.count == 0
+
+
+def test_the_end_of_a_peer_without_an_orderly_end_has_its_queues_examined() -> None:
+    watched: list[bool] = []
+    sharing = Sharing(16)
+    sharing._orphaned_entries = None
+    sharing.bereave()  # a provider without such queues
+    entries: Any = SimpleNamespace(watch=lambda: watched.append(True))
+    sharing._orphaned_entries = entries
+    sharing.bereave()
+    assert watched == [True]
