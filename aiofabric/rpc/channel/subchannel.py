@@ -101,7 +101,7 @@ class Subchannel:
             try:
                 with anyio.fail_after(max(self._timeout, delay)):
                     endpoint = await connect_endpoint(*self.target, self._limits, **self._options)
-            except (OSError, ValueError) as error:
+            except Exception as error:
                 if self.state is not Connectivity.SHUTDOWN:
                     self.failure = error
                     self._move(Connectivity.TRANSIENT_FAILURE)

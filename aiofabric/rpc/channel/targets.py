@@ -32,6 +32,8 @@ def split_host_port(text: str) -> tuple[str, str]:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r}: an IPv6 address needs brackets, as in [::1]:50051")
+    if port.isdecimal() and int(port) > 65535:
+        raise ValueError(f"{text!r}: a port is at most 65535")
     return host, port
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+from ....errors import WrongLoopError
 from ...channel.channel import ChannelCore
 from ...channel.subchannel import Connectivity
 from ..grpcio import aio, grpc
@@ -55,13 +56,16 @@ class Channel(aio.Channel):
 
     @property
     def core(self) -> ChannelCore:
-        """The runtime's channel on the running loop; UsageError after `close`."""
+        """The runtime's channel. UsageError after `close`; WrongLoopError in another loop than the first one."""
         if self._closing:
             raise aio.UsageError(_CLOSED)
+        loop = asyncio.get_running_loop()
         if self._core is None:
             self._core = self._open()
             self._core.bind()
-            self._loop = asyncio.get_running_loop()
+            self._loop = loop
+        elif loop is not self._loop:
+            raise WrongLoopError(f"the channel to {self._target} belongs to another event loop: make one for each loop")
         return self._core
 
     @property
