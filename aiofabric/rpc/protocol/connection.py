@@ -42,11 +42,13 @@ SMALL: Final = 16384
 class Limits:
     """The limits of one side; most are announced in the preface. Sizes are in bytes.
 
+    ``recv_size``: bytes of the largest fabric message, and so of the pieces of large messages. With 256 KiB instead of
+    64, the 99th percentile of a small call beside a stream of 1 MiB messages was 5.6 ms instead of 0.7.
     ``window``: unread data of one call. ``memory``: what all calls of a server, or of a client, may hold together.
     ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
     """
 
-    recv_size: int = 262144 + 64
+    recv_size: int = 65536 + 64
     window: int = 524288
     table: int = 16384
     max_metadata: int = 16384
