@@ -44,6 +44,8 @@ UVLOOP, ASYNCIO, TRIO = "aiofabric on uvloop", "aiofabric on asyncio", "aiofabri
 FD, SHM = "aiofabric on uvloop, fd", "aiofabric over shm"
 STREAM, PACKED, TRANSPORT = "FabricStream on uvloop", "MessageStream, packed", "aiofabric transport"
 
+GRPC, RPC, RPC_BYTES = "grpc.aio on uvloop", "RPC, grpc interface", "RPC, grpc, asyncio"
+
 TARGETS = (
     faster(UVLOOP, "round trip", 1.6, "C, spinning"),
     faster(UVLOOP, "round trip", 1 / 3.5, "uvloop Protocol"),
@@ -75,4 +77,12 @@ TARGETS = (
     Target((UVLOOP, "wake-ups"), 0),
     Target((UVLOOP, "memory"), 45),
     faster(FD, "CPU", 0.6, "asyncio streams"),
+    faster(RPC, "round trip", 0.1, GRPC),
+    faster(RPC, "CPU", 0.1, GRPC),
+    more(RPC, "in flight", 10, GRPC),
+    more(RPC, "items", 10, GRPC),
+    faster(RPC_BYTES, "up", 1 / 3, "grpc.aio"),
+    faster(RPC_BYTES, "down", 1 / 3, "grpc.aio"),
+    Target((RPC_BYTES, "beside"), 1000),
+    Target((RPC_BYTES, "wake-ups"), 0),
 )

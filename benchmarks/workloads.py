@@ -78,7 +78,7 @@ async def flood(connect: Connect, server: int, size: int, width: int, seconds: f
         )
 
 
-def calls(work: str) -> Callable[[Connect, int, int, int, float], Awaitable[Sample]]:
+def calls(work: str) -> "Workload":
     """A workload that is a method of connections with calls."""
 
     async def workload(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
@@ -185,5 +185,6 @@ async def mixed(connect: Connect, server: int, size: int, width: int, seconds: f
     return {"count": len(late), "seconds": seconds, "late": quantiles(late, n=100)[98]}
 
 
-WORKLOADS = {"ping": ping, "slow": slow, "flood": flood, "fan": fan, "idle": idle, "mixed": mixed}
+Workload = Callable[[Connect, int, int, int, float], Awaitable[Sample]]
+WORKLOADS: dict[str, Workload] = {"ping": ping, "slow": slow, "flood": flood, "fan": fan, "idle": idle, "mixed": mixed}
 WORKLOADS |= {work: calls(work) for work in ("items", "up", "down")} | {"beside": beside}

@@ -18,7 +18,7 @@ SAYS = {
     "message_echo.py": ["Ada says one", "Grace says three"],
     "anyio_timeout.py": ["no answer within 0.1 s", "the answer to everything", "in time"],
     "byte_stream.py": ["10,000,000 bytes", "same digest: True"],
-    "rpc_service.py": ["0.01 squared is 0.0001", "60 takes longer than 0.1 s", "gives up 60", "0.02 squared is 0.0004"],
+    "rpc_service.py": ["0.01 squared is 0.0001", "60: DEADLINE", "gives up 60", "[0, 1, 2, 3, 4]", "0.3 squared is 0.09"],
     "pipeline.py": ["the sink's total: 159600"],
     "grpc_over_fabric.py": ["hello, fabric", "g-R-P-C"],
     "http_over_fabric.py": ["200 hello, request 0", "200 hello, request 9", "1 connection"],

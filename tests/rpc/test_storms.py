@@ -55,7 +55,7 @@ async def test_a_killed_client_leaves_nothing_on_the_server(provider: str, child
         for _ in range(3):
             client = child(client_that_is_killed, provider, listener.address.port)
             await client.areceive()
-            assert len(server.core.tasks) == 64
+            await until(lambda: len(server.core.tasks) == 64)
             client.kill()
             await until(lambda: not len(server.core.tasks))
             await until(lambda: not server.core.links)

@@ -195,7 +195,8 @@ class ChannelCall(ClientCall):
         """An attempt has ended: begin another one, or end the call."""
         connection, status = self.connection, self.status
         assert status is not None
-        connection.call_ended()
+        if connection.retired or len(connection.calls) >= connection.peer.max_calls - 1:
+            connection.call_ended()
         self.left = self.left or status.may_have_run
         if self.replay is not None and not self.ended_here and (status.code or self.retries is not None):
             delay = self._delay(status)

@@ -56,9 +56,8 @@ class ChannelConnection(ClientConnection):
         self.subchannel.changed()  # the server may allow more calls than the minimum
 
     def call_ended(self) -> None:
-        """A call of this connection is over."""
-        if self.retired or len(self.calls) >= self.peer.max_calls - 1:
-            self.subchannel.call_ended(self)
+        """A call is over that ran on a retired connection, or on one that had all its calls."""
+        self.subchannel.call_ended(self)
 
 
 class Subchannel:

@@ -191,16 +191,16 @@ class Call:
             raise ProtocolError("A message came after the end of its direction")
         if self._partial is not None:
             self._piece_arrived(self._partial, flags, data)
-            return
-        cost = len(data) + FRAME_COST
-        if flags & _FIRST:
+        elif flags & _FIRST:
             self._first_piece_arrived(flags, data)
-            return
-        if flags & (_MORE | _RENDEZVOUS):
+        elif flags & (_MORE | _RENDEZVOUS):
             raise ProtocolError("The first piece of a message is missing")
-        self._spend(cost)
-        self._hold(cost)
-        self._complete(bytes(data), cost, cost, flags)
+        else:
+            cost = len(data) + FRAME_COST
+            self._spend(cost)
+            self._held += cost
+            self.connection.budget.used += cost
+            self._complete(bytes(data), cost, cost, flags)
 
     def _first_piece_arrived(self, flags: int, data: memoryview) -> None:
         (total,) = _U64.unpack_from(data)
@@ -273,7 +273,11 @@ class Call:
         if not self._unread:
             return
         cost, held = self._unread.popleft()
-        self._release(held)
+        self._held -= held
+        budget = self.connection.budget
+        budget.used -= held
+        if budget.reservations:
+            budget.release(0)
         if self.received_end or self.over:
             return
         self._owed += cost

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .calls import Status
 from .connection import Connection, Limits
 from .errors import ProtocolError
-from .frames import Kind, frame
+from .frames import Flag, Kind, frame
 from .interning import METHODS
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = ["ClientConnection"]
 UNAVAILABLE = 14
 _U64 = struct.Struct("<Q")
 _TIMEOUT_AT = 16
+_MESSAGE = int(Flag.MESSAGE)
 _OF_CALLS = {Kind.START, Kind.MESSAGE, Kind.END, Kind.CREDIT, Kind.PROCEED}
 
 
@@ -41,14 +42,10 @@ class ClientConnection(Connection):
 
     def emit_start(self, call: Any, data: bytes) -> None:
         """Queue START so that it can be taken back, and its time limit adjusted, until it leaves."""
-        if not self.gathering:
-            self.emit(data)
-            return
-        call.start_frame = bytearray(data)
-        self._untouched.append(call)
-        self.output.append(call.start_frame)
-        if len(self.output) == 1:
-            self.on_output()
+        if self.output or not self.send_now(data):
+            call.start_frame = bytearray(data)
+            self._untouched.append(call)
+            self.hold(call.start_frame)
 
     def take_back(self, call: Any) -> bool:
         """Remove the START of ``call``, and the frames behind it, from the output."""
@@ -105,10 +102,17 @@ class ClientConnection(Connection):
 
     def _status_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         call = self.calls.get(id)
-        if call is not None:
-            call.status_arrived(flags, field, payload)
-        else:
+        if call is None:
             self._check_known(id)
+        elif flags == _MESSAGE and not field and call.initial_metadata is None and call._partial is None:
+            # The answer of most calls with one message, in short.
+            if len(payload) > self.limits.max_message:
+                call.too_long(len(payload), self.limits.max_message)
+            else:
+                call.message_received(bytes(payload))
+                call.finish(Status(0))
+        else:
+            call.status_arrived(flags, field, payload)
 
     def _check_known(self, id: int) -> None:
         if not 0 < id < self.next_id:

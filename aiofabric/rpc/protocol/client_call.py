@@ -225,9 +225,8 @@ class ClientCall(Call):
     def finish(self, status: Status) -> None:
         """End the call with ``status``."""
         self.connection.calls.pop(self.id, None)
-        if self._queue is not None or self._partial is not None or self._held:
+        if self._held or self._queue is not None or self._partial is not None:
             self.release_all()
-        self.over = True
-        self.received_end = True
+        self.over = self.received_end = True
         self.status = status
         self.ended()

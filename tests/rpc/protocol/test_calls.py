@@ -122,7 +122,6 @@ def test_cancel_ends_the_call_here_at_once_and_there_when_it_arrives() -> None:
 def test_a_start_that_has_not_left_is_taken_back_and_has_not_run() -> None:
     network = Network()
     network.settle()
-    network.client.gathering = True
     made = network.call(message=b"x", end=True)
     made.cancel()
     assert made.status is not None
@@ -134,7 +133,6 @@ def test_a_start_that_has_not_left_is_taken_back_and_has_not_run() -> None:
 def test_an_expired_call_is_not_sent_and_the_time_left_is_stamped_when_it_leaves() -> None:
     network = Network()
     network.settle()
-    network.client.gathering = True
     expired = network.call(deadline=network.now + 1, message=b"x", end=True)
     alive = network.call(deadline=network.now + 10, message=b"x", end=True)
     network.now += 2
@@ -171,7 +169,6 @@ def test_a_lost_connection_ends_every_call() -> None:
     network.settle()
     sent = network.call(message=b"x", end=True)
     network.settle()
-    network.client.gathering = True
     held = network.call(message=b"x", end=True)
     network.client.lost("cut")
     network.server.lost("cut")
@@ -233,7 +230,9 @@ def test_the_budget_refuses_new_calls_while_it_is_exhausted() -> None:
 def test_too_many_resets_end_the_connection() -> None:
     network = Network(server=Limits(resets=1, reset_burst=10))
     for _ in range(12):
-        network.call(message=b"x").cancel()
+        made = network.call(message=b"x")
+        network.settle()
+        made.cancel()
         network.settle()
     assert network.server.failed is not None
     assert network.client.goaway_received is not None

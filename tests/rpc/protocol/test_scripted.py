@@ -53,9 +53,8 @@ class Conversation(RuleBasedStateMachine):
         return self.network.served.get(expected.made.id)
 
     @precondition(lambda self: not self.cut and len(self.calls) < 8)
-    @rule(size=st.none() | SIZES, end=st.booleans(), gather=st.booleans(), key=st.sampled_from("abc"))
-    def begin(self, size: int | None, end: bool, gather: bool, key: str) -> None:
-        self.network.client.gathering = gather
+    @rule(size=st.none() | SIZES, end=st.booleans(), key=st.sampled_from("abc"))
+    def begin(self, size: int | None, end: bool, key: str) -> None:
         message = None if size is None else self.body(size)
         made = self.network.call("/s/" + key, ((key, key),), message=message, end=end)
         self.calls.append(Expected(made, [] if message is None else [message], half_closed=end))

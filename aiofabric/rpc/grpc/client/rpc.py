@@ -149,11 +149,18 @@ class ClientRpc(ChannelCall):
             return
         receiver = self._receiver = CallWaiter()
         try:
-            await receiver.wait(self.channel.driver, self.connection.link if self.attached else None)
+            link = self.connection.link if self.attached else None
+            await receiver.wait(self.channel.driver, link, polled=not self._streams)
         finally:
             self._receiver = None
             if self._waiters is not None:  # one of the other tasks takes the place
                 self._wake_all()
+
+    async def yield_to_loop(self) -> None:
+        """After many awaits in a row that did not wait: let other tasks run."""
+        source = self.connection.link.source
+        await source.checkpoint()
+        source.breathed()
 
     def change(self) -> asyncio.Future[None]:
         """A future of anything that happens to the call, except messages."""

@@ -74,8 +74,7 @@ async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None
                     responses = behaviour(request, context)
                 else:
                     responses = responses_of(behaviour, request, context, loop, pool)
-                async for response in responses:
-                    await context.write(response)
+                await _send_all(rpc, responses, handler.response_serializer)
             message = None
         else:
             if how == "sync":
@@ -100,6 +99,16 @@ async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None
         _failed(rpc, error)
     finally:
         _ended(rpc)
+
+
+async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
+    """Send what a handler yields: as `context.write`, without a coroutine for each response that needs no wait."""
+    async for response in responses:
+        if rpc.decided or rpc.gone or rpc.aborted is not None:
+            rpc.check()
+        message = serialized(response, serializer)
+        if not rpc.transmit_now(message):
+            await rpc.until_room()
 
 
 def _first(rpc: ServerRpc, handler: Any) -> Any:

@@ -96,10 +96,6 @@ class ServerRpc(ServerCall):
         if self.task is not None:
             self.task.cancel()
 
-    def task_done(self, task: asyncio.Task[None]) -> None:
-        """The handler has ended."""
-        self.release()
-
     # -- for the handler
 
     def change(self) -> asyncio.Future[None]:
@@ -135,14 +131,26 @@ class ServerRpc(ServerCall):
 
     async def transmit(self, message: bytes) -> None:
         """Send one response, and wait for room if there is none."""
+        if not self.transmit_now(message):
+            await self.until_room()
+
+    def transmit_now(self, message: bytes) -> bool:
+        """Send one response; False if the handler must await `until_room` before the next."""
         if self.burst is None:
             self.burst = Burst()
         if not self.post(message):
-            while self._queue is not None and not self.over:
-                await self.change()
-            self.burst.waited()
-        elif self.burst.ended():
+            return False
+        return not self.burst.ended()
+
+    async def until_room(self) -> None:
+        """Wait until everything that was posted has left; at least let other tasks run."""
+        if not self.sending:
             await asyncio.sleep(0)
+            return
+        while self.sending and not self.over:
+            await self.change()
+        if self.burst is not None:
+            self.burst.waited()
 
     def conclude(self, message: bytes | None = None) -> None:
         """Send the status that the handler has set."""

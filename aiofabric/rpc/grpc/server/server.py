@@ -115,9 +115,8 @@ class Server(aio.Server):
 
     def _start(self, rpc: ServerRpc, run: Any) -> None:
         assert self._core is not None
-        task: Any = self._core.tasks.start(run, self._context.copy())
+        task: Any = self._core.tasks.start(run, self._context.copy(), rpc.release)
         rpc.task = task
-        task.add_done_callback(rpc.task_done)
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
         try:
