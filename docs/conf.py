@@ -36,6 +36,7 @@ _LINKS = {
     "(docs/native-core.md)": "(../native-core.md)",
     "(docs/glossary.md)": "(../glossary.md)",
     "(docs/performance.md)": "(../performance.md)",
+    "(docs/howto/": "(../howto/",
     "(docs/project/": "(",
     "(CHANGELOG.md)": "(changelog.md)",
 }

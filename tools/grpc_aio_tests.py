@@ -230,6 +230,7 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="run on the real grpc.aio")
     parser.add_argument("--only", default="", help="pytest's -k")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "grpc-aio-tests", help="folder of the logs")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--record", help=argparse.SUPPRESS)
@@ -239,7 +240,7 @@ def main() -> int:
         file = Path(arguments.files[0])
         return run_here(arguments.folder, file, arguments.record, real=arguments.real, loop=arguments.loop, extra=extra)
 
-    records = ROOT / "build" / "grpc-aio-tests"
+    records = arguments.output
     records.mkdir(parents=True, exist_ok=True)
     files = test_files(arguments.folder, arguments.files)
     results: list[Result] = []

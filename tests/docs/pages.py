@@ -4,7 +4,7 @@ What is in a page, and what becomes of it:
 
 * a ``python`` block runs in the page's own session, after the blocks before it; it may await, as in
   ``python -m asyncio``;
-* a code block with a caption or title that ends in ``.py`` is a file of that name;
+* a code block with a caption or title that ends in ``.py`` or ``.proto`` is a file of that name;
 * a ``console`` block is a session in a shell, in the folder of those files: what follows a ``$`` is run, what
   comes below it has to be printed (``...`` stands for anything). A command that ends in ``&`` runs on until the
   page ends, and has to listen somewhere before the next one starts. Nothing is installed: the tests have it all,
@@ -72,7 +72,7 @@ def blocks(path: Path) -> Iterator[Block]:
             else:
                 title = re.fullmatch(r'title="(.*)"', argument)
                 kind = title[1] if title else language
-            if kind.endswith(".py") or kind in ("python", "console"):
+            if kind.endswith((".py", ".proto")) or kind in ("python", "console"):
                 yield Block(kind, body, number)
             elif language not in SHOWN:
                 raise AssertionError(f"{path}:{number}: nobody runs {language or 'unnamed'} blocks")
