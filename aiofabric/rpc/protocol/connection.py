@@ -8,6 +8,7 @@ among the calls.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -76,7 +77,7 @@ class Limits:
 DEFAULT_LIMITS: Final = Limits()
 
 
-class Connection:
+class Connection(ABC):
     """State of one connection on one side; base of `ClientConnection` and `ServerConnection`."""
 
     def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
@@ -219,9 +220,9 @@ class Connection:
         self.emit(frame(Kind.GOAWAY, 0, str(error).encode()[:1024], field=error.reason))
         self.lost(f"The peer broke the RPC protocol: {error}")
 
+    @abstractmethod
     def lost(self, text: str) -> None:
         """The connection has ended: end every call."""
-        raise NotImplementedError
 
     def _preface_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         if self._preface_received:
@@ -233,10 +234,6 @@ class Connection:
 
     def _define_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         self.received_names.add(flags, field, bytes(payload))
-
-    def _known(self, id: int) -> Any:
-        """The call with this id; None if it is over; an error if it never began."""
-        raise NotImplementedError
 
     def _message_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         call = self.calls.get(id)
@@ -259,9 +256,9 @@ class Connection:
         else:
             self._check_known(id)
 
+    @abstractmethod
     def _check_known(self, id: int) -> None:
         """Raise an error if no call with this id has ever begun."""
-        raise NotImplementedError
 
     def _goaway_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         self.goaway_received = (id, field, bytes(payload).decode("utf-8", "replace"))
