@@ -184,6 +184,19 @@ async def test_a_hostile_client_gets_a_goaway_and_hurts_no_other(provider: str, 
         assert await channel.unary("/test/echo", b"x") == b"x"
 
 
+async def test_a_silent_client_is_disconnected(provider: str) -> None:
+    async with served(provider) as (channel, server):
+        assert await channel.unary("/test/echo", b"x") == b"x"
+        (listener,) = server.core.listeners
+        server.core.preface_patience = 0.1
+        async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
+            with anyio.fail_after(10), suppress(ConnectionError):
+                while True:
+                    await endpoint.recv()
+        assert await channel.unary("/test/echo", b"x") == b"x"
+        assert len(server.core.links) == 1
+
+
 async def test_a_client_that_does_not_read_stops_its_own_stream_only(provider: str) -> None:
     async with served(provider) as (channel, server), channel.call("/test/count") as call:
         await call.send(b"1000000")

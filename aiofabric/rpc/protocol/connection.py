@@ -103,7 +103,7 @@ class Connection(ABC):
         self.goaway_sent: int | None = None
         self.now = 0.0
         self._resets = ResetMeter(limits.resets, limits.reset_burst)
-        self._preface_received = False
+        self.peer_known = False
         self._handlers: dict[int, Callable[[int, int, int, memoryview], None]] = {
             Kind.PREFACE: self._preface_arrived,
             Kind.DEFINE: self._define_arrived,
@@ -225,9 +225,9 @@ class Connection(ABC):
         """The connection has ended: end every call."""
 
     def _preface_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
-        if self._preface_received:
+        if self.peer_known:
             raise ProtocolError("A second preface arrived")
-        self._preface_received = True
+        self.peer_known = True
         self.peer = Preface.unpack(payload)
         self.names.room = self.peer.table
         self.preface_received()

@@ -69,7 +69,7 @@ class ServerConnection(Connection):
     def _start_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         if id <= self.highest:
             raise ProtocolError(f"Call {id} began after call {self.highest}")
-        if not self._preface_received:
+        if not self.peer_known:
             raise ProtocolError("A call began before the preface")
         if self.goaway_sent is not None and id > self.goaway_sent:
             return  # refused in silence: the client knows from GOAWAY

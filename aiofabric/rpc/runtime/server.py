@@ -32,6 +32,21 @@ LAST_WORDS = 1.0
 """Seconds in which clients must close their connections after the last call of a drain has ended."""
 
 
+PREFACE_PATIENCE = 20.0
+"""Seconds in which a client must send its preface."""
+
+
+class AcceptedConnection(ServerConnection):
+    """A connection that is closed if its client stays silent."""
+
+    cancel_patience: Callable[[], None] | None = None
+
+    def preface_received(self) -> None:
+        if self.cancel_patience is not None:
+            self.cancel_patience()
+            self.cancel_patience = None
+
+
 class ServerCore:
     """Accepts connections and calls on one loop.
 
@@ -58,6 +73,7 @@ class ServerCore:
         self._listeners = AsyncExitStack()
         self._quiet: list[Callable[[], object]] = []
         self.stopping = False
+        self.preface_patience = PREFACE_PATIENCE
         self._grace: anyio.CancelScope | None = None
         self._stopped = anyio.Event()
 
@@ -79,15 +95,18 @@ class ServerCore:
             endpoint = await request.accept()
         except OSError:
             return  # the client has gone
-        connection = ServerConnection(self.limits, self._new_call, self.budget, admits=self._admits)
+        connection = AcceptedConnection(self.limits, self._new_call, self.budget, admits=self._admits)
         link = Link(endpoint, connection, self._link_ended)
         if not link.ended:
             self.links.add(link)
+            if not connection.peer_known:
+                connection.cancel_patience = self.driver.call_later(self.preface_patience, link.abort)
             if self.stopping:
                 connection.drain()
 
     def _link_ended(self, link: Link, error: BaseException) -> None:
         self.links.discard(link)
+        link.connection.preface_received()  # no timer is left
         if not self.links:
             quiet, self._quiet = self._quiet, []
             for callback in quiet:
