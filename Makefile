@@ -33,11 +33,13 @@ bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture
 sanitize: .venv/.with-test  ## the tests that touch C, under AddressSanitizer and UndefinedBehaviorSanitizer; ARGS=…
 	@tools/instrumented.sh sanitize $(ARGS)
 
-fuzz: .venv/.with-test  ## every decoder, and the native core's methods, with arbitrary input, under the sanitizers; EXAMPLES=1000
+fuzz: .venv/.with-test .venv/.with-fuzz  ## decoders and the native core with arbitrary input: sanitizers, libFuzzer; EXAMPLES=1000
 	@FUZZ_EXAMPLES=$(or $(EXAMPLES),1000) tools/instrumented.sh fuzz $(ARGS)
+	@$(bin)/python -m tools.coverage_guided $(or $(EXAMPLES),1000)
 
-leaks: .venv/.with-test  ## memory and descriptors over thousands of messages and connections
+leaks: .venv/.with-test  ## memory and descriptors over thousands of messages and connections; then under valgrind
 	@$(bin)/python tools/leaks.py
+	@tools/valgrind.sh
 
 lint: .venv/.with-lint  ## style, formatting and plain English
 	$(bin)/ruff check .
