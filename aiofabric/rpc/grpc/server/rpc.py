@@ -144,12 +144,13 @@ class ServerRpc(ServerCall):
 
     async def until_room(self) -> None:
         """Wait until everything that was posted has left; at least let other tasks run."""
-        if not self.sending:
-            await asyncio.sleep(0)
-            return
+        waited = False
         while self.sending and not self.over:
+            waited = True
             await self.change()
-        if self.burst is not None:
+        if not waited:
+            await asyncio.sleep(0)
+        elif self.burst is not None:
             self.burst.waited()
 
     def conclude(self, message: bytes | None = None) -> None:
