@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from .runtime.waiting import CallWaiter
 from .status import RpcError, StatusCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from ..address import Address
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["Handler", "Server", "ServerContext", "stream_stream", "stream_unary", "unary_stream", "unary_unary"]
 
 _log = logging.getLogger("aiofabric.rpc")
+
+
+Proceed = Callable[[], Awaitable[bytes | None]]
+Interceptor = Callable[["ServerContext", Proceed], Awaitable[bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +181,14 @@ class ServerContext(ServerCall):
     # -- running the handler
 
     async def _run(self, handler: Handler, message: bytes | None) -> None:
+        async def handle() -> bytes | None:
+            return await self._handle(handler, message)
+
+        proceed: Proceed = handle
+        for interceptor in reversed(self.server.interceptors):
+            proceed = partial(interceptor, self, proceed)
         try:
-            reply = await self._handle(handler, message)
+            reply = await proceed()
             self.finish(metadata=self.trailing_metadata, message=reply)
         except RpcError as error:
             self.finish(int(error.code) or 2, error.details, check_metadata(error.trailing_metadata))
@@ -220,6 +231,9 @@ class Server:
         handlers: handlers by method, ``/service/method``.
         limits: what the server accepts.
         max_running: handlers at the same time; further calls are refused with RESOURCE_EXHAUSTED.
+        interceptors: ``async def interceptor(context, proceed)`` around each handler, the first outermost. ``await
+            proceed()`` runs the rest and returns the reply, which is None for handlers that stream replies. An
+            interceptor may raise `RpcError`, before or after that.
         limiter: bounds the threads of handlers that are plain functions; by default anyio's.
     """
 
@@ -229,9 +243,11 @@ class Server:
         *,
         limits: Limits = DEFAULT_LIMITS,
         max_running: int | None = None,
+        interceptors: Sequence[Interceptor] = (),
         limiter: anyio.CapacityLimiter | None = None,
     ) -> None:
         self.handlers = dict(handlers)
+        self.interceptors = tuple(interceptors)
         self.limits = limits
         self.max_running = max_running
         self.limiter = limiter

@@ -66,6 +66,17 @@ class RpcError(Exception):
         self.trailing_metadata = trailing_metadata
         self.may_have_run = may_have_run
 
+    @property
+    def rich_status(self) -> bytes | None:
+        """A serialised ``google.rpc.Status`` with more about the error, if the handler has sent one.
+
+        It travels in the trailing metadata, as grpcio-status puts it there.
+        """
+        for key, value in self.trailing_metadata:
+            if key == "grpc-status-details-bin" and isinstance(value, bytes):
+                return value
+        return None
+
     def __str__(self) -> str:
         name = self.code.name if isinstance(self.code, StatusCode) else f"status {self.code}"
         text = f"{name}: {self.details}" if self.details else name

@@ -80,8 +80,15 @@ def test_metadata_tells_who_where_and_which_pythons(wheel: Path) -> None:
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(
         metadata.get_all("Classifier", [])
     )
-    extras = {"uvloop", "trio", "http", "grpc", "rpc-grpc", "dask", "metrics"}
-    assert set(metadata.get_all("Provides-Extra", [])) == extras
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "uvloop",
+        "trio",
+        "http",
+        "grpc",
+        "rpc-grpc",
+        "dask",
+        "metrics",
+    }
 
 
 def test_a_source_tree_that_hides_the_installed_package_says_so(bare_python: Path, tmp_path: Path) -> None:

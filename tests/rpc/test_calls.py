@@ -1,10 +1,13 @@
 """Calls of all kinds, and all the ways in which they end, on each loop and over both kinds of connections."""
 
+import pickle
+from typing import Any
+
 import anyio
 import pytest
 
 from aiofabric import rpc
-from tests.rpc.services import Tally, served
+from tests.rpc.services import Tally, served, target
 from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -224,3 +227,43 @@ async def test_metadata_that_cannot_be_sent_is_refused_before_the_call(provider:
         with pytest.raises((TypeError, ValueError)):
             await channel.unary("/test/echo", b"", metadata=pairs)
         assert not channel.calls
+
+
+async def test_interceptors_wrap_each_handler_in_order(provider: str) -> None:
+    steps: list[str] = []
+
+    async def outer(context: rpc.ServerContext, proceed: Any) -> bytes | None:
+        steps.append(f"outer before {context.method}")
+        reply: bytes | None = await proceed()
+        steps.append("outer after")
+        return None if reply is None else reply + b"!"
+
+    async def inner(context: rpc.ServerContext, proceed: Any) -> bytes | None:
+        if ("token", "right") not in context.metadata:
+            raise rpc.RpcError(rpc.StatusCode.UNAUTHENTICATED, "no token")
+        reply: bytes | None = await proceed()
+        return reply
+
+    async with served(provider, server_options={"interceptors": [outer, inner]}) as (channel, _):
+        right = [("token", "right")]
+        assert await channel.unary("/test/echo", b"x", metadata=right) == b"x!"
+        assert steps == ["outer before /test/echo", "outer after"]
+        with pytest.raises(rpc.RpcError, match="UNAUTHENTICATED: no token"):
+            await channel.unary("/test/echo", b"x")
+        async with channel.call("/test/count", metadata=right) as call:
+            await call.send(b"3")
+            call.half_close()
+            assert len([message async for message in call]) == 3
+
+
+async def test_a_rich_status_travels_with_the_error(provider: str) -> None:
+    async def rich(request: bytes, context: rpc.ServerContext) -> bytes:
+        raise rpc.RpcError(rpc.StatusCode.INTERNAL, "", (("grpc-status-details-bin", b"\x08\x0d"),))
+
+    async with rpc.Server({"/test/rich": rpc.unary_unary(rich)}) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with rpc.Channel(target(listener.address), options={"provider": provider}) as channel:
+            with pytest.raises(rpc.RpcError) as caught:
+                await channel.unary("/test/rich", b"")
+            assert caught.value.rich_status == b"\x08\x0d"
+            assert pickle.loads(pickle.dumps(caught.value)).code is rpc.StatusCode.INTERNAL

@@ -13,6 +13,7 @@ handled, must return soon, and must not raise.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,7 +75,7 @@ class Partial:
         self.reserved = False
 
 
-class Call:
+class Call(ABC):
     """One call on one side; base of `ClientCall` and `ServerCall`.
 
     Most calls have one small message each way. So defaults are attributes of the class, and a call that needs no more
@@ -260,9 +261,9 @@ class Call:
         if flags & _END and not self.over:
             self.end_received()
 
+    @abstractmethod
     def too_long(self, size: int, most: int) -> None:
         """A message is longer than this side accepts: end the call."""
-        raise NotImplementedError
 
     def owe(self, cost: int) -> None:
         """Return credits with the next grant."""
