@@ -12,7 +12,7 @@ were sent. Two kinds of attempts are repeated:
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..protocol.calls import Status
 from ..protocol.client_call import ClientCall
@@ -28,6 +28,9 @@ __all__ = ["ChannelCall"]
 
 CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE = 1, 4, 14
 _ATTEMPTS = "grpc-previous-rpc-attempts"
+
+MOST_SECONDS: Final = 1e9
+"""The longest timeout; longer ones, such as infinity, count as this."""
 
 
 class ChannelCall(ClientCall):
@@ -82,10 +85,13 @@ class ChannelCall(ClientCall):
         now = 0.0
         if timeout is not None:
             now = monotonic()
+            if not 0 < timeout < MOST_SECONDS:
+                if not timeout > 0:  # NaN, too
+                    self.deadline = now
+                    self.end_here(Status(DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
+                    return True
+                timeout = MOST_SECONDS
             self.deadline = now + timeout
-            if timeout <= 0:
-                self.end_here(Status(DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
-                return True
             channel.deadlines.add(self)
         channel.calls.add(self)
         if message is None:

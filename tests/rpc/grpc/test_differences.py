@@ -44,6 +44,47 @@ async def test_an_abort_with_ok_is_an_error() -> None:
         assert raised.value.code() is grpc.StatusCode.UNKNOWN
 
 
+@pytest.mark.parametrize("seconds", [float("inf"), 1e20, 1e9])
+async def test_a_very_long_timeout_is_none(seconds: float) -> None:
+    async with connected(aio) as stub:
+        assert (await stub.Unary(pb2.Request(size=1), timeout=seconds)).body == b"\0"
+
+
+async def test_a_timeout_that_is_no_number_has_passed() -> None:
+    async with connected(aio) as stub:
+        with pytest.raises(aio.AioRpcError, match="DEADLINE_EXCEEDED"):
+            await stub.Unary(pb2.Request(), timeout=float("nan"))
+        with pytest.raises(TypeError):
+            await stub.Unary(pb2.Request(), timeout="5")
+
+
+async def test_a_handler_that_cancels_itself_ends_its_call() -> None:
+    class Cancels(Interop):
+        async def Unary(self, request: Any, context: Any) -> Any:
+            raise asyncio.CancelledError
+
+    async with connected(aio, Cancels()) as stub:
+        with pytest.raises(aio.AioRpcError) as raised:
+            await stub.Unary(pb2.Request())
+        assert raised.value.code() is grpc.StatusCode.UNKNOWN
+
+
+async def test_tasks_may_write_at_the_same_time() -> None:
+    async with connected(aio) as stub:
+        call = stub.Duplex()
+        await asyncio.gather(*(call.write(pb2.Request(sizes=[size])) for size in range(5)))
+        responses = await asyncio.gather(*(call.read() for _ in range(5)))
+        await call.done_writing()
+        assert sorted(len(response.body) for response in responses) == [0, 1, 2, 3, 4]
+        assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_port_cannot_be_added_after_the_start() -> None:
+    async with started(aio) as (server, _):
+        with pytest.raises(RuntimeError, match="before the server starts"):
+            server.add_insecure_port("127.0.0.1:0")
+
+
 async def test_a_port_is_not_shared() -> None:
     async with started(aio) as (_, target):
         with pytest.raises(RuntimeError, match="Failed to bind"):

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["ServicerContext"]
 
 
+def check_details(details: object) -> None:
+    """Raise TypeError unless a status text is `str`."""
+    if not isinstance(details, str):
+        raise TypeError(f"The details of a status must be str, not {details!r}")
+
+
 class ServicerContext:
     """The context of one call, as grpc.aio's."""
 
@@ -67,6 +73,7 @@ class ServicerContext:
         rpc = self._rpc
         if rpc.aborted is not None:
             raise aio.UsageError("abort() was called already")
+        check_details(details)
         rpc.aborted = error = aio.AbortError("Locally aborted.")
         if len(trailing_metadata) or not rpc.trailing:
             self.set_trailing_metadata(trailing_metadata)
@@ -102,6 +109,7 @@ class ServicerContext:
 
     def set_details(self, details: str) -> None:
         """Set the status text."""
+        check_details(details)
         self._rpc.details = details
 
     def details(self) -> str:

@@ -156,8 +156,8 @@ class ServerRpc(ServerCall):
     def conclude(self, message: bytes | None = None) -> None:
         """Send the status that the handler has set."""
         if not self.decided:
-            self.decided = True
             self.finish(self.code_number, self.details, self.trailing, message)
+            self.decided = True  # not before: if finish raises, the handler has failed
 
     def reject(self, code: int, details: str) -> None:
         """End the call with an error that is not the handler's own."""

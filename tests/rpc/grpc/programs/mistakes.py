@@ -86,6 +86,46 @@ async def wrong_responses(aio: Any) -> Any:
 
 
 @program
+async def details_that_are_no_text(aio: Any) -> Any:
+    class Wrong(Interop):
+        async def Unary(self, request: Any, context: Any) -> Any:
+            await context.abort(grpc.StatusCode.NOT_FOUND, 5)
+
+        async def Nothing(self, request: Any, context: Any) -> Any:
+            context.set_details(5)
+            return pb2.Empty()
+
+    async with connected(aio, Wrong()) as stub:
+        return await outcome(stub.Unary(pb2.Request())), await outcome(stub.Nothing(pb2.Empty()))
+
+
+@program
+async def handlers_of_the_wrong_kind(aio: Any) -> Any:
+    class Wrong(pb2_grpc.InteropServicer):
+        async def Output(self, request: Any, context: Any) -> Any:
+            return pb2.Response()
+
+        async def Input(self, request_iterator: Any, context: Any) -> Any:
+            for _ in request_iterator:
+                pass
+            return pb2.Total()
+
+    async with connected(aio, Wrong()) as stub:
+        responses = [len(response.body) async for response in stub.Output(pb2.Request())]
+        return responses, await outcome(stub.Input([pb2.Request()]))
+
+
+@program
+async def waiters_of_one_call_of_which_one_is_cancelled(aio: Any) -> Any:
+    async with connected(aio) as stub:
+        call = stub.Unary(pb2.Request(wait_ms=60_000))
+        waiters = [asyncio.create_task(_called(lambda: call)) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        waiters[0].cancel()
+        return [type(each).__name__ for each in await asyncio.gather(*waiters, return_exceptions=True)]
+
+
+@program
 async def a_handler_that_swallows_its_abort(aio: Any) -> Any:
     class Swallows(Interop):
         async def Unary(self, request: Any, context: Any) -> Any:
