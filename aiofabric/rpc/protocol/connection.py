@@ -217,8 +217,13 @@ class Connection(ABC):
     def fail(self, error: ProtocolError) -> None:
         """End the connection because of the peer: tell it, and end every call."""
         self.failed = error
-        self.emit(frame(Kind.GOAWAY, 0, str(error).encode()[:1024], field=error.reason))
+        self.emit(frame(Kind.GOAWAY, self.last_call, str(error).encode()[:1024], field=error.reason))
         self.lost(f"The peer broke the RPC protocol: {error}")
+
+    @property
+    @abstractmethod
+    def last_call(self) -> int:
+        """The id of the peer's last call that this side has seen; the peer may repeat later ones."""
 
     @abstractmethod
     def lost(self, text: str) -> None:

@@ -48,6 +48,10 @@ class ServerConnection(Connection):
         self._handlers[Kind.END] = self._end_arrived
         self._handlers[Kind.CANCEL] = self._cancel_arrived
 
+    @property
+    def last_call(self) -> int:
+        return self.highest
+
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames."""
         output, self.output = self.output, []

@@ -282,7 +282,6 @@ def test_every_kind_but_those_of_remote_memory_was_seen() -> None:
     assert seen == set(KINDS.values()) - {"REGION", "RELEASE"}
 
 
-@pytest.mark.xfail(strict=True, reason="GOAWAY after an error has the id 0: the client repeats calls that have run")
 def test_goaway_after_an_error_has_the_last_call_that_the_server_handles() -> None:
     network = Recorder()
     made, served = network.open_call()
