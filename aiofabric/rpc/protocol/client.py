@@ -125,6 +125,9 @@ class ClientConnection(Connection):
     def _goaway_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         self.retired = True
         super()._goaway_arrived(flags, field, id, payload)
+        if field:  # the server has ended every call
+            self.lost(f"The server has ended the connection: {self.goaway_received[2] if self.goaway_received else ''}")
+            return
         for call in list(self.calls.values()):
             if call.id > id:
                 text = self.goaway_received[2] if self.goaway_received else ""
