@@ -85,22 +85,6 @@ class Connection(ABC):
             await self.send(message)
         await self.recv(len(DONE))
 
-    async def items(self, message: bytes, width: int, count: int) -> None:
-        """Receive a stream of ``count`` messages. Of contenders with calls, like the next three."""
-        raise NotImplementedError
-
-    async def up(self, message: bytes, width: int, count: int) -> None:
-        """Make ``count`` calls with a large request and a small reply."""
-        raise NotImplementedError
-
-    async def down(self, message: bytes, width: int, count: int) -> None:
-        """Make ``count`` calls with a small request and a large reply."""
-        raise NotImplementedError
-
-    async def beside(self, message: bytes, seconds: float) -> list[float]:
-        """How many seconds calls take beside a stream of large messages."""
-        raise NotImplementedError
-
     # The server's part
 
     async def serve(self) -> None:
@@ -129,6 +113,26 @@ class Connection(ABC):
         for _ in range(count):
             await self.recv(size)
         await self.send(DONE)
+
+
+class CallConnection(Connection):
+    """A connection of a contender with calls."""
+
+    @abstractmethod
+    async def items(self, message: bytes, width: int, count: int) -> None:
+        """Receive a stream of ``count`` messages."""
+
+    @abstractmethod
+    async def up(self, message: bytes, width: int, count: int) -> None:
+        """Make ``count`` calls with a large request and a small reply."""
+
+    @abstractmethod
+    async def down(self, message: bytes, width: int, count: int) -> None:
+        """Make ``count`` calls with a small request and a large reply."""
+
+    @abstractmethod
+    async def beside(self, message: bytes, seconds: float) -> list[float]:
+        """How many seconds calls take beside a stream of large messages."""
 
 
 Serve = Callable[[Connection], Coroutine[Any, Any, None]]

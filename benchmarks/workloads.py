@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 from . import probe
-from .connection import Connection
+from .connection import CallConnection, Connection
 
 Connect = Callable[[], Awaitable[Connection]]
 Sample = dict[str, float]
@@ -99,6 +99,7 @@ def calls(work: str) -> "Workload":
 async def beside(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
     """Calls beside a stream of large messages on the same connection: how long do they take?"""
     async with aclosing(await connect()) as connection:
+        assert isinstance(connection, CallConnection)
         await connection.begin("beside", size, width, 1)
         took = await connection.beside(bytes(size), seconds)
     return {"count": len(took), "seconds": seconds, "late": quantiles(took, n=100)[98]}

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from google.protobuf.wrappers_pb2 import BytesValue
 
-from ..connection import DONE, SLOW, Connection, Message, Serve
+from ..connection import DONE, SLOW, CallConnection, Connection, Message, Serve
 
 ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 LIBRARIES = {"grpc": "grpc.aio", "aiofabric": "aiofabric.rpc.grpc"}
@@ -29,7 +29,7 @@ def unpack(data: bytes) -> bytes:
     return BytesValue.FromString(data).value
 
 
-class Channel(Connection):
+class Channel(CallConnection):
     """Calls stand for messages, so there is nothing to announce and nothing to receive."""
 
     def __init__(self, aio: Any, port: int, protobuf: bool) -> None:

@@ -267,3 +267,27 @@ async def test_a_rich_status_travels_with_the_error(provider: str) -> None:
                 await channel.unary("/test/rich", b"")
             assert caught.value.rich_status == b"\x08\x0d"
             assert pickle.loads(pickle.dumps(caught.value)).code is rpc.StatusCode.INTERNAL
+
+
+async def test_a_stop_that_is_cancelled_leaves_nothing_running(provider: str) -> None:
+    async with served(provider) as (channel, server), anyio.create_task_group() as group:
+        call = channel.call("/test/mirror")
+        await call.send(b"x")
+        await call.recv()
+        group.start_soon(server.stop, 60)
+        await until(lambda: server.core.stopping)
+        group.cancel_scope.cancel()
+    assert not server.core.links
+    assert not len(server.core.tasks)
+
+
+async def test_a_close_that_is_cancelled_closes_the_channel(provider: str) -> None:
+    async with served(provider) as (channel, _):
+        call = channel.call("/test/mirror")
+        await call.send(b"x")
+        await call.recv()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await channel.close(60)
+        assert channel.get_state() is rpc.Connectivity.SHUTDOWN
+        assert call.over

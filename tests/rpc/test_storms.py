@@ -222,3 +222,23 @@ async def test_a_server_whose_memory_is_full_refuses_and_recovers(provider: str)
                 call.cancel()
         await at_rest(channel, server)
         assert await channel.unary("/test/echo", bytes(150_000)) == bytes(150_000)
+
+
+async def test_a_client_that_sends_on_after_its_error_costs_one_timer(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(provider) as (channel, server):
+        assert await channel.unary("/test/echo", b"x") == b"x"
+        (listener,) = server.core.listeners
+        (own,) = server.core.links
+        async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
+            await until(lambda: len(server.core.links) == 2)
+            (link,) = server.core.links - {own}
+            timers: list[float] = []
+            monkeypatch.setattr(link.driver, "call_later", lambda delay, _: timers.append(delay))
+            for _ in range(20):
+                await endpoint.send(b"\xff" * 100)
+            await until(lambda: (pool := link.endpoint.statistics().pool) is not None and pool.messages >= 20)
+            monkeypatch.undo()
+            assert timers == [1.0]
+            link.abort()

@@ -298,11 +298,13 @@ class ChannelCore:
     async def close(self, grace: float | None = None) -> None:
         """Begin no more calls; running ones may take ``grace`` seconds, then they are cancelled."""
         self._closing = True
-        if grace and self.calls:
-            event = self._no_calls = anyio.Event()
-            with anyio.move_on_after(grace):
-                await event.wait()
-        self.abort()
+        try:
+            if grace and self.calls:
+                event = self._no_calls = anyio.Event()
+                with anyio.move_on_after(grace):
+                    await event.wait()
+        finally:
+            self.abort()
         if self._bound:
             await self.tasks.wait()
 

@@ -122,6 +122,10 @@ class ClientCall(Call):
     def _long_start(self, method: str, metadata: Metadata) -> tuple[bytes, int, int]:
         """The parts of START that most calls do not have: a new method, metadata."""
         connection, parts, flags = self.connection, [], 0
+        if metadata and (size := metadata_size(metadata)) > (most := connection.peer.max_metadata):
+            text = f"The metadata has {size} bytes; the server accepts {most}"
+            self.finish(Status(RESOURCE_EXHAUSTED, text, may_have_run=False))
+            return b"", 0, 0  # before a name gets an index, which the server would never learn
         index = connection.method_indexes.get(method)
         definitions: list[bytes] = []
         if index is None:
@@ -134,10 +138,6 @@ class ClientCall(Call):
                 parts.append(_U16.pack(len(name)) + name)
                 index = NO_INDEX
         if metadata:
-            if (size := metadata_size(metadata)) > (most := connection.peer.max_metadata):
-                text = f"The metadata has {size} bytes; the server accepts {most}"
-                self.finish(Status(RESOURCE_EXHAUSTED, text, may_have_run=False))
-                return b"", 0, 0
             block = encode_metadata(metadata, connection.names, definitions)
             parts.append(_U32.pack(len(block)) + block)
             flags = _METADATA

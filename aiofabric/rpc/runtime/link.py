@@ -69,6 +69,7 @@ class Link:
         self._call_soon = source.driver.call_soon
         self._pieces = 0
         self._scheduled = False
+        self._lingers = False
         self._pass = 0  # when the pass of the loop began in which output left last
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
@@ -108,6 +109,8 @@ class Link:
             self._flush()
 
     def _flush(self) -> None:
+        if self.ended:
+            return
         connection = self.connection
         if connection.output:
             output = connection.take_output(monotonic())
@@ -162,7 +165,8 @@ class Link:
         if not connection.output:
             self._pass = 0
         connection.receive(data, monotonic())
-        if connection.failed is not None and not self.ended:
+        if connection.failed is not None and not self.ended and not self._lingers:
+            self._lingers = True  # one timer, however much the peer still sends
             self.driver.call_later(LINGER, self.abort)
 
     def _endpoint_ended(self, error: BaseException) -> None:

@@ -140,6 +140,14 @@ class ServerCore:
             with self._grace:
                 await self.tasks.wait()
             await self.cut()
+        except BaseException:  # cancelled: nothing may run on, since another call of `stop` only waits for this one
+            self.tasks.cancel_all()
+            self._accepts.cancel_all()
+            for link in list(self.links):
+                link.abort()
+            with anyio.CancelScope(shield=True):
+                await self.close_listeners()
+            raise
         finally:
             self._stopped.set()
 

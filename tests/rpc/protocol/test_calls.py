@@ -254,3 +254,15 @@ def test_a_cancelled_call_counts_until_its_handler_has_ended() -> None:
     accepted = network.call(message=b"x")
     network.settle()
     assert accepted.status is None
+
+
+def test_metadata_that_is_refused_here_leaves_the_names_of_both_sides_equal() -> None:
+    network = Network()
+    network.settle()
+    refused = network.call("/new/method", (("key", "x" * 40_000),), message=b"", end=True)
+    assert refused.status is not None
+    assert (refused.status.code, refused.status.may_have_run) == (8, False)
+    made = network.call("/new/method", message=b"x", end=True)
+    network.settle()
+    assert network.server.failed is None
+    assert network.served[made.id].method == "/new/method"

@@ -47,7 +47,7 @@ class OneResponse(Call):
         rpc = self._rpc
         if rpc.final is None:
             if rpc._receiver is None and rpc.attached:
-                rpc.connection.link.poll()  # here, because most answers need no wait: 2 us less than in `arrival`
+                rpc.connection.link.poll()  # most answers are found here, without the objects that a wait needs
             try:
                 if rpc.final is not None and rpc.connection.link.source.breathless:
                     yield from rpc.yield_to_loop().__await__()

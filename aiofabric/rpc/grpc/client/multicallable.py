@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..grpcio import aio
@@ -50,7 +51,7 @@ class Opener(Protocol):
         """Raise UsageError: credentials of a call need a secure channel."""
 
 
-class MultiCallable:
+class MultiCallable(ABC):
     """The parts that all four kinds share."""
 
     __slots__ = ("_chain", "_channel", "_deserializer", "_method", "_serializer")
@@ -107,9 +108,9 @@ class MultiCallable:
         rpc.begin(core, method, pairs, timeout=timeout, message=message, end=whole, wait_for_ready=wait_for_ready)
         return rpc
 
+    @abstractmethod
     def _begin(self, details: Any, request: Any) -> Any:
         """Make the call object at the end of the chain of interceptors."""
-        raise NotImplementedError
 
     def _details(self, timeout: Any, metadata: Any, credentials: Any, wait_for_ready: Any, compression: Any) -> Any:
         """The details of a call for interceptors: the method is bytes there, as in grpc.aio."""
