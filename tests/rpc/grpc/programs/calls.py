@@ -29,13 +29,16 @@ async def an_abort(aio: Any) -> Any:
             try:
                 await context.abort(grpc.StatusCode.NOT_FOUND, "no such thing: ürgh", (("why", "none"),))
             finally:
-                seen.extend([context.code(), context.details(), context.trailing_metadata(), context.done()])
+                seen.extend([context.code(), context.details(), context.trailing_metadata()])
+                ended.set()
 
     seen: list[Any] = []
+    ended = asyncio.Event()
     async with connected(aio, Aborts()) as stub:
         call = stub.Unary(pb2.Request())
         error = await outcome(call, text=True)
-        return error, await outcome(call, text=True), await status(call), [str(each) for each in seen[:3]]
+        await asyncio.wait_for(ended.wait(), 10)  # the status may reach the client before `abort` raises
+        return error, await outcome(call, text=True), await status(call), [str(each) for each in seen]
 
 
 @program
@@ -89,7 +92,7 @@ async def metadata_as_the_handler_reads_it(aio: Any) -> Any:
 async def a_deadline(aio: Any) -> Any:
     class Sleeps(Interop):
         async def Unary(self, request: Any, context: Any) -> Any:
-            remaining.append(0 < context.time_remaining() < 1)
+            remaining.append(0 < context.time_remaining() < 2)
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -99,7 +102,7 @@ async def a_deadline(aio: Any) -> Any:
     remaining: list[bool] = []
     ended = asyncio.Event()
     async with connected(aio, Sleeps()) as stub:
-        call = stub.Unary(pb2.Request(), timeout=0.2)
+        call = stub.Unary(pb2.Request(), timeout=1)
         error = await outcome(call, text=True)
         await asyncio.wait_for(ended.wait(), 10)
         return error, remaining, (await status(call))[:2], call.cancelled(), call.done()
@@ -156,12 +159,14 @@ async def a_timeout_of_asyncio(aio: Any) -> Any:
 @program
 async def callbacks_of_a_call(aio: Any) -> Any:
     seen: list[Any] = []
+    ended = asyncio.Event()
     async with connected(aio) as stub:
         call = stub.Unary(pb2.Request())
         call.add_done_callback(lambda done: seen.append(("early", done is call, done.done())))
         await call
         call.add_done_callback(lambda done: seen.append(("late", done is call, done.done())))
-        await asyncio.sleep(0.05)
+        call.add_done_callback(lambda _: ended.set())
+        await asyncio.wait_for(ended.wait(), 10)
     return seen
 
 
