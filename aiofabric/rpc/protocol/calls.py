@@ -32,6 +32,9 @@ _MESSAGE: Final = int(Kind.MESSAGE)
 _END, _FIRST, _MORE, _RENDEZVOUS = int(Flag.END), int(Flag.FIRST), int(Flag.MORE), int(Flag.RENDEZVOUS)
 _PREFIX: Final = _U64.size
 
+MOST_DETAILS: Final = 8192
+"""Bytes of the longest text in STATUS; a server cuts a longer one."""
+
 
 class Status:
     """How a call ended. ``may_have_run``: whether a handler may have seen the call."""
@@ -206,8 +209,8 @@ class Call(ABC):
     def _first_piece_arrived(self, flags: int, data: memoryview) -> None:
         (total,) = _U64.unpack_from(data)
         size = len(data) - _PREFIX
-        if size >= total or not flags & _MORE or flags & _END:
-            raise ProtocolError("The first piece of a message is as long as all of it")
+        if not 0 < size < total or not flags & _MORE or flags & _END:
+            raise ProtocolError("The first piece of a message is empty, or as long as all of it")
         self._spend(size + FRAME_COST)
         connection = self.connection
         most = min(connection.limits.max_message, connection.budget.limit)
@@ -233,6 +236,8 @@ class Call(ABC):
     def _piece_arrived(self, partial: Partial, flags: int, piece: memoryview) -> None:
         if flags & (_FIRST | _RENDEZVOUS) or not len(piece):
             raise ProtocolError("A message begins within another one of the same call")
+        if flags & _MORE and flags & _END:
+            raise ProtocolError("END came within a message")
         if not partial.reserved:
             raise ProtocolError("A piece of an announced message came before PROCEED", GoAwayReason.FLOW_CONTROL)
         if not partial.free:

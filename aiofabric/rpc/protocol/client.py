@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from .calls import Status
-from .connection import Connection, Limits
+from .connection import SMALL, Connection, Limits
 from .errors import ProtocolError
 from .frames import Flag, Kind, frame
 from .interning import METHODS
@@ -30,9 +30,10 @@ class ClientConnection(Connection):
         super().__init__(limits, budget)
         self.next_id = 1
         self.retired = False
+        self.most_in_status = min(SMALL, limits.max_message)
         self.method_indexes = self.names.indexes[METHODS]
-        self._handlers[Kind.HEADERS] = self._headers_arrived
-        self._handlers[Kind.STATUS] = self._status_arrived
+        self._handlers_after_preface[Kind.HEADERS] = self._headers_arrived
+        self._handlers_after_preface[Kind.STATUS] = self._status_arrived
         self._untouched: list[Any] = []  # their START is in `output`
 
     @property
@@ -110,8 +111,8 @@ class ClientConnection(Connection):
             self._check_known(id)
         elif flags == _MESSAGE and not field and call.initial_metadata is None and call._partial is None:
             # The answer of most calls with one message, in short.
-            if len(payload) > self.limits.max_message:
-                call.too_long(len(payload), self.limits.max_message)
+            if len(payload) > self.most_in_status:
+                call.status_too_long(len(payload))
             else:
                 call.message_received(bytes(payload))
                 call.finish(Status(0))

@@ -14,8 +14,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from .calls import Call, Status
-from .errors import ProtocolError
+from .calls import MOST_DETAILS, Call, Status
+from .connection import SMALL
+from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, HEADER, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from .interning import METHODS
 from .metadata import decode_metadata, encode_metadata, metadata_size
@@ -179,6 +180,8 @@ class ClientCall(Call):
     # -- frames of the server
 
     def message_arrived(self, flags: int, data: memoryview) -> None:
+        if flags & _END:
+            raise ProtocolError("END came from a server")
         if self.initial_metadata is None:
             self.initial_metadata = ()  # HEADERS may not follow
         super().message_arrived(flags, data)
@@ -187,7 +190,7 @@ class ClientCall(Call):
         """Handle HEADERS."""
         if self.initial_metadata is not None:
             raise ProtocolError("HEADERS came twice, or after a message")
-        self.initial_metadata = decode_metadata(payload, self.connection.received_names)
+        self.initial_metadata = self._read_metadata(payload)
         self.headers_received()
 
     def status_arrived(self, flags: int, code: int, payload: memoryview) -> None:
@@ -199,26 +202,42 @@ class ClientCall(Call):
         if self._partial is not None and not code:
             raise ProtocolError("STATUS came within a message")
         if flags & _MESSAGE:
-            if len(payload) > self.connection.limits.max_message:
-                self.too_long(len(payload), self.connection.limits.max_message)
+            if len(payload) > self.connection.most_in_status:
+                self.status_too_long(len(payload))
                 return
             self.message_received(bytes(payload))
         elif len(payload):
             raise ProtocolError("STATUS is longer than its parts")
         self.finish(status)
 
+    def status_too_long(self, size: int) -> None:
+        """End the call, or the connection, because of the message in STATUS."""
+        if size > SMALL:
+            raise ProtocolError(f"The message in STATUS has {size} bytes; at most {SMALL} are allowed")
+        self.too_long(size, self.connection.limits.max_message)
+
+    def _read_metadata(self, block: memoryview) -> Metadata:
+        connection = self.connection
+        metadata = decode_metadata(block, connection.received_names)
+        if metadata_size(metadata) > connection.limits.max_metadata:
+            most = connection.limits.max_metadata
+            raise ProtocolError(f"The server sent metadata of more than {most} bytes", GoAwayReason.LIMIT)
+        return metadata
+
     def _long_status(self, flags: int, code: int, payload: memoryview) -> tuple[Status, memoryview]:
         details = ""
         metadata: Metadata = ()
         if flags & _DETAILS:
             (size,) = _U32.unpack_from(payload)
+            if size > min(MOST_DETAILS, len(payload) - 4):
+                raise ProtocolError("The text of STATUS is incomplete, or longer than is allowed")
             details = bytes(payload[4 : 4 + size]).decode("utf-8", "replace")
             payload = payload[4 + size :]
         if flags & _METADATA:
             (size,) = _U32.unpack_from(payload)
             if size > len(payload) - 4:
                 raise ProtocolError("The metadata of STATUS is incomplete")
-            metadata = decode_metadata(payload[4 : 4 + size], self.connection.received_names)
+            metadata = self._read_metadata(payload[4 : 4 + size])
             payload = payload[4 + size :]
         return Status(code, details, metadata, may_have_run=not flags & _REFUSED), payload
 

@@ -104,8 +104,9 @@ class Connection(ABC):
         self.now = 0.0
         self._resets = ResetMeter(limits.resets, limits.reset_burst)
         self.peer_known = False
-        self._handlers: dict[int, Callable[[int, int, int, memoryview], None]] = {
-            Kind.PREFACE: self._preface_arrived,
+        self._handlers: dict[int, Callable[[int, int, int, memoryview], None]] = {Kind.PREFACE: self._preface_arrived}
+        """Of the frames that may arrive now: only PREFACE at first."""
+        self._handlers_after_preface = {
             Kind.DEFINE: self._define_arrived,
             Kind.MESSAGE: self._message_arrived,
             Kind.CREDIT: self._credit_arrived,
@@ -206,6 +207,8 @@ class Connection(ABC):
                 handler = handlers.get(kind)
                 if handler is not None:
                     handler(flags, field, id, data[at:stop])
+                elif not self.peer_known:
+                    raise ProtocolError("A frame came before the preface")
                 elif not kind & IGNORABLE:
                     raise ProtocolError(f"A frame has the unknown kind {kind}")
                 at = stop
@@ -234,6 +237,7 @@ class Connection(ABC):
             raise ProtocolError("A second preface arrived")
         self.peer_known = True
         self.peer = Preface.unpack(payload)
+        self._handlers.update(self._handlers_after_preface)
         self.names.room = self.peer.table
         self.preface_received()
 

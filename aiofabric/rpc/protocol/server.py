@@ -44,9 +44,9 @@ class ServerConnection(Connection):
         self.highest = 0
         self.running = 0
         """Calls whose handlers have not ended; the runtime counts down."""
-        self._handlers[Kind.START] = self._start_arrived
-        self._handlers[Kind.END] = self._end_arrived
-        self._handlers[Kind.CANCEL] = self._cancel_arrived
+        self._handlers_after_preface[Kind.START] = self._start_arrived
+        self._handlers_after_preface[Kind.END] = self._end_arrived
+        self._handlers_after_preface[Kind.CANCEL] = self._cancel_arrived
 
     @property
     def last_call(self) -> int:
@@ -73,8 +73,6 @@ class ServerConnection(Connection):
     def _start_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         if id <= self.highest:
             raise ProtocolError(f"Call {id} began after call {self.highest}")
-        if not self.peer_known:
-            raise ProtocolError("A call began before the preface")
         if self.goaway_sent is not None and id > self.goaway_sent:
             return  # refused in silence: the client knows from GOAWAY
         self.highest = id

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from .calls import Call
+from .calls import MOST_DETAILS, Call
 from .frames import HEADER, Flag, Kind, frame
 from .metadata import encode_metadata, metadata_size
 
@@ -31,8 +31,6 @@ _STATUS, _MESSAGE, _METADATA = int(Kind.STATUS), int(Flag.MESSAGE), int(Flag.MET
 _DETAILS, _REFUSED = int(Flag.DETAILS), int(Flag.REFUSED)
 
 RESOURCE_EXHAUSTED: Final = 8
-MOST_DETAILS: Final = 8192
-"""Bytes of a status text that are sent; the rest is cut off."""
 
 
 class ServerCall(Call):
@@ -120,7 +118,8 @@ class ServerCall(Call):
             text = b"The trailing metadata is larger than the client accepts"
         if text:
             flags |= _DETAILS
-            text = text[:MOST_DETAILS]
+            if len(text) > MOST_DETAILS:
+                text = text[:MOST_DETAILS].decode("utf-8", "ignore").encode()  # not within a character
             parts.append(_U32.pack(len(text)) + text)
         if metadata:
             flags |= _METADATA

@@ -15,6 +15,9 @@ pytestmark = pytest.mark.once
 NO_TIME = struct.pack("<Q", (1 << 64) - 1)
 
 
+LARGE_BLOCK = struct.pack("<HHH5sI", 1, 65535, 5, b"x-bin", 16384) + bytes(16384)
+
+
 def opened() -> Network:
     """A connection with one open call, on which the client has sent one message and the server nothing."""
     network = Network()
@@ -50,6 +53,11 @@ SERVER_MUST_REFUSE = {
     "a message after END": frame(Kind.END, 1) + frame(Kind.MESSAGE, 1, b"x"),
     "a piece without a first one": frame(Kind.MESSAGE, 1, b"x", flags=Flag.MORE),
     "a first piece that is all": frame(Kind.MESSAGE, 1, struct.pack("<Q", 1) + b"x", flags=Flag.FIRST | Flag.MORE),
+    "a first piece without data": frame(Kind.MESSAGE, 1, struct.pack("<Q", 9), flags=Flag.FIRST | Flag.MORE),
+    "END with a piece that is not the last": frame(
+        Kind.MESSAGE, 1, struct.pack("<Q", 9) + b"xx", flags=Flag.FIRST | Flag.MORE
+    )
+    + frame(Kind.MESSAGE, 1, b"xx", flags=Flag.MORE | Flag.END),
     "a first piece without a size": frame(Kind.MESSAGE, 1, b"x", flags=Flag.FIRST | Flag.MORE),
     "pieces that are longer than announced": frame(
         Kind.MESSAGE, 1, struct.pack("<Q", 3) + b"xx", flags=Flag.FIRST | Flag.MORE
@@ -94,7 +102,35 @@ CLIENT_MUST_REFUSE = {
     + frame(Kind.STATUS, 1),
     "incomplete metadata of a status": frame(Kind.STATUS, 1, struct.pack("<I", 99), flags=Flag.METADATA),
     "START, which only clients send": frame(Kind.START, 2, NO_TIME),
+    "END with a message": frame(Kind.MESSAGE, 1, b"x", flags=Flag.END),
+    "initial metadata beyond the limit": frame(Kind.HEADERS, 1, LARGE_BLOCK),
+    "trailing metadata beyond the limit": frame(
+        Kind.STATUS, 1, struct.pack("<I", len(LARGE_BLOCK)) + LARGE_BLOCK, flags=Flag.METADATA
+    ),
+    "a text of a status that is too long": frame(
+        Kind.STATUS, 1, struct.pack("<I", 8193) + bytes(8193), flags=Flag.DETAILS, field=5
+    ),
+    "a text of a status that is not there": frame(Kind.STATUS, 1, struct.pack("<I", 9), flags=Flag.DETAILS, field=5),
+    "a large message in a status": frame(Kind.STATUS, 1, bytes(16385), flags=Flag.MESSAGE),
+    "a large message in a status with a code": frame(Kind.STATUS, 1, bytes(16385), flags=Flag.MESSAGE, field=5),
 }
+
+
+@pytest.mark.parametrize("kind", [Kind.START, Kind.DEFINE, Kind.MESSAGE, Kind.STATUS, Kind.GOAWAY, Kind.PING])
+def test_both_sides_refuse_a_frame_before_the_preface(kind: Kind) -> None:
+    network = Network()
+    for side in (network.server, network.client):
+        side.receive(memoryview(frame(kind, 1, NO_TIME)), network.now)
+        assert "before the preface" in str(side.failed)
+
+
+def test_a_long_text_of_a_status_is_cut_between_characters() -> None:
+    network = opened()
+    (made,) = network.client.calls.values()
+    network.served[1].finish(5, "x" + "\u00fc" * 5000)
+    network.settle()
+    assert made.status is not None
+    assert made.status.details == "x" + "\u00fc" * 4095
 
 
 @pytest.mark.parametrize("data", CLIENT_MUST_REFUSE.values(), ids=CLIENT_MUST_REFUSE)
