@@ -86,6 +86,57 @@ async def test_calls_to_a_stopped_server_end_at_their_deadlines(provider: str, c
         assert channel.budget.used == 0
 
 
+async def client_that_is_stopped(parent: Parent, provider: str, port: int) -> tuple[int, int]:
+    """64 calls in flight, half of them streams, until the parent has stopped this process for a while."""
+    stopped = anyio.Event()
+    answers = [0, 0]
+
+    async def calls(channel: rpc.Channel, number: int) -> None:
+        sent = 0
+        while not stopped.is_set():
+            message = number.to_bytes(4, "little") + sent.to_bytes(4, "little") + bytes(500)
+            assert await channel.unary("/test/echo", message) == message
+            sent += 1
+        answers[0] += sent
+
+    async def streams(channel: rpc.Channel) -> None:
+        while not stopped.is_set():
+            async with channel.call("/test/count") as call:
+                await call.send(b"2000")
+                call.half_close()
+                assert [each async for each in call] == [b"%d" % number for number in range(2000)]
+            answers[1] += 1
+
+    async with channel_to(port, provider=provider) as channel, anyio.create_task_group() as group:
+        await channel.unary("/test/echo", b"")
+        for number in range(32):
+            group.start_soon(calls, channel, number)
+            group.start_soon(streams, channel)
+        parent.tell("ready")
+        await parent.areceive()
+        stopped.set()
+    return answers[0], answers[1]
+
+
+async def test_a_stopped_client_hurts_no_other_and_goes_on(provider: str, child: Start) -> None:
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        client = child(client_that_is_stopped, provider, listener.address.port)
+        await client.areceive()
+        async with channel_to(listener.address.port, provider=provider) as channel:
+            client.send_signal(signal.SIGSTOP)
+            with anyio.fail_after(30):
+                for number in range(500):
+                    assert await channel.unary("/test/echo", b"%d" % number) == b"%d" % number
+            assert server.core.budget.used < 8 << 20
+            client.send_signal(signal.SIGCONT)
+            client.tell("end")
+            answers, streams = await client.aresult()
+            assert answers
+            assert streams
+            await at_rest(channel, server)
+
+
 async def test_cancels_at_random_points_leave_nothing(provider: str) -> None:
     dice = random.Random(21)
 
