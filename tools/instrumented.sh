@@ -40,7 +40,7 @@ if [ "$kind" = fuzz ]; then
 elif [ $# -eq 0 ]; then
     set -- tests/cq tests/transport/{connected/test_connected_messages,connectionless/test_rdm,tagged/test_tagged}.py \
         tests/transport/messages tests/transport/test_random_cancels_lose_nothing.py \
-        tests/streams/test_lengths.py -k "not uvloop" \
+        tests/streams/test_lengths.py tests/rpc/protocol/test_assembly.py -k "not uvloop" \
         --deselect tests/transport/messages/test_closed_endpoints_give_their_memory_back.py # the sanitizer keeps freed memory
 fi
 status=0
