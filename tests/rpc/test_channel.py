@@ -103,6 +103,22 @@ async def test_a_target_that_does_not_resolve_is_a_failure_and_is_tried_again(pr
     assert asked == ["some:name"] * 3
 
 
+async def test_a_call_that_waits_follows_a_server_whose_name_gets_another_address(provider: str) -> None:
+    asked = []
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+
+        async def resolver(name: str) -> list[tuple[str, int]]:
+            asked.append(name)
+            return [("127.0.0.1", gone if len(asked) < 3 else listener.address.port or 0)]
+
+        gone = free_port()
+        options = {"provider": provider}
+        async with rpc.Channel("some:name", resolver=resolver, backoff=quick, options=options) as channel:
+            assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
+    assert asked == ["some:name"] * 3
+
+
 async def test_pick_first_takes_the_first_address_that_answers(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
         listener = await server.listen("127.0.0.1", 0, provider=provider)

@@ -199,7 +199,6 @@ class ChannelCore:
             return
         self._failure = None
         self._resolved = True
-        self._resolver_backoff.reset()
         old, self._subchannels = self._subchannels, {}
         for target in targets:
             self._subchannels[target] = old.pop(target) if target in old else self._new_subchannel(target)
@@ -215,16 +214,27 @@ class ChannelCore:
             self.limits,
             self.budget,
             self.tasks,
-            self.changed,
+            self._subchannel_changed,
             backoff=self._backoff(),
             connect_timeout=self._timeout,
             options=self._options,
         )
 
+    @property
+    def _wanted(self) -> bool:
+        return bool(self.waiting or self._watchers)
+
     def _resolve_again(self) -> None:
         self._retry_resolving = None
-        if self.state is not Connectivity.SHUTDOWN and (self.waiting or self._watchers):
+        if self.state is not Connectivity.SHUTDOWN and self._wanted:
             self._resolving = self.tasks.start(self._resolve())
+
+    def _subchannel_changed(self) -> None:
+        self.changed()
+        if self.state is Connectivity.TRANSIENT_FAILURE:
+            self._resolved = False  # the addresses may have changed
+            if self._wanted and self._resolving is None and self._retry_resolving is None:
+                self._retry_resolving = self.driver.call_later(self._resolver_backoff.next(), self._resolve_again)
 
     def changed(self) -> None:
         """The state of a subchannel has changed, or a connection takes calls again."""
@@ -235,8 +245,8 @@ class ChannelCore:
         if self.waiting and policy.state is Connectivity.IDLE:
             policy.connect()
         if policy.state is not self.state:
-            if policy.state is Connectivity.TRANSIENT_FAILURE:
-                self._resolved = False  # the addresses may have changed
+            if policy.state is Connectivity.READY:
+                self._resolver_backoff.reset()
             self._set_state(policy.state)
         if self.waiting:
             if self.state is Connectivity.TRANSIENT_FAILURE:
