@@ -121,9 +121,11 @@ async def client_that_is_stopped(parent: Parent, provider: str, port: int) -> tu
 async def test_a_stopped_client_hurts_no_other_and_goes_on(provider: str, child: Start) -> None:
     async with rpc.Server(HANDLERS) as server:
         listener = await server.listen("127.0.0.1", 0, provider=provider)
-        client = child(client_that_is_stopped, provider, listener.address.port)
+        port = listener.address.port
+        assert port is not None
+        client = child(client_that_is_stopped, provider, port)
         await client.areceive()
-        async with channel_to(listener.address.port, provider=provider) as channel:
+        async with channel_to(port, provider=provider) as channel:
             client.send_signal(signal.SIGSTOP)
             with anyio.fail_after(30):
                 for number in range(500):

@@ -106,7 +106,7 @@ class Connection(ABC):
         self.peer_known = False
         self._handlers: dict[int, Callable[[int, int, int, memoryview], None]] = {Kind.PREFACE: self._preface_arrived}
         """Of the frames that may arrive now: only PREFACE at first."""
-        self._handlers_after_preface = {
+        self._handlers_after_preface: dict[int, Callable[[int, int, int, memoryview], None]] = {
             Kind.DEFINE: self._define_arrived,
             Kind.MESSAGE: self._message_arrived,
             Kind.CREDIT: self._credit_arrived,
