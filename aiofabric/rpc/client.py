@@ -9,6 +9,7 @@ from anyio import EndOfStream
 
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
+from .messages import message_bytes, method_name
 from .protocol.metadata import Metadata, check_metadata
 from .runtime.waiting import CallWaiter
 from .status import RpcError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .protocol.calls import Status
 
 __all__ = ["Call", "Channel"]
+
+INTERNAL = 13
 
 
 class Call(ChannelCall):
@@ -65,7 +68,7 @@ class Call(ChannelCall):
 
         Raises: RpcError if the call is over. Cancelling does not take the message back.
         """
-        if not self.post(message):
+        if not self.post(message_bytes(message)):
             while not self.over and (self._queue is not None or not self.attached):
                 await self._wait(self._sender)
         if self.over:
@@ -132,8 +135,11 @@ class UnaryCall(ChannelCall):
 
     def message_received(self, message: bytes) -> None:
         self.replay = None
-        self.reply = message
         self.consumed()
+        if self.reply is None:
+            self.reply = message
+        else:
+            self.cancel(INTERNAL, "The server sent more than one message to a unary call")
 
     def finished(self) -> None:
         if self.waiter is not None:
@@ -166,8 +172,9 @@ class Channel(ChannelCore):
         self.bind()
         call = UnaryCall()
         pairs = check_metadata(metadata) if metadata else ()
+        message = message_bytes(request)
         call.begin(
-            self, method, pairs, timeout=timeout, message=_bytes(request), end=True, wait_for_ready=wait_for_ready
+            self, method_name(method), pairs, timeout=timeout, message=message, end=True, wait_for_ready=wait_for_ready
         )
         if not call.over:
             call.waiter = CallWaiter()
@@ -182,7 +189,7 @@ class Channel(ChannelCore):
         if status.code:
             raise error_of(status)
         if call.reply is None:
-            raise RpcError(13, f"{method} ended with OK and without a message")
+            raise RpcError(INTERNAL, f"{method} ended with OK and without a message")
         return call.reply
 
     def call(
@@ -196,7 +203,8 @@ class Channel(ChannelCore):
         """Begin a call of any kind; use it with ``async with``."""
         self.bind()
         call = Call()
-        call.begin(self, method, check_metadata(metadata), timeout=timeout, wait_for_ready=wait_for_ready)
+        pairs = check_metadata(metadata)
+        call.begin(self, method_name(method), pairs, timeout=timeout, wait_for_ready=wait_for_ready)
         return call
 
     async def __aenter__(self) -> Self:
@@ -207,7 +215,3 @@ class Channel(ChannelCore):
         self, type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _bytes(message: Any) -> bytes:
-    return message if type(message) is bytes else bytes(memoryview(message))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 from anyio import EndOfStream, get_cancelled_exc_class
 
+from .messages import message_bytes, method_name
 from .protocol.connection import DEFAULT_LIMITS, Limits
 from .protocol.metadata import check_metadata
 from .protocol.server_call import ServerCall
@@ -49,22 +50,24 @@ class Handler:
     streams_replies: bool
 
 
-def unary_unary(function: Callable[..., Any]) -> Handler:
+def unary_unary(
+    function: Callable[[bytes, ServerContext], Awaitable[bytes]] | Callable[[bytes, ServerContext], bytes],
+) -> Handler:
     """``async def function(request, context) -> reply``. A plain function runs in a thread."""
     return Handler(function, False, False)
 
 
-def unary_stream(function: Callable[..., Any]) -> Handler:
+def unary_stream(function: Callable[[bytes, ServerContext], AsyncIterator[bytes]]) -> Handler:
     """``async def function(request, context)`` that yields replies."""
     return Handler(function, False, True)
 
 
-def stream_unary(function: Callable[..., Any]) -> Handler:
+def stream_unary(function: Callable[[ServerContext], Awaitable[bytes]]) -> Handler:
     """``async def function(context) -> reply``; the context is an async iterator of the requests."""
     return Handler(function, True, False)
 
 
-def stream_stream(function: Callable[..., Any]) -> Handler:
+def stream_stream(function: Callable[[ServerContext], AsyncIterator[bytes]]) -> Handler:
     """``async def function(context)`` that yields replies; the context is an async iterator of the requests."""
     return Handler(function, True, True)
 
@@ -98,6 +101,8 @@ class ServerContext(ServerCall):
             self._task = server.core.tasks.start(self._run(handler, None), on_end=self.release)
         elif message is not None:
             self._task = server.core.tasks.start(self._run(handler, message), on_end=self.release)
+        elif self.received_end:
+            self.end_received()
 
     def message_received(self, message: bytes) -> None:
         if self._inbox is not None:
@@ -167,9 +172,13 @@ class ServerContext(ServerCall):
         except EndOfStream:
             raise StopAsyncIteration from None
 
+    def send_headers(self, metadata: Metadata) -> None:
+        """Send the initial metadata: once, before the first message. Raises TypeError or ValueError for bad pairs."""
+        super().send_headers(check_metadata(metadata))
+
     async def send(self, message: bytes) -> None:
         """Send one reply of a stream. Returns when the next one can be sent."""
-        if not self.post(message):
+        if not self.post(message_bytes(message)):
             await self._until_writable()
 
     async def _until_writable(self) -> None:
@@ -188,10 +197,12 @@ class ServerContext(ServerCall):
         for interceptor in reversed(self.server.interceptors):
             proceed = partial(interceptor, self, proceed)
         try:
-            reply = await proceed()
-            self.finish(metadata=self.trailing_metadata, message=reply)
-        except RpcError as error:
-            self.finish(int(error.code) or 2, error.details, check_metadata(error.trailing_metadata))
+            try:
+                reply = await proceed()
+                message = None if handler.streams_replies else message_bytes(reply)
+                self.finish(metadata=check_metadata(self.trailing_metadata), message=message)
+            except RpcError as error:
+                self.finish(int(error.code) or 2, error.details, check_metadata(error.trailing_metadata))
         except get_cancelled_exc_class():
             if not self.over:
                 self.finish(StatusCode.CANCELLED, "The handler was cancelled")
@@ -217,7 +228,7 @@ class ServerContext(ServerCall):
     async def _send_all(self, replies: AsyncIterator[bytes]) -> None:
         count = 0
         async for reply in replies:
-            if not self.post(reply):
+            if not self.post(message_bytes(reply)):
                 await self._until_writable()
             count += 1
             if not count & 63:  # a generator that never waits must let other tasks run
@@ -247,15 +258,29 @@ class Server:
         limiter: anyio.CapacityLimiter | None = None,
     ) -> None:
         self.handlers = dict(handlers)
+        for method, handler in self.handlers.items():
+            method_name(method)
+            if not isinstance(handler, Handler):
+                raise TypeError(
+                    f"The handler of {method!r} must be made by unary_unary(), unary_stream(), stream_unary() or "
+                    f"stream_stream(), not {handler!r}"
+                )
         self.interceptors = tuple(interceptors)
         self.limits = limits
         self.max_running = max_running
         self.limiter = limiter
-        self.core: ServerCore
+        self._core: ServerCore | None = None
+
+    @property
+    def core(self) -> ServerCore:
+        """The runtime's server; RuntimeError before ``async with``."""
+        if self._core is None:
+            raise RuntimeError("Enter the server first: async with Server(handlers) as server")
+        return self._core
 
     async def __aenter__(self) -> Self:
         admits = None if self.max_running is None else self._admits
-        self.core = ServerCore(self._new_call, self.limits, admits=admits)
+        self._core = ServerCore(self._new_call, self.limits, admits=admits)
         return self
 
     async def __aexit__(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .protocol.metadata import Metadata
 
 __all__ = ["RpcError", "StatusCode"]
+
+
+MOST_CODE: Final = 65535
 
 
 class StatusCode(IntEnum):
@@ -58,6 +61,10 @@ class RpcError(Exception):
         may_have_run: bool = True,
     ) -> None:
         super().__init__(code, details, trailing_metadata)
+        if not isinstance(details, str):
+            raise TypeError(f"The details of a status must be a str, not {details!r}")
+        if not 0 <= code <= MOST_CODE:
+            raise ValueError(f"The code of a status must be from 0 to {MOST_CODE}, not {code!r}")
         try:
             self.code: StatusCode | int = StatusCode(code)
         except ValueError:

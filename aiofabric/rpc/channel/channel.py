@@ -118,7 +118,7 @@ class ChannelCore:
         subchannel = None if self._closing else self._policy.pick(call.method)
         if subchannel is not None:
             connection = subchannel.connection
-            if connection is not None and connection.usable:
+            if connection is not None and connection.usable and (not call.metadata or connection.takes(call.metadata)):
                 return connection
         if self._closing or self.state is Connectivity.SHUTDOWN:
             call.end_here(Status(CANCELLED, "The channel is closed", may_have_run=False))
@@ -259,7 +259,7 @@ class ChannelCore:
             call = self.waiting[0]
             subchannel = self._policy.pick(call.method)
             connection = None if subchannel is None else subchannel.connection
-            if connection is None or not connection.usable:
+            if connection is None or not connection.usable or not connection.takes(call.metadata):
                 return
             self.waiting.popleft()
             call.attempt(connection)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..protocol.calls import Status
+    from ..protocol.metadata import Metadata
     from .subchannel import ChannelConnection
 
 __all__ = ["PendingCall"]
@@ -15,6 +16,7 @@ class PendingCall(Protocol):
     """A call that may wait for a connection; see `ChannelCall`."""
 
     method: str
+    metadata: Metadata
     wait_for_ready: bool | None
     over: bool
     attached: bool

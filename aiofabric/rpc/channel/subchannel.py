@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ..protocol.client import ClientConnection
+from ..protocol.metadata import metadata_size
 from ..runtime.link import Link, connect_endpoint
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..protocol.connection import Limits
     from ..protocol.flow import Budget
+    from ..protocol.metadata import Metadata
     from ..runtime.tasks import TaskHandle, Tasks
     from .backoff import Backoff
     from .targets import Target
@@ -54,6 +56,10 @@ class ChannelConnection(ClientConnection):
 
     def preface_received(self) -> None:
         self.subchannel.changed()  # the server may allow more calls than the minimum
+
+    def takes(self, metadata: Metadata) -> bool:
+        """Whether a call need not wait for the server's preface: until then only little metadata is allowed."""
+        return self.peer_known or not metadata or metadata_size(metadata) <= self.peer.max_metadata
 
     def call_ended(self) -> None:
         """A call is over that ran on a retired connection, or on one that had all its calls."""

@@ -13,6 +13,7 @@ from ...cm.workarounds.keepalive import LEAST, MOST
 from ..channel.backoff import Backoff
 from ..channel.service_config import ServiceConfig
 from ..protocol.connection import DEFAULT_LIMITS, Limits
+from ..protocol.preface import MOST_METADATA
 
 __all__ = ["channel_arguments", "checked", "compressions", "endpoint_arguments", "limits_of", "number"]
 
@@ -69,6 +70,10 @@ def limits_of(options: dict[str, Any]) -> Limits:
         value = number(options, name)
         if value is not None:
             changes[field] = value if value >= 0 else _UNLIMITED
+    if "max_metadata" in changes:
+        changes["max_metadata"] = min(changes["max_metadata"], MOST_METADATA)
+    if "max_calls" in changes:
+        changes["max_calls"] = max(changes["max_calls"], 1)
     return replace(DEFAULT_LIMITS, **changes) if changes else DEFAULT_LIMITS
 
 

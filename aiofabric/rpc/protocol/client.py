@@ -115,7 +115,8 @@ class ClientConnection(Connection):
                 call.status_too_long(len(payload))
             else:
                 call.message_received(bytes(payload))
-                call.finish(Status(0))
+                if not call.over:
+                    call.finish(Status(0))
         else:
             call.status_arrived(flags, field, payload)
 

@@ -208,7 +208,8 @@ class ClientCall(Call):
             self.message_received(bytes(payload))
         elif len(payload):
             raise ProtocolError("STATUS is longer than its parts")
-        self.finish(status)
+        if not self.over:
+            self.finish(status)
 
     def status_too_long(self, size: int) -> None:
         """End the call, or the connection, because of the message in STATUS."""

@@ -17,7 +17,7 @@ from .errors import GoAwayReason, ProtocolError
 from .flow import Budget, ResetMeter
 from .frames import HEADER, HEADER_SIZE, IGNORABLE, Kind, frame
 from .interning import ReceivedNames, SentNames
-from .preface import MINIMUM, Preface
+from .preface import LEAST_RECV_SIZE, LEAST_WINDOW, MINIMUM, MOST_METADATA, MOST_TABLE, Preface
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,20 @@ With 64 calls in flight, a call took 20 us without this limit and 12.6 us with i
 
 SMALL: Final = 16384
 """Bytes of the largest message that is copied into the same fabric message as its header, and never cut."""
+
+
+_32_BITS, _63_BITS = (1 << 32) - 1, (1 << 63) - 1
+_RANGES: Final = {
+    "recv_size": (LEAST_RECV_SIZE, _32_BITS),
+    "window": (LEAST_WINDOW, _32_BITS),
+    "table": (0, MOST_TABLE),
+    "max_metadata": (0, MOST_METADATA),
+    "max_message": (0, _63_BITS),
+    "max_calls": (1, _32_BITS),
+    "memory": (1, _63_BITS),
+    "resets": (1, _63_BITS),
+    "reset_burst": (1, _63_BITS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,12 @@ class Limits:
     resets: float = 10_000.0
     reset_burst: float = 20_000.0
     credentials: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"Limits: {name} must be from {least} to {most}, not {value!r}")
 
     def preface(self) -> Preface:
         """The preface that announces these limits."""
@@ -207,9 +227,9 @@ class Connection(ABC):
                 handler = handlers.get(kind)
                 if handler is not None:
                     handler(flags, field, id, data[at:stop])
-                elif not self.peer_known:
-                    raise ProtocolError("A frame came before the preface")
                 elif not kind & IGNORABLE:
+                    if not self.peer_known:
+                        raise ProtocolError("A frame came before the preface")
                     raise ProtocolError(f"A frame has the unknown kind {kind}")
                 at = stop
         except ProtocolError as error:

@@ -64,6 +64,12 @@ class ServerConnection(Connection):
             self.emit(frame(Kind.GOAWAY, EVERY_CALL))
             self.ping(0)
 
+    def _goaway_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
+        super()._goaway_arrived(flags, field, id, payload)
+        if field:  # the client has ended every call, and reads no more
+            self.failed = ProtocolError("The client has ended the connection after an error")
+            self.lost(str(self.failed))
+
     def pong_received(self, id: int) -> None:
         """The client has read the announcement: tell it the last call that is handled."""
         if self.goaway_sent == EVERY_CALL:

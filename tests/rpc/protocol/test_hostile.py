@@ -124,6 +124,24 @@ def test_both_sides_refuse_a_frame_before_the_preface(kind: Kind) -> None:
         assert "before the preface" in str(side.failed)
 
 
+def test_a_frame_that_may_be_ignored_is_ignored_before_the_preface_too() -> None:
+    network = Network()
+    for side in (network.server, network.client):
+        side.receive(memoryview(frame(0x80 | 0x55, 1, b"later")), network.now)
+        assert side.failed is None
+
+
+def test_a_goaway_of_a_client_with_a_reason_ends_its_calls() -> None:
+    network = opened()
+    (call,) = network.server.calls.values()
+    network.server.receive(memoryview(frame(Kind.GOAWAY, 0, b"broken", field=1)), network.now)
+    assert not network.server.calls
+    assert call.over
+    assert network.server.failed is not None
+    network.server.receive(memoryview(frame(Kind.START, 2, NO_TIME, field=0)), network.now)
+    assert not network.server.calls
+
+
 def test_a_long_text_of_a_status_is_cut_between_characters() -> None:
     network = opened()
     (made,) = network.client.calls.values()

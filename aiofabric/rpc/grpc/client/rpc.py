@@ -58,8 +58,11 @@ class ClientRpc(ChannelCall):
     def message_received(self, message: bytes) -> None:
         self.replay = None
         if not self._streams:
-            self.received = message
             self.consumed()
+            if self.received is None:
+                self.received = message
+            else:
+                self.cancel(INTERNAL, "The server sent more than one response")
             return
         if self._messages is None:
             self._messages = deque()
