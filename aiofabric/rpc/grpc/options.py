@@ -72,8 +72,6 @@ def limits_of(options: dict[str, Any]) -> Limits:
             changes[field] = value if value >= 0 else _UNLIMITED
     if "max_metadata" in changes:
         changes["max_metadata"] = min(changes["max_metadata"], MOST_METADATA)
-    if "max_calls" in changes:
-        changes["max_calls"] = max(changes["max_calls"], 1)
     return replace(DEFAULT_LIMITS, **changes) if changes else DEFAULT_LIMITS
 
 

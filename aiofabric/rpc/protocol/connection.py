@@ -17,7 +17,7 @@ from .errors import GoAwayReason, ProtocolError
 from .flow import Budget, ResetMeter
 from .frames import HEADER, HEADER_SIZE, IGNORABLE, Kind, frame
 from .interning import ReceivedNames, SentNames
-from .preface import LEAST_RECV_SIZE, LEAST_WINDOW, MINIMUM, MOST_METADATA, MOST_TABLE, Preface
+from .preface import LEAST_RECV_SIZE, LEAST_WINDOW, MINIMUM, MOST_CREDENTIALS, MOST_METADATA, MOST_TABLE, Preface
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +79,8 @@ class Limits:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"Limits: {name} must be from {least} to {most}, not {value!r}")
+        if len(self.credentials) > MOST_CREDENTIALS:
+            raise ValueError(f"Limits: credentials must have at most {MOST_CREDENTIALS} bytes")
 
     def preface(self) -> Preface:
         """The preface that announces these limits."""

@@ -18,6 +18,7 @@ __all__ = ["MINIMUM", "VERSION", "Preface"]
 VERSION: Final = 1
 _MAGIC: Final = b"aioR"
 _BODY: Final = struct.Struct("<4sBBHIIIIIQIH")
+MOST_CREDENTIALS: Final = 16384
 MOST_TABLE: Final = 65536
 MOST_METADATA: Final = 32768
 LEAST_RECV_SIZE: Final = 65536

@@ -33,6 +33,18 @@ async def test_a_request_of_another_type_is_a_type_error(request_: Any) -> None:
         stream.cancel()
 
 
+async def test_several_responses_to_a_unary_call_end_it() -> None:
+    async with started(aio) as (_, target), aio.insecure_channel(target) as channel:
+        method = f"/{pb2.DESCRIPTOR.services_by_name['Interop'].full_name}/Output"
+        for sizes in ([1, 2], [1] * 1000):
+            call = channel.unary_unary(method, pb2.Request.SerializeToString, pb2.Response.FromString)
+            with pytest.raises(aio.AioRpcError, match="The server sent more than one response") as raised:
+                await call(pb2.Request(sizes=sizes), timeout=20)
+            assert raised.value.code() is grpc.StatusCode.INTERNAL
+        call = channel.unary_unary(method, pb2.Request.SerializeToString, pb2.Response.FromString)
+        assert len((await call(pb2.Request(sizes=[3]), timeout=20)).body) == 3
+
+
 async def test_an_abort_with_ok_is_an_error() -> None:
     class Aborts(Interop):
         async def Unary(self, request: Any, context: Any) -> Any:
