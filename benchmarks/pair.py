@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
@@ -53,6 +54,9 @@ class Pair:
         for process in reversed(self.processes):
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+            # libfabric's shm names a process's memory so, and a killed process leaves it behind.
+            for memory in Path("/dev/shm").glob(f"{process.pid}:*"):
+                memory.unlink(missing_ok=True)
         self.complaints.close()
 
     def start(self, *arguments: str, core: int) -> subprocess.Popen[str]:
