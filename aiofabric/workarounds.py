@@ -1,4 +1,4 @@
-"""Workarounds: one table of all code that reaches below libfabric's interface.
+"""Workarounds: one table of all code that changes things to which libfabric's interface gives no access.
 
 A workaround is on if it was examined on the version of the running library. ``AIOFABRIC_WORKAROUNDS`` and `switch`
 change that, before the first endpoint is opened. ``aiofabric doctor`` shows the state of each.
@@ -72,11 +72,13 @@ class Workaround:
 
 _LISTENING = (
     "The listening socket is a TCP socket whose descriptor appeared during our own call and whose local address is the "
-    "endpoint's. It gets a send timeout that no other socket has, and accepted sockets inherit it."
+    "endpoint's. A listener's socket gets a send timeout that no other socket has, and accepted sockets inherit "
+    "it."
 )
 _CONNECTED = (
-    "libfabric names the descriptor (FI_GET_FD, 2.2 and later), or it was free before our own call. It is a TCP "
-    "socket, and both its addresses are the connection's. The kernel gives the same two addresses to no other socket."
+    "libfabric names the descriptor (FI_GET_FD, 2.2 and later), or the descriptor number was unused before the "
+    "call that opened the connection. It is a TCP socket, and both its addresses are the connection's. The kernel "
+    "gives the same two addresses to no other socket."
 )
 _OWN_MEMORY = "The file in /dev/shm has the name that this process gave its own endpoint."
 
@@ -86,12 +88,16 @@ WORKAROUNDS = {
         Workaround(
             "half_open_clients",
             "cm/workarounds/half_open_clients.py",
-            "tcp and net read the request of a new client with a recv that blocks. A client that sends half a request "
-            "stops the whole process. A client that sends nothing keeps a descriptor for ever.",
+            "tcp and net read the request of a new client with a recv that blocks. If a client sends a part of its "
+            "request and no more, the whole process stops until the client sends the rest or disconnects. A client "
+            "that sends nothing keeps a descriptor for ever.",
             _ALL,
             _BOTH,
-            "Listening sockets (SO_RCVTIMEO, SO_SNDTIMEO, TCP_DEFER_ACCEPT), and clients without a complete request. "
-            "They are shut down, or closed if the provider has forgotten them.",
+            "Listening sockets, and clients without a complete request. A listener's socket gets SO_SNDTIMEO as a "
+            "mark, and a negative SO_RCVTIMEO, which the kernel takes as 'do not wait' and shows as 0. The socket of a "
+            "connectionless endpoint over TCP (rxm; tcp and net with FI_EP_RDM) gets the same SO_RCVTIMEO, and "
+            "TCP_DEFER_ACCEPT instead of the mark. A listener's clients are shut down, or closed if the provider has "
+            "forgotten them.",
             _LISTENING,
             "One hostile client can stop a server.",
             "cm/test_hostile_clients.py",
@@ -143,8 +149,9 @@ WORKAROUNDS = {
             _BOTH,
             "The socket of a connection (TCP_CORK, for 100 us at most).",
             _CONNECTED,
-            "64 requests in flight take 4.5 us each instead of 1.8. The same socket shows when a peer has "
-            "read the rest of a closed region. Without it that memory stays exported until the connections close.",
+            "64 requests in flight take 4.5 us each instead of 1.8. aiofabric also uses this socket to see that a peer "
+            "has finished its read of a closed region. Without the workaround, the memory stays exported until the "
+            "connections close.",
             "transport/connected/test_coalescing.py",
             "tcp: coalesce messages that are posted with FI_MORE.",
         ),
@@ -175,7 +182,8 @@ WORKAROUNDS = {
             "The queue in the memory of our own endpoint, where such an entry is published as empty.",
             _OWN_MEMORY + " An entry counts as orphaned once each live thread that could have claimed it was seen "
             "asleep inside a system call, where no entry is held (/proc). A sender that is stopped keeps its entry. If "
-            "processes cannot be examined, such as those of another container, all entries stay.",
+            "processes cannot be examined, such as those of another container, all entries stay. They also stay with "
+            "2.5.0, whose layout of the queue is not known.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
             "transport/workarounds/test_shm_orphaned_entries.py",
             "shm: let the reader skip entries of processes that are gone.",

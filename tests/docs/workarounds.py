@@ -12,8 +12,9 @@ _HEAD = f"""\
 <!-- Written by python -m tests.docs.workarounds: change aiofabric/workarounds.py, not this. -->
 
 aiofabric runs inside your program. It touches only its own objects and libfabric's. If libfabric has a defect, or lacks
-a function that a promise needs, a *workaround* reaches below its interface: to the kernel's sockets that a provider
-opened, to an endpoint's memory in /dev/shm, to the environment. This page lists all workarounds.
+a function that aiofabric needs to keep a promise of the [design](../design.md) page, a *workaround* acts. It changes
+things that libfabric's interface does not give access to: the kernel's sockets that a provider opened, an endpoint's
+memory in /dev/shm, the environment. This page lists all workarounds.
 
 A workaround acts only with a version of libfabric on which it was examined, and only if that version needs it.
 `python -m aiofabric doctor` shows the state of each. To change it, set `{VARIABLE}` before the program starts, or call
