@@ -202,6 +202,23 @@ WORKAROUNDS = {
             "None: 2.x has another protocol.",
         ),
         Workaround(
+            "signals",
+            "transport/workarounds/shm_signals.py",
+            "shm replaces the handlers of SIGINT, SIGTERM, SIGBUS and SIGSEGV when its first endpoint is opened. Such "
+            "a signal removes the memory of all endpoints from /dev/shm, also if the program's own handler lets the "
+            "process go on. Later clients then crash (1.17) or hang (2.x).",
+            _ALL,
+            _BOTH,
+            "The process's handlers of these signals. If a signal had a handler, or was ignored, that is put back. "
+            "A signal with its default action ends the process and stays with shm.",
+            "The handler appeared during our own call of fi_endpoint, and its code is in libfabric's file.",
+            "A process that survives a signal accepts no more connections over shm; clients get an error. Install "
+            "signal handlers after the first endpoint.",
+            "transport/workarounds/test_shm_signals.py",
+            "shm: leave signals alone that have a handler, and remove files of ended processes at the next start.",
+            alone=True,
+        ),
+        Workaround(
             "environment",
             "_ffi/load.py",
             "rxm of 2.x crashes when a connection ends with some segments of a message received. libpsm-infinipath, "

@@ -60,8 +60,14 @@ def test_this_machine() -> None:
     assert re.search(r"\nno failures, \d+ warnings?\n$|\nno failures, no warnings\n$", said.out)
 
 
-def test_shared_memory_takes_signals_over() -> None:
+def test_shared_memory_leaves_signal_handlers_alone() -> None:
     level, text = findings(aiofabric("doctor", FI_PROVIDER="shm"))["shm rdm"]
+    assert (level, "takes over" in text) == ("ok", False)
+
+
+def test_shared_memory_takes_signals_over_without_the_workaround() -> None:
+    said = aiofabric("doctor", FI_PROVIDER="shm", AIOFABRIC_WORKAROUNDS="no-signals")
+    level, text = findings(said)["shm rdm"]
     assert level == "warn"
     assert "takes over SIGINT SIGBUS SIGSEGV SIGTERM cure: open the first endpoint of this provider before" in text
 
