@@ -280,7 +280,11 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             if transfer in self.refills:
                 del self.refills[transfer]
                 return Refill()
-            return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
+            if self.closed:
+                return self.closed_error()
+            if self.gone is None and self.tx is not None:
+                self._send_no_more(self.lost_peer)
+            return (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 
     def refill(self, undelivered: Undelivered) -> None:
@@ -436,13 +440,17 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
             self.tx.keep_socket(-1)
         if self.end_mark:
             self.post_end()
-            self._send_no_more()
+            self._send_no_more(self._shut_down)
         else:
             lib.fi_shutdown(self.fid, 0)
 
-    def _send_no_more(self) -> None:
-        for route in self.routes:
-            route.close_off(self._shut_down)
+    def _send_no_more(self, error: Callable[[], BaseException]) -> None:
+        """Refuse later sends, reads and writes, also those of aliases. The end of the connection is not known yet."""
+        aliases = (each for each in self.children if isinstance(each, EndpointHandle))
+        for handle in (self, *aliases):
+            for route in handle.routes:
+                if route.shut is None:
+                    route.close_off(error)
 
     def _shut_down(self) -> BaseException:
         return FabricBrokenPipeError(errno.EPIPE, "fi_send", peer=self.peer_name, detail="shutdown() was called")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from anyio import ClosedResourceError
+
 from ..errors import FabricError
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class OrderlyEnd:
     def post_end(self) -> None:
         """Post the end mark, behind all earlier sends."""
         assert self.tx is not None
-        with suppress(FabricError):  # a failed send means that the connection is ending anyway
+        with suppress(FabricError, ClosedResourceError):  # a failed send means that the connection is ending anyway
             self.tx.post(b"", None, self.end_mark)
 
     def end_at_once(self) -> None:
