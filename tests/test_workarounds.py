@@ -129,7 +129,7 @@ async def test_without_keepalive_a_heartbeat_is_refused(provider: str, preface: 
                     await endpoint.recv()
 
         tasks.start_soon(accept_and_stay)
-        with pytest.raises(NotSupportedError, match="heartbeat"):
+        with pytest.raises(NotSupportedError, match=r"heartbeat.* 'keepalive' is off.*AIOFABRIC_WORKAROUNDS=keepalive"):
             await aiofabric.connect(listener.address, provider=provider, heartbeat=5, preface=preface)
         tasks.cancel_scope.cancel()
 
@@ -142,6 +142,17 @@ async def test_libfabric_names_the_socket_of_a_connection_since_2_2(
     monkeypatch.setattr(connected, "next_descriptor", lambda: None)
     async with pair() as (active, _):
         assert (handle_of(active).socket != -1) is (aiofabric.library_version() >= Feature.GET_FD.since)
+
+
+@pytest.mark.anyio
+async def test_a_heartbeat_without_a_socket_can_be_tried_again(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread took the foreseen descriptor; from 2.2 on, libfabric names the socket."""
+    monkeypatch.setattr(connected, "descriptor_of", lambda _: None)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(accept_one, listener)
+        monkeypatch.setattr(connected, "next_descriptor", lambda: None)
+        with pytest.raises(NotSupportedError, match=r"not found this time.*another thread.*Connect again$"):
+            await aiofabric.connect(listener.address, provider=provider, heartbeat=5)
 
 
 @pytest.mark.once
