@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...cq.coroutines import coroutine_function
 from ...resource import Resource
+from ...settings import flag_bits
 from ..route import NO_FLAGS
 from .batch import Batch
 from .receive import Message, Receives
@@ -84,7 +85,7 @@ class Sends(Resource):
                 return
         else:
             handle.check_usable(call)
-        transfer = route.post(data, tag, remote_data, int(flags))
+        transfer = route.post(data, tag, remote_data, flag_bits(flags))
         if route.finished(transfer) is None:
             await route.outcome(transfer)
 
