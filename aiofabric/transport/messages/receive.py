@@ -19,7 +19,7 @@ from ...flags import Access
 from ...memory import pin
 from ...resource import Resource
 from ..buffers import Pieces, acquire_region, acquire_regions, contents, fill
-from ..handle import Refill
+from ..failures import Refill
 from .inbox import truncated
 from .loans import Loan
 from .overflow import BEFORE, overflowed, roomy

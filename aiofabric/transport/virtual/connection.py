@@ -283,7 +283,7 @@ class ConnectionHandle(SendingHandle):
 
     def shutdown(self) -> None:
         self._send_end()
-        self._send_no_more(self._shut_down)
+        self.send_no_more(self._shut_down)
 
     async def tell_end(self) -> bool:
         assert self.tx is not None
