@@ -52,8 +52,8 @@ _SINCE_TRANSMIT = OpFlags.TRANSMIT_COMPLETE | _SINCE_DELIVERY
 class EndpointHandle(OrderlyEnd, Failures):
     """Submission queues, pool and end of one endpoint.
 
-    ``thread_check`` admits the thread that may post now; while nothing may be posted, it admits none. ``tx`` is the route of a
-    connected endpoint. If it is None, each send must name its peer.
+    ``thread_check`` admits the thread that may post now; while nothing may be posted, it admits none. ``tx`` is the
+    route of a connected endpoint. If it is None, each send must name its peer.
     """
 
     __slots__ = (
