@@ -272,7 +272,9 @@ class AddressVector(Resource):
             self._release(native)
 
     def check(self, peer: Peer) -> None:
-        """Raise ValueError unless ``peer`` is in this vector."""
+        """Raise TypeError unless ``peer`` is a peer, ValueError unless it is in this vector."""
+        if not isinstance(peer, Peer):
+            raise TypeError(f"{peer!r} is no Peer; add_peer(), insert() and Message.source return one")
         if peer.vector is not self:
             gone = "was removed" if peer.vector is None else "belongs to another address vector"
             raise ValueError(f"{peer!r} {gone}")

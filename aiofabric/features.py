@@ -116,6 +116,8 @@ class Quirk(Flag):
     ORPHANED_ENTRIES_STAY = auto()
     """A process that is killed while it sends blocks all others that send to the same endpoint."""
     CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
+    TAKES_SIGNALS = auto()
+    """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
     MULTI_RECV_OVERRUNS = auto()
     """A message that does not fit the rest of a multi-receive buffer, or a later one, is written past the buffer."""
 
@@ -213,6 +215,8 @@ _RULES = (
     _Rule(Quirk.SENDS_WAIT_IN_LINE, "shm", before=Version(1, 18)),
     # smr_util.c: endpoints of one process read each other's memory directly, and fi_close unmaps it.
     _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "shm"),
+    # smr_ep.c, smr_init_sig_handlers; smr_signal.h.
+    _Rule(Quirk.TAKES_SIGNALS, "shm"),
     # sm2_ep.c, cleanup_shm_resources: fi_close sleeps for a second, or does not end, while a peer has its messages.
     _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "sm2"),
     # smr_map_to_region of 2.5 and later: a region of this process is not mapped to the endpoint (local_region).

@@ -50,10 +50,15 @@ class RemoteRegion:
         them.
 
         Raises:
+            TypeError: ``packed`` is text, or another object that is no bytes.
             ValueError: the bytes are neither 25 nor those of a longer key.
         """
+        try:
+            packed = bytes(memoryview(packed))
+        except TypeError:
+            raise TypeError(f"unpack() takes the bytes that pack() returned, not {packed!r}") from None
         size = cls._PACKED.size
-        access, raw = bytes(packed[size : size + 1]) or b"\0", bytes(packed[size + 1 :])
+        access, raw = packed[size : size + 1] or b"\0", packed[size + 1 :]
         if len(packed) < size or 0 < len(raw) <= _RAW_BASE or access[0] >= len(cls._ACCESS):
             raise ValueError(f"these {len(packed)} bytes are not a packed RemoteRegion, which has {size + 1} bytes")
         address, key, length = cls._PACKED.unpack(packed[:size])
@@ -70,7 +75,9 @@ class RemoteRegion:
             raise IndexError(f"{size} bytes do not fit a remote region of {self.length} bytes")
         if self.access is not None and int(needed) & ~int(self.access):
             detail = f"The peer registered the region for {self.access}, but this needs {needed}; nothing was sent"
-            raise from_errno(constants.FI_EACCES, call, peer=peer, detail=detail)
+            error = from_errno(constants.FI_EACCES, call, peer=peer, detail=detail)
+            error.cure = f"Let the peer register the memory with access=Access.{needed.name}"
+            raise error
 
     def __len__(self) -> int:
         return self.length

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .info import Info
     from .resource import Handle
 
-__all__ = ["EndpointSettings", "TriggerVariable", "check_receive_flags"]
+__all__ = ["EndpointSettings", "TriggerVariable", "check_receive_flags", "flag_bits"]
 
 T = TypeVar("T")
 
@@ -218,13 +218,26 @@ def check_receive_flags(flags: OpFlags) -> None:
     """Refuse default flags of receives that need special buffers.
 
     Raises:
+        TypeError: they are no flags.
         ValueError: FI_MULTI_RECV; a later message would overwrite an earlier one that was not taken yet.
     """
+    flag_bits(flags)
     if OpFlags.MULTI_RECV in flags:
         raise ValueError(
             "FI_MULTI_RECV cannot be a default flag of receives, because their buffers are for one message each: "
             "leave it out, and open the endpoint with multi_recv=, the bytes of a buffer for many messages"
         )
+
+
+def flag_bits(flags: OpFlags) -> int:
+    """The number of operation flags, with which Python computes faster.
+
+    Raises:
+        TypeError: they are no flags.
+    """
+    if not isinstance(flags, int):
+        raise TypeError(f"flags must be OpFlags, such as OpFlags.DELIVERY_COMPLETE, not {flags!r}")
+    return int(flags)
 
 
 def _absent(call: str, detail: str) -> NotSupportedError:

@@ -6,19 +6,24 @@ change that, before the first endpoint is opened. ``aiofabric doctor`` shows the
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
-from ._ffi import lib, load
+from ._ffi import is_loaded, lib, load
 from ._ffi.switches import VARIABLE, asked_for
 from .info import Version, library_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["VARIABLE", "WORKAROUNDS", "State", "Workaround", "is_on", "state", "switch", "unknown_words"]
+__all__ = ["VARIABLE", "WORKAROUNDS", "State", "Workaround", "is_on", "meant", "state", "switch", "unknown_words"]
+
+_log = logging.getLogger("aiofabric")
 
 _1_17, _1_18, _2_0, _2_4, _2_5, _2_6 = (Version(*each) for each in ((1, 17), (1, 18), (2, 0), (2, 4), (2, 5), (2, 6)))
 _EVER = Version(99, 0)
@@ -202,6 +207,23 @@ WORKAROUNDS = {
             "None: 2.x has another protocol.",
         ),
         Workaround(
+            "signals",
+            "transport/workarounds/shm_signals.py",
+            "shm replaces the handlers of SIGINT, SIGTERM, SIGBUS and SIGSEGV when its first endpoint is opened. Such "
+            "a signal removes the memory of all endpoints from /dev/shm, also if the program's own handler lets the "
+            "process go on. Later clients then crash (1.17) or hang (2.x).",
+            _ALL,
+            _BOTH,
+            "The process's handlers of these signals. If a signal had a handler, or was ignored, that is put back. "
+            "A signal with its default action ends the process and stays with shm.",
+            "The handler appeared during our own call of fi_endpoint, and its code is in libfabric's file.",
+            "A process that survives a signal accepts no more connections over shm; clients get an error. Install "
+            "signal handlers after the first endpoint.",
+            "transport/workarounds/test_shm_signals.py",
+            "shm: leave signals alone that have a handler, and remove files of ended processes at the next start.",
+            alone=True,
+        ),
+        Workaround(
             "environment",
             "_ffi/load.py",
             "rxm of 2.x crashes when a connection ends with some segments of a message received. libpsm-infinipath, "
@@ -222,11 +244,28 @@ _states: dict[str, State] = {}
 
 
 def state(name: str) -> State:
-    """The state of a workaround with the running library."""
+    """The state of a workaround with the running library.
+
+    Raises:
+        ValueError: there is no workaround of that name.
+    """
     found = _states.get(name)
     if found is None:  # the environment is read once, because each connection calls this
+        _check_name(name)
+        _report_unknown_words()
         found = _states[name] = _find(WORKAROUNDS[name])
     return found
+
+
+def _check_name(name: str) -> None:
+    if name not in WORKAROUNDS:
+        raise ValueError(f"no workaround {name!r}; there are {', '.join(WORKAROUNDS)}")
+
+
+@cache
+def _report_unknown_words() -> None:
+    for word in unknown_words():
+        _log.warning("%s names %r, which is no workaround and has no effect: %s", VARIABLE, word, meant(word))
 
 
 def _find(workaround: Workaround) -> State:
@@ -256,14 +295,23 @@ def is_on(name: str) -> bool:
 def switch(name: str, on: bool) -> None:
     """Switch a workaround on, also for a version on which it was not examined, or off.
 
-    Takes effect for endpoints and listeners that are opened afterwards. ``environment`` acts when libfabric is loaded,
-    and ``robust_locks`` cannot be undone once a fabric was opened. ``switch`` overrides ``AIOFABRIC_WORKAROUNDS``.
+    Takes effect for endpoints and listeners that are opened afterwards. ``robust_locks`` cannot be undone once a fabric
+    was opened. ``switch`` overrides ``AIOFABRIC_WORKAROUNDS``.
 
     Raises:
-        ValueError: there is no workaround of that name.
+        ValueError: there is no workaround of that name. Or it is ``environment``, which acts when libfabric is loaded,
+            and libfabric is loaded already.
     """
-    if name not in WORKAROUNDS:
-        raise ValueError(f"no workaround {name!r}; there are {', '.join(WORKAROUNDS)}")
+    _check_name(name)
+    if name == "environment":
+        if not is_loaded():
+            load.changes_environment = on
+        elif on is not is_on(name):
+            word = name if on else f"no-{name}"
+            raise ValueError(
+                f"'environment' acts when libfabric is loaded, and it is loaded already: set {VARIABLE}={word} before "
+                "the program starts, or call switch before any other use of aiofabric"
+            )
     _states[name] = State.ON if on else State.OFF
 
 
@@ -271,3 +319,10 @@ def unknown_words() -> Iterable[str]:
     """Words of ``AIOFABRIC_WORKAROUNDS`` that name no workaround."""
     words = (word.strip() for word in os.environ.get(VARIABLE, "").split(","))
     return [word for word in words if word and word != "none" and word.removeprefix("no-") not in WORKAROUNDS]
+
+
+def meant(word: str) -> str:
+    """A sentence with the word of ``AIOFABRIC_WORKAROUNDS`` that an unknown one resembles."""
+    off = "no-" if word.startswith("no-") else ""
+    close = difflib.get_close_matches(word.removeprefix("no-").replace("-", "_"), WORKAROUNDS, n=1)
+    return f"did you mean {off}{close[0]}?" if close else f"there are {', '.join(WORKAROUNDS)}"

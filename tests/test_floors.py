@@ -49,7 +49,7 @@ WITHOUT_IO = "rpc.protocol"  # imports nothing else of ours, and so neither a lo
 TRANSPORT = (
     ("interfaces", "tags", "buffers", "readers"),
     ("route",),
-    ("orderly_end",),
+    ("orderly_end", "failures"),
     ("handle",),
     ("messages",),
     ("endpoint", "exclusions"),

@@ -83,13 +83,57 @@ def test_a_word_of_the_environment_that_names_none_is_reported(monkeypatch: pyte
     monkeypatch.setenv("AIOFABRIC_WORKAROUNDS", "no-pacign, cork,,none,coalescing")
     assert workarounds.unknown_words() == ["no-pacign", "cork"]
     cures = [each.cure for each in findings() if each.subject == "AIOFABRIC_WORKAROUNDS"]
-    assert cures[0] == "did you mean pacing?"
+    assert cures[0] == "did you mean no-pacing?"
     assert cures[1].startswith("there are half_open_clients, ")
 
 
 def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match="no workaround 'cork'; there are half_open_clients, "):
         workarounds.switch("cork", False)
+    with pytest.raises(ValueError, match="no workaround 'cork'; there are half_open_clients, "):
+        workarounds.state("cork")
+
+
+@pytest.mark.once
+def test_a_word_that_names_none_is_logged_once() -> None:
+    program = """
+        import logging
+        logging.basicConfig(level=logging.INFO)
+        from aiofabric import workarounds
+        workarounds.state("pacing"), workarounds.state("coalescing")
+    """
+    ended = run_in_child(program, AIOFABRIC_WORKAROUNDS="no-half-open-clients")
+    text = "AIOFABRIC_WORKAROUNDS names 'no-half-open-clients', which is no workaround and has no effect"
+    assert ended.err == f"WARNING:aiofabric:{text}: did you mean no-half_open_clients?\n"
+
+
+@pytest.mark.once
+def test_the_environment_is_switched_before_libfabric_is_loaded_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+        import os, aiofabric
+        from aiofabric import workarounds
+        workarounds.switch("environment", False)
+        aiofabric.library_version()
+        print("HFI_NO_BACKTRACE" in os.environ, workarounds.state("environment").value)
+        workarounds.switch("environment", False)
+        try:
+            workarounds.switch("environment", True)
+        except ValueError as error:
+            print(error)
+    """
+    for name in ("FI_OFI_RXM_SAR_LIMIT", "IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE"):
+        monkeypatch.delenv(name, raising=False)
+    ended = run_in_child(program, AIOFABRIC_WORKAROUNDS="")
+    assert ended.out.startswith("False off\n'environment' acts when libfabric is loaded, and it is loaded already: ")
+    assert "AIOFABRIC_WORKAROUNDS=environment before the program starts" in ended.out
+    ended = run_in_child("""
+        import aiofabric
+        from aiofabric import workarounds
+        aiofabric.library_version()
+        workarounds.switch("environment", False)
+    """)
+    assert "ValueError: 'environment' acts" in ended.err
+    assert "AIOFABRIC_WORKAROUNDS=no-environment before the program starts" in ended.err
 
 
 @pytest.mark.anyio
@@ -129,7 +173,7 @@ async def test_without_keepalive_a_heartbeat_is_refused(provider: str, preface: 
                     await endpoint.recv()
 
         tasks.start_soon(accept_and_stay)
-        with pytest.raises(NotSupportedError, match="heartbeat"):
+        with pytest.raises(NotSupportedError, match=r"heartbeat.* 'keepalive' is off.*AIOFABRIC_WORKAROUNDS=keepalive"):
             await aiofabric.connect(listener.address, provider=provider, heartbeat=5, preface=preface)
         tasks.cancel_scope.cancel()
 
@@ -142,6 +186,17 @@ async def test_libfabric_names_the_socket_of_a_connection_since_2_2(
     monkeypatch.setattr(connected, "next_descriptor", lambda: None)
     async with pair() as (active, _):
         assert (handle_of(active).socket != -1) is (aiofabric.library_version() >= Feature.GET_FD.since)
+
+
+@pytest.mark.anyio
+async def test_a_heartbeat_without_a_socket_can_be_tried_again(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread took the foreseen descriptor; from 2.2 on, libfabric names the socket."""
+    monkeypatch.setattr(connected, "descriptor_of", lambda _: None)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(accept_one, listener)
+        monkeypatch.setattr(connected, "next_descriptor", lambda: None)
+        with pytest.raises(NotSupportedError, match=r"not found this time.*another thread.*Connect again$"):
+            await aiofabric.connect(listener.address, provider=provider, heartbeat=5)
 
 
 @pytest.mark.once

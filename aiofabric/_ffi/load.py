@@ -100,6 +100,9 @@ def file_of(function: object) -> str | None:
 was_loaded = False
 """Whether another module had loaded libfabric before this one."""
 
+changes_environment: bool | None = None
+"""Whether the workaround ``environment`` acts; None: as the environment variable says."""
+
 
 def load() -> None:
     """Load libfabric, from the first place that has it.
@@ -111,7 +114,8 @@ def load() -> None:
     """
     global was_loaded
     was_loaded = loaded_path() is not None
-    if asked_for("environment") is not False:
+    changes = asked_for("environment") if changes_environment is None else changes_environment
+    if changes is not False:
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
     if chosen := os.environ.get(VARIABLE):

@@ -1,11 +1,13 @@
 """The command line: ``aiofabric`` and ``python -m aiofabric``.
 
-Exit statuses: 0 success, 1 failure (with one sentence on stderr), 2 wrong usage, 130 Ctrl-C.
+Exit statuses: 0 success, 1 failure (with one sentence on stderr), 2 wrong usage, 130 Ctrl-C. If the output is a pipe
+whose reader has closed it, the status is 1, without a sentence.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from importlib import import_module
@@ -20,6 +22,8 @@ from aiofabric.starting import INTERRUPTED, leave_on_interrupt, raise_on_interru
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from _typeshed import SupportsWrite
 
 __all__ = ["main"]
 
@@ -55,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _flushed(command, ended.code if isinstance(ended.code, int) else 0)
     except Exception as error:
         if not _nobody_reads(error):
-            print(f"{command}: {sentence(error)}", file=sys.stderr)
+            print(f"{command}: {_unwritten(error) or sentence(error)}", file=sys.stderr)
         return _flushed("", 2 if isinstance(error, UsageError) else 1)
     finally:
         if own_process:  # the interpreter's end takes a moment, too
@@ -97,6 +101,20 @@ def _nobody_reads(error: Exception) -> bool:
     return isinstance(error, BrokenPipeError) and not isinstance(error, FabricError)
 
 
+def _unwritten(error: Exception) -> str:
+    """The sentence for a failed write of the output; empty for other errors."""
+    if type(error) is not OSError or error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
+        return ""
+    return f"cannot write the output: {error.strerror}"
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse drops the errors of writing its help."""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        print(self.format_help(), end="", file=file)
+
+
 class _Version(argparse.Action):
     """Prints the versions only on request, because this loads libfabric."""
 
@@ -110,7 +128,7 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="aiofabric", description="Asynchronous Python on high-performance fabrics.")
+    parser = _Parser(prog="aiofabric", description="Asynchronous Python on high-performance fabrics.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show aiofabric's and libfabric's version")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     for name, summary in COMMANDS.items():

@@ -82,7 +82,10 @@ MOVES: dict[ConnectionState, frozenset[ConnectionState]] = {
 
 def check_param(param: Any, limit: int) -> bytes:
     """Private data as bytes; raises if it is too long, because the providers only assert the size (or overflow)."""
-    data = bytes(memoryview(param))  # bytes(param) would make that many zeros of a number
+    try:
+        data = bytes(memoryview(param))  # bytes(param) would make that many zeros of a number
+    except TypeError:
+        raise TypeError(f"param must be bytes, the private data for the other side, not {param!r}") from None
     if len(data) > limit:
         raise ValueError(f"private data has {len(data)} bytes; this provider carries at most {limit}")
     return data

@@ -5,6 +5,12 @@ the headers that aiofabric was built with, so no libfabric is needed at run time
 raises an AttributeError that says so; check with ``"RESCAN" in GetInfoFlags.__members__``.
 """
 
+from .atomics import AtomicForm as AtomicForm
+from .atomics import AtomicOp as AtomicOp
+from .atomics import CollectiveOp as CollectiveOp
+from .atomics import Datatype as Datatype
+from .atomics import DeferredOp as DeferredOp
+from .atomics import TriggerEvent as TriggerEvent
 from .attributes import AddressFormat as AddressFormat
 from .attributes import AvType as AvType
 from .attributes import BusType as BusType
@@ -25,20 +31,14 @@ from .capabilities import MrMode as MrMode
 from .capabilities import Order as Order
 from .family import Choice as Choice
 from .family import Flags as Flags
-from .objects import AtomicForm as AtomicForm
-from .objects import AtomicOp as AtomicOp
-from .objects import CollectiveOp as CollectiveOp
 from .objects import ControlCommand as ControlCommand
 from .objects import CounterEvents as CounterEvents
 from .objects import CqFormat as CqFormat
 from .objects import CqWaitCond as CqWaitCond
-from .objects import Datatype as Datatype
-from .objects import DeferredOp as DeferredOp
 from .objects import EndpointOption as EndpointOption
 from .objects import EqEvent as EqEvent
 from .objects import HmemP2P as HmemP2P
 from .objects import TostrType as TostrType
-from .objects import TriggerEvent as TriggerEvent
 from .objects import WaitObject as WaitObject
 from .operations import AvFlags as AvFlags
 from .operations import AvSetFlags as AvSetFlags

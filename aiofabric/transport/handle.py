@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,21 +9,15 @@ from anyio import ClosedResourceError
 
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
-from ..cq.operation import State
 from ..cq.submission import SubmissionQueue, Transfer
 from ..errors import (
-    FabricBrokenPipeError,
-    FabricConnectionEndedError,
-    FabricConnectionResetError,
     FabricError,
-    TruncatedMessageError,
-    from_errno,
 )
 from ..features import Quirk, quirks
 from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
 from .buffers import acquire_region
-from .interfaces import RouteOwner
+from .failures import Failures, Refill
 from .orderly_end import OrderlyEnd
 from .readers import poll_again
 from .tags import TagFormat
@@ -34,11 +27,10 @@ if TYPE_CHECKING:
 
     from ..address_vector import Peer
     from ..cq.drivers import Waiter
-    from ..cq.queue import ErrorEntry
     from ..cq.source import Source
     from ..info import Info
     from ..regions import MemoryOwner, RegionHandle
-    from .interfaces import InboxBase, RemoteWriteEvents, Undelivered
+    from .interfaces import InboxBase, RemoteWriteEvents
     from .route import Route
 
 _log = logging.getLogger(__name__)
@@ -57,21 +49,11 @@ _SINCE_DELIVERY = OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE | OpFlags.
 _SINCE_TRANSMIT = OpFlags.TRANSMIT_COMPLETE | _SINCE_DELIVERY
 
 
-class Refill(Exception):
-    """Ends a posted receive, so that it takes a message that a cancelled receive left behind."""
-
-
-# Errors of operations that were in flight when the connection ended: a receive half filled, a send half out.
-_ENDED = frozenset(
-    (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
-)
-
-
-class EndpointHandle(OrderlyEnd, RouteOwner):
+class EndpointHandle(OrderlyEnd, Failures):
     """Submission queues, pool and end of one endpoint.
 
-    ``gate`` admits the thread that may post now; while nothing may be posted, it admits none. ``tx`` is the route of a
-    connected endpoint. If it is None, each send must name its peer.
+    ``thread_check`` admits the thread that may post now; while nothing may be posted, it admits none. ``tx`` is the
+    route of a connected endpoint. If it is None, each send must name its peer.
     """
 
     __slots__ = (
@@ -240,79 +222,10 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
         if not self.thread_check.admits():
             raise self.refuse(call)
 
-    def lost_peer(self) -> BaseException:
-        if self.ending:
-            return self.closed_error()
-        if self.end_received:
-            return FabricConnectionEndedError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
-        detail = ""
-        if self.last_access is not None:
-            what, size = self.last_access
-            detail = (
-                f"The last access to the peer's memory was {what} of {size} bytes. The peer's provider ends the "
-                "connection if the key is not registered (any more), the range leaves the region, or the access was "
-                "not granted"
-            )
-        elif self.regions.exposed:
-            detail = (
-                "Memory is registered here for remote access. If the peer accessed it last: a wrong key, range or kind "
-                "of access ends the connection"
-            )
-        return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name, detail=detail)
-
-    def closed_error(self) -> BaseException:
-        return ClosedResourceError(f"this {self.what} was closed while the operation was in flight")
-
     def cancel(self, context: Any) -> int:
         """fi_cancel: ask the provider to end the operation of this slot. Only -FI_ENOSYS means that it never will."""
         rc: int = lib.fi_cancel(self.native, context)
         return rc
-
-    def flushed(self, code: int) -> bool:
-        """Whether an operation failed only because the connection ended, or because it was cancelled."""
-        return code == constants.FI_ECANCELED or (self.tx is not None and code in _ENDED)
-
-    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
-        """The exception for a failed operation."""
-        if self.flushed(entry.errno):
-            if transfer.state in (State.CANCELLING, State.ABANDONED):
-                return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error
-            if transfer in self.refills:
-                del self.refills[transfer]
-                return Refill()
-            return self.closed_error() if self.closed else (self.gone or self.lost_peer)()
-        return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
-
-    def refill(self, undelivered: Undelivered) -> None:
-        """A cancelled receive left a message behind: give it to the oldest posted receive that it fits.
-
-        Without this, that receive would wait for a later message.
-        """
-        for transfer in self.rx.posted:
-            if transfer.state is State.POSTED and transfer not in self.refills and undelivered.fits_receive(transfer):
-                if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
-                    self.refills[transfer] = None
-                    self.source.touch()
-                elif transfer in self.private:
-                    self.rx.dismiss(transfer, Refill())
-                else:  # memory of the caller, which the provider could still write to after the receive returned
-                    continue
-                return
-
-    def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:
-        """The exception for an error entry."""
-        stale = Quirk.STALE_PROVIDER_ERRNO in self.known
-        error = from_errno(
-            entry.errno,
-            call,
-            provider_errno=0 if stale else entry.provider_errno,
-            provider_text="" if stale else entry.text,
-            peer=peer,
-        )
-        if isinstance(error, TruncatedMessageError):
-            error.limit = limit
-            error.size = limit + entry.overflow if entry.overflow else None  # rxm counts the overflow in len as well
-        return error
 
     def peer_gone(self) -> None:
         """The connection ended: deliver the messages that arrived, close the native endpoint, complete the rest with an
@@ -429,20 +342,3 @@ class EndpointHandle(OrderlyEnd, RouteOwner):
     def native(self) -> Any:
         """The ``struct fid *``."""
         return ffi.cast("struct fid *", self.fid)
-
-    def shutdown(self) -> None:
-        """Tell the peer that no more data comes: by the end mark, or by fi_shutdown if the peer has no end mark."""
-        if self.tx is not None:
-            self.tx.keep_socket(-1)
-        if self.end_mark:
-            self.post_end()
-            self._send_no_more()
-        else:
-            lib.fi_shutdown(self.fid, 0)
-
-    def _send_no_more(self) -> None:
-        for route in self.routes:
-            route.close_off(self._shut_down)
-
-    def _shut_down(self) -> BaseException:
-        return FabricBrokenPipeError(errno.EPIPE, "fi_send", peer=self.peer_name, detail="shutdown() was called")

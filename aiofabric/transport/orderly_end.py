@@ -1,33 +1,48 @@
-"""OrderlyEnd: how an endpoint handle tells its peer of the end of a connection (see connected/closing.py)."""
+"""OrderlyEnd: how an endpoint handle tells its peer of the end of a connection, and sends no more afterwards.
+
+See also connected/closing.py.
+"""
 
 from __future__ import annotations
 
+import errno
+from abc import abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import FabricError
+from anyio import ClosedResourceError
+
+from .._ffi import lib
+from ..errors import FabricBrokenPipeError, FabricError
+from .interfaces import RouteOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from ..cq.source import Source
     from .route import Route
 
 __all__ = ["OrderlyEnd"]
 
 
-class OrderlyEnd:
+class OrderlyEnd(RouteOwner):
     """Sends the end of the connection to the peer, and handles the end that the peer sends."""
 
     __slots__ = ()
 
-    closed: bool
     end_mark: int
     gone: Callable[[], BaseException] | None
-    native_open: bool
     on_end: Callable[[], object] | None
-    source: Source
     tx: Route | None
+
+    @property
+    @abstractmethod
+    def peer_name(self) -> object:
+        """The peer of a connected endpoint."""
+
+    @property
+    @abstractmethod
+    def routes(self) -> Iterable[Route]:
+        """All routes of the endpoint."""
 
     @property
     def live(self) -> bool:
@@ -41,7 +56,7 @@ class OrderlyEnd:
     def post_end(self) -> None:
         """Post the end mark, behind all earlier sends."""
         assert self.tx is not None
-        with suppress(FabricError):  # a failed send means that the connection is ending anyway
+        with suppress(FabricError, ClosedResourceError):  # a failed send means that the connection is ending anyway
             self.tx.post(b"", None, self.end_mark)
 
     def end_at_once(self) -> None:
@@ -58,3 +73,24 @@ class OrderlyEnd:
             return True
         await self.tx.drained()
         return False
+
+    def shutdown(self) -> None:
+        """Tell the peer that no more data comes: by the end mark, or by fi_shutdown if the peer has no end mark."""
+        if self.tx is not None:
+            self.tx.keep_socket(-1)
+        if self.end_mark:
+            self.post_end()
+            self.send_no_more(self._shut_down)
+        else:
+            lib.fi_shutdown(self.fid, 0)
+
+    def send_no_more(self, error: Callable[[], BaseException]) -> None:
+        """Refuse later sends, reads and writes, also those of aliases. The end of the connection is not known yet."""
+        aliases = (each for each in self.children if isinstance(each, OrderlyEnd))
+        for handle in (self, *aliases):
+            for route in handle.routes:
+                if route.shut is None:
+                    route.close_off(error)
+
+    def _shut_down(self) -> BaseException:
+        return FabricBrokenPipeError(errno.EPIPE, "fi_send", peer=self.peer_name, detail="shutdown() was called")

@@ -245,7 +245,11 @@ class Route(SubmissionQueue):
         """Raise if the provider does not carry ``size`` bytes at once."""
         limit = self.handle.max_size
         if size > limit:
-            raise too_long(size, limit, "the provider carries", call, self.name)
+            error = too_long(size, limit, "the provider carries", call, self.name)
+            error.cure = "Send it in smaller pieces"
+            if Caps.RMA in self.handle.info.caps:
+                error.cure += ", or expose it as a memory region and let the peer read it"
+            raise error
 
     def check_flags(self, flags: int, size: int) -> int:
         """The flags to post with. FI_INJECT may be left out: an awaited operation already has what it asks for.
@@ -282,8 +286,10 @@ class Route(SubmissionQueue):
         if not bits:
             detail = "The provider carries no remote completion data"
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "fi_senddata", detail=detail)
+        if not hasattr(data, "__index__"):
+            raise TypeError(f"remote_data must be an int or None, not {data!r}")
         if not 0 <= data < 1 << bits:
-            raise ValueError(f"remote_data has at most {bits} bits with this provider")
+            raise ValueError(f"remote_data={data} does not fit: this provider carries {bits} bits, 0 to 2**{bits} - 1")
 
 
 def too_long(size: int, limit: int, who: str, call: str, peer: object) -> MessageTooLongError:

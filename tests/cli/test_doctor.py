@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aiofabric.cli.doctor.probe import ask
+from aiofabric.cli.doctor.library import signals
+from aiofabric.cli.doctor.probe import Report, ask
 from tests.cli.programs import AIOFABRIC, Said, aiofabric, on_terminal, started
 
 pytestmark = pytest.mark.timeout(90)
@@ -60,8 +61,14 @@ def test_this_machine() -> None:
     assert re.search(r"\nno failures, \d+ warnings?\n$|\nno failures, no warnings\n$", said.out)
 
 
-def test_shared_memory_takes_signals_over() -> None:
+def test_shared_memory_leaves_signal_handlers_alone() -> None:
     level, text = findings(aiofabric("doctor", FI_PROVIDER="shm"))["shm rdm"]
+    assert (level, "takes over" in text) == ("ok", False)
+
+
+def test_shared_memory_takes_signals_over_without_the_workaround() -> None:
+    said = aiofabric("doctor", FI_PROVIDER="shm", AIOFABRIC_WORKAROUNDS="no-signals")
+    level, text = findings(said)["shm rdm"]
     assert level == "warn"
     assert "takes over SIGINT SIGBUS SIGSEGV SIGTERM cure: open the first endpoint of this provider before" in text
 
@@ -91,6 +98,16 @@ def test_a_library_that_is_none_fails(tmp_path: Path) -> None:
     level, text = findings(said)["library"]
     assert level == "FAIL"
     assert "does not fit this build of aiofabric" in text
+
+
+@pytest.mark.parametrize(("state", "cure"), [(True, "do not load that library"), (False, "switch the workaround envi")])
+def test_signals_taken_have_a_cure(state: bool, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = sys.modules[signals.__module__]  # the package has a function of that name
+    monkeypatch.setattr(library, "is_on", lambda _: state)
+    monkeypatch.setattr(library, "ask", lambda _: Report({"signals": {"SIGINT": "/lib/libinfinipath.so.4"}}))
+    found = next(iter(signals()))
+    assert found.text.startswith("SIGINT handled by libinfinipath.so.4")
+    assert found.cure.startswith(cure)
 
 
 def test_no_provider_fails() -> None:

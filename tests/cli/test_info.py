@@ -155,9 +155,9 @@ def test_output_that_cannot_be_written_is_no_traceback(arguments: str) -> None:
     for redirected, status in ((">/dev/full", 1), (">&-", 0), (">&- 2>&-", 0)):
         with started("sh", "-c", f"python -W error -m aiofabric {arguments} {redirected}", **SHELL) as program:
             said = program.end()
-        if "--help" not in arguments:  # argparse says nothing of it
-            assert said.status == status
-            assert said.err.count("\n") == status
+        assert said.status == status
+        assert said.err.count("\n") == status
+        assert not status or said.err.endswith(": cannot write the output: No space left on device\n")
         assert "Traceback" not in said.err
 
 
@@ -186,6 +186,9 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     with started("sh", "-c", "python -W error -m aiofabric info -v | head -1", **SHELL) as program:
         said = program.end()
     assert (said.out, said.err) == ("---\n", "")
+    command = "for args in info --help; do python -m aiofabric $args || echo $? >&2; done | head -0"
+    with started("sh", "-c", command, **SHELL) as program:
+        assert program.end().err == "1\n1\n"
 
 
 @pytest.mark.once

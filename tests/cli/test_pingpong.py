@@ -123,7 +123,7 @@ def test_different_sizes_are_noticed() -> None:
         aiofabric("pingpong", *MSG, "-S", "32", "-P", port, "127.0.0.1")
         said = serving.end()
     assert said.status == 1
-    assert "does it have the same -I and -S?" in said.err  # from this side, or from the other one first
+    assert "does it have the same -e, -I and -S?" in said.err  # from this side, or from the other one first
 
 
 @pytest.mark.parametrize(("kind", "provider"), KINDS)
@@ -217,7 +217,23 @@ def test_sides_with_different_flags_end_with_a_sentence(
         (line,) = said.err.splitlines()
         assert line.startswith("aiofabric pingpong: ")
         assert said.status == 1
-    assert "same -I and -S" in calling.err + serving_said.err
+    assert "same -e, -I and -S" in calling.err + serving_said.err
+
+
+@pytest.mark.parametrize("server", [OURS, pytest.param(THEIRS, marks=needs_c)], ids=["both-ours", "our-client"])
+@pytest.mark.parametrize(("kind", "other"), [("msg", "rdm"), ("rdm", "msg")])
+def test_sides_with_different_types_end_with_a_sentence(server: tuple[str, ...], kind: str, other: str) -> None:
+    """A server without its connection waited for it, and its client for the server."""
+    port = free_port()
+    with started(*server, "-e", kind, "-p", "tcp", "-B", port) as serving:
+        serving.listens(port)
+        calling = aiofabric("pingpong", "-e", other, "-p", "tcp", "-P", port, "127.0.0.1")
+        (line,) = calling.err.splitlines()
+        assert line.startswith("aiofabric pingpong: ")
+        assert calling.status in (1, 2)  # 2: the address of the server has no endpoints of the other type
+        if server is OURS and calling.status == 1:
+            (line,) = serving.end().err.splitlines()
+            assert line.startswith("aiofabric pingpong: ")
 
 
 @pytest.mark.once

@@ -26,7 +26,9 @@ A workaround acts only with a version of libfabric on which it was examined, and
 {VARIABLE}=none,half_open_clients python program.py    # with this one only
 ```
 
-A workaround that is named is on, even for versions of libfabric on which it was not examined.
+A workaround that is named is on, even for versions of libfabric on which it was not examined. A word that
+names none is logged as a warning at the first use. `environment` acts when libfabric is loaded: after that, `switch`
+raises `ValueError` for it.
 
 ```python
 from aiofabric import workarounds

@@ -13,7 +13,7 @@ from aiofabric.cli.doctor.probe import ask
 from aiofabric.errors import LibfabricNotFound, NoProviderError
 from aiofabric.features import describe
 from aiofabric.info import getinfo, parameters
-from aiofabric.workarounds import VARIABLE, WORKAROUNDS, State, state, unknown_words
+from aiofabric.workarounds import VARIABLE, WORKAROUNDS, State, is_on, meant, state, unknown_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,13 +69,15 @@ def signals() -> Iterator[Finding]:
             "FI_LOG_LEVEL=info aiofabric info shows how far it comes; FI_PROVIDER=tcp leaves the other providers out",
         )
     elif taken := report.answer["signals"]:
+        cure = "do not load that library ahead of aiofabric (LD_PRELOAD, other modules)"
+        if not is_on("environment"):
+            cure = f"switch the workaround environment on ({VARIABLE})"
         files = ", ".join(sorted({os.path.basename(file) for file in taken.values()}))
         yield Finding(
             Level.WARNING,
             "signals",
             f"{' '.join(taken)} handled by {files}: tracebacks and clean ends of programs may be lost",
-            "do not load that library ahead of aiofabric (LD_PRELOAD, other modules); install handlers of your own "
-            "after the first use of aiofabric",
+            f"{cure}; install handlers of your own after the first use of aiofabric",
         )
     else:
         yield Finding(Level.OK, "signals", "all left to Python")
@@ -93,6 +95,4 @@ def workarounds() -> Iterator[Finding]:
     else:
         yield Finding(Level.OK, "workarounds", text)
     for word in unknown_words():
-        close = difflib.get_close_matches(word.removeprefix("no-"), WORKAROUNDS, n=1)
-        cure = f"did you mean {close[0]}?" if close else f"there are {', '.join(WORKAROUNDS)}"
-        yield Finding(Level.WARNING, VARIABLE, f"names {word!r}, which is not a workaround", cure)
+        yield Finding(Level.WARNING, VARIABLE, f"names {word!r}, which is not a workaround", meant(word))

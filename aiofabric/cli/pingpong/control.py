@@ -27,10 +27,11 @@ from aiofabric.flags import AddressFormat
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-__all__ = ["PATIENCE", "PORT", "Control", "ControlError", "control_channel"]
+__all__ = ["PATIENCE", "PORT", "SAME_KIND", "Control", "ControlError", "control_channel"]
 
 PORT = 47592
-PATIENCE = 5.0  # seconds to wait for the other side's first message
+PATIENCE = 5.0  # seconds to wait for the other side's first message, and until it is ready
+SAME_KIND = "does it have the same -e?"
 _SIZE, _FORMAT = struct.Struct("!I"), struct.Struct("=I")
 _LONGEST_NAME = 1024
 _READY, _ANSWER, _COUNTED, _COUNT_SIZE = b"q\0", b"a\0", b"cnt ok\0", 10
@@ -134,7 +135,11 @@ class Control:
         """Return when both sides are ready to begin."""
         if self.is_client:
             await self._say(_READY)
-            await self._expect(_ANSWER)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._expect(_ANSWER)
+            except TimeoutError:
+                raise ControlError(f"the other side is not ready after {PATIENCE:.0f} s: {SAME_KIND}") from None
         else:
             await self._expect(_READY)
             await self._say(_ANSWER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import aiofabric
 from aiofabric.address import Address
+from aiofabric.cli.pingpong.control import PATIENCE, SAME_KIND, ControlError
 from aiofabric.cli.pingpong.report import LARGEST
 from aiofabric.flags import Caps, EndpointType
 from aiofabric.info import DomainAttr, EpAttr, FabricAttr, Hints, getinfo
@@ -64,16 +66,35 @@ async def _connected(options: argparse.Namespace, hints: Hints, control: Control
     receives = _receives(options)
     if control.is_client:
         server = await control.receive_name()
-        endpoint = await aiofabric.connect(server, hints=hints, **receives)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                endpoint = await aiofabric.connect(server, hints=hints, **receives)
+        except TimeoutError:
+            raise ControlError(f"no connection to {server} after {PATIENCE:.0f} s: {SAME_KIND}") from None
     else:
         # An address that the other host can reach: that of the first interface, not a wildcard.
         here = hints.src_addr or getinfo(hints=hints)[0].src_addr
         async with aiofabric.listen(here, hints=hints, **receives) as listener:
             await control.send_name(listener.address)
-            request = await listener.accept_request()
+            request = await _request(listener, control)
             endpoint = await request.accept()
     async with endpoint:
         yield _Connected(endpoint)
+
+
+async def _request(listener: aiofabric.Listener, control: Control) -> aiofabric.ConnectionRequest:
+    """The request of the client, which sends its first control message when the connection is there."""
+    request = asyncio.ensure_future(listener.accept_request())
+    spoke = asyncio.ensure_future(control.spoke.wait())
+    try:
+        await asyncio.wait((request, spoke), return_when=asyncio.FIRST_COMPLETED)
+        if not request.done():
+            raise ControlError(f"the other side does not connect: {SAME_KIND}")
+        return request.result()
+    finally:
+        for each in (request, spoke):
+            each.cancel()
+        await asyncio.wait((request, spoke))
 
 
 class _Connected:

@@ -20,7 +20,7 @@ __all__ = ["play"]
 
 _PATIENCE = 5.0  # seconds without a datagram, or without the other side's last message
 _LATE = 1.0  # seconds that the last message may arrive after the end of the control channel
-_SAME = "does it have the same -I and -S?"
+_SAME = "does it have the same -e, -I and -S?"
 
 
 async def play(options: argparse.Namespace) -> None:

@@ -10,10 +10,15 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from ..._ffi import constants
+from ...errors import NotSupportedError
+from ...features import Feature
+from ...workarounds import is_on, state
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LEAST", "MOST", "agree", "notice_silence"]
+__all__ = ["LEAST", "MOST", "agree", "notice_silence", "unwatched"]
 
 LEAST = 3.0
 """Seconds of the shortest period: the kernel counts in whole seconds."""
@@ -21,6 +26,7 @@ LEAST = 3.0
 MOST = 32767.0
 """Seconds of the longest period: MAX_TCP_KEEPIDLE (linux/tcp.h)."""
 
+_TCP = ("tcp", "net")  # providers whose socket can be found
 _TWO_PROBES = 6.0  # seconds; longer periods have time for a second probe
 
 
@@ -42,3 +48,22 @@ def agree(periods: Iterable[float | None]) -> float | None:
     """The period of a connection: the shorter one of its two sides, within the limits of the kernel."""
     asked = [min(max(LEAST, period), MOST) for period in periods if period]
     return min(asked, default=None)
+
+
+def unwatched(provider: str, peer: object) -> NotSupportedError:
+    """The error of a connection with a heartbeat whose socket may not be changed, or was not found."""
+    error = NotSupportedError(constants.FI_ENOSYS, "heartbeat", peer=peer)
+    if not is_on("keepalive"):
+        error.detail = f"The workaround 'keepalive' is {state('keepalive')}, and tcp itself does not watch its peer"
+        error.cure = "Leave heartbeat= out, or switch the workaround on (AIOFABRIC_WORKAROUNDS=keepalive)"
+    elif provider in _TCP:
+        error.detail = (
+            "The kernel watches the peer through the connection's socket, which was not found this time. Before "
+            f"libfabric {Feature.GET_FD.since}, aiofabric finds it by the number of its descriptor, and another thread "
+            "that opens a file at the same moment may take that number. Or the connection has ended already"
+        )
+        error.cure = "Connect again"
+    else:
+        error.detail = f"aiofabric cannot identify the socket of a connection over {provider}"
+        error.cure = "Leave heartbeat= out, or use the provider tcp"
+    return error

@@ -10,12 +10,12 @@ from ..._core import fast_send
 from ..._ffi import constants, ffi, lib
 from ...cm.handshake import Handshake, Stage, name_of
 from ...cm.preface import Preface, new_end_mark
-from ...cm.workarounds.keepalive import agree, notice_silence
+from ...cm.workarounds.keepalive import agree, notice_silence, unwatched
 from ...cm.workarounds.pacing import never_paced
 from ...cm.workarounds.provider_sockets import connected_socket, descriptor_of, next_descriptor
 from ...cm.workarounds.traffic_class import mark
 from ...cq.reactor import Reactor
-from ...errors import FabricConnectionError, NotSupportedError, check
+from ...errors import FabricConnectionError, check
 from ...features import Quirk
 from ...flags import Caps, Mode
 from ...workarounds import is_on
@@ -200,8 +200,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
                 wish = self._heartbeat if self._preface is None else self._preface.heartbeat
                 if wish and (sock is None or not is_on("keepalive")):
-                    detail = "The socket below the connection was not found, so the kernel cannot watch the peer"
-                    raise NotSupportedError(constants.FI_ENOSYS, "heartbeat", peer=self.peer_address, detail=detail)
+                    raise unwatched(self.info.fabric_attr.prov_name, self.peer_address)
                 if sock is not None:
                     self._adjust(sock, handle.tx)
         _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)

@@ -38,6 +38,7 @@ from ..tagged.peek import Peeks
 from ..tagged.tagged import Tagged
 from ..workarounds import shm_same_process
 from ..workarounds.shm_names import own_name, reserve_memory, sweep
+from ..workarounds.shm_signals import handlers_stay
 from .alias import Aliases
 from .collective import Collective
 from .handle import ConnectionlessHandle
@@ -90,7 +91,8 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
             before = open_descriptors()
-            ep = options.open_native(self.domain, info)
+            with handlers_stay(info):
+                ep = options.open_native(self.domain, info)
             handle = ConnectionlessHandle(
                 self.vector,
                 type(self).__name__,

@@ -48,7 +48,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         route = self.by_peer.get(peer)  # type: ignore[arg-type]
         if route is None:
             if not isinstance(peer, Peer):
-                raise TypeError(f"name the peer with to=, as add_peer() and Message.source return it, not {peer!r}")
+                raise _no_peer(self.what, peer)
             self.vector.check(peer)
             kind = PrefixRoute if prefix_of(self.info) else Route
             if shm_same_process.reads_ours(self, peer.address):
@@ -91,3 +91,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             self._close_native()
         else:
             super().release()
+
+
+def _no_peer(what: str, given: object) -> TypeError:
+    missing = f"a {what} may have many peers" if given is None else f"{given!r} is no Peer"
+    return TypeError(f"{missing}: name the peer with to=, as add_peer() and Message.source return it")

@@ -135,6 +135,8 @@ async def open_endpoint(
         domain = _domain_of(address_vector, domain, av_type)
     domain = chosen.domain_for(domain)
     if caps is not None:  # required, not only preferred
+        if not isinstance(caps, int):
+            raise TypeError(f"caps must be Caps, such as Caps.MSG | Caps.RMA, or None, not {caps!r}")
         hints = Hints() if hints is None else hints
         hints = replace(hints, caps=hints.caps | caps | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)))
     info = await find(

@@ -19,7 +19,7 @@ from ...flags import Access
 from ...memory import pin
 from ...resource import Resource
 from ..buffers import Pieces, acquire_region, acquire_regions, contents, fill
-from ..handle import Refill
+from ..failures import Refill
 from .inbox import truncated
 from .loans import Loan
 from .overflow import BEFORE, overflowed, roomy
@@ -173,9 +173,12 @@ class Receives(Resource):
         messages then queue in the pool again.
 
         Raises:
-            TypeError: ``on_message`` or ``on_end`` is async: no task would await the coroutine it returns.
+            TypeError: ``on_message`` or ``on_end`` is no function; or it is async, and no task would await the
+                coroutine it returns.
         """
-        for each in (on_message, on_end):
+        for name, each in (("on_message", on_message), ("on_end", on_end)):
+            if each is not None and not callable(each):
+                raise TypeError(f"{name} must be a function of one argument, or None, not {each!r}")
             if iscoroutinefunction(each):
                 raise TypeError(f"set_sink() takes plain functions; no task would await the coroutine of {each!r}")
         self._handle.check_open()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...cq.coroutines import coroutine_function
 from ...resource import Resource
+from ...settings import flag_bits
 from ..route import NO_FLAGS
 from .batch import Batch
 from .receive import Message, Receives
@@ -84,7 +85,7 @@ class Sends(Resource):
                 return
         else:
             handle.check_usable(call)
-        transfer = route.post(data, tag, remote_data, int(flags))
+        transfer = route.post(data, tag, remote_data, flag_bits(flags))
         if route.finished(transfer) is None:
             await route.outcome(transfer)
 
@@ -97,11 +98,21 @@ class Sends(Resource):
         return Batch(self._handle, self._handle.route_to(to))
 
     def try_send(self, data: Buffers, *, to: Peer | None = None) -> bool:
-        """Send a small message at once; False if it would have to wait or is larger than ``max_inject``."""
+        """Send a small message at once; False if it would have to wait or is larger than ``max_inject``.
+
+        Raises:
+            FabricConnectionError: the connection ended.
+            ClosedResourceError: the endpoint is closed.
+        """
         handle = self._handle
         if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
-        return handle.route_to(to).inject(data)
+        route = handle.route_to(to)
+        if route.inject(data):
+            return True
+        if route.shut is not None:
+            raise route.shut()
+        return False
 
     def send_nowait(
         self,
@@ -114,6 +125,8 @@ class Sends(Resource):
 
         For adapters that are built on callbacks. The buffers stay pinned until then.
         """
+        if done is not None and not callable(done):
+            raise TypeError(f"done must be a function of one argument, the error or None, not {done!r}")
         handle = self._handle
         if not handle.thread_check.admits():
             raise handle.refuse("fi_send")

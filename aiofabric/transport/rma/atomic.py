@@ -11,6 +11,7 @@ from ...features import Quirk, quirks, require
 from ...flags import Access, AtomicForm, AtomicOp, Caps, Datatype, OpFlags
 from ...remote_region import RemoteRegion
 from ...resource import Resource
+from ...settings import flag_bits
 from ..buffers import acquire_rma_parts, descriptors
 from .operands import Operand, element_size, operand, result_like
 
@@ -214,7 +215,7 @@ class Atomic(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         self._check(form, op, given, remote, route)
-        own = route.check_flags(flags, len(given.pins))
+        own = route.check_flags(flag_bits(flags), len(given.pins))
         delivered = form is AtomicForm.BASE and flags & OpFlags.DELIVERY_COMPLETE
         if delivered and Quirk.DELIVERED_ATOMIC_CORRUPTS in handle.known:
             detail = (

@@ -8,6 +8,7 @@ from ...flags import Access, OpFlags
 from ...memory import pin
 from ...remote_region import RemoteRegion
 from ...resource import Resource
+from ...settings import flag_bits
 from ..buffers import Pieces, gather
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Rma(Resource):
             route.check_data(remote_data)
         elif size == 0:
             return 0
-        transfer = route.post_rma(what, pins, remote, remote_data, flags)
+        transfer = route.post_rma(what, pins, remote, remote_data, flag_bits(flags))
         if route.finished(transfer) is None:
             await route.outcome(transfer)
         return size

@@ -22,8 +22,7 @@ import anyio
 from anyio import ClosedResourceError
 
 from ..._ffi import constants
-from ...errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
-from ..workarounds.shm_names import path_of
+from ...errors import FabricConnectionAbortedError, FabricError
 from .protocol import KIND, QUERY, QUERY_REPLY
 
 if TYPE_CHECKING:
@@ -61,6 +60,7 @@ class QuerySender(Protocol):
     @property
     def handle(self) -> ConnectionlessHandle: ...
     def acquire_peer(self, raw: bytes, /) -> Peer: ...
+    def check_memory(self, address: Address, whose: str, /) -> None: ...
     def release_peer(self, peer: Peer, /) -> None: ...
 
 
@@ -157,7 +157,6 @@ class AddressQueries:
         """
         multiplexer = self._multiplexer
         address = multiplexer.endpoint.vector.fit(address)
-        _check_there(address, multiplexer)
         peer = multiplexer.acquire_peer(address.raw)
         number = secrets.token_bytes(8)
         waiter = self._waiters[number] = multiplexer.source.driver.create_waiter()
@@ -179,7 +178,7 @@ class AddressQueries:
         question = _HEAD.pack(_VERSION, number) + self._multiplexer.endpoint.local_address.raw
         try:
             while not waiter.done():
-                _check_there(peer.address, self._multiplexer)
+                self._multiplexer.check_memory(peer.address, "the peer's")
                 await self._multiplexer.endpoint.send_tagged(question, QUERY, to=peer)
                 await anyio.sleep(_AGAIN)
         except FabricError as error:
@@ -191,14 +190,6 @@ class AddressQueries:
         for waiter in self._waiters.values():
             if not waiter.done() and not self._multiplexer.source.driver.closed():
                 waiter.set_result(ClosedResourceError("the endpoint was closed while it was connecting"))
-
-
-def _check_there(address: Address, multiplexer: QuerySender) -> None:
-    """Raise for a name that no endpoint of this host has; checked only if names are names of files."""
-    ours = multiplexer.endpoint.local_address
-    if multiplexer.host and path_of(ours).exists() and not path_of(address).exists():
-        detail = "No endpoint of this host has that name"
-        raise FabricConnectionRefusedError(errno.ECONNREFUSED, "connect", peer=address, detail=detail)
 
 
 def _place(answer: bytes, address: Address) -> tuple[str, int]:

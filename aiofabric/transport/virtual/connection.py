@@ -219,7 +219,7 @@ class ConnectionHandle(SendingHandle):
     def wait_until_quiet(self) -> None:
         if self.tx is None or not self.live:
             self.kept.clear()
-        else:
+        elif self.tx.shut is None:  # otherwise the memory is kept until the connection ends
             self.tx.post_notice(self._quiet_up_to(len(self.kept)))
 
     def _quiet_up_to(self, count: int) -> Callable[[Operation], None]:
@@ -283,7 +283,7 @@ class ConnectionHandle(SendingHandle):
 
     def shutdown(self) -> None:
         self._send_end()
-        self._send_no_more()
+        self.send_no_more(self._shut_down)
 
     async def tell_end(self) -> bool:
         assert self.tx is not None

@@ -7,11 +7,12 @@ thousand connections as for one. Credits keep every sender within the room of it
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants
 from ...address import Address
-from ...errors import NotSupportedError
+from ...errors import FabricConnectionRefusedError, NotSupportedError
 from ...features import Quirk, quirks
 from ...flags import AddressFormat, Caps
 from ...workarounds import is_on
@@ -95,6 +96,7 @@ class Multiplexer:
         self.source = self.handle.source
         self.connections: dict[int, Carried] = {}
         self.host = host_mark() if one_host(info) else 0
+        self._has_file = bool(self.host) and path_of(self.endpoint.local_address).exists()
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
         self._orphaned_entries: OrphanedEntries | None = None
@@ -226,11 +228,35 @@ class Multiplexer:
             self._orphaned_entries.watch()
 
     def acquire_peer(self, raw: bytes) -> Peer:
-        """The peer at a raw address; each call is paired with a call of `release_peer`."""
-        peer = self.endpoint.vector.insert(Address(self.endpoint.vector.format, raw))
+        """The peer at a raw address; each call is paired with a call of `release_peer`.
+
+        Raises:
+            FabricConnectionRefusedError: the memory of one of the two endpoints was removed. A message would crash
+                the peer (1.17), or never arrive (2.x).
+        """
+        address = Address(self.endpoint.vector.format, raw)
+        self.check_memory(self.endpoint.local_address, "this process's")
+        self.check_memory(address, "the peer's")
+        peer = self.endpoint.vector.insert(address)
         self._users[peer] = self._users.get(peer, 0) + 1
         self._released.pop(peer, None)
         return peer
+
+    def check_memory(self, address: Address, whose: str) -> None:
+        """Raise if an endpoint of this host has no memory; checked only if names are names of files.
+
+        Raises:
+            FabricConnectionRefusedError: the endpoint is closed, or its file was removed.
+        """
+        if self._has_file and not path_of(address).exists():
+            detail = (
+                f"No endpoint of this host has that name: {path_of(address)}, the memory of {whose} endpoint, does not "
+                "exist. The endpoint is closed, or the file was removed, as shm does at a signal; see the workaround "
+                "'signals'"
+            )
+            error = FabricConnectionRefusedError(errno.ECONNREFUSED, "connect", peer=address, detail=detail)
+            error.cure = f"If {whose} endpoint is open, start that process again"
+            raise error
 
     def release_peer(self, peer: Peer) -> None:
         """A connection with the peer has ended; its address is removed some time after the last one.

@@ -202,6 +202,8 @@ async def test_after_shutdown_sends_are_refused(pair: Pair) -> None:
         await active.shutdown()
         with pytest.raises(ConnectionError):
             await active.send(b"one more")
+        with pytest.raises(ConnectionError):
+            active.try_send(b"one more")
         assert [message async for message in passive] == [b"last"]
 
 

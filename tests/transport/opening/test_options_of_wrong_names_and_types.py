@@ -132,6 +132,19 @@ async def test_a_sink_is_no_async_function() -> None:
             endpoint.set_sink(swallow)
 
 
+async def test_a_callback_is_a_function() -> None:
+    async with aiofabric.open_endpoint(EndpointType.RDM, HERE, provider="udp;ofi_rxd") as endpoint:
+        with pytest.raises(TypeError, match="on_message must be a function of one argument, or None, not 3"):
+            endpoint.set_sink(3)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="on_end must be a function"):
+            endpoint.set_sink(print, 3)  # type: ignore[arg-type]
+        peer = await endpoint.add_peer(endpoint.local_address)
+        with pytest.raises(TypeError, match="done must be a function of one argument, the error or None, not 3"):
+            endpoint.send_nowait(b"not sent", 3, to=peer)  # type: ignore[arg-type]
+        await endpoint.send(b"sent", to=peer)
+        assert await endpoint.recv() == b"sent"
+
+
 async def test_a_peer_s_address_is_no_tuple() -> None:
     async with aiofabric.open_endpoint(EndpointType.RDM, HERE, provider="udp;ofi_rxd") as endpoint:
         with pytest.raises(TypeError, match=r"\('127.0.0.1', 5\) is not an address: pass an Address"):

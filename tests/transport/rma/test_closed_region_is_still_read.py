@@ -86,6 +86,16 @@ async def test_region_that_nobody_reads_gives_its_memory_back_at_once(pair: Pair
         assert not other.closed
 
 
+async def test_region_closes_after_a_shutdown(pair: Pair) -> None:
+    """Virtual connections learn by a message whether the peer still reads, and none can be sent any more."""
+    memory = bytearray(100)
+    async with pair() as (active, passive):
+        with passive.domain.register(memory, access=Access.REMOTE_READ) as region:
+            await active.read(region.remote)
+            await passive.shutdown()
+    memory.append(1)
+
+
 async def test_memory_is_given_back_with_the_last_endpoint(pair: Pair) -> None:
     async with pair() as (_, passive):
         memory = bytearray(1 << 20)

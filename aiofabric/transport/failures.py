@@ -1,0 +1,137 @@
+"""Failures: the exceptions of operations of an endpoint that failed, and of calls after its connection has ended."""
+
+from __future__ import annotations
+
+import errno
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from anyio import ClosedResourceError
+
+from .._ffi import constants
+from ..cq.operation import State
+from ..errors import (
+    FabricConnectionEndedError,
+    FabricConnectionResetError,
+    FabricError,
+    TruncatedMessageError,
+    from_errno,
+)
+from ..features import Quirk
+from .interfaces import RouteOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..cq.queue import ErrorEntry
+    from ..cq.submission import SubmissionQueue, Transfer
+    from .interfaces import Undelivered
+    from .route import Route
+
+__all__ = ["Failures", "Refill"]
+
+
+class Refill(Exception):
+    """Ends a posted receive, so that it takes a message that a cancelled receive left behind."""
+
+
+# Errors of operations that were in flight when the connection ended: a receive half filled, a send half out.
+_ENDED = frozenset(
+    (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
+)
+
+
+class Failures(RouteOwner):
+    """An endpoint handle's errors."""
+
+    __slots__ = ()
+
+    end_received: bool
+    ending: bool
+    gone: Callable[[], BaseException] | None
+    private: dict[Transfer, None]
+    refills: dict[Transfer, None]
+    rx: SubmissionQueue
+    tx: Route | None
+
+    @property
+    @abstractmethod
+    def peer_name(self) -> object:
+        """The peer of a connected endpoint."""
+
+    @abstractmethod
+    def send_no_more(self, error: Callable[[], BaseException]) -> None:
+        """Refuse later sends, reads and writes with this error."""
+
+    def lost_peer(self) -> BaseException:
+        if self.ending:
+            return self.closed_error()
+        if self.end_received:
+            return FabricConnectionEndedError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
+        detail = ""
+        if self.last_access is not None:
+            what, size = self.last_access
+            detail = (
+                f"The last access to the peer's memory was {what} of {size} bytes. The peer's provider ends the "
+                "connection if the key is not registered (any more), the range leaves the region, or the access was "
+                "not granted"
+            )
+        elif self.regions.exposed:
+            detail = (
+                "Memory is registered here for remote access. If the peer accessed it last: a wrong key, range or kind "
+                "of access ends the connection"
+            )
+        return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name, detail=detail)
+
+    def closed_error(self) -> BaseException:
+        return ClosedResourceError(f"this {self.what} was closed while the operation was in flight")
+
+    def flushed(self, code: int) -> bool:
+        """Whether an operation failed only because the connection ended, or because it was cancelled."""
+        return code == constants.FI_ECANCELED or (self.tx is not None and code in _ENDED)
+
+    def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
+        """The exception for a failed operation."""
+        if self.flushed(entry.errno):
+            if transfer.state in (State.CANCELLING, State.ABANDONED):
+                return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error
+            if transfer in self.refills:
+                del self.refills[transfer]
+                return Refill()
+            if self.closed:
+                return self.closed_error()
+            if self.gone is None and self.tx is not None:
+                self.send_no_more(self.lost_peer)
+            return (self.gone or self.lost_peer)()
+        return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
+
+    def refill(self, undelivered: Undelivered) -> None:
+        """A cancelled receive left a message behind: give it to the oldest posted receive that it fits.
+
+        Without this, that receive would wait for a later message.
+        """
+        for transfer in self.rx.posted:
+            if transfer.state is State.POSTED and transfer not in self.refills and undelivered.fits_receive(transfer):
+                if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
+                    self.refills[transfer] = None
+                    self.source.touch()
+                elif transfer in self.private:
+                    self.rx.dismiss(transfer, Refill())
+                else:  # memory of the caller, which the provider could still write to after the receive returned
+                    continue
+                return
+
+    def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:
+        """The exception for an error entry."""
+        stale = Quirk.STALE_PROVIDER_ERRNO in self.known
+        error = from_errno(
+            entry.errno,
+            call,
+            provider_errno=0 if stale else entry.provider_errno,
+            provider_text="" if stale else entry.text,
+            peer=peer,
+        )
+        if isinstance(error, TruncatedMessageError):
+            error.limit = limit
+            error.size = limit + entry.overflow if entry.overflow else None  # rxm counts the overflow in len as well
+        return error
