@@ -59,7 +59,9 @@ class Limits:
 
     ``recv_size``: bytes of the largest fabric message, and so of the pieces of large messages. With 256 KiB instead of
     64, the 99th percentile of a small call beside a stream of 1 MiB messages was 5.6 ms instead of 0.7.
-    ``window``: unread data of one call. ``memory``: what all calls of a server, or of a client, may hold together.
+    ``window``: unread data of one call. ``max_calls``: calls of one connection at the same time; further ones wait in
+    the client's channel. ``memory``: what all calls of a server, or of a client, may hold together. A connection of a
+    server that holds more than a quarter of it waits with its announced messages.
     ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
     """
 
@@ -68,7 +70,7 @@ class Limits:
     table: int = 16384
     max_metadata: int = 16384
     max_message: int = 4 << 20
-    max_calls: int = 65536
+    max_calls: int = 1024
     memory: int = 256 << 20
     resets: float = 10_000.0
     reset_burst: float = 20_000.0
@@ -118,6 +120,8 @@ class Connection(ABC):
         self.names = SentNames(0)
         self.received_names = ReceivedNames(limits.table)
         self.rotation: deque[Call] = deque()
+        self.announced: deque[tuple[Call, int]] = deque()
+        """Announced messages that wait because this connection holds more than its share of the memory."""
         self.drained: list[Call] = []
         self.finishing: list[Any] = []
         self.failed: ProtocolError | None = None
@@ -202,6 +206,30 @@ class Connection(ABC):
             for call in drained:
                 if not call.over:
                     call.writable()
+
+    # -- memory
+
+    @property
+    def above_share(self) -> bool:
+        """Whether announced messages must wait for memory of this connection. A client's servers share all of it."""
+        return False
+
+    def reserve(self, call: Call, size: int) -> None:
+        """Reserve memory for an announced message; `Call.reserved` follows."""
+        if self.announced or self.above_share:
+            self.announced.append((call, size))
+        else:
+            self.budget.reserve(call, size)
+
+    def forget_reservation(self, call: Call) -> None:
+        """The call is over whose announced message waits."""
+        if not self.budget.forget(call):
+            self.announced = deque(entry for entry in self.announced if entry[0] is not call)
+
+    def memory_freed(self) -> None:
+        """A call has released memory while announced messages of this connection wait."""
+        while self.announced and not self.above_share:
+            self.budget.reserve(*self.announced.popleft())
 
     def ping(self, id: int) -> None:
         """Ask for a sign of life; `pong_received` follows."""

@@ -52,6 +52,15 @@ class ServerConnection(Connection):
     def last_call(self) -> int:
         return self.highest
 
+    @property
+    def held(self) -> int:
+        """Bytes of the budget that the calls of this connection hold."""
+        return sum(call.held for call in self.calls.values())
+
+    @property
+    def above_share(self) -> bool:
+        return self.budget.used > self.budget.share and self.held > self.budget.share
+
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames."""
         output, self.output = self.output, []
@@ -132,10 +141,16 @@ class ServerConnection(Connection):
         call.started(message)
 
     def _refusal(self) -> str | None:
-        if self.running >= self.limits.max_calls:
-            return f"This connection has its {self.limits.max_calls} calls"
-        if self.budget.exhausted:
-            return "The server is out of memory for calls"
+        most = self.limits.max_calls
+        if self.running >= most and (len(self.calls) > most or self.running >= 2 * most):
+            # A client may begin a call when another one is over for it. Handlers of that one may end somewhat later.
+            return f"This connection has its {most} calls"
+        budget = self.budget
+        if budget.used > budget.limit:
+            if not self.above_share:
+                budget.relieve()
+            if budget.exhausted:
+                return "The server is out of memory for calls"
         return None if self.admits is None else self.admits()
 
     def _end_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:

@@ -13,6 +13,7 @@ from ..protocol.flow import Budget
 from ..protocol.server import ServerConnection
 from .deadlines import Deadlines
 from .link import RECV_COUNT, Link
+from .relief import Relief
 from .tasks import tasks_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ServerCore:
         self.deadlines = Deadlines.of(self.driver)
         self.tasks = tasks_of(self.driver)
         self.links: set[Link] = set()
+        self.relief = Relief(self.budget, self.links, self.driver)
         self.listeners: list[Listener] = []
         self._accepts = tasks_of(self.driver)
         self._new_call = new_call
@@ -149,6 +151,7 @@ class ServerCore:
                 await self.close_listeners()
             raise
         finally:
+            self.relief.close()
             self._stopped.set()
 
     async def cut(self) -> None:
