@@ -306,7 +306,7 @@ class Call(ABC):
         if budget.reservations:
             budget.release(0)
         if connection.announced:
-            connection.memory_freed()
+            connection.memory_freed(held)
         if self.received_end or self.over:
             return
         self._owed += cost
@@ -369,7 +369,7 @@ class Call(ABC):
         self._held -= size
         self.connection.budget.release(size)
         if self.connection.announced:
-            self.connection.memory_freed()
+            self.connection.memory_freed(size)
 
     def _drop_queue(self) -> None:
         if self._queue is not None:

@@ -122,6 +122,7 @@ class Connection(ABC):
         self.rotation: deque[Call] = deque()
         self.announced: deque[tuple[Call, int]] = deque()
         """Announced messages that wait because this connection holds more than its share of the memory."""
+        self._held_at_least = 0  # while some wait
         self.drained: list[Call] = []
         self.finishing: list[Any] = []
         self.failed: ProtocolError | None = None
@@ -210,26 +211,37 @@ class Connection(ABC):
     # -- memory
 
     @property
-    def above_share(self) -> bool:
-        """Whether announced messages must wait for memory of this connection. A client's servers share all of it."""
-        return False
+    def held(self) -> int:
+        """Bytes that count against this connection's share of the memory. The servers of a client share all of it."""
+        return 0
 
     def reserve(self, call: Call, size: int) -> None:
         """Reserve memory for an announced message; `Call.reserved` follows."""
-        if self.announced or self.above_share:
+        budget = self.budget
+        if not self.announced and budget.used > budget.share:
+            self._held_at_least = self.held
+        if self.announced or (budget.used > budget.share and self._held_at_least > budget.share):
             self.announced.append((call, size))
         else:
-            self.budget.reserve(call, size)
+            budget.reserve(call, size)
 
     def forget_reservation(self, call: Call) -> None:
         """The call is over whose announced message waits."""
         if not self.budget.forget(call):
             self.announced = deque(entry for entry in self.announced if entry[0] is not call)
 
-    def memory_freed(self) -> None:
-        """A call has released memory while announced messages of this connection wait."""
-        while self.announced and not self.above_share:
-            self.budget.reserve(*self.announced.popleft())
+    def memory_freed(self, size: int) -> None:
+        """A call has released memory while announced messages of this connection wait.
+
+        The calls are added up again only after a 16th of the share: a peer cannot make each small message cost that.
+        """
+        self._held_at_least -= size
+        share = self.budget.share
+        if self._held_at_least <= share - share // 16:
+            while self.announced and (held := self.held) <= share:
+                self._held_at_least = held
+                self.budget.reserve(*self.announced.popleft())
+            self._held_at_least = self.held
 
     def ping(self, id: int) -> None:
         """Ask for a sign of life; `pong_received` follows."""

@@ -42,6 +42,7 @@ class ServerConnection(Connection):
         self.new_call = new_call
         self.admits = admits
         self.highest = 0
+        self._full_at = -1  # memory in use when a call was refused: as long as it is the same, no relief is to be had
         self.running = 0
         """Calls whose handlers have not ended; the runtime counts down."""
         self._handlers_after_preface[Kind.START] = self._start_arrived
@@ -56,10 +57,6 @@ class ServerConnection(Connection):
     def held(self) -> int:
         """Bytes of the budget that the calls of this connection hold."""
         return sum(call.held for call in self.calls.values())
-
-    @property
-    def above_share(self) -> bool:
-        return self.budget.used > self.budget.share and self.held > self.budget.share
 
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames."""
@@ -147,9 +144,10 @@ class ServerConnection(Connection):
             return f"This connection has its {most} calls"
         budget = self.budget
         if budget.used > budget.limit:
-            if not self.above_share:
+            if budget.used != self._full_at and self.held <= budget.share:
                 budget.relieve()
             if budget.exhausted:
+                self._full_at = budget.used
                 return "The server is out of memory for calls"
         return None if self.admits is None else self.admits()
 

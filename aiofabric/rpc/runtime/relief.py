@@ -47,7 +47,7 @@ class Relief:
     def relieve(self) -> None:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
-        held = {link.connection: link.connection.held for link in self._links}  # type: ignore[union-attr]
+        held = {link.connection: link.connection.held for link in self._links}
         while budget.exhausted and held:
             connection = max(held, key=held.__getitem__)
             if held.pop(connection) <= budget.share:

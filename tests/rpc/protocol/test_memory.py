@@ -41,8 +41,8 @@ def test_announcements_of_one_connection_leave_memory_to_the_others() -> None:
     assert not budget.exhausted
     honest.receive(memoryview(announcement(1)), 0.0)
     assert proceeds(honest) == 1
-    hostile.receive(memoryview(frame(Kind.CANCEL, 1) + frame(Kind.CANCEL, 40)), 0.0)
-    assert proceeds(hostile) == 1
+    hostile.receive(memoryview(b"".join(frame(Kind.CANCEL, id) for id in (1, 2, 40))), 0.0)
+    assert proceeds(hostile) == 2
     hostile.lost("gone")
     honest.lost("gone")
     assert budget.used == budget.waiting == 0
@@ -96,3 +96,47 @@ def test_new_calls_are_refused_past_the_limit_unless_another_connection_is_above
     for side, admitted in ((heavy, False), (light, relieved)):
         side.receive(memoryview(frame(Kind.START, 2, START, field=0xFFFF)), 0.0)
         assert (2 in side.calls) is admitted
+
+
+def test_small_messages_beside_waiting_announcements_do_not_add_up_all_calls_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = Limits(memory=16 * MESSAGE)
+    budget = Budget(limits.memory)
+    side = connection(budget, limits)
+    counted = 0
+
+    def held(self: ServerConnection) -> int:
+        nonlocal counted
+        counted += 1
+        return sum(call.held for call in self.calls.values())
+
+    for id in range(1, 67):
+        side.receive(memoryview(announcement(id)), 0.0)
+    assert len(side.announced) == 61
+    monkeypatch.setattr(ServerConnection, "held", property(held))
+    side.receive(memoryview(frame(Kind.START, 100, START, field=0xFFFF)), 0.0)
+    for _ in range(1000):
+        side.receive(memoryview(frame(Kind.MESSAGE, 100, b"x")), 0.0)
+        side.calls[100].consumed()
+    assert counted < 10
+    for _ in range(66):
+        side.receive(memoryview(frame(Kind.CANCEL, min(side.calls))), 0.0)
+    assert not side.announced
+    assert budget.used == 0
+
+
+def test_a_flood_of_refused_calls_asks_for_relief_once() -> None:
+    limits = Limits(memory=100_000)
+    budget = Budget(limits.memory)
+    side = connection(budget, limits)
+    asked: list[bool] = []
+    budget.relieve = lambda: asked.append(True)
+    budget.used = budget.limit + 1  # of others
+    for id in range(1, 100):
+        side.receive(memoryview(frame(Kind.START, id, START, field=0xFFFF)), 0.0)
+    assert not side.calls
+    assert asked == [True]
+    budget.used = 0
+    side.receive(memoryview(frame(Kind.START, 100, START, field=0xFFFF)), 0.0)
+    assert list(side.calls) == [100]
