@@ -110,6 +110,11 @@ class Call:
         return self
 
     async def __anext__(self) -> bytes:
+        call = self._call
+        if call.inbox:  # without a second coroutine
+            message = call.inbox.popleft()
+            call.consumed()
+            return message
         try:
             return await self.recv()
         except EndOfStream:
