@@ -353,6 +353,9 @@ class ChannelCore:
                 self.driver.call_soon_threadsafe(subchannel.close)
         return bool(subchannels)
 
+    def __del__(self) -> None:
+        self.forgotten()
+
     def abort(self) -> None:
         """Close at once: cancel all calls."""
         if self.state is Connectivity.SHUTDOWN:

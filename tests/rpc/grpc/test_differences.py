@@ -316,3 +316,19 @@ async def test_a_done_callback_that_would_have_to_be_awaited_is_refused() -> Non
             assert await call == b"x"
     assert refused == ["server"] * 2
     await server.stop(None)
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_channel_that_is_dropped_ends_its_connection_when_its_calls_have_ended() -> None:
+    async with started(aio) as (server, target):
+        stub = pb2_grpc.InteropStub(aio.insecure_channel(target))
+        call = stub.Unary(pb2.Request())
+        del stub
+        gc.collect()
+        await call
+        assert len(server._core.links) == 1
+        del call
+        gc.collect()
+        async with asyncio.timeout(10):
+            while server._core.links:  # noqa: ASYNC110 - the state is of another task
+                await asyncio.sleep(0.001)
