@@ -81,6 +81,8 @@ class Server:
         interceptors: Sequence[Interceptor] = (),
         limiter: anyio.CapacityLimiter | None = None,
     ) -> None:
+        if max_running is not None and max_running < 1:
+            raise ValueError(f"max_running must be at least 1, not {max_running}: the server would refuse every call")
         self.limits = limits
         self._service = Service(_checked(handlers), tuple(interceptors), max_running, limiter)
         self._core: ServerCore | None = None
@@ -163,7 +165,11 @@ class Server:
 def _checked(handlers: Mapping[str, Handler] | Iterable[tuple[str, Handler]]) -> dict[str, Handler]:
     """The handlers by method. Raises TypeError or ValueError for methods and handlers that no call can reach."""
     checked: dict[str, Handler] = {}
-    for method, handler in handlers.items() if isinstance(handlers, Mapping) else handlers:
+    for pair in handlers.items() if isinstance(handlers, Mapping) else handlers:
+        try:
+            method, handler = pair
+        except (TypeError, ValueError):
+            raise TypeError(f"Handlers are pairs of a method and its handler; this is no pair: {pair!r}") from None
         if not method_name(method).startswith("/"):
             raise ValueError(f"The name of a method begins with a slash, as in '/service/method': {method!r}")
         if not isinstance(handler, Handler):

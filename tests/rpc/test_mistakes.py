@@ -175,6 +175,18 @@ def test_a_service_config_that_was_not_parsed_is_refused() -> None:
     rpc.Channel("127.0.0.1:1", service_config=rpc.ServiceConfig.parse({}))
 
 
+@pytest.mark.parametrize("metadata", [{"key": "value"}, {"ab": "c"}, ["ab"], ("key", "value"), "ab"])
+async def test_metadata_that_is_not_of_pairs_is_refused(provider: str, metadata: Any) -> None:
+    async with served(provider) as (channel, _):
+        with pytest.raises(TypeError, match="Metadata consists of pairs of a key and a value"):
+            await channel.unary("/test/echo", b"", metadata=metadata)
+
+
+def test_a_status_code_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be a StatusCode, or a number, not 'NOT_FOUND'"):
+        rpc.RpcError("NOT_FOUND")  # type: ignore[arg-type]
+
+
 async def test_a_timeout_that_is_no_number_is_refused_before_the_call(provider: str) -> None:
     async with served(provider) as (channel, _):
         with pytest.raises(TypeError, match="The timeout of a call must be a number of seconds, not 'x'"):

@@ -43,6 +43,13 @@ def test_methods_that_no_call_reaches_are_refused() -> None:
         rpc.Server({"t.e": ECHO})
     with pytest.raises(ValueError, match="The method '/t/e' has two handlers"):
         rpc.Server([("/t/e", ECHO), ("/t/e", ECHO)])
+    with pytest.raises(TypeError, match="this is no pair"):
+        rpc.Server([("/t/e", ECHO, 1)])  # type: ignore[list-item]
+
+
+def test_a_server_that_would_refuse_every_call_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_running must be at least 1, not 0"):
+        rpc.Server(HANDLERS, max_running=0)
 
 
 @pytest.mark.parametrize(
