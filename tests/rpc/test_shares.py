@@ -142,8 +142,8 @@ async def test_a_flood_of_calls_costs_little_memory_and_delays_the_others_little
     server.tell("end")
     grown, slowest = await server.aresult()
     client.tell("end")
-    assert grown < 50 << 20  # without a limit of calls: 120 MB
-    assert slowest < 2.0
+    assert grown < 40 << 20  # 5 to 7 MB; 80 MB with 65,536 calls
+    assert slowest < 5.0  # 0.07 s; 0.3 s with 65,536 calls: a bound for any machine, not the promise
 
 
 async def test_calls_above_the_limit_of_a_connection_wait_in_the_channel(provider: str) -> None:
