@@ -61,7 +61,7 @@ TRANSPORT = (
     ("virtual",),
     ("connect",),
 )
-RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "server"), ("grpc",))
+RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "serving"), ("server",), ("grpc",))
 ROOMS = {"transport": TRANSPORT, "rpc": RPC}
 STOREYS = {
     (package, name): storey for package, rooms in ROOMS.items() for storey, names in enumerate(rooms) for name in names

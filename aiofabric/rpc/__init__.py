@@ -1,6 +1,6 @@
 """Floor 5: remote procedure calls over fabric messages, with gRPC's semantics.
 
-* `client` and `server`: the public interface for messages that are bytes; `status`: how calls end
+* `client`, `server` and `serving`: the public interface for messages that are bytes; `status`: how calls end
 * `grpc`: the interface of grpc.aio
 * `channel`: the client's connections, and calls with their attempts
 * `runtime`: the protocol on endpoints; `protocol`: the protocol without I/O
@@ -8,16 +8,17 @@
 This package imports neither grpc nor protobuf, except in `grpc`.
 """
 
+from .channel.service_config import ServiceConfig as ServiceConfig
 from .channel.subchannel import Connectivity as Connectivity
 from .client import Call as Call
 from .client import Channel as Channel
 from .protocol.connection import Limits as Limits
-from .server import Handler as Handler
 from .server import Server as Server
-from .server import ServerContext as ServerContext
 from .server import stream_stream as stream_stream
 from .server import stream_unary as stream_unary
 from .server import unary_stream as unary_stream
 from .server import unary_unary as unary_unary
+from .serving import Handler as Handler
+from .serving import ServerContext as ServerContext
 from .status import RpcError as RpcError
 from .status import StatusCode as StatusCode

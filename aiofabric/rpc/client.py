@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
-from anyio import EndOfStream
+from anyio import BrokenResourceError, BusyResourceError, ClosedResourceError, EndOfStream
 
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
-from .messages import message_bytes, method_name
+from .messages import check_grace, message_bytes, method_name
 from .protocol.metadata import Metadata, check_metadata
 from .runtime.waiting import CallWaiter
 from .status import RpcError
@@ -25,93 +26,95 @@ __all__ = ["Call", "Channel"]
 INTERNAL = 13
 
 
-class Call(ChannelCall):
-    """A call under way; made by `Channel.call`. One task sends and one receives at a time.
+class Call:
+    """A call under way; made by `Channel.call`. One task receives at a time.
 
     ``async with call`` cancels the call at the end of the block, unless it is over by then, and drops unread messages.
     Without it, unread messages count against `Limits.memory` until they are received. A call that its deadline or
     `cancel` ends drops them at once.
     """
 
-    def __init__(self) -> None:
-        self._inbox: deque[bytes] = deque()
-        self._receiver = CallWaiter()
-        self._sender = CallWaiter()
+    __slots__ = ("__weakref__", "_call", "_half_closed")
 
-    # -- events of the protocol
+    def __init__(self, call: StreamCall) -> None:
+        self._call = call
+        self._half_closed = False
 
-    def headers_received(self) -> None:
-        self._receiver.wake()
-
-    def message_received(self, message: bytes) -> None:
-        self.commit()
-        self._inbox.append(message)
-        self._receiver.wake()
-
-    def writable(self) -> None:
-        self._sender.wake()
-
-    def finished(self) -> None:
-        if self.ended_here:
-            self._drop_unread()
-        self._receiver.wake()
-        self._sender.wake()
-
-    def _drop_unread(self) -> None:
-        self._inbox.clear()
-        self.discard()
-
-    # -- the caller's side
+    @property
+    def over(self) -> bool:
+        """Whether the call has ended. Messages that were not received stay."""
+        return self._call.over
 
     async def send(self, message: bytes) -> None:
         """Send one message. Returns when the next one can be sent: the server's credits delay it.
 
-        Raises: RpcError if the call is over. Cancelling does not take the message back.
+        Cancelling does not take the message back.
+
+        Raises: RpcError if the call has ended with an error; BrokenResourceError if the server has ended it with OK,
+            and so takes no more messages; ClosedResourceError after `half_close`.
         """
-        if not self.post(message_bytes(message)):
-            while not self.over and (self._queue is not None or not self.attached):
-                await self._wait(self._sender)
-        if self.over:
-            raise self._error()
+        call = self._call
+        if self._half_closed:
+            raise ClosedResourceError("half_close() was called: no more messages can be sent")
+        if not call.post(message_bytes(message)):
+            await call.until_writable()
+        if call.over:
+            if call.status is not None and not call.status.code:
+                raise BrokenResourceError("The server has ended the call with OK: it takes no more messages")
+            raise error_of(call.status)
 
     async def recv(self) -> bytes:
         """The next message of the server. Cancelling loses none.
 
-        Raises: EndOfStream after the last message of a call that ended with OK; RpcError if it ended otherwise.
+        Raises: EndOfStream after the last message of a call that ended with OK; RpcError if it ended otherwise;
+            BusyResourceError if another task waits in `recv`.
         """
-        inbox = self._inbox
+        call = self._call
+        inbox = call.inbox
         while not inbox:
-            if self.over:
-                if self.status is not None and not self.status.code:
+            if call.over:
+                if call.status is not None and not call.status.code:
                     raise EndOfStream
-                raise self._error()
-            await self._wait(self._receiver)
+                raise error_of(call.status)
+            if call.receiver.busy:
+                raise BusyResourceError("receiving from")
+            await call.wait(call.receiver)
         message = inbox.popleft()
-        self.consumed()
+        call.consumed()
         return message
 
     async def headers(self) -> Metadata:
         """The server's initial metadata; empty if it sent none."""
-        while self.initial_metadata is None and not self.over and not self._inbox:
-            await self._wait(self._receiver)
-        return self.initial_metadata or ()
+        call = self._call
+        while call.initial_metadata is None and not call.over and not call.inbox:
+            await call.change()
+        return call.initial_metadata or ()
 
     async def end(self) -> Status:
         """Wait for the end of the call, whatever its code is. Messages that were not received stay."""
-        while self.status is None:
-            await self._wait(self._receiver)
-        return self.status
+        call = self._call
+        while call.status is None:
+            await call.change()
+        return call.status
 
-    async def _wait(self, waiter: CallWaiter) -> None:
-        await waiter.wait(self.channel.driver, self.connection.link if self.attached else None)
+    def half_close(self) -> None:
+        """Tell the server that no more messages follow; it can be repeated."""
+        self._half_closed = True
+        self._call.half_close()
 
-    def _error(self) -> RpcError:
-        return error_of(self.status)
+    def cancel(self) -> bool:
+        """End the call here at once, and tell the server; False if it was over."""
+        return self._call.cancel()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
+        call = self._call
+        if call.inbox:  # without a second coroutine
+            message = call.inbox.popleft()
+            call.consumed()
+            return message
         try:
             return await self.recv()
         except EndOfStream:
@@ -123,8 +126,69 @@ class Call(ChannelCall):
     async def __aexit__(
         self, type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.cancel()
-        self._drop_unread()
+        self._call.cancel()
+        self._call.drop_unread()
+
+
+class StreamCall(ChannelCall):
+    """A call with any number of messages. The program has its `Call`."""
+
+    def __init__(self) -> None:
+        self.inbox: deque[bytes] = deque()
+        """Messages that the program has not taken."""
+        self.receiver = CallWaiter()
+        self._others: list[CallWaiter] = []  # of tasks that wait for anything but the next message
+
+    # -- events of the protocol
+
+    def headers_received(self) -> None:
+        self._changed()
+
+    def message_received(self, message: bytes) -> None:
+        self.commit()
+        self.inbox.append(message)
+        self.receiver.wake()
+        if self._others:
+            self._changed()
+
+    def writable(self) -> None:
+        self._changed()
+
+    def finished(self) -> None:
+        if self.ended_here:
+            self.drop_unread()
+        self.receiver.wake()
+        self._changed()
+
+    def _changed(self) -> None:
+        for each in self._others:
+            each.wake()
+
+    # -- for the call
+
+    def drop_unread(self) -> None:
+        """Drop the messages that were not taken."""
+        self.inbox.clear()
+        self.discard()
+
+    async def wait(self, waiter: CallWaiter) -> None:
+        """Wait until ``waiter`` is woken; may return earlier."""
+        self.channel.bind()
+        await waiter.wait(self.channel.driver, self.connection.link if self.attached else None)
+
+    async def change(self) -> None:
+        """Wait for anything that happens to the call; may return earlier. Several tasks may wait."""
+        waiter = CallWaiter()
+        self._others.append(waiter)
+        try:
+            await self.wait(waiter)
+        finally:
+            self._others.remove(waiter)
+
+    async def until_writable(self) -> None:
+        """Wait until all posted messages have left, or the call is over."""
+        while not self.over and (self._queue is not None or not self.attached):
+            await self.change()
 
 
 class UnaryCall(ChannelCall):
@@ -202,10 +266,21 @@ class Channel(ChannelCore):
     ) -> Call:
         """Begin a call of any kind; use it with ``async with``."""
         self.bind()
-        call = Call()
+        call = StreamCall()
         pairs = check_metadata(metadata)
         call.begin(self, method_name(method), pairs, timeout=timeout, wait_for_ready=wait_for_ready)
-        return call
+        return Call(call)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Begin no more calls; running ones may take ``grace`` seconds, then they are cancelled.
+
+        Raises: TypeError or ValueError if ``grace`` is no number of seconds, or negative.
+        """
+        await super().close(check_grace(grace))
+
+    def __del__(self) -> None:
+        if self.forgotten():
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     async def __aenter__(self) -> Self:
         self.bind()

@@ -1,10 +1,10 @@
-"""Messages and method names of programs, checked before they reach the protocol."""
+"""Messages, method names and grace periods of programs, checked before they reach the protocol."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["message_bytes", "method_name"]
+__all__ = ["check_grace", "message_bytes", "method_name"]
 
 
 def message_bytes(message: Any) -> bytes:
@@ -22,3 +22,14 @@ def method_name(method: Any) -> str:
     if not isinstance(method, str):
         raise TypeError(f"The name of a method must be a str such as '/service/method', not {method!r}")
     return method
+
+
+def check_grace(grace: Any) -> float | None:
+    """A grace period in seconds, or None; TypeError or ValueError if it is neither."""
+    if grace is None:
+        return None
+    if not isinstance(grace, int | float):
+        raise TypeError(f"The grace period must be a number of seconds, or None, not {grace!r}")
+    if not grace >= 0:
+        raise ValueError(f"The grace period must not be negative, but it is {grace!r}")
+    return grace

@@ -63,6 +63,8 @@ class RpcError(Exception):
         super().__init__(code, details, trailing_metadata)
         if not isinstance(details, str):
             raise TypeError(f"The details of a status must be a str, not {details!r}")
+        if not isinstance(code, int):
+            raise TypeError(f"The code of a status must be a StatusCode, or a number, not {code!r}")
         if not 0 <= code <= MOST_CODE:
             raise ValueError(f"The code of a status must be from 0 to {MOST_CODE}, not {code!r}")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -84,39 +84,48 @@ async def test_a_call_that_waits_for_ready_outlives_failures(provider: str) -> N
     assert replies == [b"x"]
 
 
-async def test_a_target_that_does_not_resolve_is_a_failure_and_is_tried_again(provider: str) -> None:
-    asked = []
+@pytest.fixture
+async def named(provider: str) -> AsyncIterator[Named]:
+    """A channel to ``some:name``. The test says what the resolver answers before it finds the server."""
     async with rpc.Server(HANDLERS) as server:
         listener = await server.listen("127.0.0.1", 0, provider=provider)
-
-        async def resolver(name: str) -> list[tuple[str, int]]:
-            asked.append(name)
-            if len(asked) < 3:
-                raise OSError("no such name")
-            return [("127.0.0.1", listener.address.port or 0)]
-
+        named = Named(("127.0.0.1", listener.address.port or 0))
         options = {"provider": provider}
-        async with rpc.Channel("some:name", resolver=resolver, backoff=quick, options=options) as channel:
-            with pytest.raises(rpc.RpcError, match="UNAVAILABLE: No connection to some:name: no such name"):
-                await channel.unary("/test/echo", b"")
-            assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
-    assert asked == ["some:name"] * 3
+        async with rpc.Channel("some:name", resolver=named.resolve, backoff=quick, options=options) as named.channel:
+            yield named
 
 
-async def test_a_call_that_waits_follows_a_server_whose_name_gets_another_address(provider: str) -> None:
-    asked = []
-    async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+class Named:
+    """A name, the answers before its server is found, and the questions."""
 
-        async def resolver(name: str) -> list[tuple[str, int]]:
-            asked.append(name)
-            return [("127.0.0.1", gone if len(asked) < 3 else listener.address.port or 0)]
+    channel: rpc.Channel
 
-        gone = free_port()
-        options = {"provider": provider}
-        async with rpc.Channel("some:name", resolver=resolver, backoff=quick, options=options) as channel:
-            assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
-    assert asked == ["some:name"] * 3
+    def __init__(self, server: tuple[str, int]) -> None:
+        self.server = server
+        self.before: Sequence[tuple[str, int] | OSError] = ()
+        self.asked: list[str] = []
+
+    async def resolve(self, name: str) -> list[tuple[str, int]]:
+        self.asked.append(name)
+        answers = [*self.before, self.server]
+        answer = answers[min(len(self.asked), len(answers)) - 1]
+        if isinstance(answer, OSError):
+            raise answer
+        return [answer]
+
+
+async def test_a_target_that_does_not_resolve_is_a_failure_and_is_tried_again(named: Named) -> None:
+    named.before = [OSError("no such name")] * 2
+    with pytest.raises(rpc.RpcError, match="UNAVAILABLE: No connection to some:name: no such name"):
+        await named.channel.unary("/test/echo", b"")
+    assert await named.channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
+    assert named.asked == ["some:name"] * 3
+
+
+async def test_a_call_that_waits_follows_a_server_whose_name_gets_another_address(named: Named) -> None:
+    named.before = [("127.0.0.1", free_port())] * 2
+    assert await named.channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
+    assert named.asked == ["some:name"] * 3
 
 
 async def test_pick_first_takes_the_first_address_that_answers(provider: str) -> None:

@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from aiofabric import rpc
+from aiofabric.errors import WrongLoopError
 from tests.fixtures.providers import CONNECTED, over
-from tests.rpc.services import HANDLERS
+from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
 from tests.rpc.waiting import until
 
@@ -119,17 +120,6 @@ async def test_a_unary_call_of_a_method_that_streams_fails(provider: str) -> Non
             assert await channel.unary("/test/count", b"1") == b"0"
 
 
-@pytest.mark.parametrize("handlers", [{"/t/e": details}, {"/t/e": None}, {b"/t/e": HANDLERS["/test/echo"]}])
-def test_handlers_of_no_kind_are_refused(handlers: Any) -> None:
-    with pytest.raises(TypeError, match=r"must be made by unary_unary|must be a str such as"):
-        rpc.Server(handlers)
-
-
-async def test_a_server_that_was_not_entered_says_so() -> None:
-    with pytest.raises(RuntimeError, match="Enter the server first"):
-        await rpc.Server(HANDLERS).listen("127.0.0.1", 0)
-
-
 @pytest.mark.parametrize(
     "limits",
     [
@@ -156,3 +146,184 @@ async def test_a_first_call_with_much_metadata_waits_for_the_preface(provider: s
                     assert await channel.unary("/test/echo", b"x", metadata=[("k", "v" * 10_000)]) == b"x"
             with pytest.raises(rpc.RpcError, match="the server accepts 16384"):
                 await channel.unary("/test/echo", b"x", metadata=[("k", "v" * 20_000)])
+
+
+@pytest.mark.parametrize("target", [("127.0.0.1", 80), None, 80])
+def test_a_target_that_is_no_text_is_refused(target: Any) -> None:
+    with pytest.raises(TypeError, match="The target of a channel must be a str such as 'host:port', not"):
+        rpc.Channel(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("unix:/tmp/x", "the scheme unix of the target 'unix:/tmp/x' is not supported: use a host and a port"),
+        ("http://127.0.0.1:80", "the scheme http of the target"),
+        ("127.0.0.1:-1", "'127.0.0.1:-1': a port is at least 0"),
+        ("127.0.0.1:65536", "a port is at most 65535"),
+    ],
+)
+async def test_a_target_that_cannot_be_says_why(target: str, text: str) -> None:
+    async with rpc.Channel(target) as channel:
+        with pytest.raises(rpc.RpcError, match=text):
+            await channel.unary("/test/echo", b"")
+
+
+def test_a_service_config_that_was_not_parsed_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"must be what ServiceConfig\.parse\(\) returns"):
+        rpc.Channel("127.0.0.1:1", service_config={})  # type: ignore[arg-type]
+    rpc.Channel("127.0.0.1:1", service_config=rpc.ServiceConfig.parse({}))
+
+
+@pytest.mark.parametrize("metadata", [{"key": "value"}, {"ab": "c"}, ["ab"], ("key", "value"), "ab"])
+async def test_metadata_that_is_not_of_pairs_is_refused(provider: str, metadata: Any) -> None:
+    async with served(provider) as (channel, _):
+        with pytest.raises(TypeError, match="Metadata consists of pairs of a key and a value"):
+            await channel.unary("/test/echo", b"", metadata=metadata)
+
+
+def test_a_status_code_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be a StatusCode, or a number, not 'NOT_FOUND'"):
+        rpc.RpcError("NOT_FOUND")  # type: ignore[arg-type]
+
+
+async def test_a_timeout_that_is_no_number_is_refused_before_the_call(provider: str) -> None:
+    async with served(provider) as (channel, _):
+        with pytest.raises(TypeError, match="The timeout of a call must be a number of seconds, not 'x'"):
+            await channel.unary("/test/echo", b"", timeout="x")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="must be a number of seconds"):
+            channel.call("/test/echo", timeout="x")  # type: ignore[arg-type]
+        assert not channel.calls
+
+
+async def test_a_second_task_in_recv_is_refused_and_the_first_goes_on(provider: str) -> None:
+    got: list[bytes] = []
+    refused = anyio.Event()
+
+    async def twice(context: rpc.ServerContext) -> bytes:
+        async def first() -> None:
+            got.append(await context.recv())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(first)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(anyio.BusyResourceError):
+                await context.recv()
+            refused.set()
+        return b"done"
+
+    async with rpc.Server({**HANDLERS, "/test/twice": rpc.stream_unary(twice)}) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with channel_to(listener.address.port or 0, provider=provider) as channel:
+            async with channel.call("/test/mirror") as call, anyio.create_task_group() as group:
+
+                async def first() -> None:
+                    got.append(await call.recv())
+
+                async def ends() -> None:
+                    got.append(b"%d" % (await call.end()).code)
+
+                group.start_soon(ends)  # others may wait for the end, or for the headers
+                group.start_soon(first)
+                await anyio.wait_all_tasks_blocked()
+                with anyio.fail_after(10), pytest.raises(anyio.BusyResourceError):
+                    await call.recv()
+                await call.send(b"x")
+                call.half_close()
+            assert sorted(got) == [b"0", b"x"]
+            async with channel.call("/test/twice") as call:
+                with anyio.fail_after(10):
+                    await refused.wait()
+                    await call.send(b"y")
+                    assert await call.recv() == b"done"
+            assert got[-1] == b"y"
+
+
+async def test_several_tasks_can_send(provider: str) -> None:
+    async with served(provider) as (channel, _), channel.call("/test/total", timeout=20) as call:
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(call.send, bytes(400_000))
+        call.half_close()
+        assert await call.recv() == b"2000000"
+
+
+async def test_sending_to_a_call_that_has_ended_says_so(provider: str) -> None:
+    async def ends_early(context: rpc.ServerContext) -> bytes:
+        return await context.recv()
+
+    async with rpc.Server({**HANDLERS, "/test/early": rpc.stream_unary(ends_early)}) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with channel_to(listener.address.port or 0, provider=provider) as channel:
+            async with channel.call("/test/early") as call:
+                await call.send(b"x")
+                await call.end()
+                with pytest.raises(anyio.BrokenResourceError, match="The server has ended the call with OK"):
+                    await call.send(b"y")
+                assert await call.recv() == b"x"
+            async with channel.call("/test/none") as call:
+                await call.end()
+                with pytest.raises(rpc.RpcError, match="UNIMPLEMENTED"):
+                    await call.send(b"y")
+            async with channel.call("/test/mirror") as call:
+                call.half_close()
+                with pytest.raises(anyio.ClosedResourceError, match=r"half_close\(\) was called"):
+                    await call.send(b"y")
+            assert await channel.unary("/test/echo", b"x") == b"x"
+            assert len(server.core.links) == 1
+
+
+async def test_initial_metadata_goes_once_and_first(provider: str) -> None:
+    async def late(request: bytes, context: rpc.ServerContext) -> Any:
+        context.send_headers([("a", "b")])
+        with pytest.raises(RuntimeError, match="The initial metadata was sent already"):
+            context.send_headers([("a", "c")])
+        yield request
+        with pytest.raises(RuntimeError, match="before the first message"):
+            context.send_headers([("a", "c")])
+
+    async with rpc.Server({"/test/late": rpc.unary_stream(late)}) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        channel = channel_to(listener.address.port or 0, provider=provider)
+        async with channel, channel.call("/test/late") as call:
+            await call.send(b"x")
+            assert await call.headers() == (("a", "b"),)
+            assert [each async for each in call] == [b"x"]
+
+
+async def test_use_in_another_thread_names_the_channel_or_the_server(provider: str) -> None:
+    caught: list[BaseException] = []
+
+    async with served(provider) as (channel, server), channel.call("/test/mirror") as call:
+        await channel.unary("/test/echo", b"")
+
+        async def unary() -> None:
+            await channel.unary("/test/echo", b"")
+
+        def elsewhere() -> None:
+            for use in (unary, call.recv, server.stop, lambda: server.listen("127.0.0.1", 0)):
+                with pytest.raises(WrongLoopError) as raised:
+                    anyio.run(use)
+                caught.append(raised.value)
+
+        await anyio.to_thread.run_sync(elsewhere)
+        assert await channel.unary("/test/echo", b"x") == b"x"
+    named = ["the channel to 127.0.0.1"] * 2 + ["this server"] * 2
+    assert [str(error).startswith(name) for error, name in zip(caught, named, strict=True)] == [True] * 4
+
+
+def test_use_in_a_later_loop_names_the_channel() -> None:
+    channels: list[rpc.Channel] = []
+
+    async def first() -> None:
+        async with rpc.Server(HANDLERS) as server:
+            listener = await server.listen("127.0.0.1", 0)
+            channels.append(rpc.Channel(f"127.0.0.1:{listener.address.port}"))
+            await channels[0].unary("/test/echo", b"")
+
+    async def second() -> None:
+        await channels[0].unary("/test/echo", b"")
+
+    anyio.run(first)
+    with pytest.raises(WrongLoopError, match="belongs to an event loop that has ended: make one for each loop"):
+        anyio.run(second)

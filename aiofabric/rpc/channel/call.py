@@ -85,7 +85,11 @@ class ChannelCall(ClientCall):
         now = 0.0
         if timeout is not None:
             now = monotonic()
-            if not 0 < timeout < MOST_SECONDS:
+            try:
+                usual = 0 < timeout < MOST_SECONDS
+            except TypeError:
+                raise TypeError(f"The timeout of a call must be a number of seconds, not {timeout!r}") from None
+            if not usual:
                 if not timeout > 0:  # NaN, too
                     self.deadline = now
                     self.end_here(Status(DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))

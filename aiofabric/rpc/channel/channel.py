@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 import anyio
 
 from ...cq.reactor import Reactor
+from ...errors import WrongLoopError
 from ..protocol.calls import Status
 from ..protocol.connection import DEFAULT_LIMITS, Limits
 from ..protocol.flow import Budget
@@ -17,6 +21,7 @@ from ..runtime.tasks import TaskHandle, Tasks, tasks_of
 from .backoff import Backoff
 from .policies import POLICIES, Policy
 from .retry import Throttle
+from .service_config import ServiceConfig
 from .subchannel import ChannelConnection, Connectivity, Subchannel
 from .targets import Resolver, resolve
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .interfaces import PendingCall
-    from .service_config import MethodConfig, ServiceConfig
+    from .service_config import MethodConfig
     from .targets import Target
 
 __all__ = ["ChannelCore"]
@@ -58,6 +63,11 @@ class ChannelCore:
         connect_timeout: float = 20.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        self._bound = False
+        if not isinstance(target, str):
+            raise TypeError(f"The target of a channel must be a str such as 'host:port', not {target!r}")
+        if not isinstance(service_config, ServiceConfig | None):
+            raise TypeError(f"The service config must be what ServiceConfig.parse() returns, not {service_config!r}")
         self.target = target
         self.limits = limits
         self.service_config = service_config
@@ -85,7 +95,7 @@ class ChannelCore:
         self._resolving: TaskHandle | None = None
         self._resolved = False
         self._failure: BaseException | None = None
-        self._bound = False
+        self._thread = 0
         self._closing = False
         self._no_calls: anyio.Event | None = None
         self.tasks: Tasks
@@ -94,12 +104,20 @@ class ChannelCore:
         self._retry_resolving: Callable[[], None] | None = None
 
     def bind(self) -> None:
-        """Use the running loop from now on."""
-        if not self._bound:
-            self._bound = True
-            self.driver = Reactor.current().driver
-            self.deadlines = Deadlines.of(self.driver)
-            self.tasks = tasks_of(self.driver)
+        """Use the running loop from now on. Raises WrongLoopError in another one."""
+        if self._thread != get_ident():
+            self._bind()
+
+    def _bind(self) -> None:
+        if self._bound:
+            raise WrongLoopError(
+                f"the channel to {self.target} belongs to the event loop of another thread: make one for each loop"
+            )
+        self.driver = Reactor.current().driver
+        self.deadlines = Deadlines.of(self.driver)
+        self.tasks = tasks_of(self.driver)
+        self._bound = True
+        self._thread = get_ident()
 
     # -- calls
 
@@ -172,6 +190,10 @@ class ChannelCore:
     def connect(self) -> None:
         """Resolve the target and connect, unless that is under way."""
         self.bind()
+        if self.driver.closed():
+            raise WrongLoopError(
+                f"the channel to {self.target} belongs to an event loop that has ended: make one for each loop"
+            )
         if not self._resolved:
             if self._resolving is None and self._retry_resolving is None:
                 if self.state is Connectivity.IDLE:
@@ -214,7 +236,7 @@ class ChannelCore:
             self.limits,
             self.budget,
             self.tasks,
-            self._subchannel_changed,
+            _weak(self._subchannel_changed),
             backoff=self._backoff(),
             connect_timeout=self._timeout,
             options=self._options,
@@ -318,6 +340,22 @@ class ChannelCore:
         if self._bound:
             await self.tasks.wait()
 
+    def forgotten(self) -> bool:
+        """The program has dropped its channel: end everything soon. False if nothing is open.
+
+        The collector may run in any thread.
+        """
+        if not self._bound or self.state is Connectivity.SHUTDOWN or self.driver.closed():
+            return False
+        subchannels = [*self._subchannels.values()]
+        for subchannel in subchannels:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self.driver.call_soon_threadsafe(subchannel.close)
+        return bool(subchannels)
+
+    def __del__(self) -> None:
+        self.forgotten()
+
     def abort(self) -> None:
         """Close at once: cancel all calls."""
         if self.state is Connectivity.SHUTDOWN:
@@ -331,3 +369,14 @@ class ChannelCore:
             self._retry_resolving()
         if self._bound:
             self.tasks.cancel_all()
+
+
+def _weak(method: Callable[[], object]) -> Callable[[], object]:
+    """A function that calls a method, and does not keep its object alive."""
+    reference = WeakMethod(method)
+
+    def call() -> object:
+        method = reference()
+        return None if method is None else method()
+
+    return call

@@ -12,13 +12,16 @@ from anyio import getaddrinfo
 
 from ...address import Address
 
-__all__ = ["Resolver", "Target", "resolve", "split_host_port"]
+__all__ = ["NOT_SUPPORTED", "Resolver", "Target", "resolve", "split_host_port"]
 
 Target = tuple[str | Address, int | str | None]
 """Node and service of `aiofabric.connect`."""
 
 Resolver = Callable[[str], Awaitable[Sequence[Target]]]
 """Returns the addresses of a target; raises OSError if there are none now. It is asked again after failures."""
+
+
+NOT_SUPPORTED = ("unix", "unix-abstract", "vsock", "xds", "google-c2p")
 
 
 def split_host_port(text: str) -> tuple[str, str]:
@@ -32,14 +35,16 @@ def split_host_port(text: str) -> tuple[str, str]:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r}: an IPv6 address needs brackets, as in [::1]:50051")
-    if port.isdecimal() and int(port) > 65535:
-        raise ValueError(f"{text!r}: a port is at most 65535")
+    if port.lstrip("-").isdecimal() and not 0 <= int(port) <= 65535:
+        raise ValueError(f"{text!r}: a port is at {'least 0' if port.startswith('-') else 'most 65535'}")
     return host, port
 
 
 async def resolve(target: str) -> Sequence[Target]:
     """The addresses of ``target``, in the order of preference."""
     scheme, colon, rest = target.partition(":")
+    if colon and (scheme in NOT_SUPPORTED or ("://" in target and not scheme.startswith(("fi_", "dns")))):
+        raise ValueError(f"the scheme {scheme} of the target {target!r} is not supported: use a host and a port")
     if colon and scheme in ("ipv4", "ipv6"):
         return [split_host_port(each) for each in rest.lstrip("/").split(",")]
     if colon and scheme == "dns":

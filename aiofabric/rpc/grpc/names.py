@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from ..channel.targets import resolve
+from ..channel.targets import NOT_SUPPORTED, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["peer_name", "resolve_name"]
 
 _PORT = "443"  # gRPC's, of a target without one
-_NOT_SUPPORTED = ("unix", "unix-abstract", "vsock", "xds", "google-c2p")
 
 
 async def resolve_name(target: str) -> Sequence[Target]:
     """The addresses of a target: a name of gRPC's, or the text of an `Address`."""
     scheme, colon, rest = target.partition(":")
-    if colon and scheme in _NOT_SUPPORTED:
-        raise ValueError(f"the scheme {scheme} of the target {target!r} is not supported: use a host and a port")
+    if colon and scheme in NOT_SUPPORTED:
+        return await resolve(target)
     if colon and scheme in ("ipv4", "ipv6"):
         return await resolve(f"{scheme}:" + ",".join(_with_port(each) for each in rest.lstrip("/").split(",")))
     if "://" in target and scheme != "dns":

@@ -67,15 +67,31 @@ class Outgoing:
 class Partial:
     """A message whose first piece has arrived."""
 
-    __slots__ = ("assembly", "cost", "free", "reserved", "total")
+    __slots__ = ("_first", "assembly", "cost", "free", "received", "total")
 
     def __init__(self, total: int, piece: memoryview, cost: int, free: bool) -> None:
         self.total = total
-        self.assembly = Assembly(total)
-        self.assembly.add(piece)
+        self.received = len(piece)
         self.cost = cost  # credits that its pieces have taken
         self.free = free  # of credits: the pieces after the first one of an announced message
-        self.reserved = False
+        self._first: memoryview | bytes = piece
+        self.assembly: Assembly | None = None  # none before the memory is reserved
+
+    def allocate(self) -> None:
+        """The memory is reserved."""
+        self.assembly = Assembly(self.total)
+        self.assembly.add(self._first)
+        self._first = b""
+
+    def wait(self) -> None:
+        """There is no memory yet: keep a copy of the first piece."""
+        self._first = bytes(self._first)
+
+    def add(self, piece: memoryview) -> bool:
+        """Store a piece; whether the message is complete. ValueError if the pieces are longer than the message."""
+        assert self.assembly is not None
+        self.received = self.assembly.add(piece)
+        return self.received == self.total
 
 
 class Call(ABC):
@@ -218,18 +234,22 @@ class Call(ABC):
             self.too_long(total, most)
             return
         free = bool(flags & _RENDEZVOUS)
-        self._partial = Partial(total, data[_PREFIX:], size + FRAME_COST, free)
+        if not free and total > self.receive_window:
+            raise ProtocolError("A message longer than the window was not announced", GoAwayReason.FLOW_CONTROL)
+        partial = self._partial = Partial(total, data[_PREFIX:], size + FRAME_COST, free)
         if free:
-            connection.budget.reserve(self, total)
+            connection.reserve(self, total)
+            if partial.assembly is None:
+                partial.wait()
         else:
-            self._partial.reserved = True
+            partial.allocate()
             self._hold(total)
             self._grant()  # the sender may need what is owed to send the rest
 
     def reserved(self) -> None:
         """The budget has reserved the announced message."""
         if self._partial is not None:
-            self._partial.reserved = True
+            self._partial.allocate()
             self._held += self._partial.total
             self.connection.emit(frame(Kind.PROCEED, self.id))
 
@@ -238,13 +258,13 @@ class Call(ABC):
             raise ProtocolError("A message begins within another one of the same call")
         if flags & _MORE and flags & _END:
             raise ProtocolError("END came within a message")
-        if not partial.reserved:
+        if partial.assembly is None:
             raise ProtocolError("A piece of an announced message came before PROCEED", GoAwayReason.FLOW_CONTROL)
         if not partial.free:
             self._spend(len(piece) + FRAME_COST)
             partial.cost += len(piece) + FRAME_COST
         try:
-            complete = partial.assembly.add(piece) == partial.total
+            complete = partial.add(piece)
         except ValueError:
             complete = bool(flags & _MORE)  # too long: an error, as a wrong end is
         if complete == bool(flags & _MORE):
@@ -280,10 +300,13 @@ class Call(ABC):
             return
         cost, held = self._unread.popleft()
         self._held -= held
-        budget = self.connection.budget
+        connection = self.connection
+        budget = connection.budget
         budget.used -= held
         if budget.reservations:
             budget.release(0)
+        if connection.announced:
+            connection.memory_freed(held)
         if self.received_end or self.over:
             return
         self._owed += cost
@@ -327,6 +350,17 @@ class Call(ABC):
 
     # -- memory and the end
 
+    @property
+    def held(self) -> int:
+        """Bytes of the budget that this call holds."""
+        return self._held
+
+    @property
+    def arriving(self) -> Partial | None:
+        """The message whose pieces arrive; its memory is reserved."""
+        partial = self._partial
+        return None if partial is None or partial.assembly is None else partial
+
     def _hold(self, size: int) -> None:
         self._held += size
         self.connection.budget.take(size)
@@ -334,6 +368,8 @@ class Call(ABC):
     def _release(self, size: int) -> None:
         self._held -= size
         self.connection.budget.release(size)
+        if self.connection.announced:
+            self.connection.memory_freed(size)
 
     def _drop_queue(self) -> None:
         if self._queue is not None:
@@ -345,9 +381,9 @@ class Call(ABC):
         """The call is over: drop what is queued and partial. Messages that were received can still be taken."""
         self.over = True
         self._drop_queue()
-        if self._partial is not None and not self._partial.reserved:
-            self.connection.budget.forget(self)
-        self._partial = None
+        partial, self._partial = self._partial, None
+        if partial is not None and partial.assembly is None:
+            self.connection.forget_reservation(self)
         unread = sum(held for _, held in self._unread) if self._unread else 0
         if self._held != unread:
             self._release(self._held - unread)

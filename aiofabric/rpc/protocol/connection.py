@@ -59,7 +59,9 @@ class Limits:
 
     ``recv_size``: bytes of the largest fabric message, and so of the pieces of large messages. With 256 KiB instead of
     64, the 99th percentile of a small call beside a stream of 1 MiB messages was 5.6 ms instead of 0.7.
-    ``window``: unread data of one call. ``memory``: what all calls of a server, or of a client, may hold together.
+    ``window``: unread data of one call. ``max_calls``: calls of one connection at the same time; further ones wait in
+    the client's channel. ``memory``: what all calls of a server, or of a client, may hold together. A connection of a
+    server that holds more than a quarter of it waits with its announced messages.
     ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
     """
 
@@ -68,7 +70,7 @@ class Limits:
     table: int = 16384
     max_metadata: int = 16384
     max_message: int = 4 << 20
-    max_calls: int = 65536
+    max_calls: int = 1024
     memory: int = 256 << 20
     resets: float = 10_000.0
     reset_burst: float = 20_000.0
@@ -118,6 +120,9 @@ class Connection(ABC):
         self.names = SentNames(0)
         self.received_names = ReceivedNames(limits.table)
         self.rotation: deque[Call] = deque()
+        self.announced: deque[tuple[Call, int]] = deque()
+        """Announced messages that wait because this connection holds more than its share of the memory."""
+        self._held_at_least = 0  # while some wait
         self.drained: list[Call] = []
         self.finishing: list[Any] = []
         self.failed: ProtocolError | None = None
@@ -202,6 +207,41 @@ class Connection(ABC):
             for call in drained:
                 if not call.over:
                     call.writable()
+
+    # -- memory
+
+    @property
+    def held(self) -> int:
+        """Bytes that count against this connection's share of the memory. The servers of a client share all of it."""
+        return 0
+
+    def reserve(self, call: Call, size: int) -> None:
+        """Reserve memory for an announced message; `Call.reserved` follows."""
+        budget = self.budget
+        if not self.announced and budget.used > budget.share:
+            self._held_at_least = self.held
+        if self.announced or (budget.used > budget.share and self._held_at_least > budget.share):
+            self.announced.append((call, size))
+        else:
+            budget.reserve(call, size)
+
+    def forget_reservation(self, call: Call) -> None:
+        """The call is over whose announced message waits."""
+        if not self.budget.forget(call):
+            self.announced = deque(entry for entry in self.announced if entry[0] is not call)
+
+    def memory_freed(self, size: int) -> None:
+        """A call has released memory while announced messages of this connection wait.
+
+        The calls are added up again only after a 16th of the share: a peer cannot make each small message cost that.
+        """
+        self._held_at_least -= size
+        share = self.budget.share
+        if self._held_at_least <= share - share // 16:
+            while self.announced and (held := self.held) <= share:
+                self._held_at_least = held
+                self.budget.reserve(*self.announced.popleft())
+            self._held_at_least = self.held
 
     def ping(self, id: int) -> None:
         """Ask for a sign of life; `pong_received` follows."""

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Budget", "Reserver", "ResetMeter"]
+
+SHARES: Final = 4
+"""A connection's share of the memory is the limit divided by this."""
 
 
 class Reserver(Protocol):
@@ -19,19 +25,26 @@ class Budget:
 
     It counts partial messages with their whole size, unread messages, metadata, and queued messages. Reservations are
     served in order, so that two half-received messages never wait for each other.
+
+    ``share``: bytes that one connection may hold before its announced messages wait for its own memory.
     """
 
-    __slots__ = ("limit", "reservations", "used")
+    __slots__ = ("limit", "relieve", "reservations", "share", "used", "waits")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.share = limit // SHARES
         self.used = 0
         self.reservations: deque[tuple[Reserver, int]] = deque()
+        self.relieve: Callable[[], object] = _nothing
+        """Set by a server's runtime: ends calls of connections that hold more than their share."""
+        self.waits: Callable[[], object] = _nothing
+        """Set by a server's runtime: a reservation begins to wait."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether new calls must be refused."""
-        return self.used > self.limit or bool(self.reservations)
+        """Whether new calls must be refused. Announced messages that wait do not matter: they take no memory yet."""
+        return self.used > self.limit
 
     @property
     def waiting(self) -> int:
@@ -57,6 +70,7 @@ class Budget:
             reserver.reserved()
         else:
             self.reservations.append((reserver, size))
+            self.waits()
 
     def forget(self, reserver: Reserver) -> bool:
         """Remove a waiting reservation; whether there was one."""
@@ -86,3 +100,7 @@ class ResetMeter:
         self._tokens = min(self._burst, self._tokens + (now - self._since) * self._rate) - 1
         self._since = now
         return self._tokens >= 0
+
+
+def _nothing() -> None:
+    pass

@@ -38,8 +38,12 @@ _text = re.compile(rb"[\x20-\x7e]*").fullmatch
 def check_metadata(pairs: Iterable[Sequence[str | bytes]]) -> Metadata:
     """The pairs as a tuple; raise TypeError or ValueError for pairs that cannot be sent."""
     checked = []
+    if hasattr(pairs, "keys"):
+        raise TypeError("Metadata consists of pairs of a key and a value, and not of a mapping: use its items()")
     for pair in pairs:
         try:
+            if isinstance(pair, str):
+                raise TypeError  # two letters are no pair
             key, value = pair
         except (TypeError, ValueError):
             raise TypeError(f"Metadata consists of pairs of a key and a value; this is no pair: {pair!r}") from None

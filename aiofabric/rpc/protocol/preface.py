@@ -30,8 +30,8 @@ class Preface:
     """The limits of one side as a receiver.
 
     ``recv_size``: bytes of the largest fabric message. ``window``: credits of each call at its start. ``table``: bytes
-    that interned names may take (each takes its length and 32). ``max_metadata``: bytes of the metadata of a frame,
-    with the status text. ``max_message``: bytes of the largest message. ``max_calls``: calls at the same time.
+    that interned names may take (each takes its length and 32). ``max_metadata``: bytes of the metadata of a frame, as
+    `metadata_size` counts them. ``max_message``: bytes of the largest message. ``max_calls``: calls at the same time.
     ``features``: bits; unknown ones are ignored. ``credentials``: at most 16 KiB, for the server to check.
     """
 

@@ -42,6 +42,7 @@ class ServerConnection(Connection):
         self.new_call = new_call
         self.admits = admits
         self.highest = 0
+        self._full_at = -1  # memory in use when a call was refused: as long as it is the same, no relief is to be had
         self.running = 0
         """Calls whose handlers have not ended; the runtime counts down."""
         self._handlers_after_preface[Kind.START] = self._start_arrived
@@ -51,6 +52,11 @@ class ServerConnection(Connection):
     @property
     def last_call(self) -> int:
         return self.highest
+
+    @property
+    def held(self) -> int:
+        """Bytes of the budget that the calls of this connection hold."""
+        return sum(call.held for call in self.calls.values())
 
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames."""
@@ -132,10 +138,17 @@ class ServerConnection(Connection):
         call.started(message)
 
     def _refusal(self) -> str | None:
-        if self.running >= self.limits.max_calls:
-            return f"This connection has its {self.limits.max_calls} calls"
-        if self.budget.exhausted:
-            return "The server is out of memory for calls"
+        most = self.limits.max_calls
+        if self.running >= most and (len(self.calls) > most or self.running >= 2 * most):
+            # A client may begin a call when another one is over for it. Handlers of that one may end somewhat later.
+            return f"This connection has its {most} calls"
+        budget = self.budget
+        if budget.used > budget.limit:
+            if budget.used != self._full_at and self.held <= budget.share:
+                budget.relieve()
+            if budget.exhausted:
+                self._full_at = budget.used
+                return "The server is out of memory for calls"
         return None if self.admits is None else self.admits()
 
     def _end_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:

@@ -64,6 +64,7 @@ class Link:
         self.connection = connection
         self._on_end: Callable[[Link, BaseException], object] | None = on_end
         self._handle: Any = endpoint._handle
+        self._handle.what = "RPC connection"  # in the texts of errors
         self.source = source = endpoint._handle.source
         self.driver = source.driver
         self._call_soon = source.driver.call_soon

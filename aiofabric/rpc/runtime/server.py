@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +13,7 @@ from ..protocol.flow import Budget
 from ..protocol.server import ServerConnection
 from .deadlines import Deadlines
 from .link import RECV_COUNT, Link
+from .relief import Relief
 from .tasks import tasks_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ServerCore:
         self.deadlines = Deadlines.of(self.driver)
         self.tasks = tasks_of(self.driver)
         self.links: set[Link] = set()
+        self.relief = Relief(self.budget, self.links, self.driver)
         self.listeners: list[Listener] = []
         self._accepts = tasks_of(self.driver)
         self._new_call = new_call
@@ -149,6 +151,7 @@ class ServerCore:
                 await self.close_listeners()
             raise
         finally:
+            self.relief.close()
             self._stopped.set()
 
     async def cut(self) -> None:
@@ -165,6 +168,27 @@ class ServerCore:
         await self.tasks.wait()
         self._accepts.cancel_all()
         await self._accepts.wait()
+
+    def forgotten(self) -> bool:
+        """The program has dropped its server: end everything soon. False if it has stopped, or its loop has ended.
+
+        The collector may run in any thread.
+        """
+        if self.stopping or self.driver.closed():
+            return False
+        self.stopping = True
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self.driver.call_soon_threadsafe(self._abort)
+        return True
+
+    def _abort(self) -> None:
+        self.relief.close()
+        self.tasks.cancel_all()
+        self._accepts.cancel_all()
+        for listener in self.listeners:
+            listener.close()
+        for link in list(self.links):
+            link.abort()
 
     async def _until_no_links(self) -> None:
         event = anyio.Event()

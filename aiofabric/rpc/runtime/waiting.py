@@ -20,6 +20,11 @@ class CallWaiter:
         self._waiter: Waiter | None = None
         self._link: Link | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a task waits."""
+        return self._waiter is not None
+
     def wake(self) -> None:
         """Let the waiting task go on; nothing if none waits."""
         waiter = self._waiter

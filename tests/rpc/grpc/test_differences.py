@@ -277,3 +277,58 @@ async def test_the_runtime_imports_neither_grpc_nor_protobuf() -> None:
         """
     )
     assert ended.out.strip() == "[]", ended.err
+
+
+@pytest.mark.parametrize("address", [50051, None, ("127.0.0.1", 0)])
+async def test_an_address_that_is_no_text_is_refused(address: Any) -> None:
+    with pytest.raises(TypeError, match=r"must be a str such as '127\.0\.0\.1:50051', not"):
+        aio.server().add_insecure_port(address)
+
+
+async def test_a_done_callback_that_would_have_to_be_awaited_is_refused() -> None:
+    refused: list[str] = []
+
+    async def callback(_: Any) -> None:
+        """Never called."""
+
+    async def handler(request: bytes, context: Any) -> bytes:
+        with pytest.raises(TypeError, match="so it must be a plain function"):
+            context.add_done_callback(callback)
+        refused.append("server")
+        return request
+
+    class Interceptor(aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            return await continuation(details, request)
+
+    server = aio.server()
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("a", {"b": grpc.unary_unary_rpc_method_handler(handler)}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    for interceptors in ([], [Interceptor()]):
+        async with aio.insecure_channel(f"127.0.0.1:{port}", interceptors=interceptors) as channel:
+            call = channel.unary_unary("/a/b")(b"x")
+            for wrong, text in ((callback, "so it must be a plain function"), (5, "must be a function, not 5")):
+                with pytest.raises(TypeError, match=text):
+                    call.add_done_callback(wrong)
+            assert await call == b"x"
+    assert refused == ["server"] * 2
+    await server.stop(None)
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_channel_that_is_dropped_ends_its_connection_when_its_calls_have_ended() -> None:
+    async with started(aio) as (server, target):
+        stub = pb2_grpc.InteropStub(aio.insecure_channel(target))
+        call = stub.Unary(pb2.Request())
+        del stub
+        gc.collect()
+        await call
+        assert len(server._core.links) == 1
+        del call
+        gc.collect()
+        async with asyncio.timeout(10):
+            while server._core.links:  # noqa: ASYNC110 - the state is of another task
+                await asyncio.sleep(0.001)

@@ -256,6 +256,8 @@ class Decoder:
             if under_way or not more:
                 raise ValueError("FIRST within a message, or without MORE")
             call.size = frame["size"] = payload.number(8)
+            if call.window is not None and call.size > call.window and not frame["rendezvous"]:
+                raise ValueError(f"a message of {call.size} bytes was not announced")
         elif more and not under_way:
             raise ValueError("MORE without FIRST")
         frame["data"] = data = payload.rest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks import check_callback
 from ..grpcio import EOF, aio, grpc
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class AnsweredCall:
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Call ``callback`` with this object now."""
+        check_callback(callback)
         callback(self)
 
     def time_remaining(self) -> float | None:

@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks import check_callback
 from ..grpcio import CODES, aio, grpc
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Call:
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Call ``callback`` with this object when the call has ended."""
+        check_callback(callback)
         self._rpc.when_done(partial(callback, self))
 
     async def initial_metadata(self) -> Any:

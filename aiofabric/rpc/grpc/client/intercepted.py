@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks import check_callback
 from ..errors import ALREADY_FINISHED, HALF_CLOSED, LOCALLY_CANCELLED, MIXED_STYLES
 from ..grpcio import EOF, aio, grpc
 
@@ -76,6 +77,7 @@ class InterceptedCall:
 
     def add_done_callback(self, callback: Callback) -> None:
         """Call ``callback`` with this object when the call has ended."""
+        check_callback(callback)
         if not self._task.done():
             if self._callbacks is None:
                 self._callbacks = []

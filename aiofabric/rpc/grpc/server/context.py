@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..callbacks import check_callback
 from ..grpcio import EOF, aio, code_number
 from ..messages import serialized
 from ..metadata import Metadatum, named, wire, wire_trailing
@@ -155,6 +156,7 @@ class ServicerContext:
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Call ``callback`` with this object when the handler has ended."""
+        check_callback(callback)
         rpc = self._rpc
         if rpc.callbacks is None:
             rpc.callbacks = []

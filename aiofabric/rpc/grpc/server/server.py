@@ -62,6 +62,8 @@ class Server(aio.Server):
         """Listen at one more address from the start on; returns the port. RuntimeError if it is taken."""
         if self._core is not None:
             raise RuntimeError("add_insecure_port() must be called before the server starts")
+        if not isinstance(address, str | bytes):
+            raise TypeError(f"The address of a server must be a str such as '127.0.0.1:50051', not {address!r}")
         port = Port(address.decode() if isinstance(address, bytes) else address)
         self._ports.append(port)
         return port.number

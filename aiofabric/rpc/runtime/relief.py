@@ -1,0 +1,89 @@
+"""Relief: which calls a server ends when they keep its memory from other clients.
+
+Two things are done, and only while memory is short:
+
+* A new call finds the memory used up: connections that hold more than their share lose the calls that hold most. If
+  none does, the new call is refused.
+* Announced messages wait for memory: every `PATIENCE` seconds, the calls end whose reserved messages have not received
+  `LEAST_PROGRESS` bytes meanwhile. A client that announces messages and sends nothing so keeps the memory for at most
+  twice that time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ...cq.drivers import Driver
+    from ..protocol.flow import Budget
+    from .link import Link
+
+__all__ = ["Relief"]
+
+PATIENCE: Final = 5.0
+"""Seconds between two looks at the messages that arrive, while others wait for memory."""
+
+LEAST_PROGRESS: Final = 65536
+"""Bytes of a message that must arrive in this time, or its end."""
+
+RESOURCE_EXHAUSTED = 8
+
+
+class Relief:
+    """Ends calls of a server that keep the memory of ``budget`` from others. ``links`` are its connections."""
+
+    def __init__(self, budget: Budget, links: Collection[Link], driver: Driver) -> None:
+        self.patience = PATIENCE
+        self._budget = budget
+        self._links = links
+        self._driver = driver
+        self._cancel: Callable[[], None] | None = None
+        self._seen: dict[Any, tuple[Any, int]] = {}
+        budget.relieve = self.relieve
+        budget.waits = self.watch
+
+    def relieve(self) -> None:
+        """End calls until the memory suffices, or no connection holds more than its share."""
+        budget = self._budget
+        held = {link.connection: link.connection.held for link in self._links}
+        while budget.exhausted and held:
+            connection = max(held, key=held.__getitem__)
+            if held.pop(connection) <= budget.share:
+                return
+            for call in sorted(connection.calls.values(), key=lambda call: -call.held):
+                call.cut(RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
+                if not budget.exhausted:
+                    return
+
+    def watch(self) -> None:
+        """A message waits for memory: watch those that have got some."""
+        if self._cancel is None:
+            self._seen = self._arriving()
+            self._cancel = self._driver.call_later(self.patience, self._look)
+
+    def _arriving(self) -> dict[Any, tuple[Any, int]]:
+        calls = (call for link in self._links for call in link.connection.calls.values())
+        return {call: (partial, partial.received) for call in calls if (partial := call.arriving) is not None}
+
+    def _look(self) -> None:
+        self._cancel = None
+        seen = self._seen
+        for call, (partial, received) in self._arriving().items():
+            before = seen.get(call)
+            if before is not None and before[0] is partial and received - before[1] < LEAST_PROGRESS:
+                call.cut(
+                    RESOURCE_EXHAUSTED,
+                    f"Less than {LEAST_PROGRESS} bytes of an announced message came in {self.patience:g} s, "
+                    "while others waited for its memory",
+                )
+        self._seen = {}
+        if self._budget.reservations:
+            self.watch()
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None

@@ -1,0 +1,161 @@
+"""Clients that take a server's memory or its calls for themselves: the other clients are served."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import rpc
+from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import CONNECTED, over
+from tests.rpc.services import HANDLERS, served
+from tests.rpc.test_channel import channel_to
+from tests.rpc.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+provider = over(CONNECTED)
+
+Start = Callable[..., Child]
+
+PREFACE = rpc.Limits().preface().pack()
+ANNOUNCED = Flag.FIRST | Flag.MORE | Flag.RENDEZVOUS
+
+
+def start(id: int, method: bytes) -> bytes:
+    payload = struct.pack("<QH", NO_TIMEOUT, len(method)) + method
+    return frame(Kind.START, id, payload, field=0xFFFF)
+
+
+def announcement(id: int, size: int) -> bytes:
+    """A call that streams requests, and the first two bytes of one."""
+    return start(id, b"/test/total") + frame(Kind.MESSAGE, id, struct.pack("<Q", size) + b"ab", flags=ANNOUNCED)
+
+
+async def test_announcements_of_an_idle_client_leave_memory_to_the_others(provider: str) -> None:
+    async with served(provider) as (channel, server):
+        (listener,) = server.core.listeners
+        async with await aiofabric.connect(listener.address, provider=provider, recv_size=65600) as hostile:
+            size = server.limits.max_message
+            await hostile.send(PREFACE + b"".join(announcement(id, size) for id in range(1, 67)))
+            await until(lambda: server.core.budget.used > server.core.budget.share)
+            with anyio.fail_after(10):
+                assert await channel.unary("/test/echo", b"x") == b"x"
+                assert len(await channel.unary("/test/echo", bytes(3_000_000))) == 3_000_000
+            assert server.core.budget.used <= server.core.budget.share + size
+        await until(lambda: not server.core.budget.used)
+
+
+async def test_an_announced_message_that_does_not_come_loses_its_memory_to_those_that_wait(provider: str) -> None:
+    limits = rpc.Limits(memory=4 << 20)
+    async with served(provider, server_options={"limits": limits}) as (channel, server):
+        server.core.relief.patience = 0.1
+        (listener,) = server.core.listeners
+        async with await aiofabric.connect(listener.address, provider=provider, recv_size=65600) as hostile:
+            await hostile.send(PREFACE + announcement(1, limits.memory))
+            await until(lambda: server.core.budget.used == limits.memory)
+            with anyio.fail_after(10):
+                assert len(await channel.unary("/test/echo", bytes(3_000_000))) == 3_000_000
+        await until(lambda: not server.core.budget.used)
+
+
+async def test_a_client_that_fills_the_memory_loses_calls_when_another_one_begins(provider: str) -> None:
+    limits = rpc.Limits(memory=1 << 20)
+    hang = anyio.Event()
+
+    async def waits(context: rpc.ServerContext) -> bytes:
+        await hang.wait()
+        return b""
+
+    async with rpc.Server({**HANDLERS, "/test/waits": rpc.stream_unary(waits)}, limits=limits) as server:
+        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        async with channel_to(port, provider=provider) as heavy, channel_to(port, provider=provider) as light:
+            await heavy.unary("/test/echo", b"")  # now each call has the whole window
+            calls = [heavy.call("/test/waits") for _ in range(4)]
+            for call in calls:
+                for _ in range(30):
+                    await call.send(bytes(10_000))
+            await until(lambda: server.core.budget.exhausted)
+            with anyio.fail_after(10):
+                assert await light.unary("/test/echo", b"x") == b"x"
+            await until(lambda: any(call.over for call in calls))
+            (ended,) = [call for call in calls if call.over]
+            with pytest.raises(rpc.RpcError, match="RESOURCE_EXHAUSTED: The server is out of memory, and this client"):
+                await ended.recv()
+            hang.set()
+
+
+async def flood(parent: Parent, provider: str, port: int) -> None:
+    """Begin 20,000 calls that do not end, without reading."""
+    async with await aiofabric.connect("127.0.0.1", port, provider=provider, recv_size=65600) as endpoint:
+        await endpoint.send(PREFACE)
+        with suppress(ConnectionError):
+            for first in range(1, 20_000, 1000):
+                await endpoint.send(b"".join(start(id, b"/test/total") for id in range(first, first + 1000)))
+        parent.tell("sent")
+        await parent.areceive()
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def flooded(parent: Parent, provider: str) -> tuple[int, float]:
+    """A server and an honest client: bytes by which a flood lets memory grow, and the client's slowest call."""
+    async with served(provider) as (channel, server):
+        (listener,) = server.core.listeners
+        await channel.unary("/test/echo", b"x")
+        before = resident()
+        parent.tell(listener.address.port)
+        slowest, ended = 0.0, False
+
+        async def calls() -> None:
+            nonlocal slowest
+            while not ended:
+                begun = monotonic()
+                await channel.unary("/test/echo", b"x")
+                slowest = max(slowest, monotonic() - begun)
+                await anyio.sleep(0.001)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(calls)
+            await parent.areceive()
+            ended = True
+        return resident() - before, slowest
+
+
+async def test_a_flood_of_calls_costs_little_memory_and_delays_the_others_little(provider: str, child: Start) -> None:
+    server = child(flooded, provider)
+    port = await server.areceive()
+    client = child(flood, provider, port)
+    await client.areceive()
+    server.tell("end")
+    grown, slowest = await server.aresult()
+    client.tell("end")
+    assert grown < 40 << 20  # 5 to 7 MB; 80 MB with 65,536 calls
+    assert slowest < 5.0  # 0.07 s; 0.3 s with 65,536 calls: a bound for any machine, not the promise
+
+
+async def test_calls_above_the_limit_of_a_connection_wait_in_the_channel(provider: str) -> None:
+    limits = rpc.Limits(max_calls=10)
+    async with served(provider, server_options={"limits": limits}) as (channel, _):
+        await channel.unary("/test/echo", b"")
+        replies: list[bytes] = []
+
+        async def one() -> None:
+            replies.append(await channel.unary("/test/slow", b"1"))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(100):
+                group.start_soon(one)
+        assert replies == [b"1"] * 100
