@@ -299,7 +299,7 @@ class RunningCall(ServerCall):
 
 
 class Service:
-    """What the calls of a server need of it. They do not hold the server, so that one that is dropped is collected."""
+    """The part of a server that its calls need. They do not hold the server, so that one that is dropped is collected."""
 
     core: ServerCore
 

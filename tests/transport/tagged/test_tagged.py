@@ -99,7 +99,7 @@ async def test_in_pieces_on_both_sides(rdm: str, size: int) -> None:
 async def test_remote_data_beyond_the_providers_is_refused(rdm: str) -> None:
     async with peers(rdm) as (one, other, there, _):
         for wrong in (-1, 1 << 64):
-            with pytest.raises(ValueError, match="at most 64 bits"):
+            with pytest.raises(ValueError, match="this provider carries 64 bits"):
                 await one.send_tagged(b"", 1, to=there, remote_data=wrong)
         await one.send_tagged(b"most", 1, to=there, remote_data=(1 << 64) - 1)
         assert (await other.recv_tagged(1)).remote_data == (1 << 64) - 1
