@@ -50,18 +50,20 @@ class Call:
 
         Cancelling does not take the message back.
 
-        Raises: RpcError if the call has ended with an error; BrokenResourceError if the server has ended it with OK,
-            and so takes no more messages; ClosedResourceError after `half_close`.
+        Raises: RpcError if the call has ended with an error; BrokenResourceError if the server ended it with OK before
+            the message had left; ClosedResourceError after `half_close`.
         """
         call = self._call
         if self._half_closed:
             raise ClosedResourceError("half_close() was called: no more messages can be sent")
+        too_late = call.over
         if not call.post(message_bytes(message)):
             await call.until_writable()
         if call.over:
-            if call.status is not None and not call.status.code:
+            if call.status is None or call.status.code:
+                raise error_of(call.status)
+            if too_late or call.unsent:
                 raise BrokenResourceError("The server has ended the call with OK: it takes no more messages")
-            raise error_of(call.status)
 
     async def recv(self) -> bytes:
         """The next message of the server. Cancelling loses none.

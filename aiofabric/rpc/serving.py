@@ -299,7 +299,7 @@ class RunningCall(ServerCall):
 
 
 class Service:
-    """The part of a server that its calls need. They do not hold the server, so that one that is dropped is collected."""
+    """The part of a server that its calls need. It does not refer to the server, so a dropped server is collected."""
 
     core: ServerCore
 

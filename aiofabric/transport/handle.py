@@ -10,9 +10,7 @@ from anyio import ClosedResourceError
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
 from ..cq.submission import SubmissionQueue, Transfer
-from ..errors import (
-    FabricError,
-)
+from ..errors import FabricError
 from ..features import Quirk, quirks
 from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended

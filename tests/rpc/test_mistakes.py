@@ -273,6 +273,28 @@ async def test_sending_to_a_call_that_has_ended_says_so(provider: str) -> None:
             assert len(server.core.links) == 1
 
 
+async def test_a_message_that_has_left_was_sent_also_if_the_call_ends_at_once(provider: str) -> None:
+    async def ends_early(context: rpc.ServerContext) -> bytes:
+        return await context.recv()
+
+    async def reads_nothing(context: rpc.ServerContext) -> bytes:
+        return b"done"
+
+    handlers = {"/test/early": rpc.stream_unary(ends_early), "/test/nothing": rpc.stream_unary(reads_nothing)}
+    async with rpc.Server(handlers) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with channel_to(listener.address.port or 0, provider=provider) as channel:
+            calls = [channel.call("/test/early") for _ in range(50)]
+            async with anyio.create_task_group() as group:
+                for call in calls:  # they wait for the connection; many answers have arrived when a task goes on
+                    group.start_soon(call.send, b"x")
+            assert [await call.recv() for call in calls] == [b"x"] * 50
+            async with channel.call("/test/nothing") as call:
+                with pytest.raises(anyio.BrokenResourceError, match="The server has ended the call with OK"):
+                    await call.send(bytes(3 << 20))  # longer than the window: the rest waits for the server
+                assert await call.recv() == b"done"
+
+
 async def test_initial_metadata_goes_once_and_first(provider: str) -> None:
     async def late(request: bytes, context: rpc.ServerContext) -> Any:
         context.send_headers([("a", "b")])

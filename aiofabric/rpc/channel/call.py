@@ -231,7 +231,7 @@ class ChannelCall(ClientCall):
         return self.retries.delay(status.code, status.metadata)
 
     def _prepare(self) -> None:
-        self.attached = self.over = self.received_end = self.sent_end = False
+        self.attached = self.over = self.received_end = self.sent_end = self.unsent = False
         self.status = self.start_frame = None
         self.id = 0
         self.credits = self.window = self._owed = 0

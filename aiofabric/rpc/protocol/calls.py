@@ -116,6 +116,8 @@ class Call(ABC):
     """The peer's credits at the start."""
     queued = 0
     """Bytes that wait to be sent."""
+    unsent = False
+    """Whether the call ended before all its messages had left."""
 
     _queue: deque[Outgoing] | None = None
     _partial: Partial | None = None
@@ -374,6 +376,7 @@ class Call(ABC):
     def _drop_queue(self) -> None:
         if self._queue is not None:
             self._queue = None
+            self.unsent = True
             queued, self.queued = self.queued, 0
             self._release(queued)
 
