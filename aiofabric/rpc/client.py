@@ -10,7 +10,7 @@ from anyio import BrokenResourceError, BusyResourceError, ClosedResourceError, E
 
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
-from .messages import check_grace, message_bytes, method_name
+from .messages import MessageIterator, check_grace, message_bytes, method_name
 from .protocol.metadata import Metadata, check_metadata
 from .runtime.waiting import CallWaiter
 from .status import RpcError
@@ -26,7 +26,7 @@ __all__ = ["Call", "Channel"]
 INTERNAL = 13
 
 
-class Call:
+class Call(MessageIterator):
     """A call under way; made by `Channel.call`. One task receives at a time.
 
     ``async with call`` cancels the call at the end of the block, unless it is over by then, and drops unread messages.
@@ -35,6 +35,8 @@ class Call:
     """
 
     __slots__ = ("__weakref__", "_call", "_half_closed")
+
+    _call: StreamCall
 
     def __init__(self, call: StreamCall) -> None:
         self._call = call
@@ -107,20 +109,6 @@ class Call:
     def cancel(self) -> bool:
         """End the call here at once, and tell the server; False if it was over."""
         return self._call.cancel()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        call = self._call
-        if call.inbox:  # without a second coroutine
-            message = call.inbox.popleft()
-            call.consumed()
-            return message
-        try:
-            return await self.recv()
-        except EndOfStream:
-            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Self:
         return self

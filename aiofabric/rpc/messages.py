@@ -1,10 +1,13 @@
-"""Messages, method names and grace periods of programs, checked before they reach the protocol."""
+"""Arguments of programs, checked before they reach the protocol; and iteration over the messages of a call."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, Self
 
-__all__ = ["check_grace", "message_bytes", "method_name"]
+from anyio import EndOfStream
+
+__all__ = ["MessageIterator", "check_grace", "message_bytes", "method_name"]
 
 
 def message_bytes(message: Any) -> bytes:
@@ -33,3 +36,29 @@ def check_grace(grace: Any) -> float | None:
     if not grace >= 0:
         raise ValueError(f"The grace period must not be negative, but it is {grace!r}")
     return grace
+
+
+class MessageIterator(ABC):
+    """Base of `Call` and `ServerContext`: ``async for`` over the messages of the peer. ``_call`` has the inbox."""
+
+    __slots__ = ()
+
+    _call: Any
+
+    @abstractmethod
+    async def recv(self) -> bytes:
+        """The next message; raises EndOfStream after the last one."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        call = self._call
+        if call.inbox:  # without a second coroutine
+            message: bytes = call.inbox.popleft()
+            call.consumed()
+            return message
+        try:
+            return await self.recv()
+        except EndOfStream:
+            raise StopAsyncIteration from None

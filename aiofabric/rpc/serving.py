@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import BusyResourceError, EndOfStream, get_cancelled_exc_class
 
-from .messages import message_bytes
+from .messages import MessageIterator, message_bytes
 from .protocol.metadata import check_metadata
 from .protocol.server_call import ServerCall
 from .runtime.waiting import CallWaiter
@@ -69,10 +69,12 @@ def _is(kind: Callable[[Any], bool], function: Any) -> bool:
     return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004 - its kind is asked, not whether
 
 
-class ServerContext:
+class ServerContext(MessageIterator):
     """One call, as its handler sees it."""
 
     __slots__ = ("__weakref__", "_call")
+
+    _call: RunningCall
 
     def __init__(self, call: RunningCall) -> None:
         self._call = call
@@ -125,20 +127,6 @@ class ServerContext:
         message = inbox.popleft()
         call.consumed()
         return message
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        call = self._call
-        if call.inbox:  # without a second coroutine
-            message = call.inbox.popleft()
-            call.consumed()
-            return message
-        try:
-            return await self.recv()
-        except EndOfStream:
-            raise StopAsyncIteration from None
 
     def send_headers(self, metadata: Iterable[Sequence[str | bytes]]) -> None:
         """Send the initial metadata: once, before the first message.

@@ -39,11 +39,13 @@ def handlers_stay(info: Info) -> Iterator[None]:
         yield
         return
     before = {number: _action(number) for number in _TAKEN}
-    yield
-    for number, action in before.items():
-        handler = _action(number)[0]
-        if action[0] not in (signal.SIG_DFL, handler) and _is_libfabric(handler):
-            ctypes.CDLL(None).sigaction(int(number), action, None)
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            handler = _action(number)[0]
+            if action[0] not in (signal.SIG_DFL, handler) and _is_libfabric(handler):
+                ctypes.CDLL(None).sigaction(int(number), action, None)
 
 
 def _action(number: int) -> Any:

@@ -6,13 +6,15 @@ Processes that connected to such a process crashed (1.17) or got no message (2.5
 import os
 import signal
 from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
 import aiofabric
-from aiofabric import FabricConnectionRefusedError, FabricError
+from aiofabric import FabricConnectionRefusedError, FabricError, workarounds
+from aiofabric.transport.workarounds.shm_signals import handlers_stay
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import require
 
@@ -49,6 +51,26 @@ async def test_a_process_that_survives_a_signal_keeps_its_memory(
             assert await endpoint.recv() == b"hello"
             await endpoint.send(b"thanks")
     assert await server.areceive() == ([] if ignored else [number])
+
+
+async def fail_after_the_provider_took_the_signals(parent: Parent) -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: seen.append(signal.SIGTERM))
+    info = aiofabric.getinfo(hints=aiofabric.Hints(fabric_attr=aiofabric.FabricAttr(prov_name="shm")))[0]
+    async with AsyncExitStack() as stack:
+        with suppress(OSError), handlers_stay(info):
+            workarounds.switch("signals", False)  # so the endpoint inside leaves the handlers to the provider
+            await stack.enter_async_context(aiofabric.open_endpoint(aiofabric.EndpointType.RDM, provider="shm"))
+            raise OSError("the rest of the opening failed")
+        files = files_of(os.getpid())
+        os.kill(os.getpid(), signal.SIGTERM)
+        parent.tell((seen, bool(files), files_of(os.getpid()) == files))
+
+
+async def test_an_opening_that_fails_gives_the_signals_back(child: Callable[..., Child]) -> None:
+    require("shm")
+    process = child(fail_after_the_provider_took_the_signals)
+    assert await process.areceive() == ([signal.SIGTERM], True, True)
 
 
 async def wait(parent: Parent) -> None:
