@@ -40,6 +40,9 @@ layer file             purpose                                                 b
 5     receive          receives into the caller's memory                       ``transport/messages/receive.py``
 5     length_prefix    messages with their lengths, in a stream of bytes       ``streams/message.py``
 5     assembly         one message from pieces                                 ``rpc/protocol/calls.py``
+6     frame_output     `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/link.py``
+6     rpc_call         `CallCore`: the state of an RPC call                    ``rpc/protocol/calls.py``
+6     rpc_connection   `ConnectionCore`: frames of the usual RPC calls         ``rpc/protocol/connection.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================
@@ -65,8 +68,12 @@ from ._core import (
     EMPTY_WAKEUPS,
     STREAK,
     Assembly,
+    BudgetCore,
+    CallCore,
+    ConnectionCore,
     FastPath,
     Fifo,
+    FrameOutput,
     InboxCore,
     Message,
     NativeQueue,
@@ -101,7 +108,11 @@ __all__ = [
     "EMPTY_WAKEUPS",
     "COALESCE_NS",
     "Assembly",
+    "BudgetCore",
+    "CallCore",
+    "ConnectionCore",
     "Fifo",
+    "FrameOutput",
     "ThreadCheck",
     "InboxCore",
     "SubmissionCore",

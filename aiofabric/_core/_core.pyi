@@ -330,6 +330,84 @@ class Transfer(Operation):
     def fail(self, entry: ErrorEntry, /) -> None: ...
     def consumed(self) -> None: ...
 
+class BudgetCore:
+    used: int
+    limit: int
+
+class CallCore:
+    owner: Any
+    connection: Any
+    method: str
+    deadline: float | None
+    status: Any
+    initial_metadata: Any
+    _queue: Any
+    _partial: Any
+    _unread: deque[tuple[int, int]] | None
+    id: int
+    credits: int
+    window: int
+    outstanding: int
+    receive_window: int
+    queued: int
+    _owed: int
+    _held: int
+    over: bool
+    sent_end: bool
+    received_end: bool
+    in_rotation: bool
+    unsent: bool
+    def __init__(self, owner: Any = None, /) -> None: ...
+
+class ConnectionCore:
+    calls: dict[int, Any]
+    _handlers: dict[int, Callable[[int, int, int, memoryview], None]]
+    output: list[bytes | bytearray]
+    send_now: Callable[[bytes], bool]
+    flush: Callable[[], object]
+    failed: Any
+    goaway_sent: int | None
+    budget: Any
+    method_indexes: dict[str, int]
+    status_ok: Any
+    method_names: list[str]
+    new_call: Callable[[], Any]
+    admits: Callable[[], str | None] | None
+    next_id: int
+    highest: int
+    small: int
+    window: int
+    receive_window: int
+    most_in_status: int
+    max_message: int
+    max_calls: int
+    running: int
+    now: float
+    peer_known: bool
+    retired: bool
+    def __call__(self, data: memoryview, /) -> None: ...
+    def emit(self, data: bytes, /) -> None: ...
+    def hold(self, data: bytes | bytearray, /) -> None: ...
+    def begin(
+        self, call: CallCore, method: str, message: bytes, end: bool, deadline: float | None, now: float, /
+    ) -> bool: ...
+    def conclude(self, call: CallCore, message: bytes, /) -> bool: ...
+    def receive(self, data: memoryview, now: float, /) -> None: ...
+
+class FrameOutput:
+    def __init__(
+        self,
+        source: SourceCore,
+        route: Any,
+        transmit: Callable[[bytes], object],
+        pass_ends: Callable[[], object],
+        /,
+    ) -> None: ...
+    def __call__(self, frame: bytes, /) -> bool: ...
+    def pass_ended(self) -> None: ...
+    @property
+    def scheduled(self) -> bool: ...
+
 class SubmissionCore:
     waiting: deque[Transfer]
     posted: dict[Transfer, None]

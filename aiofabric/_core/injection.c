@@ -97,6 +97,11 @@ static PyObject *SubmissionCore_inject(SubmissionCore *self, PyObject *const *ar
 	return optional_tag(args, count, &tag) ? NULL : inject_any(self, args[0], tag);
 }
 
+int submission_try_inject(SubmissionCore *self, PyObject *data)
+{
+	return truth_of(inject_any(self, data, NULL));
+}
+
 int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag)
 {
 	PyObject *error;

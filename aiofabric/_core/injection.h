@@ -11,6 +11,9 @@
  */
 int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag);
 
+/* As the method `inject`: 1: sent; 0: `post` is needed; -1: an exception. The caller has checked the thread. */
+int submission_try_inject(SubmissionCore *self, PyObject *data);
+
 int add_injection(PyObject *module);
 
 #endif

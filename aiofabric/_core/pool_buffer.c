@@ -66,16 +66,6 @@ static PyObject *PoolBuffer_get_view(PoolBuffer *self, void *unused)
 	return view;
 }
 
-const char *pool_contents(PoolBuffer *self)
-{
-	PoolCore *pool = self->pool;
-
-	if ((unsigned long long) self->length <= pool->room)
-		return pool->receives[self->index].buf;
-	PyErr_SetString(PyExc_RuntimeError, "a message longer than its receive");
-	return NULL;
-}
-
 static PyObject *PoolBuffer_get_contents(PoolBuffer *self, void *unused)
 {
 	const char *bytes = pool_contents(self);

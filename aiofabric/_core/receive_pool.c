@@ -6,6 +6,7 @@
 #include "names.h"
 #include "references.h"
 #include "source.h"
+#include "upcalls.h"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
@@ -17,7 +18,8 @@
 
 PyTypeObject *PoolCore_Type, *PoolBuffer_Type;
 
-static PyObject *name_end_came, *name_native_open, *name_overlong, *name_post_each, *name_post_failed, *name_ran_dry;
+static PyObject *name_end_came, *name_native_open, *name_overlong, *name_post_each, *name_post_failed, *name_ran_dry,
+	*name_sink_failed, *name_view;
 
 /* -- posting */
 
@@ -139,6 +141,45 @@ static int came_back(PoolBuffer *self)
 	return self->pool->nfree ? post(self->pool) : 0;
 }
 
+const char *pool_contents(PoolBuffer *self)
+{
+	PoolCore *pool = self->pool;
+
+	if ((unsigned long long) self->length <= pool->room)
+		return pool->receives[self->index].buf;
+	PyErr_SetString(PyExc_RuntimeError, "a message longer than its receive");
+	return NULL;
+}
+
+/*
+ * Pass the message to a sink in C. The view keeps the memory, however the endpoint is closed meanwhile.
+ */
+static int feed(PoolBuffer *self)
+{
+	InboxCore *inbox = &self->pool->inbox;
+	PyObject *view = PyObject_GetAttr((PyObject *) inbox, name_view), *sink, *type, *error, *traceback;
+	const char *bytes = view ? pool_contents(self) : NULL;
+	int rc;
+
+	if (!bytes) {
+		Py_XDECREF(view);
+		return -1;
+	}
+	sink = new_ref(inbox->sink);
+	rc = upcalls.sink.arrived(sink, bytes, self->length, view, self->offset);
+	Py_DECREF(sink);
+	Py_DECREF(view);
+	if (rc) {
+		PyErr_Fetch(&type, &error, &traceback);
+		PyErr_NormalizeException(&type, &error, &traceback);
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_sink_failed, error ? error : Py_None, NULL));
+		Py_XDECREF(type);
+		Py_XDECREF(error);
+		Py_XDECREF(traceback);
+	}
+	return pool_recycle(self) || rc ? -1 : 0;
+}
+
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
 	InboxCore *inbox = &self->pool->inbox;
@@ -166,6 +207,8 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 	inbox->bytes += self->length;
 	if (came_back(self))
 		return -1;
+	if (upcalls.sink.type && PyObject_TypeCheck(inbox->sink, upcalls.sink.type))
+		return feed(self);
 	return inbox_deliver(inbox, (PyObject *) self);
 }
 
@@ -317,7 +360,8 @@ int add_receive_pool(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_end_came, "end_came"}, {&name_native_open, "native_open"}, {&name_overlong, "overlong"},
-		{&name_post_each, "_post_each"}, {&name_post_failed, "_post_failed"}, {&name_ran_dry, "ran_dry"}, {NULL},
+		{&name_post_each, "_post_each"}, {&name_post_failed, "_post_failed"}, {&name_ran_dry, "ran_dry"},
+		{&name_sink_failed, "_sink_failed"}, {&name_view, "view"}, {NULL},
 	};
 
 	return intern(names) ? -1 : add_type(module, &PoolCore_spec, (PyObject *) InboxCore_Type, &PoolCore_Type);

@@ -49,6 +49,9 @@ void pool_set_free(PoolBuffer *self);
 /* Its message has come: to the sink, to the task that waits longest, or into the inbox. */
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 
+/* Address of the message; NULL with an exception if the message is longer than its receive. */
+const char *pool_contents(PoolBuffer *self);
+
 int add_receive_pool(PyObject *module);
 
 #endif

@@ -3,7 +3,6 @@
 #include "inbox.h"
 #include "message.h"
 #include "names.h"
-#include "pool_buffer.h"
 #include "receive_pool.h"
 #include "references.h"
 

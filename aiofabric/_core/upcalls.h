@@ -13,9 +13,16 @@ struct completed {
 	int (*complete)(PyObject *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 };
 
+/* A type whose objects are sinks of an inbox without Python: `bytes` are those of `view` from `offset` on. */
+struct sink {
+	PyTypeObject *type;
+	int (*arrived)(PyObject *self, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset);
+};
+
 struct upcalls {
 	int (*wake)(PyObject *owner, PyObject *waiter); /* for operation: wakes a waiter; the owner counts it */
 	struct completed buffer, transfer;		/* for completions; set by pool_buffer and transfer */
+	struct sink sink;				/* for receive_pool; set by rpc_connection */
 };
 
 extern struct upcalls upcalls;

@@ -40,7 +40,6 @@ class ChannelCall(ClientCall):
     """
 
     channel: ChannelCore
-    method = ""
     metadata: Metadata = ()
     wait_for_ready: bool | None = False
     connection: ChannelConnection

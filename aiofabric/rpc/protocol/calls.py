@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from ..._core import Assembly
+from ..._core import Assembly, CallCore
 from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, HEADER, Flag, Kind, frame
 
@@ -94,36 +94,26 @@ class Partial:
         return self.received == self.total
 
 
-class Call(ABC):
+class Call(CallCore, ABC):
     """One call on one side; base of `ClientCall` and `ServerCall`.
 
-    Most calls have one small message each way. So defaults are attributes of the class, and a call that needs no more
-    sets none of them.
+    ========================  ==============================================================================
+    attribute                 meaning
+    ========================  ==============================================================================
+    over                      the call has ended
+    sent_end, received_end    no more messages follow, from a client
+    credits, window           bytes that this side may send: now, and at the start
+    outstanding               bytes that the peer may send now
+    receive_window            bytes that the peer may send at the start
+    queued                    bytes that wait to be sent
+    unsent                    the call ended before all its messages had left
+    _queue                    deque of `Outgoing`; None if nothing waits
+    _partial                  the message whose pieces arrive
+    _unread                   deque of the credits and the budget of each message that was not consumed
+    _owed                     credits of consumed messages that were not granted yet
+    _held                     bytes of the budget that this call holds
+    ========================  ==============================================================================
     """
-
-    connection: Any
-    id = 0
-    over = False
-    received_end = False
-    in_rotation = False
-    credits = 0
-    """Bytes that this side may send."""
-    window = 0
-    """Its credits at the start."""
-    outstanding = 0
-    """Bytes that the peer may send."""
-    receive_window = 0
-    """The peer's credits at the start."""
-    queued = 0
-    """Bytes that wait to be sent."""
-    unsent = False
-    """Whether the call ended before all its messages had left."""
-
-    _queue: deque[Outgoing] | None = None
-    _partial: Partial | None = None
-    _unread: deque[tuple[int, int]] | None = None  # credits and budget of each message that was not consumed
-    _owed = 0  # credits of consumed messages that were not granted yet
-    _held = 0  # bytes of the budget that this call holds
 
     # -- events
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .calls import Status
 from .connection import SMALL, Connection, Limits
 from .errors import ProtocolError
-from .frames import Flag, Kind, frame
+from .frames import Kind, frame
 from .interning import METHODS
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ __all__ = ["ClientConnection"]
 UNAVAILABLE = 14
 _U64 = struct.Struct("<Q")
 _TIMEOUT_AT = 16
-_MESSAGE = int(Flag.MESSAGE)
 _OF_CALLS = {Kind.START, Kind.MESSAGE, Kind.END, Kind.CREDIT, Kind.PROCEED}
 
 
@@ -29,7 +28,7 @@ class ClientConnection(Connection):
     def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
         super().__init__(limits, budget)
         self.next_id = 1
-        self.retired = False
+        self.status_ok = Status(0)
         self.most_in_status = min(SMALL, limits.max_message)
         self.method_indexes = self.names.indexes[METHODS]
         self._handlers_after_preface[Kind.HEADERS] = self._headers_arrived
@@ -48,9 +47,13 @@ class ClientConnection(Connection):
     def emit_start(self, call: Any, data: bytes) -> None:
         """Queue START so that it can be taken back, and its time limit adjusted, until it leaves."""
         if self.output or not self.send_now(data):
-            call.start_frame = bytearray(data)
-            self._untouched.append(call)
-            self.hold(call.start_frame)
+            self.hold_start(call, data)
+
+    def hold_start(self, call: Any, data: bytes) -> None:
+        """Queue START."""
+        call.start_frame = bytearray(data)
+        self._untouched.append(call)
+        self.hold(call.start_frame)
 
     def take_back(self, call: Any) -> bool:
         """Remove the START of ``call``, and the frames behind it, from the output."""
@@ -109,14 +112,6 @@ class ClientConnection(Connection):
         call = self.calls.get(id)
         if call is None:
             self._check_known(id)
-        elif flags == _MESSAGE and not field and call.initial_metadata is None and call._partial is None:
-            # The answer of most calls with one message, in short.
-            if len(payload) > self.most_in_status:
-                call.status_too_long(len(payload))
-            else:
-                call.message_received(bytes(payload))
-                if not call.over:
-                    call.finish(Status(0))
         else:
             call.status_arrived(flags, field, payload)
 

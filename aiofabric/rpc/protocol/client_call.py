@@ -42,11 +42,10 @@ class ClientCall(Call):
     """One call of a client. Override the events; call `start` first."""
 
     connection: ClientConnection
-    status: Status | None = None
-    initial_metadata: Metadata | None = None
-    deadline: float | None = None
+    status: Status | None
+    initial_metadata: Metadata | None
+    deadline: float | None
     """On the clock whose time is passed to the connection."""
-    sent_end = False
     start_frame: bytearray | None = None
     """The START frame as long as it can be taken back."""
 
@@ -57,6 +56,14 @@ class ClientCall(Call):
 
     def ended(self) -> None:
         """`status` is set. This is the last event, and it always comes."""
+
+    def answered(self, message: bytes) -> None:
+        """The call has ended with OK, and with ``message`` alone: `over` and `status` are set.
+
+        Most calls with one message each way end so. It stands for `message_received` and `ended`.
+        """
+        self.message_received(message)
+        self.ended()
 
     # -- the application's side
 
@@ -75,6 +82,8 @@ class ClientCall(Call):
 
         Returns False if the message waits: `writable` follows.
         """
+        if message is not None and not metadata and connection.begin(self, method, message, end, deadline, now):
+            return True
         self.connection = connection
         peer = connection.peer
         self.id = id = connection.next_id

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ..._core import BudgetCore
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,7 +22,7 @@ class Reserver(Protocol):
     def reserved(self) -> None: ...
 
 
-class Budget:
+class Budget(BudgetCore):
     """Bytes that all calls of a server (or of a client) may hold together.
 
     It counts partial messages with their whole size, unread messages, metadata, and queued messages. Reservations are
@@ -29,7 +31,7 @@ class Budget:
     ``share``: bytes that one connection may hold before its announced messages wait for its own memory.
     """
 
-    __slots__ = ("limit", "relieve", "reservations", "share", "used", "waits")
+    __slots__ = ("relieve", "reservations", "share", "waits")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

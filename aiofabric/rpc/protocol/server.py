@@ -27,6 +27,8 @@ UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED = 14, 8, 4
 class ServerConnection(Connection):
     """Accepts calls. ``new_call`` makes the object of each call; the connection fills it and calls its `started`.
 
+    ``running``: calls whose handlers have not ended; the runtime counts down. ``highest``: id of the last call.
+
     ``admits`` returns None, or the status text with which a new call is refused (RESOURCE_EXHAUSTED).
     """
 
@@ -41,10 +43,8 @@ class ServerConnection(Connection):
         super().__init__(limits, budget)
         self.new_call = new_call
         self.admits = admits
-        self.highest = 0
         self._full_at = -1  # memory in use when a call was refused: as long as it is the same, no relief is to be had
-        self.running = 0
-        """Calls whose handlers have not ended; the runtime counts down."""
+        self.method_names = self.received_names.names[METHODS]
         self._handlers_after_preface[Kind.START] = self._start_arrived
         self._handlers_after_preface[Kind.END] = self._end_arrived
         self._handlers_after_preface[Kind.CANCEL] = self._cancel_arrived
@@ -75,6 +75,7 @@ class ServerConnection(Connection):
         if field:  # the client has ended every call, and reads no more
             self.failed = ProtocolError("The client has ended the connection after an error")
             self.lost(str(self.failed))
+            self.has_failed()
 
     def pong_received(self, id: int) -> None:
         """The client has read the announcement: tell it the last call that is handled."""

@@ -37,9 +37,9 @@ class ServerCall(Call):
     """One call that a server handles. Override the events."""
 
     connection: ServerConnection
-    method = ""
+    method: str
     metadata: Metadata = ()
-    deadline: float | None = None
+    deadline: float | None
     """On the clock whose time is passed to the connection."""
     sent_headers = False
     _final: tuple[int, str, Metadata] | None = None
@@ -94,6 +94,8 @@ class ServerCall(Call):
         if self.over or self._final is not None:
             return
         connection = self.connection
+        if not (message is None or code or details or metadata) and connection.conclude(self, message):
+            return
         if message is not None and (self._queue is not None or len(message) > connection.small):
             self._post_message(message)
             message = None

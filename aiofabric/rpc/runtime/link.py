@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import ClosedResourceError
 
+from ..._core import FrameOutput
 from ...errors import WrongLoopError
 from ...transport.connect import connect
 
@@ -67,32 +68,19 @@ class Link:
         self._handle.what = "RPC connection"  # in the texts of errors
         self.source = source = endpoint._handle.source
         self.driver = source.driver
-        self._call_soon = source.driver.call_soon
         self._pieces = 0
-        self._scheduled = False
         self._lingers = False
-        self._pass = 0  # when the pass of the loop began in which output left last
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
         connection.link = self
-        connection.send_now = self._send_now
+        self._output = FrameOutput(source, self._handle.tx, self._transmit, self._pass_ends)
+        connection.send_now = self._output
         connection.flush = self._flush
-        endpoint.set_sink(self._arrived, self._endpoint_ended)
+        connection.has_failed = self._linger
+        endpoint.set_sink(connection, self._endpoint_ended)
         self._flush()
 
     # -- output
-
-    def _send_now(self, data: bytes) -> bool:
-        """Send the first frame of a pass. The others wait for its end."""
-        began = self.source.breath
-        if began == self._pass:
-            if not self._scheduled:
-                self._scheduled = True
-                self._call_soon(self._pass_ends)
-            return False
-        self._pass = began
-        self._transmit(data)
-        return True
 
     def poll(self) -> None:
         """Before a task waits: send what is gathered and poll the queue, unless other tasks are about to run."""
@@ -104,8 +92,7 @@ class Link:
             source.poll()
 
     def _pass_ends(self) -> None:
-        self._scheduled = False
-        self._pass = 0
+        self._output.pass_ended()
         if self.connection.output or self.connection.rotation:
             self._flush()
 
@@ -159,21 +146,15 @@ class Link:
             self._end(error)
         return None
 
-    # -- input
+    # -- the end
 
-    def _arrived(self, data: memoryview) -> None:
-        connection = self.connection
-        if not connection.output:
-            self._pass = 0
-        connection.receive(data, monotonic())
-        if connection.failed is not None and not self.ended and not self._lingers:
+    def _linger(self) -> None:
+        if not self.ended and not self._lingers:
             self._lingers = True  # one timer, however much the peer still sends
             self.driver.call_later(LINGER, self.abort)
 
     def _endpoint_ended(self, error: BaseException) -> None:
         self._end(error)
-
-    # -- the end
 
     def _end(self, error: BaseException) -> None:
         if self.ended:

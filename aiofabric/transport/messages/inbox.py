@@ -139,8 +139,11 @@ class Inbox(InboxBase):
         try:
             self.sink(buffer.view)
         except BaseException as error:
-            self.source.driver.report("aiofabric: a message sink failed", error)
+            self._sink_failed(error)
         self.recycle(buffer)
+
+    def _sink_failed(self, error: BaseException) -> None:
+        self.source.driver.report("aiofabric: a message sink failed", error)
 
     def finish(self, error: BaseException) -> None:
         on_end, self._on_end = self._on_end, None
@@ -148,7 +151,7 @@ class Inbox(InboxBase):
             try:
                 on_end(error)
             except BaseException as failure:
-                self.source.driver.report("aiofabric: a message sink failed", failure)
+                self._sink_failed(failure)
 
     def end(self, error: Callable[[], BaseException]) -> None:
         """No message arrives any more: end every wait with ``error``.

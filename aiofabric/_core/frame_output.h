@@ -1,0 +1,26 @@
+/* The way of RPC frames to the provider. */
+#ifndef AIOFABRIC_FRAME_OUTPUT_H
+#define AIOFABRIC_FRAME_OUTPUT_H
+
+#include "references.h"
+#include "source.h"
+#include "submission.h"
+
+typedef struct {
+	PyObject_HEAD
+	SourceCore *source;
+	SubmissionCore *route;	/* NULL: every message passes through Python */
+	PyObject *transmit;	/* of the link: hands one fabric message to the provider, whatever its size */
+	PyObject *pass_ends;	/* of the link: the other frames of a pass leave */
+	long long pass;		/* when the iteration of the loop began in which a frame left last; 0: none did */
+	char scheduled;		/* `pass_ends` will be called */
+} FrameOutput;
+
+extern PyTypeObject *FrameOutput_Type;
+
+/* Send the first frame of an iteration at once: 1. The others wait for its end: 0. -1: an exception. */
+int frame_output_send(FrameOutput *self, PyObject *frame);
+
+int add_frame_output(PyObject *module);
+
+#endif
