@@ -166,7 +166,7 @@ static int feed(PoolBuffer *self)
 		return -1;
 	}
 	sink = new_ref(inbox->sink);
-	rc = upcalls.sink.arrived(sink, bytes, self->length, view, self->offset);
+	rc = upcalls.frame_sink.arrived(sink, bytes, self->length, view, self->offset);
 	Py_DECREF(sink);
 	Py_DECREF(view);
 	if (rc) {
@@ -207,7 +207,7 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 	inbox->bytes += self->length;
 	if (came_back(self))
 		return -1;
-	if (upcalls.sink.type && PyObject_TypeCheck(inbox->sink, upcalls.sink.type))
+	if (upcalls.frame_sink.type && PyObject_TypeCheck(inbox->sink, upcalls.frame_sink.type))
 		return feed(self);
 	return inbox_deliver(inbox, (PyObject *) self);
 }

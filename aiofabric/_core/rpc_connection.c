@@ -616,7 +616,7 @@ int add_rpc_connection(PyObject *module)
 	if (intern(names) || add_type(module, &BudgetCore_spec, NULL, &BudgetCore_Type) ||
 	    add_type(module, &ConnectionCore_spec, NULL, &ConnectionCore_Type))
 		return -1;
-	upcalls.sink.type = ConnectionCore_Type;
-	upcalls.sink.arrived = arrived;
+	upcalls.frame_sink.type = ConnectionCore_Type;
+	upcalls.frame_sink.arrived = arrived;
 	return 0;
 }

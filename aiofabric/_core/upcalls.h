@@ -14,7 +14,7 @@ struct completed {
 };
 
 /* A type whose objects are sinks of an inbox without Python: `bytes` are those of `view` from `offset` on. */
-struct sink {
+struct frame_sink {
 	PyTypeObject *type;
 	int (*arrived)(PyObject *self, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset);
 };
@@ -22,7 +22,7 @@ struct sink {
 struct upcalls {
 	int (*wake)(PyObject *owner, PyObject *waiter); /* for operation: wakes a waiter; the owner counts it */
 	struct completed buffer, transfer;		/* for completions; set by pool_buffer and transfer */
-	struct sink sink;				/* for receive_pool; set by rpc_connection */
+	struct frame_sink frame_sink;			/* for receive_pool; set by rpc_connection */
 };
 
 extern struct upcalls upcalls;

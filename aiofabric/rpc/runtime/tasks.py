@@ -88,7 +88,11 @@ class AsyncioTasks(Tasks):
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._ended(task, None if task.cancelled() else task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is not None or self._idle:
+            self._ended(task, error)
+        elif (on_end := self.running.pop(task, None)) is not None:
+            on_end()
 
 
 class TrioTask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..grpcio import aio
 from ..messages import serialized
@@ -17,7 +17,7 @@ from .intercepted import (
 )
 from .interception import KINDS, Chain
 from .pipe import Pipe
-from .rpc import ClientRpc
+from .rpc import ClientRpc, StreamRpc
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,8 +57,7 @@ class MultiCallable(ABC):
     __slots__ = ("_chain", "_channel", "_deserializer", "_method", "_serializer")
 
     kind = ""
-    streams = False
-    """Whether there are many responses."""
+    rpc: ClassVar[type[ClientRpc]] = ClientRpc
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class MultiCallable(ABC):
             compression = channel.compression
         if compression:
             pairs = with_compression(pairs, compression)
-        rpc = ClientRpc(channel.loop, self.streams)
+        rpc = self.rpc(channel.loop)
         message = None
         if whole:
             try:
@@ -168,7 +167,7 @@ class UnaryStreamMultiCallable(MultiCallable):
 
     __slots__ = ()
     kind = "unary_stream"
-    streams = True
+    rpc = StreamRpc
 
     def __call__(
         self,
@@ -226,7 +225,7 @@ class StreamStreamMultiCallable(MultiCallable):
 
     __slots__ = ()
     kind = "stream_stream"
-    streams = True
+    rpc = StreamRpc
 
     def __call__(
         self,

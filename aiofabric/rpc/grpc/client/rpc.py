@@ -24,29 +24,31 @@ if TYPE_CHECKING:
 
     from ..metadata import Pairs
 
-__all__ = ["ClientRpc"]
+__all__ = ["ClientRpc", "StreamRpc"]
 
 CANCELLED, INTERNAL = 1, 13
 
 
 class ClientRpc(ChannelCall):
-    """One call, from the client's side."""
+    """One call with one response, from the client's side; ``ClientRpc(loop)``."""
 
+    received: bytes | None = None
+    """The response, if there is one."""
     final: Status | None = None
     locally_cancelled = False
     failure: BaseException | None = None
     """The exception of the program's own code: of a serializer."""
 
+    _polled = True  # by the caller of `arrival`
     _messages: deque[bytes] | None = None
     _receiver: CallWaiter | None = None  # of the first task that waits for the response, or for the next message
     _waiters: list[asyncio.Future[None]] | None = None  # of everything else
     _callbacks: list[Callable[[], object]] | None = None
     _feeder: asyncio.Task[None] | None = None  # it iterates over the requests
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, streams: bool) -> None:
-        self._loop = loop
-        self._streams = streams  # whether there are many responses
-        self.received: bytes | None = None  # the response, if there is one
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self.owner  # type: ignore[no-any-return]  # it is the core's
 
     # -- events of the runtime
 
@@ -57,18 +59,27 @@ class ClientRpc(ChannelCall):
 
     def message_received(self, message: bytes) -> None:
         self.replay = None
-        if not self._streams:
-            self.consumed()
-            if self.received is None:
-                self.received = message
-            else:
-                self.cancel(INTERNAL, "The server sent more than one response")
+        self.consumed()
+        if self.received is None:
+            self.received = message
+        else:
+            self.cancel(INTERNAL, "The server sent more than one response")
+
+    def answered(self, message: bytes) -> None:
+        if self.retries is not None or self._feeder is not None or self._callbacks is not None:
+            super().answered(message)
             return
-        if self._messages is None:
-            self._messages = deque()
-        self._messages.append(message)
+        connection = self.connection
+        if connection.retired or len(connection.calls) >= connection.peer.max_calls - 1:
+            connection.call_ended()
+        self.replay = None
+        self.received = message
+        self.final = self.status
+        self.channel.call_over(self)
         if self._receiver is not None:
             self._receiver.wake()
+        if self._waiters is not None:
+            self._wake_all()
 
     def writable(self) -> None:
         if self._waiters is not None:
@@ -83,7 +94,7 @@ class ClientRpc(ChannelCall):
     # -- the end
 
     def _settle(self, status: Status) -> None:
-        if not status.code and not self._streams and self.received is None and self.failure is None:
+        if not status.code and self._incomplete():
             status = Status(INTERNAL, "The server ended the call without a response")
         self.final = status
         if self._receiver is not None:
@@ -94,6 +105,9 @@ class ClientRpc(ChannelCall):
             callbacks, self._callbacks = self._callbacks, None
             for callback in callbacks:
                 self._run(callback)
+
+    def _incomplete(self) -> bool:
+        return self.received is None and self.failure is None
 
     def _run(self, callback: Callable[[], object]) -> None:
         try:
@@ -153,7 +167,7 @@ class ClientRpc(ChannelCall):
         receiver = self._receiver = CallWaiter()
         try:
             link = self.connection.link if self.attached else None
-            await receiver.wait(self.channel.driver, link, polled=not self._streams)
+            await receiver.wait(self.channel.driver, link, polled=self._polled)
         finally:
             self._receiver = None
             if self._waiters is not None:  # one of the other tasks takes the place
@@ -218,3 +232,24 @@ class ClientRpc(ChannelCall):
             assert self.status is not None
             self._settle(self.status)
         return message
+
+
+class StreamRpc(ClientRpc):
+    """One call with many responses."""
+
+    _polled = False
+
+    def message_received(self, message: bytes) -> None:
+        self.replay = None
+        if self._messages is None:
+            self._messages = deque()
+        self._messages.append(message)
+        if self._receiver is not None:
+            self._receiver.wake()
+
+    def answered(self, message: bytes) -> None:
+        self.message_received(message)
+        self.ended()
+
+    def _incomplete(self) -> bool:
+        return False

@@ -56,7 +56,7 @@ async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None
     """Run a handler to its end. The call has its status then, whatever the handler did."""
     context = ServicerContext(rpc, handler.request_deserializer, handler.response_serializer)
     try:
-        loop, pool = rpc.host.loop, rpc.host.pool
+        loop, pool = rpc.owner.loop, rpc.owner.pool
         if handler.request_streaming:
             request: Any = _Requests(context)
             if how == "sync":

@@ -26,6 +26,7 @@ class Registry:
 
     def __init__(self, handlers: Iterable[Any] | None, interceptors: Iterable[Any] | None) -> None:
         self.registered: dict[str, Any] = {}
+        self._details: dict[str, HandlerCallDetails] = {}
         self.generic: list[Any] = list(handlers or ())
         self.interceptors = tuple(interceptors or ())
         wrong = [each for each in self.interceptors if not isinstance(each, aio.ServerInterceptor)]
@@ -40,7 +41,14 @@ class Registry:
     def find(self, method: str, metadata: Any) -> Any:
         """The handler of a method, without interceptors; None if there is none."""
         handler = self.registered.get(method)
-        return handler if handler is not None else self._ask(HandlerCallDetails(method, named(metadata)))
+        if handler is not None:
+            return handler
+        details = None if metadata else self._details.get(method)
+        if details is None:
+            details = HandlerCallDetails(method, named(metadata))
+            if not metadata and len(self._details) < 1000:  # calls without metadata share one for each method
+                self._details[method] = details
+        return self._ask(details)
 
     def _ask(self, details: Any) -> Any:
         for generic in self.generic:

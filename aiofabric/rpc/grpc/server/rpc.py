@@ -29,8 +29,9 @@ class Host(Protocol):
 
 
 class ServerRpc(ServerCall):
-    """One call, from the server's side."""
+    """One call, from the server's side; ``ServerRpc(host)``."""
 
+    owner: Host
     task: asyncio.Task[None] | None = None
     first: bytes | None = None
     """The request that came with the start of the call."""
@@ -54,14 +55,11 @@ class ServerRpc(ServerCall):
     _ended = False
     _waiters: list[asyncio.Future[None]] | None = None
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
-
     # -- events of the runtime
 
     def started(self, message: bytes | None) -> None:
         self.first = message
-        self.host.begin(self)
+        self.owner.begin(self)
 
     def message_received(self, message: bytes) -> None:
         if self._messages is None:
@@ -100,7 +98,7 @@ class ServerRpc(ServerCall):
 
     def change(self) -> asyncio.Future[None]:
         """A future of anything that happens to the call."""
-        waiter = self.host.loop.create_future()
+        waiter = self.owner.loop.create_future()
         if self._waiters is None:
             self._waiters = [waiter]
         else:

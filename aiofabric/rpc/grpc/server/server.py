@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 from ...runtime.server import ServerCore
@@ -81,7 +82,7 @@ class Server(aio.Server):
         self.loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self._context = copy_context()
-        self._core = core = ServerCore(self._new_call, limits_of(self._options))
+        self._core = core = ServerCore(partial(ServerRpc, self), limits_of(self._options))
         for port in self._ports:
             port.let_go()
             try:
@@ -90,9 +91,6 @@ class Server(aio.Server):
                 port.close()
 
     # -- calls
-
-    def _new_call(self) -> ServerRpc:
-        return ServerRpc(self)
 
     def begin(self, rpc: ServerRpc) -> None:
         """Run the handler of a call that has begun."""
