@@ -107,7 +107,7 @@ async def test_a_first_call_without_a_message_gets_a_status(provider: str) -> No
                     call.half_close()
                     with anyio.fail_after(10), pytest.raises(rpc.RpcError, match="the client sent none"):
                         await call.recv()
-        await until(lambda: not any(link.connection.running for link in server.core.links))  # type: ignore[union-attr]
+        await until(lambda: not any(link.connection.running for link in server.core.links))
 
 
 async def test_a_unary_call_of_a_method_that_streams_fails(provider: str) -> None:

@@ -34,7 +34,7 @@ async def at_rest(channel: rpc.Channel, server: rpc.Server) -> None:
     assert channel.budget.waiting == server.core.budget.waiting == 0
     for core in (link.connection for link in server.core.links):
         assert not core.calls
-        assert core.running == 0  # type: ignore[union-attr]
+        assert core.running == 0
 
 
 async def client_that_is_killed(parent: Parent, provider: str, port: int) -> None:

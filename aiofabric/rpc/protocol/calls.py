@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..._core import Assembly, CallCore
 from .errors import GoAwayReason, ProtocolError
