@@ -105,7 +105,7 @@ static void put_header(char *at, int kind, int flags, uint16_t field, uint32_t l
 /* 1: the provider has the frame; 0: it must wait in `output`; -1: an exception */
 static int send_now(ConnectionCore *self, PyObject *frame)
 {
-	if (!self->send_now)
+	if (is_none(self->send_now))
 		return 0;
 	if (Py_IS_TYPE(self->send_now, FrameOutput_Type))
 		return frame_output_send((FrameOutput *) self->send_now, frame);
@@ -116,7 +116,7 @@ static int hold(ConnectionCore *self, PyObject *frame)
 {
 	if (PyList_Append(self->output, frame))
 		return -1;
-	if (PyList_Size(self->output) < GATHERED || !self->flush)
+	if (PyList_Size(self->output) < GATHERED || is_none(self->flush))
 		return 0;
 	return drop(PyObject_CallNoArgs(self->flush));
 }
@@ -241,7 +241,7 @@ static int read_status(ConnectionCore *self, int flags, int field, uint64_t id, 
 	CallCore *call;
 	int rc = 0;
 
-	if (flags != WITH_MESSAGE || field || size > self->most_in_status || !self->status_ok)
+	if (flags != WITH_MESSAGE || field || size > self->most_in_status || is_none(self->status_ok))
 		return 0;
 	key = PyLong_FromUnsignedLongLong(id);
 	if (!key)
@@ -286,7 +286,7 @@ static int read_start(ConnectionCore *self, int flags, int field, uint64_t id, c
 	int rc;
 
 	if (flags != (WITH_MESSAGE | WITH_END) || size < 0 || size > self->max_message || id <= self->highest ||
-	    !is_none(self->goaway_sent) || !self->new_call || !self->method_names || !PyList_Check(self->method_names) ||
+	    !is_none(self->goaway_sent) || is_none(self->new_call) || !self->method_names || !PyList_Check(self->method_names) ||
 	    field >= PyList_Size(self->method_names) || !has_room(self))
 		return 0;
 	self->highest = id;

@@ -239,7 +239,8 @@ class Fuzz:
             _core.cut_messages, _core.join_messages, _core.fast_send, _core.fast_recv, _core.Message, _core.Slot,
             _core.Operation, _core.Fifo, _core.Registry, _core.Window, _core.Polling, _core.Waker, _core.FastPath,
             _core.ThreadCheck, _core.ResourceCore, _core.SlotsCore, _core.PoolBuffer, _core.InboxCore, _core.SourceCore,
-            _core.SubmissionCore, _core.Transfer,
+            _core.SubmissionCore, _core.Transfer, _core.CallCore, _core.ConnectionCore, _core.FrameOutput,
+            _core.BudgetCore,
         ]  # fmt: skip
         function = RANDOM.choice(of_all)
         made = self.call(function.__name__, function, *self.arguments())
