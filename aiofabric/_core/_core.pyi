@@ -382,6 +382,9 @@ class ConnectionCore:
     max_message: int
     max_calls: int
     running: int
+    peer_max_calls: int
+    @property
+    def usable(self) -> bool: ...
     now: float
     peer_known: bool
     retired: bool

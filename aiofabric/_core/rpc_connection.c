@@ -39,7 +39,7 @@ typedef struct {
 	PyObject *method_indexes, *status_ok;	/* of a client */
 	PyObject *method_names, *new_call, *admits; /* of a server */
 	unsigned long long next_id, highest;
-	long long small, window, receive_window, most_in_status, max_message, max_calls, running;
+	long long small, window, receive_window, most_in_status, max_message, max_calls, running, peer_max_calls;
 	double now;
 	char peer_known, retired;
 } ConnectionCore;
@@ -139,6 +139,11 @@ static PyObject *ConnectionCore_hold(ConnectionCore *self, PyObject *frame)
 }
 
 /* -- the client's calls */
+
+static PyObject *ConnectionCore_get_usable(ConnectionCore *self, void *unused)
+{
+	return ready(self) ? PyBool_FromLong(!self->retired && PyDict_Size(self->calls) < self->peer_max_calls) : NULL;
+}
 
 /* START of a call; NULL with an exception. */
 static PyObject *start_frame(const ConnectionCore *self, uint16_t index, uint64_t timeout, PyObject *message, int flags)
@@ -535,6 +540,12 @@ static PyMethodDef ConnectionCore_methods[] = {
 	{NULL},
 };
 
+static PyGetSetDef ConnectionCore_getset[] = {
+	{"usable", (getter) ConnectionCore_get_usable, NULL,
+	 "Whether a call can begin now: not after GOAWAY, and not above the server's number of calls."},
+	{NULL},
+};
+
 #define OBJECT(name, field) {name, T_OBJECT, offsetof(ConnectionCore, field)}
 #define COUNT(name, field) {name, T_LONGLONG, offsetof(ConnectionCore, field)}
 
@@ -561,6 +572,7 @@ static PyMemberDef ConnectionCore_members[] = {
 	COUNT("max_message", max_message),
 	COUNT("max_calls", max_calls),
 	COUNT("running", running),
+	COUNT("peer_max_calls", peer_max_calls),
 	{"now", T_DOUBLE, offsetof(ConnectionCore, now)},
 	{"peer_known", T_BOOL, offsetof(ConnectionCore, peer_known)},
 	{"retired", T_BOOL, offsetof(ConnectionCore, retired)},
@@ -574,6 +586,7 @@ static PyType_Slot ConnectionCore_slots[] = {
 	{Py_tp_traverse, ConnectionCore_traverse},
 	{Py_tp_clear, ConnectionCore_clear},
 	{Py_tp_methods, ConnectionCore_methods},
+	{Py_tp_getset, ConnectionCore_getset},
 	{Py_tp_members, ConnectionCore_members},
 	{0, NULL},
 };

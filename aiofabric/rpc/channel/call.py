@@ -204,7 +204,7 @@ class ChannelCall(ClientCall):
         """An attempt has ended: begin another one, or end the call."""
         connection, status = self.connection, self.status
         assert status is not None
-        if connection.retired or len(connection.calls) >= connection.peer.max_calls - 1:
+        if connection.retired or len(connection.calls) >= connection.peer_max_calls - 1:
             connection.call_ended()
         self.left = self.left or status.may_have_run
         if self.replay is not None and not self.ended_here and (status.code or self.retries is not None):

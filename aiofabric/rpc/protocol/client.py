@@ -39,11 +39,6 @@ class ClientConnection(Connection):
     def last_call(self) -> int:
         return 0  # servers begin no calls
 
-    @property
-    def usable(self) -> bool:
-        """Whether a call can begin now: not after GOAWAY, and not above the server's number of calls."""
-        return not self.retired and len(self.calls) < self.peer.max_calls
-
     def emit_start(self, call: Any, data: bytes) -> None:
         """Queue START so that it can be taken back, and its time limit adjusted, until it leaves."""
         if self.output or not self.send_now(data):

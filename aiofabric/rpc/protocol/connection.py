@@ -106,6 +106,7 @@ class Connection(ConnectionCore, ABC):
         self.max_calls = limits.max_calls
         self.budget: Budget = Budget(limits.memory) if budget is None else budget
         self.peer = MINIMUM
+        self.peer_max_calls = MINIMUM.max_calls
         self.small = min(SMALL, MINIMUM.recv_size // 2)
         self.calls: dict[int, Any] = {}
         self.output: list[bytes | bytearray] = []
@@ -279,7 +280,7 @@ class Connection(ConnectionCore, ABC):
             raise ProtocolError("A second preface arrived")
         self.peer_known = True
         self.peer = Preface.unpack(payload)
-        self.window = self.peer.window
+        self.window, self.peer_max_calls = self.peer.window, self.peer.max_calls
         self._handlers.update(self._handlers_after_preface)
         self.names.room = self.peer.table
         self.preface_received()

@@ -70,7 +70,7 @@ class ClientRpc(ChannelCall):
             super().answered(message)
             return
         connection = self.connection
-        if connection.retired or len(connection.calls) >= connection.peer.max_calls - 1:
+        if connection.retired or len(connection.calls) >= connection.peer_max_calls - 1:
             connection.call_ended()
         self.replay = None
         self.received = message

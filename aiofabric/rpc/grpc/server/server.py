@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
@@ -99,7 +100,8 @@ class Server(aio.Server):
         if rpc.deadline is not None:
             core.deadlines.add(rpc)
         if self._registry.interceptors:
-            self._start(rpc, self._intercepted(rpc))
+            intercepted: Any = core.tasks.start(self._intercepted(rpc), self._context.copy(), rpc.release)
+            rpc.task = intercepted
             return
         try:
             handler = self._registry.find(rpc.method, rpc.metadata)
@@ -108,14 +110,14 @@ class Server(aio.Server):
             rpc.reject(UNKNOWN, f"Unexpected {type(error)}: {error}")
             rpc.release()
             return
-        if self._refused(rpc, handler):
+        if (handler is None or self._most is not None or rpc.metadata) and self._refused(rpc, handler):
             rpc.release()
             return
-        self._start(rpc, handle(rpc, handler, *self._behaviour(handler)))
-
-    def _start(self, rpc: ServerRpc, run: Any) -> None:
-        assert self._core is not None
-        task: Any = self._core.tasks.start(run, self._context.copy(), rpc.release)
+        try:
+            behaviour, how = self._behaviours[handler]
+        except (KeyError, TypeError):
+            behaviour, how = self._behaviour(handler)
+        task: Any = core.tasks.start(handle(rpc, handler, behaviour, how), self._context.copy(), rpc.release)
         rpc.task = task
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
@@ -145,15 +147,12 @@ class Server(aio.Server):
         return any(key == ENCODING and value not in self._compressions for key, value in rpc.metadata)
 
     def _behaviour(self, handler: Any) -> tuple[Any, str]:
-        try:
-            return self._behaviours[handler]
-        except KeyError:
+        found = behaviour_of(handler)
+        with suppress(TypeError):  # a handler that cannot be hashed
             if len(self._behaviours) > 1000:
                 self._behaviours.clear()
-            found = self._behaviours[handler] = behaviour_of(handler)
-            return found
-        except TypeError:  # it cannot be hashed
-            return behaviour_of(handler)
+            self._behaviours[handler] = found
+        return found
 
     # -- the end
 
