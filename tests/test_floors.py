@@ -44,6 +44,7 @@ FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # anyio is everyone's: its words for closed, busy, broken
 MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations", "rpc.runtime", "rpc.grpc"}
 WITHOUT_IO = "rpc.protocol"  # imports nothing else of ours, and so neither a loop nor an endpoint
+ITS_CORE = {f"_core.{name}" for name in ("Assembly", "BudgetCore", "CallCore", "ConnectionCore")}  # the part in C
 
 # The rooms of two packages, and files outside of rooms, from the ground up. An import points down, or stays inside.
 TRANSPORT = (
@@ -134,7 +135,7 @@ def objections(source: str, module: str, *, is_package: bool = False) -> list[st
         same_package = room(name) == room(module)
         if same_package and room_of(name) != room_of(module) and storey(name) >= storey(module) >= 0:
             found.append(f"line {line}: {room_of(module)} imports {name} of a room that is not below")
-        if room_of(module) == WITHOUT_IO and top == PACKAGE and room_of(name) not in {WITHOUT_IO, "_core.Assembly"}:
+        if room_of(module) == WITHOUT_IO and top == PACKAGE and room_of(name) not in {WITHOUT_IO, *ITS_CORE}:
             found.append(f"line {line}: {WITHOUT_IO} imports {name}")
         if top in LOOPS and not {room(module), room_of(module)} & MAY_KNOW_THE_LOOP:
             found.append(f"line {line}: {top} is known to {', '.join(sorted(MAY_KNOW_THE_LOOP))} only")
