@@ -60,6 +60,7 @@ TARGETS = (
     more(UVLOOP, "in flight", 1.0, "uvloop streams"),
     more(PACKED, "in flight", 3.0, "uvloop streams"),
     more(UVLOOP, "fan100", 1.1, "uvloop streams"),
+    more(UVLOOP, "fan100", 1.0, "uvloop Protocol"),
     Target((UVLOOP, "fan1000"), 0.8, (UVLOOP, "fan100"), at_least=True),
     more(UVLOOP, "1 MiB", 0.95, "C, spinning"),
     more(UVLOOP, "1 MiB", 1.2, "uvloop Protocol"),

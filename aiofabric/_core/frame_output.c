@@ -39,6 +39,8 @@ int frame_output_send(FrameOutput *self, PyObject *frame)
 
 		if (sent > 0)
 			return 1;
+		if (sent < 0 && !PyErr_ExceptionMatches(PyExc_Exception))
+			return -1; /* Ctrl-C */
 		PyErr_Clear(); /* `transmit` meets the same error, and ends the connection with it */
 	}
 	return drop(PyObject_CallFunctionObjArgs(self->transmit, frame, NULL)) ? -1 : 1;

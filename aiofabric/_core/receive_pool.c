@@ -207,7 +207,8 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 	inbox->bytes += self->length;
 	if (came_back(self))
 		return -1;
-	if (upcalls.frame_sink.type && PyObject_TypeCheck(inbox->sink, upcalls.frame_sink.type))
+	if (upcalls.frame_sink.type && PyObject_TypeCheck(inbox->sink, upcalls.frame_sink.type) &&
+	    Py_IS_TYPE((PyObject *) self, PoolBuffer_Type)) /* the message of a subclass may begin elsewhere */
 		return feed(self);
 	return inbox_deliver(inbox, (PyObject *) self);
 }

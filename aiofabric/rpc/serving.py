@@ -17,6 +17,7 @@ from anyio import BusyResourceError, EndOfStream, get_cancelled_exc_class
 from .messages import MessageIterator, message_bytes
 from .protocol.metadata import check_metadata
 from .protocol.server_call import ServerCall
+from .runtime.bursts import Burst
 from .runtime.waiting import CallWaiter
 from .status import RpcError, StatusCode
 
@@ -216,17 +217,20 @@ class RunningCall(ServerCall):
         if self.receiver is not None:
             self.receiver.wake()
 
-    async def until_writable(self) -> None:
-        """Wait until all posted messages have left, or the call is over."""
+    async def until_writable(self) -> bool:
+        """Wait until all posted messages have left, or the call is over; return False if that was so at once."""
+        waited = False
         sender = CallWaiter()
         if self._senders is None:
             self._senders = []
         self._senders.append(sender)
         try:
             while self._queue is not None and not self.over:
+                waited = True
                 await sender.wait(self.service.core.driver, self.connection.link)
         finally:
             self._senders.remove(sender)
+        return waited
 
     # -- running the handler
 
@@ -277,12 +281,11 @@ class RunningCall(ServerCall):
         return reply  # type: ignore[no-any-return]  # checked by `message_bytes`
 
     async def _send_all(self, replies: AsyncIterator[bytes]) -> None:
-        count = 0
+        burst = Burst()
         async for reply in replies:
-            if not self.post(message_bytes(reply)):
-                await self.until_writable()
-            count += 1
-            if not count & 63:  # a generator that never waits must let other tasks run
+            if not self.post(message_bytes(reply)) and await self.until_writable():
+                burst.waited()
+            elif burst.ended():  # a generator that never waits must let other tasks run
                 await anyio.lowlevel.checkpoint()
 
 

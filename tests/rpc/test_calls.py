@@ -1,6 +1,8 @@
 """Calls of all kinds, and all the ways in which they end, on each loop and over both kinds of connections."""
 
 import pickle
+from collections.abc import AsyncIterator
+from time import perf_counter
 from typing import Any
 
 import anyio
@@ -71,6 +73,36 @@ async def test_a_server_streams_replies(provider: str) -> None:
         call.half_close()
         assert [int(message) async for message in call] == [*range(3000)]
         assert (await call.end()).code == 0
+
+
+async def test_a_handler_that_spends_time_on_each_reply_lets_other_tasks_run(provider: str) -> None:
+    """It streams fewer than 64 replies, so only the time makes it yield."""
+    passes: list[int] = []
+    seen: list[int] = []
+
+    async def busy(request: bytes, context: rpc.ServerContext) -> AsyncIterator[bytes]:
+        for _ in range(60):
+            until = perf_counter() + 50e-6
+            while perf_counter() < until:
+                pass
+            seen.append(len(passes))
+            yield b"x"
+
+    async def count_passes() -> None:
+        while True:
+            await anyio.lowlevel.checkpoint()
+            passes.append(1)
+
+    async with rpc.Server({"/test/busy": rpc.unary_stream(busy)}) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with rpc.Channel(target(listener.address), options={"provider": provider}) as channel:
+            async with channel.call("/test/busy") as call, anyio.create_task_group() as tasks:
+                tasks.start_soon(count_passes)
+                await call.send(b"")
+                call.half_close()
+                assert [message async for message in call] == 60 * [b"x"]
+                tasks.cancel_scope.cancel()
+    assert len(set(seen)) >= 10, seen
 
 
 async def test_a_client_streams_requests(provider: str) -> None:

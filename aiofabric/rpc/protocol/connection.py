@@ -74,6 +74,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
+            if not isinstance(value, int) and name not in ("resets", "reset_burst"):
+                raise TypeError(f"Limits: {name} must be an int, not {value!r}")
             if not least <= value <= most:
                 raise ValueError(f"Limits: {name} must be from {least} to {most}, not {value!r}")
         if len(self.credentials) > MOST_CREDENTIALS:
