@@ -95,13 +95,16 @@ async def test_a_handler_that_spends_time_on_each_reply_lets_other_tasks_run(pro
 
     async with rpc.Server({"/test/busy": rpc.unary_stream(busy)}) as server:
         listener = await server.listen("127.0.0.1", 0, provider=provider)
-        async with rpc.Channel(target(listener.address), options={"provider": provider}) as channel:
-            async with channel.call("/test/busy") as call, anyio.create_task_group() as tasks:
-                tasks.start_soon(count_passes)
-                await call.send(b"")
-                call.half_close()
-                assert [message async for message in call] == 60 * [b"x"]
-                tasks.cancel_scope.cancel()
+        async with (
+            rpc.Channel(target(listener.address), options={"provider": provider}) as channel,
+            channel.call("/test/busy") as call,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(count_passes)
+            await call.send(b"")
+            call.half_close()
+            assert [message async for message in call] == 60 * [b"x"]
+            tasks.cancel_scope.cancel()
     assert len(set(seen)) >= 10, seen
 
 
