@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from aiofabric import rpc
 from aiofabric.rpc.channel.backoff import Backoff
+from aiofabric.rpc.channel.policies import RoundRobin
 from aiofabric.rpc.channel.service_config import ServiceConfig
 from tests.fixtures.children import Child
 from tests.fixtures.providers import CONNECTED, over
 from tests.rpc.services import HANDLERS, serve, served, target
 from tests.rpc.waiting import until
+
+if TYPE_CHECKING:
+    from aiofabric.rpc.channel.subchannel import Subchannel
 
 pytestmark = pytest.mark.anyio
 
@@ -135,17 +139,39 @@ async def test_pick_first_takes_the_first_address_that_answers(provider: str) ->
             assert await channel.unary("/test/echo", b"x") == b"x"
 
 
+def noting(name: str, seen: list[str]) -> dict[str, rpc.Handler]:
+    """Handlers that note which server was called."""
+
+    async def note(request: bytes, context: rpc.ServerContext) -> bytes:
+        seen.append(name)
+        return b""
+
+    return {f"/test/{method}": rpc.unary_unary(note) for method in ("note", "other")}
+
+
+class ByMethod(RoundRobin):
+    """A program's own policy: each method has its own server."""
+
+    def pick(self, method: str) -> Subchannel | None:
+        ready = [each for each in self._subchannels if each.state is rpc.Connectivity.READY]
+        place = int(method == "/test/other")
+        return ready[place] if len(ready) == 2 else None
+
+
+async def test_a_policy_of_the_program_chooses_the_connection_of_each_call(provider: str) -> None:
+    seen: list[str] = []
+    async with rpc.Server(noting("a", seen)) as a, rpc.Server(noting("b", seen)) as b:
+        ports = [(await each.listen("127.0.0.1", 0, provider=provider)).address.port or 0 for each in (a, b)]
+        async with channel_to(*ports, provider=provider, policy=ByMethod) as channel:
+            with anyio.fail_after(20):  # the first call waits until both servers are connected
+                for method in ("note", "other", "other", "note"):
+                    await channel.unary(f"/test/{method}", b"", wait_for_ready=True)
+    assert seen == ["a", "b", "b", "a"]
+
+
 async def test_round_robin_uses_all_addresses(provider: str) -> None:
     seen: list[str] = []
-
-    def handlers(name: str) -> dict[str, rpc.Handler]:
-        async def note(request: bytes, context: rpc.ServerContext) -> bytes:
-            seen.append(name)
-            return b""
-
-        return {"/test/note": rpc.unary_unary(note)}
-
-    async with rpc.Server(handlers("a")) as a, rpc.Server(handlers("b")) as b:
+    async with rpc.Server(noting("a", seen)) as a, rpc.Server(noting("b", seen)) as b:
         ports = [(await each.listen("127.0.0.1", 0, provider=provider)).address.port or 0 for each in (a, b)]
         async with channel_to(*ports, provider=provider, policy="round_robin") as channel:
             channel.get_state(try_to_connect=True)
