@@ -35,8 +35,12 @@ def as_before() -> Iterator[None]:
 
 
 async def accept_one(listener: aiofabric.Listener) -> None:
-    with suppress(aiofabric.FabricError):  # the peer may leave at once
-        (await (await listener.accept_request()).accept()).abort()
+    with suppress(aiofabric.FabricError):  # the peer leaves, perhaps at once
+        endpoint = await (await listener.accept_request()).accept()
+        try:
+            await endpoint.recv()  # a connection that this side ends may end before the other side has it
+        finally:
+            endpoint.abort()
 
 
 @pytest.mark.once
