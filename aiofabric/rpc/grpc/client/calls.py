@@ -52,7 +52,7 @@ class OneResponse(Call):
             try:
                 if rpc.final is not None and rpc.connection.link.source.breathless:
                     yield from rpc.yield_to_loop().__await__()
-                if rpc.final is None and rpc._receiver is None and rpc.attached:
+                if not rpc.over and rpc._receiver is None and rpc.attached:
                     receiver = rpc._receiver = CallWaiter()  # as `arrival` does, without its coroutine
                     try:
                         link = rpc.connection.link
