@@ -54,18 +54,23 @@ class _Requests:
 
 async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None:
     """Run a handler to its end. The call has its status then, whatever the handler did."""
+    request: Any
     context = ServicerContext(rpc, handler.request_deserializer, handler.response_serializer)
     try:
         loop, pool = rpc.owner.loop, rpc.owner.pool
         if handler.request_streaming:
-            request: Any = _Requests(context)
+            request = _Requests(context)
             if how == "sync":
                 request = to_iterator(request, loop)
         else:
-            request = await context.read() if rpc.first is None else _first(rpc, handler)
-            if request is EOF:
-                rpc.reject(INTERNAL, "The client sent no request")
-                return
+            request, rpc.first = rpc.first, None  # it came with the start of the call
+            if request is None:
+                request = await context.read()
+                if request is EOF:
+                    rpc.reject(INTERNAL, "The client sent no request")
+                    return
+            elif handler.request_deserializer is not None:
+                request = handler.request_deserializer(request)
         if handler.response_streaming:
             if how == "coroutine":
                 await behaviour(request, context)
@@ -109,12 +114,6 @@ async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
         message = serialized(response, serializer)
         if not rpc.transmit_now(message):
             await rpc.until_room()
-
-
-def _first(rpc: ServerRpc, handler: Any) -> Any:
-    """The request that came with the start of the call."""
-    message, rpc.first = rpc.first, None
-    return message if handler.request_deserializer is None else handler.request_deserializer(message)
 
 
 def _failed(rpc: ServerRpc, error: BaseException) -> None:

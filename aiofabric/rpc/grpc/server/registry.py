@@ -38,19 +38,20 @@ class Registry:
         for method, handler in handlers.items():
             self.registered[f"/{service}/{method}"] = handler
 
-    def find(self, method: str, metadata: Any) -> Any:
-        """The handler of a method, without interceptors; None if there is none."""
+    def find(self, method: str, metadata: Any, details: Any = None) -> Any:
+        """The handler of a method, without interceptors; None if there is none.
+
+        ``details`` are those that interceptors have made or changed.
+        """
         handler = self.registered.get(method)
         if handler is not None:
             return handler
-        details = None if metadata else self._details.get(method)
+        if details is None and not metadata:
+            details = self._details.get(method)
         if details is None:
             details = HandlerCallDetails(method, named(metadata))
             if not metadata and len(self._details) < 1000:  # calls without metadata share one for each method
                 self._details[method] = details
-        return self._ask(details)
-
-    def _ask(self, details: Any) -> Any:
         for generic in self.generic:
             handler = generic.service(details)
             if handler is not None:
@@ -63,8 +64,7 @@ class Registry:
 
     async def _step(self, place: int, details: Any) -> Any:
         if place == len(self.interceptors):
-            handler = self.registered.get(details.method)
-            return handler if handler is not None else self._ask(details)
+            return self.find(details.method, (), details)
 
         async def proceed(details: Any) -> Any:
             return await self._step(place + 1, details)
