@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from aiofabric import _core
 from aiofabric._ffi import ffi
 from aiofabric.cq.operation import State
+from aiofabric.rpc.protocol.frames import frame
 from tests.cq.manual import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FRAMES = b"".join(frame(kind, 1, bytes(8), flags=flags) for kind in (3, 7, 5) for flags in (2, 3))
 ROOM = 64  # bytes of a pool's receive
 
 MEMORY = ffi.new("char[]", 4096)
@@ -119,6 +121,19 @@ SPECIAL = ["__init__", "__iter__", "__len__", "__getitem__", "__setitem__", "__d
 RANDOM = random.Random()
 
 
+def ready_connection() -> _core.ConnectionCore:
+    """A connection that takes the short ways of both roles."""
+    connection = _core.ConnectionCore()
+    connection.calls, connection._handlers, connection.output = {}, {}, []
+    connection.method_indexes, connection.method_names, connection.new_call = {"text": 0}, ["text"], _core.CallCore
+    connection.budget, connection.status_ok = _core.BudgetCore(), object()
+    connection.small = connection.window = connection.receive_window = connection.most_in_status = 1000
+    connection.max_message = connection.max_calls = connection.peer_max_calls = 1000
+    connection.peer_known = True
+    connection.send_now = lambda _: True
+    return connection
+
+
 class Fuzz:
     def __init__(self, seed: int, log: int) -> None:
         RANDOM.seed(seed)
@@ -143,12 +158,17 @@ class Fuzz:
         waker = _core.Waker(self.loop)
         operation = _core.Operation("fi_test", RANDOM.choice([None, endpoint.submissions]), slots.acquire(), None, 0)
         transfer = endpoint.submissions.submit("fi_test", endpoint.post, ("label",), None, 0)
+        connection = ready_connection()
+        call = _core.CallCore()
+        if RANDOM.random() < 0.5:
+            connection.begin(call, "text", b"bytes", True, None, 0.0)
+        output = _core.FrameOutput(source, endpoint.submissions, lambda _: None, lambda: None)
         self.things = [
             source, endpoint.submissions, pool, *pool._buffers, slots, slots.acquire(), operation, transfer, check,
             waker, waker.create_waiter(),
             _core.Fifo(), _core.Registry(), _core.Window(1000), _core.Polling(1000, never=False, polls=False),
             _core.FastPath(check), _core.ResourceCore(), _core.Message(b"text", None, 1, 2),
-            _core.InboxCore(handle, source, ROOM, 4),
+            _core.InboxCore(handle, source, ROOM, 4), connection, call, output, _core.BudgetCore(),
         ]  # fmt: skip
 
     def value(self) -> Any:
@@ -164,7 +184,7 @@ class Fuzz:
             )
         if kind < 7:
             return RANDOM.choice(
-                [bytearray(b"array"), memoryview(bytearray(100)), memoryview(bytes(100))[::2], memoryview(b"")]
+                [bytearray(b"array"), FRAMES, memoryview(bytearray(100)), memoryview(bytes(100))[::2], memoryview(b"")]
             )
         if kind < 8:
             return [self.value() for _ in range(RANDOM.randrange(4))]

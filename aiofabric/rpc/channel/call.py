@@ -106,10 +106,7 @@ class ChannelCall(ClientCall):
         if connection is None:
             return message is None
         self.attached = True
-        deadline = self.deadline
-        if message is not None and not metadata and connection.begin(self, method, message, end, deadline, now):
-            return True  # as `start` does, without the call
-        return self.start(connection, method, metadata, deadline=deadline, message=message, end=end, now=now)
+        return self.start(connection, method, metadata, deadline=self.deadline, message=message, end=end, now=now)
 
     def _configure(
         self, config: MethodConfig, timeout: float | None, wait_for_ready: bool | None

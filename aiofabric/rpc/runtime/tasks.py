@@ -92,7 +92,7 @@ class AsyncioTasks(Tasks):
         if error is not None or self._idle:
             self._ended(task, error)
         elif (on_end := self.running.pop(task, None)) is not None:
-            on_end()
+            on_end()  # the usual end: nothing to report, and no waiter
 
 
 class TrioTask:

@@ -7,6 +7,8 @@ The same script runs on two pairs of connections: one as it is, the other withou
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,7 @@ from aiofabric.rpc.protocol.client import ClientConnection
 from aiofabric.rpc.protocol.connection import Limits
 from aiofabric.rpc.protocol.frames import FRAME_COST, HEADER, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from aiofabric.rpc.protocol.server import ServerConnection
+from tests.fixtures.children import run_in_child
 from tests.rpc.protocol.network import AcceptedCall, Network
 
 if TYPE_CHECKING:
@@ -127,14 +130,13 @@ def test_a_usual_call_takes_the_short_ways() -> None:
     network = pair(False)
     network.call(message=b"x", end=True)  # defines the name of the method
     network.settle()
-    taken: list[str] = []
 
     class Spied(AcceptedCall):
-        def finish(self, *arguments: Any, **options: Any) -> None:
-            taken.append("finish")
-            super().finish(*arguments, **options)
+        def _end(self) -> None:
+            pytest.fail("the long way was taken")
 
     network.server.new_call = Spied
+    network.client.emit_start = lambda *_: pytest.fail("the long way was taken")  # type: ignore[method-assign]
     for connection in (network.client, network.server):
         for kind in (Kind.START, Kind.STATUS):
             connection._handlers[kind] = lambda *_: pytest.fail("the long way was taken")
@@ -143,7 +145,6 @@ def test_a_usual_call_takes_the_short_ways() -> None:
     network.server.calls[call.id].finish(message=b"reply")
     network.settle()
     assert (call.got, call.events, call.over) == ([b"reply"], ["message", "ended"], True)
-    assert taken == ["finish"]
 
 
 STARTS = st.tuples(
@@ -214,3 +215,57 @@ def test_an_object_that_was_not_initialised_is_refused() -> None:
     ):
         with pytest.raises(RuntimeError, match="not initialised"):
             use()
+
+
+DELETES = """
+import sys
+from aiofabric import _core
+from aiofabric.rpc.protocol.frames import frame
+from tests.fuzz.core_calls import ready_connection
+
+connection, call = ready_connection(), _core.CallCore()
+
+class Deadline:
+    def __float__(self):
+        delete()
+        return 5.0
+
+def delete(*_):
+    for name in ("calls", "output", "_handlers", "method_indexes"):
+        if hasattr(connection, name) and getattr(connection, name) is not None:
+            delattr(connection, name)
+    return False
+
+{action}
+"""
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "connection._handlers[5] = delete; connection.receive(frame(5, 1) + frame(7, 1, b'', flags=2), 0.0)",
+        "connection._handlers[5] = delete; connection.receive(frame(5, 1) + frame(3, 1, bytes(9), flags=3), 0.0)",
+        "connection.send_now = delete; connection.emit(b'frame')",
+        "connection.send_now = delete; connection.conclude(call, b'reply')",
+        "connection.begin(call, 'text', b'request', True, Deadline(), 0.0)",
+    ],
+)
+def test_a_callback_that_deletes_the_state_gets_an_error_and_no_crash(action: str) -> None:
+    ended = run_in_child(DELETES.format(action=action))
+    assert ended.status == 1, ended
+    assert "RuntimeError: the connection was not initialised" in ended.err or "_reading_failed" in ended.err, ended
+
+
+def test_a_connection_its_calls_and_its_output_are_collected() -> None:
+    def made() -> list[weakref.ref[Any]]:
+        network = pair(False)
+        call = network.call(message=b"x", end=True)
+        network.settle()
+        call.owner = network.client.link = network  # cycles, as an endpoint and its link make them
+        network.client.output.append(network.client)  # type: ignore[arg-type]
+        return [weakref.ref(each) for each in (network.client, network.server, call, *network.served.values())]
+
+    references = made()
+    assert len(references) == 4
+    gc.collect()
+    assert [each() for each in references] == [None] * 4

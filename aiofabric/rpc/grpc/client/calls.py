@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.waiting import CallWaiter
 from ..errors import COLLECTED
 from ..grpcio import aio
 from .call import Call
@@ -52,13 +51,6 @@ class OneResponse(Call):
             try:
                 if rpc.final is not None and rpc.connection.link.source.breathless:
                     yield from rpc.yield_to_loop().__await__()
-                if not rpc.over and rpc._receiver is None and rpc.attached:
-                    receiver = rpc._receiver = CallWaiter()  # as `arrival` does, without its coroutine
-                    try:
-                        link = rpc.connection.link
-                        yield from receiver.wait(rpc.channel.driver, link, polled=True).__await__()
-                    finally:
-                        rpc.receiver_left()
                 while rpc.final is None:
                     yield from rpc.arrival().__await__()
             except asyncio.CancelledError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from ....errors import WrongLoopError
@@ -47,7 +46,6 @@ class Channel(aio.Channel):
         self.compression = compression or self._options.get("grpc.default_compression_algorithm")
         """The compression of calls that name none."""
         self._core: ChannelCore | None = None
-        self._thread = 0  # of the core
         self._closing = False
         try:
             self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -61,15 +59,11 @@ class Channel(aio.Channel):
         """The runtime's channel. UsageError after `close`; WrongLoopError in another loop than the first one."""
         if self._closing:
             raise aio.UsageError(_CLOSED)
-        loop = self._loop
-        if self._thread == get_ident() and loop is not None and loop.is_running():
-            assert self._core is not None
-            return self._core  # asyncio.get_running_loop() is a system call in Python 3.11: 1 us of a call's 45
         loop = asyncio.get_running_loop()
         if self._core is None:
             self._core = self._open()
             self._core.bind()
-            self._loop, self._thread = loop, get_ident()
+            self._loop = loop
         elif loop is not self._loop:
             raise WrongLoopError(f"the channel to {self._target} belongs to another event loop: make one for each loop")
         return self._core

@@ -169,13 +169,9 @@ class ClientRpc(ChannelCall):
             link = self.connection.link if self.attached else None
             await receiver.wait(self.channel.driver, link, polled=self._polled)
         finally:
-            self.receiver_left()
-
-    def receiver_left(self) -> None:
-        """The receiver waits no more: one of the other tasks takes its place."""
-        self._receiver = None
-        if self._waiters is not None:
-            self._wake_all()
+            self._receiver = None
+            if self._waiters is not None:  # one of the other tasks takes the place
+                self._wake_all()
 
     async def yield_to_loop(self) -> None:
         """After many awaits in a row that did not wait: let other tasks run."""

@@ -26,7 +26,6 @@ class Registry:
 
     def __init__(self, handlers: Iterable[Any] | None, interceptors: Iterable[Any] | None) -> None:
         self.registered: dict[str, Any] = {}
-        self._details: dict[str, HandlerCallDetails] = {}
         self.generic: list[Any] = list(handlers or ())
         self.interceptors = tuple(interceptors or ())
         wrong = [each for each in self.interceptors if not isinstance(each, aio.ServerInterceptor)]
@@ -38,20 +37,14 @@ class Registry:
         for method, handler in handlers.items():
             self.registered[f"/{service}/{method}"] = handler
 
-    def find(self, method: str, metadata: Any, details: Any = None) -> Any:
-        """The handler of a method, without interceptors; None if there is none.
-
-        ``details`` are those that interceptors have made or changed.
-        """
+    def find(self, method: str, metadata: Any) -> Any:
+        """The handler of a method, without interceptors; None if there is none."""
         handler = self.registered.get(method)
-        if handler is not None:
-            return handler
-        if details is None and not metadata:
-            details = self._details.get(method)
-        if details is None:
-            details = HandlerCallDetails(method, named(metadata))
-            if not metadata and len(self._details) < 1000:  # calls without metadata share one for each method
-                self._details[method] = details
+        if handler is None:
+            handler = self._ask(HandlerCallDetails(method, named(metadata) if metadata else ()))
+        return handler
+
+    def _ask(self, details: Any) -> Any:
         for generic in self.generic:
             handler = generic.service(details)
             if handler is not None:
@@ -64,7 +57,8 @@ class Registry:
 
     async def _step(self, place: int, details: Any) -> Any:
         if place == len(self.interceptors):
-            return self.find(details.method, (), details)
+            handler = self.registered.get(details.method)
+            return handler if handler is not None else self._ask(details)
 
         async def proceed(details: Any) -> Any:
             return await self._step(place + 1, details)

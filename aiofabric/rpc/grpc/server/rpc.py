@@ -154,9 +154,7 @@ class ServerRpc(ServerCall):
     def conclude(self, message: bytes | None = None) -> None:
         """Send the status that the handler has set."""
         if not self.decided:
-            more = self.code_number or self.details or self.trailing
-            if more or message is None or not self.connection.conclude(self, message):
-                self.finish(self.code_number, self.details, self.trailing, message)
+            self.finish(self.code_number, self.details, self.trailing, message)
             self.decided = True  # not before: if finish raises, the handler has failed
 
     def reject(self, code: int, details: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
@@ -100,8 +99,7 @@ class Server(aio.Server):
         if rpc.deadline is not None:
             core.deadlines.add(rpc)
         if self._registry.interceptors:
-            intercepted: Any = core.tasks.start(self._intercepted(rpc), self._context.copy(), rpc.release)
-            rpc.task = intercepted
+            self._start(rpc, self._intercepted(rpc))
             return
         try:
             handler = self._registry.find(rpc.method, rpc.metadata)
@@ -113,11 +111,11 @@ class Server(aio.Server):
         if (handler is None or self._most is not None or rpc.metadata) and self._refused(rpc, handler):
             rpc.release()
             return
-        try:
-            behaviour, how = self._behaviours[handler]
-        except (KeyError, TypeError):
-            behaviour, how = self._behaviour(handler)
-        task: Any = core.tasks.start(handle(rpc, handler, behaviour, how), self._context.copy(), rpc.release)
+        self._start(rpc, handle(rpc, handler, *self._behaviour(handler)))
+
+    def _start(self, rpc: ServerRpc, run: Any) -> None:
+        assert self._core is not None
+        task: Any = self._core.tasks.start(run, self._context.copy(), rpc.release)
         rpc.task = task
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
@@ -147,12 +145,15 @@ class Server(aio.Server):
         return any(key == ENCODING and value not in self._compressions for key, value in rpc.metadata)
 
     def _behaviour(self, handler: Any) -> tuple[Any, str]:
-        found = behaviour_of(handler)
-        with suppress(TypeError):  # a handler that cannot be hashed
+        try:
+            return self._behaviours[handler]
+        except KeyError:
             if len(self._behaviours) > 1000:
                 self._behaviours.clear()
-            self._behaviours[handler] = found
-        return found
+            found = self._behaviours[handler] = behaviour_of(handler)
+            return found
+        except TypeError:  # it cannot be hashed
+            return behaviour_of(handler)
 
     # -- the end
 
