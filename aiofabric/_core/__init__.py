@@ -41,8 +41,10 @@ layer file             purpose                                                 b
 5     length_prefix    messages with their lengths, in a stream of bytes       ``streams/message.py``
 5     assembly         one message from pieces                                 ``rpc/protocol/calls.py``
 6     frame_output     `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/link.py``
-6     rpc_call         `CallCore`: the state of an RPC call                    ``rpc/protocol/calls.py``
+6     rpc_call         `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
 6     rpc_connection   `ConnectionCore`: frames of the usual RPC calls         ``rpc/protocol/connection.py``
+6     rpc_response     the wait for the one response of a call                 ``rpc/grpc/client/calls.py``
+6     rpc_stub         `StubCore`: begins the usual calls of a stub            ``rpc/grpc/client/multicallable.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================
@@ -70,7 +72,10 @@ from ._core import (
     Assembly,
     BudgetCore,
     CallCore,
+    CallObject,
+    ClientCallCore,
     ConnectionCore,
+    DirectPath,
     FastPath,
     Fifo,
     FrameOutput,
@@ -83,9 +88,11 @@ from ._core import (
     PoolCore,
     Registry,
     ResourceCore,
+    ResponseCore,
     Slot,
     SlotsCore,
     SourceCore,
+    StubCore,
     SubmissionCore,
     ThreadCheck,
     Transfer,
@@ -98,6 +105,7 @@ from ._core import (
     fast_send,
     join_messages,
     learn_states,
+    serialized,
 )
 
 check_interpreter()
@@ -110,7 +118,10 @@ __all__ = [
     "Assembly",
     "BudgetCore",
     "CallCore",
+    "CallObject",
+    "ClientCallCore",
     "ConnectionCore",
+    "DirectPath",
     "Fifo",
     "FrameOutput",
     "ThreadCheck",
@@ -125,9 +136,11 @@ __all__ = [
     "FastPath",
     "Registry",
     "ResourceCore",
+    "ResponseCore",
     "Slot",
     "SlotsCore",
     "SourceCore",
+    "StubCore",
     "Transfer",
     "Waiter",
     "Waker",
@@ -135,6 +148,7 @@ __all__ = [
     "cut_messages",
     "join_messages",
     "learn_states",
+    "serialized",
     "fast_recv",
     "fast_send",
 ]

@@ -359,6 +359,63 @@ class CallCore:
     unsent: bool
     def __init__(self, owner: Any = None, /) -> None: ...
 
+class ClientCallCore(CallCore):
+    channel: Any
+    wait_for_ready: bool | None
+    replay: list[bytes] | None
+    retries: Any
+    final: Any
+    received: bytes | None
+    _receiver: Any
+    _waiters: Any
+    replay_size: int
+    attached: bool
+    _wants_end: bool
+    plain: bool
+    def _wake(self) -> None: ...
+
+class CallObject:
+    def __init__(self, rpc: ClientCallCore, deserializer: Callable[[bytes], Any] | None, /) -> None: ...
+    @property
+    def _rpc(self) -> Any: ...
+    @property
+    def _deserializer(self) -> Callable[[bytes], Any] | None: ...
+
+class ResponseCore(CallObject):
+    def __await__(self) -> Generator[Any, None, Any]: ...
+    def _outcome(self) -> Any: ...
+
+class DirectPath:
+    connection: Any
+    loop: Any
+    def __init__(self, calls: set[Any], /) -> None: ...
+
+class StubCore:
+    _chain: Any
+    _core: Any
+    _direct: DirectPath | None
+    def __init__(
+        self,
+        channel: Any,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+        rpc: type[ClientCallCore],
+        call: type[ResponseCore] | None,
+        /,
+    ) -> None: ...
+    @property
+    def _channel(self) -> Any: ...
+    @property
+    def _method(self) -> str: ...
+    @property
+    def _serializer(self) -> Callable[[Any], bytes] | None: ...
+    @property
+    def _deserializer(self) -> Callable[[bytes], Any] | None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def serialized(message: Any, serializer: Callable[[Any], bytes] | None, /) -> bytes: ...
+
 class ConnectionCore:
     calls: dict[int, Any]
     _handlers: dict[int, Callable[[int, int, int, memoryview], None]]

@@ -1,12 +1,13 @@
 /*
  * CallCore: the state of one RPC call that its connection reads and writes for each message. rpc/protocol/calls.py has
- * the rules; the connection's usual cases are in rpc_connection.c.
+ * the rules; the connection's usual cases are in rpc_connection.c. ClientCallCore: the same on a client, and what its
+ * channel and its waiting tasks need.
  */
 #include "rpc_call.h"
 #include "names.h"
 #include "references.h"
 
-PyTypeObject *CallCore_Type;
+PyTypeObject *CallCore_Type, *ClientCallCore_Type;
 
 static int CallCore_init(CallCore *self, PyObject *args, PyObject *kwargs)
 {
@@ -99,7 +100,71 @@ static PyType_Spec CallCore_spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, CallCore_slots,
 };
 
+/* -- ClientCallCore */
+
+#define FOR_EACH_OBJECT(self, DO)                                                                          \
+	do {                                                                                              \
+		DO(self->channel); DO(self->wait_for_ready); DO(self->replay); DO(self->retries);            \
+		DO(self->final); DO(self->received); DO(self->receiver); DO(self->waiters); DO(self->running); \
+	} while (0)
+
+static int ClientCallCore_traverse(ClientCallCore *self, visitproc visit, void *arg)
+{
+	FOR_EACH_OBJECT(self, Py_VISIT);
+	return CallCore_traverse(&self->call, visit, arg);
+}
+
+static int ClientCallCore_clear(ClientCallCore *self)
+{
+	FOR_EACH_OBJECT(self, Py_CLEAR);
+	return CallCore_clear(&self->call);
+}
+
+static void ClientCallCore_dealloc(ClientCallCore *self)
+{
+	PyObject_GC_UnTrack(self);
+	ClientCallCore_clear(self);
+	free_object(self);
+}
+
+#undef OBJECT
+#undef FLAG
+#define OBJECT(name, field) {name, T_OBJECT, offsetof(ClientCallCore, field)}
+#define FLAG(name, field) {name, T_BOOL, offsetof(ClientCallCore, field)}
+
+static PyMemberDef ClientCallCore_members[] = {
+	OBJECT("channel", channel),
+	OBJECT("wait_for_ready", wait_for_ready),
+	OBJECT("replay", replay),
+	OBJECT("retries", retries),
+	OBJECT("final", final),
+	OBJECT("received", received),
+	OBJECT("_receiver", receiver),
+	OBJECT("_waiters", waiters),
+	{"replay_size", T_LONGLONG, offsetof(ClientCallCore, replay_size)},
+	FLAG("attached", attached),
+	FLAG("_wants_end", wants_end),
+	FLAG("plain", plain),
+	{NULL},
+};
+
+static PyType_Slot ClientCallCore_slots[] = {
+	{Py_tp_doc, "ClientCallCore(owner=None): base of `aiofabric.rpc.protocol.client_call.ClientCall`."},
+	{Py_tp_dealloc, ClientCallCore_dealloc},
+	{Py_tp_traverse, ClientCallCore_traverse},
+	{Py_tp_clear, ClientCallCore_clear},
+	{Py_tp_members, ClientCallCore_members},
+	{0, NULL},
+};
+
+static PyType_Spec ClientCallCore_spec = {
+	"aiofabric._core.ClientCallCore", sizeof(ClientCallCore), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, ClientCallCore_slots,
+};
+
 int add_rpc_call(PyObject *module)
 {
-	return add_type(module, &CallCore_spec, NULL, &CallCore_Type);
+	if (add_type(module, &CallCore_spec, NULL, &CallCore_Type))
+		return -1;
+	return add_type(module, &ClientCallCore_spec, (PyObject *) CallCore_Type, &ClientCallCore_Type);
 }

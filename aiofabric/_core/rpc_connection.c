@@ -12,7 +12,9 @@
 #include "names.h"
 #include "references.h"
 #include "rpc_call.h"
+#include "source.h"
 #include "upcalls.h"
+#include "waiter.h"
 
 #include <endian.h>
 
@@ -35,28 +37,11 @@ typedef struct {
 	long long used, limit;
 } BudgetCore;
 
-typedef struct {
-	PyObject_HEAD
-	PyObject *calls, *handlers;		/* dicts: by id, and by kind of frame */
-	PyObject *output;			/* list of frames that wait */
-	PyObject *send_now, *flush, *failed, *goaway_sent;
-	PyObject *budget;
-	PyObject *method_indexes, *status_ok;	/* of a client */
-	PyObject *method_names, *new_call, *admits; /* of a server */
-	unsigned long long next_id, highest;
-	long long small, window, receive_window, most_in_status, max_message, max_calls, running, peer_max_calls;
-	double now;
-	char peer_known, retired;
-} ConnectionCore;
+PyTypeObject *ConnectionCore_Type;
 
-static PyTypeObject *BudgetCore_Type, *ConnectionCore_Type;
+static PyTypeObject *BudgetCore_Type;
 static PyObject *name_answered, *name_cut_short, *name_hold_start, *name_reading_failed, *name_started,
-	*name_too_long, *name_unknown;
-
-static inline int is_none(const PyObject *field)
-{
-	return !field || field == Py_None;
-}
+	*name_too_long, *name_unknown, *name_wake, *name_wake_all;
 
 static int ready(const ConnectionCore *self)
 {
@@ -147,11 +132,6 @@ static PyObject *ConnectionCore_hold(ConnectionCore *self, PyObject *frame)
 
 /* -- the client's calls */
 
-static PyObject *ConnectionCore_get_usable(ConnectionCore *self, void *unused)
-{
-	return ready(self) ? PyBool_FromLong(!self->retired && PyDict_Size(self->calls) < self->peer_max_calls) : NULL;
-}
-
 /* START of a call; NULL with an exception. */
 static PyObject *start_frame(const ConnectionCore *self, uint16_t index, uint64_t timeout, PyObject *message, int flags)
 {
@@ -192,45 +172,32 @@ static int enter(ConnectionCore *self, CallCore *call)
 	return rc;
 }
 
-/* begin(call, method, message, end, deadline, now) */
-static PyObject *ConnectionCore_begin(ConnectionCore *self, PyObject *const *args, Py_ssize_t count)
+/* 1: the call has begun; 0: it needs more than START, and nothing has happened; -1: an exception */
+static int begin(ConnectionCore *self, CallCore *call, PyObject *method, PyObject *message, int end, PyObject *deadline,
+		 uint64_t timeout)
 {
 	PyObject *known, *frame;
-	CallCore *call;
 	Py_ssize_t size;
-	uint64_t timeout;
 	long index;
-	int end, sent;
+	int sent;
 
-	if (count != 6 || !PyObject_TypeCheck(args[0], CallCore_Type)) {
-		PyErr_SetString(PyExc_TypeError, "begin(call, method, message, end, deadline, now)");
-		return NULL;
-	}
-	if (!ready(self))
-		return NULL;
-	call = (CallCore *) args[0];
-	if (self->retired || !self->peer_known || !PyBytes_Check(args[2]) || !PyUnicode_CheckExact(args[1]))
-		Py_RETURN_FALSE;
-	size = PyBytes_Size(args[2]);
-	timeout = timeout_of(args[4], args[5]);
-	end = PyObject_IsTrue(args[3]);
-	if (end < 0 || !ready(self)) /* the arguments' own methods may have run */
-		return NULL;
-	if (!self->method_indexes || !PyDict_Check(self->method_indexes))
-		Py_RETURN_FALSE;
-	known = PyDict_GetItemWithError(self->method_indexes, args[1]);
+	if (self->retired || !self->peer_known || !PyBytes_Check(message) || !PyUnicode_CheckExact(method) ||
+	    !self->method_indexes || !PyDict_Check(self->method_indexes))
+		return 0;
+	size = PyBytes_Size(message);
+	known = PyDict_GetItemWithError(self->method_indexes, method);
 	if (PyErr_Occurred())
-		return NULL;
+		return -1;
 	if (!known || !timeout || size > self->small || size + FRAME_COST > self->window)
-		Py_RETURN_FALSE;
+		return 0;
 	index = PyLong_AsLong(known);
 	if (index < 0 || index >= NO_INDEX) {
 		PyErr_Clear();
-		Py_RETURN_FALSE;
+		return 0;
 	}
-	frame = start_frame(self, (uint16_t) index, timeout, args[2], WITH_MESSAGE | (end ? WITH_END : 0));
+	frame = start_frame(self, (uint16_t) index, timeout, message, WITH_MESSAGE | (end ? WITH_END : 0));
 	if (!frame)
-		return NULL;
+		return -1;
 	REPLACE(call->connection, new_ref(self));
 	call->id = self->next_id++;
 	call->window = self->window;
@@ -238,15 +205,100 @@ static PyObject *ConnectionCore_begin(ConnectionCore *self, PyObject *const *arg
 	call->outstanding = call->receive_window = self->receive_window;
 	if (end)
 		call->sent_end = 1;
-	if (args[4] != Py_None)
-		REPLACE(call->deadline, new_ref(args[4]));
+	if (deadline != Py_None)
+		REPLACE(call->deadline, new_ref(deadline));
 	sent = enter(self, call) ? -1 : PyList_Size(self->output) ? 0 : send_now(self, frame);
 	if (!sent)
 		sent = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_hold_start, call, frame, NULL));
 	Py_DECREF(frame);
-	if (sent < 0)
+	return sent < 0 ? -1 : 1;
+}
+
+int rpc_connection_begin(ConnectionCore *self, CallCore *call, PyObject *method, PyObject *message)
+{
+	return ready(self) ? begin(self, call, method, message, 1, Py_None, NO_TIMEOUT) : -1;
+}
+
+int rpc_connection_is_usable(const ConnectionCore *self)
+{
+	return !self->retired && self->calls && PyDict_Check(self->calls) && PyDict_Size(self->calls) < self->peer_max_calls;
+}
+
+static PyObject *ConnectionCore_get_usable(ConnectionCore *self, void *unused)
+{
+	return ready(self) ? PyBool_FromLong(rpc_connection_is_usable(self)) : NULL;
+}
+
+/* begin(call, method, message, end, deadline, now) */
+static PyObject *ConnectionCore_begin(ConnectionCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	uint64_t timeout;
+	int end, begun;
+
+	if (count != 6 || !PyObject_TypeCheck(args[0], CallCore_Type)) {
+		PyErr_SetString(PyExc_TypeError, "begin(call, method, message, end, deadline, now)");
 		return NULL;
-	Py_RETURN_TRUE;
+	}
+	timeout = timeout_of(args[4], args[5]);
+	end = PyObject_IsTrue(args[3]);
+	if (end < 0 || !ready(self)) /* the arguments' own methods may have run */
+		return NULL;
+	begun = begin(self, (CallCore *) args[0], args[1], args[2], end, args[4], timeout);
+	return begun < 0 ? NULL : PyBool_FromLong(begun);
+}
+
+/* -- the task that waits for a call's response */
+
+SourceCore *rpc_connection_source(const ConnectionCore *self)
+{
+	if (!self->send_now || !Py_IS_TYPE(self->send_now, FrameOutput_Type))
+		return NULL;
+	return ((FrameOutput *) self->send_now)->source;
+}
+
+/* Wake the tasks that wait for a call. */
+static int wake_tasks(ClientCallCore *call)
+{
+	ConnectionCore *connection = (ConnectionCore *) call->call.connection;
+	PyObject *receiver = is_none(call->receiver) ? NULL : new_ref(call->receiver);
+	SourceCore *source = NULL;
+	int rc = 0;
+
+	if (connection && PyObject_TypeCheck((PyObject *) connection, ConnectionCore_Type))
+		source = rpc_connection_source(connection);
+	if (receiver && Py_IS_TYPE(receiver, Waiter_Type)) /* of a ResponseWaiter */
+		rc = source_wake_waiter(source, (Waiter *) receiver, Py_None) < 0 ? -1 : 0;
+	else if (receiver)
+		rc = drop(PyObject_CallMethodObjArgs(receiver, name_wake, NULL));
+	Py_XDECREF(receiver);
+	if (!rc && !is_none(call->waiters))
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) call, name_wake_all, NULL));
+	return rc;
+}
+
+static PyObject *ClientCallCore_wake(ClientCallCore *self, PyObject *unused)
+{
+	return none_if(wake_tasks(self));
+}
+
+/* A plain call has ended with its answer: `ClientRpc.answered` in rpc/grpc/client/rpc.py does the same for others. */
+static int store_answer(ClientCallCore *call, PyObject *message)
+{
+	call->answered = 1;
+	Py_CLEAR(call->replay);
+	REPLACE(call->received, new_ref(message));
+	REPLACE(call->final, new_ref(call->call.status));
+	if (call->running && PySet_Discard(call->running, (PyObject *) call) < 0)
+		return -1;
+	Py_CLEAR(call->running);
+	return wake_tasks(call);
+}
+
+/* Whether the answer is only stored: the connection goes on, and no other call waited for this one's place. */
+static int is_plain(const ConnectionCore *self, const CallCore *call)
+{
+	return PyObject_TypeCheck((PyObject *) call, ClientCallCore_Type) && ((ClientCallCore *) call)->plain && !self->retired &&
+	       PyDict_Size(self->calls) < self->peer_max_calls - 1;
 }
 
 /* The answer of most calls with one reply: OK, and the reply. 1: done; 0: the Python method is needed. */
@@ -273,7 +325,10 @@ static int read_status(ConnectionCore *self, int flags, int field, uint64_t id, 
 	if (!rc) {
 		call->over = call->received_end = 1;
 		REPLACE(call->status, new_ref(self->status_ok));
-		rc = drop(PyObject_CallMethodObjArgs((PyObject *) call, name_answered, message, NULL));
+		if (is_plain(self, call))
+			rc = store_answer((ClientCallCore *) call, message);
+		else
+			rc = drop(PyObject_CallMethodObjArgs((PyObject *) call, name_answered, message, NULL));
 	}
 	Py_XDECREF(message);
 	Py_DECREF((PyObject *) call);
@@ -552,6 +607,11 @@ static PyMethodDef ConnectionCore_methods[] = {
 	{NULL},
 };
 
+static PyMethodDef client_call_methods[] = {
+	{"_wake", (PyCFunction) ClientCallCore_wake, METH_NOARGS, "Wake the tasks that wait for the call."},
+	{NULL},
+};
+
 static PyGetSetDef ConnectionCore_getset[] = {
 	{"usable", (getter) ConnectionCore_get_usable, NULL,
 	 "Whether a call can begin now: not after GOAWAY, and not above the server's number of calls."},
@@ -635,11 +695,12 @@ int add_rpc_connection(PyObject *module)
 	static const struct name names[] = {
 		{&name_answered, "answered"}, {&name_cut_short, "_cut_short"}, {&name_hold_start, "hold_start"},
 		{&name_reading_failed, "_reading_failed"}, {&name_started, "started"}, {&name_too_long, "_too_long"},
-		{&name_unknown, "_unknown"}, {NULL},
+		{&name_unknown, "_unknown"}, {&name_wake, "wake"}, {&name_wake_all, "_wake_all"}, {NULL},
 	};
 
 	if (intern(names) || add_type(module, &BudgetCore_spec, NULL, &BudgetCore_Type) ||
-	    add_type(module, &ConnectionCore_spec, NULL, &ConnectionCore_Type))
+	    add_type(module, &ConnectionCore_spec, NULL, &ConnectionCore_Type) ||
+	    add_methods(ClientCallCore_Type, client_call_methods))
 		return -1;
 	upcalls.frame_sink.type = ConnectionCore_Type;
 	upcalls.frame_sink.arrived = arrived;

@@ -41,19 +41,17 @@ class ChannelCall(ClientCall):
 
     channel: ChannelCore
     metadata: Metadata = ()
-    wait_for_ready: bool | None = False
+    wait_for_ready: bool | None
     connection: ChannelConnection
-    attached = False
+    attached: bool
     """Whether an attempt runs; otherwise the call waits for a connection or for a delay."""
-    replay: list[bytes] | None = None
+    replay: list[bytes] | None
     """The sent messages, as long as the call is not committed."""
-    replay_size = 0
-    retries: Retries | None = None
+    retries: Retries | None
     left = False
     """Whether an attempt may have reached a handler."""
     may_repeat = True
     ended_here = False
-    _wants_end = False
 
     # -- events
 
@@ -107,6 +105,10 @@ class ChannelCall(ClientCall):
             return message is None
         self.attached = True
         return self.start(connection, method, metadata, deadline=self.deadline, message=message, end=end, now=now)
+
+    def begin_whole(self, channel: ChannelCore, method: str, message: bytes) -> None:
+        """Begin a call with one message and nothing else."""
+        self.begin(channel, method, message=message, end=True)
 
     def _configure(
         self, config: MethodConfig, timeout: float | None, wait_for_ready: bool | None

@@ -11,6 +11,7 @@ from weakref import WeakMethod
 
 import anyio
 
+from ..._core import DirectPath
 from ...cq.reactor import Reactor
 from ...errors import WrongLoopError
 from ..protocol.calls import Status
@@ -19,7 +20,7 @@ from ..protocol.flow import Budget
 from ..runtime.deadlines import Deadlines
 from ..runtime.tasks import TaskHandle, Tasks, tasks_of
 from .backoff import Backoff
-from .policies import POLICIES, Policy
+from .policies import POLICIES, PickFirst, Policy
 from .retry import Throttle
 from .service_config import ServiceConfig
 from .subchannel import ChannelConnection, Connectivity, Subchannel
@@ -87,6 +88,7 @@ class ChannelCore:
         self._options = dict(options or {})
         self.budget = Budget(limits.memory)
         self.calls: set[PendingCall] = set()
+        self.direct = DirectPath(self.calls)
         self.waiting: deque[PendingCall] = deque()
         self.state = Connectivity.IDLE
         self._subchannels: dict[Target, Subchannel] = {}
@@ -148,6 +150,13 @@ class ChannelCore:
         self.waiting.append(call)
         self.connect()
         return None
+
+    def _choose_directly(self) -> None:
+        """Tell the stubs which connection every new call takes, if it is always the same one."""
+        subchannel = None
+        if isinstance(self._policy, PickFirst) and self.service_config is None and not self._closing:
+            subchannel = self._policy.chosen
+        self.direct.connection = None if subchannel is None else subchannel.connection
 
     def _fail(self, call: PendingCall, details: str) -> None:
         if not call.over:
@@ -264,6 +273,7 @@ class ChannelCore:
             return
         policy = self._policy
         policy.changed()
+        self._choose_directly()
         if self.waiting and policy.state is Connectivity.IDLE:
             policy.connect()
         if policy.state is not self.state:
@@ -330,8 +340,11 @@ class ChannelCore:
     async def close(self, grace: float | None = None) -> None:
         """Begin no more calls; running ones may take ``grace`` seconds, then they are cancelled."""
         self._closing = True
+        self._choose_directly()
         try:
             if grace and self.calls:
+                for call in self.calls:
+                    call.plain = False  # its end may be the last one
                 event = self._no_calls = anyio.Event()
                 with anyio.move_on_after(grace):
                     await event.wait()
@@ -360,6 +373,7 @@ class ChannelCore:
         """Close at once: cancel all calls."""
         if self.state is Connectivity.SHUTDOWN:
             return
+        self.direct.connection = None
         for call in [*self.calls]:
             call.cancel(1, "Channel closed.")
         self._set_state(Connectivity.SHUTDOWN)

@@ -20,6 +20,7 @@ class PendingCall(Protocol):
     wait_for_ready: bool | None
     over: bool
     attached: bool
+    plain: bool
 
     def attempt(self, connection: ChannelConnection) -> None: ...
     def fail(self, details: str) -> None: ...

@@ -40,31 +40,32 @@ class PickFirst:
 
     def __init__(self) -> None:
         self._subchannels: Sequence[Subchannel] = ()
-        self._chosen: Subchannel | None = None
+        self.chosen: Subchannel | None = None
+        """The subchannel that takes all calls."""
         self._wanted = False
         self.state = Connectivity.IDLE
 
     def update(self, subchannels: Sequence[Subchannel]) -> None:
         self._subchannels = subchannels
-        if self._chosen not in subchannels:
-            self._chosen = None
+        if self.chosen not in subchannels:
+            self.chosen = None
         self.changed()
 
     def connect(self) -> None:
-        if self._chosen is None:
+        if self.chosen is None:
             self._wanted = True
             self.changed()
 
     def changed(self) -> None:
-        chosen = self._chosen
+        chosen = self.chosen
         if chosen is not None:
             if chosen.state is Connectivity.READY:
                 return
-            self._chosen = None
+            self.chosen = None
             self.state = Connectivity.IDLE
         for subchannel in self._subchannels:
             if subchannel.state is Connectivity.READY:
-                self._chosen = subchannel
+                self.chosen = subchannel
                 self._wanted = False
                 self.state = Connectivity.READY
                 return
@@ -84,7 +85,7 @@ class PickFirst:
             self.state = Connectivity.CONNECTING
 
     def pick(self, method: str) -> Subchannel | None:
-        return self._chosen
+        return self.chosen
 
 
 class RoundRobin:

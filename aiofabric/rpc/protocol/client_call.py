@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from ..._core import ClientCallCore
 from .calls import MOST_DETAILS, Call, Status
 from .connection import SMALL
 from .errors import GoAwayReason, ProtocolError
@@ -38,7 +39,7 @@ _MESSAGE_AND_END = _END | _MESSAGE
 CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE = 1, 4, 8, 14
 
 
-class ClientCall(Call):
+class ClientCall(ClientCallCore, Call):
     """One call of a client. Override the events; call `start` first."""
 
     connection: ClientConnection

@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ...._core import CallObject
 from ..callbacks import check_callback
 from ..grpcio import CODES, aio, grpc
 
@@ -18,16 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Call", "StreamingCall"]
 
 
-class Call:
+class Call(CallObject):
     """A call object. It has a `ClientRpc`, which does not know it."""
 
-    __slots__ = ("__weakref__", "_deserializer", "_response", "_rpc")
+    __slots__ = ()
 
-    _response: Any
-
-    def __init__(self, rpc: ClientRpc, deserializer: Callable[[bytes], Any] | None) -> None:
-        self._rpc = rpc
-        self._deserializer = deserializer
+    _rpc: ClientRpc
+    _deserializer: Callable[[bytes], Any] | None
 
     def cancel(self) -> bool:
         """End the call here at once, and tell the server; False if it has ended."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...._core import ResponseCore
 from ..errors import COLLECTED
 from ..grpcio import aio
 from .call import Call
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["StreamStreamCall", "StreamUnaryCall", "UnaryStreamCall", "UnaryUnaryCall"]
 
 Deserializer = Callable[[bytes], Any]
-_MISSING: Any = object()
 
 
 def forget(rpc: ClientRpc) -> None:
@@ -32,39 +32,29 @@ def forget(rpc: ClientRpc) -> None:
             rpc._loop.call_soon_threadsafe(rpc.cancel_locally, COLLECTED)
 
 
-class OneResponse(Call):
-    """A call with one response, which is awaited."""
+class OneResponse(ResponseCore, Call):
+    """A call with one response, which is awaited. If the waiting task is cancelled, so is the call.
+
+    `ResponseCore` polls, and waits as the call's receiver on asyncio. It leaves every other wait to `_wait`.
+    """
 
     __slots__ = ()
 
-    def __init__(self, rpc: ClientRpc, deserializer: Deserializer | None) -> None:
-        self._rpc = rpc
-        self._deserializer = deserializer
-        self._response = _MISSING
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the response. If the waiting task is cancelled, so is the call."""
+    def _wait(self) -> Generator[Any, None, Any]:
+        """Wait for the response."""
         rpc = self._rpc
-        if rpc.final is None:
-            if rpc._receiver is None and rpc.attached:
-                rpc.connection.link.poll()  # most answers are found here, without the objects that a wait needs
-            try:
-                if rpc.final is not None and rpc.connection.link.source.breathless:
-                    yield from rpc.yield_to_loop().__await__()
-                while rpc.final is None:
-                    yield from rpc.arrival().__await__()
-            except asyncio.CancelledError:
-                rpc.cancel_locally()
-                raise
-        if rpc.final.code or rpc.failure is not None:
-            rpc.check()
-        response = self._response
-        if response is _MISSING:
-            response = rpc.received
-            if self._deserializer is not None:
-                response = self._deserializer(response)  # type: ignore[arg-type]
-            self._response = response
-        return response
+        try:
+            while rpc.final is None:
+                yield from rpc.arrival().__await__()
+        except asyncio.CancelledError:
+            rpc.cancel_locally()
+            raise
+        return self._outcome()
+
+    def _outcome_later(self) -> Generator[Any, None, Any]:
+        """The response is there, after many awaits in a row that did not wait: let other tasks run first."""
+        yield from self._rpc.yield_to_loop().__await__()
+        return self._outcome()
 
 
 class UnaryUnaryCall(OneResponse):

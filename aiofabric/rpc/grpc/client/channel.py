@@ -63,7 +63,7 @@ class Channel(aio.Channel):
         if self._core is None:
             self._core = self._open()
             self._core.bind()
-            self._loop = loop
+            self._loop = self._core.direct.loop = loop
         elif loop is not self._loop:
             raise WrongLoopError(f"the channel to {self._target} belongs to another event loop: make one for each loop")
         return self._core

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ...._core import StubCore
 from ..grpcio import aio
 from ..messages import serialized
 from ..metadata import mutable, wire, with_compression
@@ -51,13 +52,16 @@ class Opener(Protocol):
         """Raise UsageError: credentials of a call need a secure channel."""
 
 
-class MultiCallable(ABC):
+class MultiCallable(StubCore, ABC):
     """The parts that all four kinds share."""
 
-    __slots__ = ("_chain", "_channel", "_deserializer", "_method", "_serializer")
+    __slots__ = ()
 
+    _channel: Opener
     kind = ""
     rpc: ClassVar[type[ClientRpc]] = ClientRpc
+    whole: ClassVar[type[UnaryUnaryCall] | None] = None
+    """The type of call objects that `StubCore` makes, for calls with one message each way."""
 
     def __init__(
         self,
@@ -67,11 +71,10 @@ class MultiCallable(ABC):
         deserializer: Callable[[bytes], Any] | None,
         interceptors: tuple[Any, ...],
     ) -> None:
-        self._channel = channel
-        self._method = method.decode() if isinstance(method, bytes) else method
-        self._serializer = serializer
-        self._deserializer = deserializer
-        self._chain = Chain(KINDS[self.kind], interceptors, self._begin) if interceptors else None
+        method = method.decode() if isinstance(method, bytes) else method
+        super().__init__(channel, method, serializer, deserializer, self.rpc, self.whole)
+        if interceptors:
+            self._chain = Chain(KINDS[self.kind], interceptors, self._begin)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         self._channel.core  # noqa: B018 - an open channel has a loop
@@ -92,6 +95,8 @@ class MultiCallable(ABC):
         channel = self._channel
         core = channel.core if credentials is None else channel.refuse(credentials)
         pairs = wire(metadata) if metadata else ()
+        if self._direct is None and not channel.compression:
+            self._core, self._direct = core, core.direct
         if compression is None:
             compression = channel.compression
         if compression:
@@ -136,12 +141,13 @@ class MultiCallable(ABC):
 
 
 class UnaryUnaryMultiCallable(MultiCallable):
-    """One request, one response."""
+    """One request, one response. `StubCore` begins calls that get nothing but their request, and `_begin_call` the others."""
 
     __slots__ = ()
     kind = "unary_unary"
+    whole = UnaryUnaryCall
 
-    def __call__(
+    def _begin_call(
         self,
         request: Any,
         *,
@@ -156,6 +162,12 @@ class UnaryUnaryMultiCallable(MultiCallable):
             details = self._details(timeout, metadata, credentials, wait_for_ready, compression)
             return InterceptedUnaryUnaryCall(self._loop(), self._chain.run(details, request))
         rpc = self._rpc(self._method, timeout, metadata, credentials, wait_for_ready, compression, request, True)
+        return UnaryUnaryCall(rpc, self._deserializer)
+
+    def _refused(self, error: BaseException) -> UnaryUnaryCall:
+        """The call object of a call whose serializer raised ``error``."""
+        rpc = self.rpc(self._channel.loop)
+        rpc.refuse(error)
         return UnaryUnaryCall(rpc, self._deserializer)
 
     def _begin(self, details: Any, request: Any) -> Any:

@@ -32,17 +32,16 @@ CANCELLED, INTERNAL = 1, 13
 class ClientRpc(ChannelCall):
     """One call with one response, from the client's side; ``ClientRpc(loop)``."""
 
-    received: bytes | None = None
+    received: bytes | None
     """The response, if there is one."""
-    final: Status | None = None
+    final: Status | None
     locally_cancelled = False
     failure: BaseException | None = None
     """The exception of the program's own code: of a serializer."""
 
-    _polled = True  # by the caller of `arrival`
     _messages: deque[bytes] | None = None
-    _receiver: CallWaiter | None = None  # of the first task that waits for the response, or for the next message
-    _waiters: list[asyncio.Future[None]] | None = None  # of everything else
+    _receiver: Any  # of the first task that waits for the response, or for the next message
+    _waiters: list[asyncio.Future[None]] | None  # of everything else
     _callbacks: list[Callable[[], object]] | None = None
     _feeder: asyncio.Task[None] | None = None  # it iterates over the requests
 
@@ -76,10 +75,7 @@ class ClientRpc(ChannelCall):
         self.received = message
         self.final = self.status
         self.channel.call_over(self)
-        if self._receiver is not None:
-            self._receiver.wake()
-        if self._waiters is not None:
-            self._wake_all()
+        self._wake()
 
     def writable(self) -> None:
         if self._waiters is not None:
@@ -97,10 +93,7 @@ class ClientRpc(ChannelCall):
         if not status.code and self._incomplete():
             status = Status(INTERNAL, "The server ended the call without a response")
         self.final = status
-        if self._receiver is not None:
-            self._receiver.wake()
-        if self._waiters is not None:
-            self._wake_all()
+        self._wake()
         if self._callbacks is not None:
             callbacks, self._callbacks = self._callbacks, None
             for callback in callbacks:
@@ -147,6 +140,7 @@ class ClientRpc(ChannelCall):
         if self.final is not None:
             callback()
         elif self._callbacks is None:
+            self.plain = False
             self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
@@ -167,7 +161,7 @@ class ClientRpc(ChannelCall):
         receiver = self._receiver = CallWaiter()
         try:
             link = self.connection.link if self.attached else None
-            await receiver.wait(self.channel.driver, link, polled=self._polled)
+            await receiver.wait(self.channel.driver, link)
         finally:
             self._receiver = None
             if self._waiters is not None:  # one of the other tasks takes the place
@@ -236,8 +230,6 @@ class ClientRpc(ChannelCall):
 
 class StreamRpc(ClientRpc):
     """One call with many responses."""
-
-    _polled = False
 
     def message_received(self, message: bytes) -> None:
         self.replay = None

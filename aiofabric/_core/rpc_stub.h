@@ -1,0 +1,9 @@
+/* Multi-callables, and the short way to begin their calls. */
+#ifndef AIOFABRIC_RPC_STUB_H
+#define AIOFABRIC_RPC_STUB_H
+
+#include "references.h"
+
+int add_rpc_stub(PyObject *module);
+
+#endif
