@@ -45,6 +45,7 @@ layer file             purpose                                                 b
 6     rpc_connection   `ConnectionCore`: frames of the usual RPC calls         ``rpc/protocol/connection.py``
 6     rpc_response     the wait for the one response of a call                 ``rpc/grpc/client/calls.py``
 6     rpc_stub         `StubCore`: begins the usual calls of a stub            ``rpc/grpc/client/multicallable.py``
+6     task_set         `TaskSet`: the tasks of handlers                        ``rpc/runtime/tasks.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================
@@ -94,6 +95,7 @@ from ._core import (
     SourceCore,
     StubCore,
     SubmissionCore,
+    TaskSet,
     ThreadCheck,
     Transfer,
     Waiter,
@@ -127,6 +129,7 @@ __all__ = [
     "ThreadCheck",
     "InboxCore",
     "SubmissionCore",
+    "TaskSet",
     "Polling",
     "Message",
     "NativeQueue",

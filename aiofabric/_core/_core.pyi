@@ -358,6 +358,18 @@ class CallCore:
     in_rotation: bool
     unsent: bool
     def __init__(self, owner: Any = None, /) -> None: ...
+    def release(self) -> None: ...
+
+class TaskSet:
+    def __init__(
+        self, create_task: Callable[..., Any], running: dict[Any, Any], idle: list[Callable[[], object]], /
+    ) -> None: ...
+    def start(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        context: Context | None = None,
+        on_end: Callable[[], object] | None = None,
+    ) -> Any: ...
 
 class ClientCallCore(CallCore):
     channel: Any

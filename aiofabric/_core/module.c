@@ -33,6 +33,7 @@
 #include "slots.h"
 #include "source.h"
 #include "submission.h"
+#include "task_set.h"
 #include "thread_check.h"
 #include "transfer.h"
 #include "unpack.h"
@@ -67,6 +68,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		add_submission, add_transfer, add_posting, add_injection, add_pending_result, add_message, add_inbox,
 		add_receive_pool, add_pool_buffer, add_unpack, add_receive_waiter, add_next_message, add_send, add_receive,
 		add_length_prefix, add_assembly, add_rpc_call, add_frame_output, add_rpc_connection, add_rpc_response, add_rpc_stub,
+		add_task_set,
 		add_fast_path,
 	};
 	PyObject *module = PyModule_Create(&definition);

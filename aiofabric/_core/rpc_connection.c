@@ -429,6 +429,16 @@ static PyObject *ConnectionCore_conclude(ConnectionCore *self, PyObject *const *
 	Py_RETURN_TRUE;
 }
 
+/* release() */
+static PyObject *CallCore_release(CallCore *self, PyObject *unused)
+{
+	ConnectionCore *connection = (ConnectionCore *) self->connection;
+
+	if (connection && PyObject_TypeCheck((PyObject *) connection, ConnectionCore_Type))
+		connection->running--;
+	Py_RETURN_NONE;
+}
+
 /* -- input */
 
 /* Raise the protocol's error: a method in Python does that. */
@@ -607,6 +617,12 @@ static PyMethodDef ConnectionCore_methods[] = {
 	{NULL},
 };
 
+static PyMethodDef call_methods[] = {
+	{"release", (PyCFunction) CallCore_release, METH_NOARGS,
+	 "The handler of a server's call has ended: the call does not count against limits any more."},
+	{NULL},
+};
+
 static PyMethodDef client_call_methods[] = {
 	{"_wake", (PyCFunction) ClientCallCore_wake, METH_NOARGS, "Wake the tasks that wait for the call."},
 	{NULL},
@@ -700,7 +716,7 @@ int add_rpc_connection(PyObject *module)
 
 	if (intern(names) || add_type(module, &BudgetCore_spec, NULL, &BudgetCore_Type) ||
 	    add_type(module, &ConnectionCore_spec, NULL, &ConnectionCore_Type) ||
-	    add_methods(ClientCallCore_Type, client_call_methods))
+	    add_methods(CallCore_Type, call_methods) || add_methods(ClientCallCore_Type, client_call_methods))
 		return -1;
 	upcalls.frame_sink.type = ConnectionCore_Type;
 	upcalls.frame_sink.arrived = arrived;

@@ -57,10 +57,6 @@ class ServerCall(Call):
 
     # -- the application's side
 
-    def release(self) -> None:
-        """The handler has ended: the call does not count against limits any more."""
-        self.connection.running -= 1
-
     def send_headers(self, metadata: Metadata) -> None:
         """Send the initial metadata: once, before the first message."""
         if self.over or self.sent_headers:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from ..._core import TaskSet
+
 if TYPE_CHECKING:
     from ...cq.drivers import Driver
 
@@ -67,32 +69,18 @@ class Tasks(ABC):
         if error is not None:
             self._driver.report("aiofabric.rpc: a task failed", error)
         if not self.running and self._idle:
-            idle, self._idle = self._idle, []
+            idle = [*self._idle]
+            self._idle.clear()
             for callback in idle:
                 callback()
 
 
-class AsyncioTasks(Tasks):
-    """Bare tasks of asyncio."""
+class AsyncioTasks(TaskSet, Tasks):
+    """Bare tasks of asyncio. `TaskSet` starts them, and handles their usual end."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver)
-        self._create_task = asyncio.get_running_loop().create_task
-
-    def start(
-        self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None, on_end: OnEnd | None = None
-    ) -> asyncio.Task[Any]:
-        task = self._create_task(coroutine) if context is None else self._create_task(coroutine, context=context)
-        self.running[task] = on_end
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None or self._idle:
-            self._ended(task, error)
-        elif (on_end := self.running.pop(task, None)) is not None:
-            on_end()  # the usual end: nothing to report, and no waiter
+        Tasks.__init__(self, driver)
+        super().__init__(asyncio.get_running_loop().create_task, self.running, self._idle)
 
 
 class TrioTask:

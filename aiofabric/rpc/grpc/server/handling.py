@@ -13,6 +13,8 @@ from .context import ServicerContext
 from .threads import responses_of, run_in_thread, to_iterator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .rpc import ServerRpc
 
 __all__ = ["NOT_FOUND", "behaviour_of", "handle"]
@@ -52,7 +54,7 @@ class _Requests:
         return request
 
 
-async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None:
+async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None:
     """Run a handler to its end. The call has its status then, whatever the handler did."""
     request: Any
     context = ServicerContext(rpc, handler.request_deserializer, handler.response_serializer)
@@ -103,7 +105,8 @@ async def handle(rpc: ServerRpc, handler: Any, behaviour: Any, how: str) -> None
     except Exception as error:
         _failed(rpc, error)
     finally:
-        _ended(rpc)
+        if rpc.callbacks is not None:
+            _run_callbacks(rpc, rpc.callbacks)
 
 
 async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
@@ -124,10 +127,9 @@ def _failed(rpc: ServerRpc, error: BaseException) -> None:
     rpc.reject(rpc.code_number or UNKNOWN, f"Unexpected {type(error)}: {error}")
 
 
-def _ended(rpc: ServerRpc) -> None:
-    if rpc.callbacks is not None:
-        try:
-            for callback in rpc.callbacks:
-                callback()
-        except Exception:
-            _log.exception("A done callback of a call of %s raised", rpc.method)
+def _run_callbacks(rpc: ServerRpc, callbacks: list[Callable[[], object]]) -> None:
+    try:
+        for callback in callbacks:
+            callback()
+    except Exception:
+        _log.exception("A done callback of a call of %s raised", rpc.method)

@@ -12,6 +12,8 @@ __all__ = ["HandlerCallDetails", "Registry"]
 
 Find = Callable[[Any], Awaitable[Any]]
 
+_DictionaryHandler = type(grpc.method_handlers_generic_handler("", {}))
+
 
 class HandlerCallDetails(grpc.HandlerCallDetails):
     """The method and the metadata of a call, for generic handlers and interceptors."""
@@ -43,6 +45,15 @@ class Registry:
         if handler is None:
             handler = self._ask(HandlerCallDetails(method, named(metadata) if metadata else ()))
         return handler
+
+    def fixed(self, method: str) -> bool:
+        """Whether all calls of a method have the same handler, whatever their metadata is.
+
+        grpc's own generic handlers answer from a dictionary; those of a program may answer each time otherwise.
+        """
+        if self.interceptors:
+            return False
+        return method in self.registered or all(type(each) is _DictionaryHandler for each in self.generic)
 
     def _ask(self, details: Any) -> Any:
         for generic in self.generic:

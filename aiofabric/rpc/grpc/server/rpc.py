@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.server_call import ServerCall
@@ -11,11 +12,12 @@ from ...runtime.bursts import Burst
 from ..grpcio import EOF, aio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..metadata import Pairs
 
-__all__ = ["Host", "ServerRpc"]
+__all__ = ["Host", "Plan", "ServerRpc"]
+
+Plan = Callable[["ServerRpc"], Coroutine[Any, Any, None]]
+"""Handles one call to its end."""
 
 
 class Host(Protocol):
@@ -23,9 +25,14 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     pool: Any
+    plans: dict[str, Plan]
+    """By method, where all calls without metadata and deadline are handled in the same way."""
 
     def begin(self, rpc: ServerRpc) -> None:
         """The call has begun; run its handler."""
+
+    def run(self, rpc: ServerRpc, plan: Plan) -> None:
+        """Run ``plan`` in a task of its own."""
 
 
 class ServerRpc(ServerCall):
@@ -59,7 +66,12 @@ class ServerRpc(ServerCall):
 
     def started(self, message: bytes | None) -> None:
         self.first = message
-        self.owner.begin(self)
+        host = self.owner
+        plan = host.plans.get(self.method)
+        if plan is None or self.deadline is not None or self.metadata:
+            host.begin(self)
+        else:
+            host.run(self, plan)
 
     def message_received(self, message: bytes) -> None:
         if self._messages is None:
@@ -154,7 +166,14 @@ class ServerRpc(ServerCall):
     def conclude(self, message: bytes | None = None) -> None:
         """Send the status that the handler has set."""
         if not self.decided:
-            self.finish(self.code_number, self.details, self.trailing, message)
+            if (
+                message is None
+                or self.code_number
+                or self.details
+                or self.trailing
+                or not self.connection.conclude(self, message)
+            ):
+                self.finish(self.code_number, self.details, self.trailing, message)
             self.decided = True  # not before: if finish raises, the handler has failed
 
     def reject(self, code: int, details: str) -> None:

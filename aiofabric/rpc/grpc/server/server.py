@@ -15,7 +15,7 @@ from ..options import checked, compressions, endpoint_arguments, limits_of
 from .handling import NOT_FOUND, UNIMPLEMENTED, behaviour_of, handle
 from .ports import Port
 from .registry import Registry
-from .rpc import ServerRpc
+from .rpc import Plan, ServerRpc
 
 __all__ = ["Server", "server"]
 
@@ -43,6 +43,7 @@ class Server(aio.Server):
         self._core: ServerCore | None = None
         self._context = Context()
         self._behaviours: dict[Any, tuple[Any, str]] = {}
+        self.plans: dict[str, Plan] = {}
         self._stopped: asyncio.Event | None = None
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -51,6 +52,7 @@ class Server(aio.Server):
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Any) -> None:
         """Add handlers that are asked for each call."""
         self._registry.generic.extend(generic_rpc_handlers)
+        self.plans.clear()
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: dict[str, Any]) -> None:
         """Add the handlers of a service's methods; they come before generic ones."""
@@ -99,7 +101,7 @@ class Server(aio.Server):
         if rpc.deadline is not None:
             core.deadlines.add(rpc)
         if self._registry.interceptors:
-            self._start(rpc, self._intercepted(rpc))
+            self.run(rpc, self._intercepted)
             return
         try:
             handler = self._registry.find(rpc.method, rpc.metadata)
@@ -111,11 +113,15 @@ class Server(aio.Server):
         if (handler is None or self._most is not None or rpc.metadata) and self._refused(rpc, handler):
             rpc.release()
             return
-        self._start(rpc, handle(rpc, handler, *self._behaviour(handler)))
+        plan: Plan = partial(handle, handler, *self._behaviour(handler))
+        if self._most is None and self._registry.fixed(rpc.method):
+            self.plans[rpc.method] = plan
+        self.run(rpc, plan)
 
-    def _start(self, rpc: ServerRpc, run: Any) -> None:
+    def run(self, rpc: ServerRpc, plan: Plan) -> None:
+        """Run ``plan`` in a task of its own, with a fresh copy of the server's context."""
         assert self._core is not None
-        task: Any = self._core.tasks.start(run, self._context.copy(), rpc.release)
+        task: Any = self._core.tasks.start(plan(rpc), self._context.copy(), rpc.release)
         rpc.task = task
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
@@ -128,7 +134,7 @@ class Server(aio.Server):
             rpc.reject(UNKNOWN, f"Unexpected {type(error)}: {error}")
             return
         if not self._refused(rpc, handler, own=1):
-            await handle(rpc, handler, *self._behaviour(handler))
+            await handle(handler, *self._behaviour(handler), rpc)
 
     def _refused(self, rpc: ServerRpc, handler: Any, own: int = 0) -> bool:
         if handler is None:
