@@ -3,8 +3,9 @@
 cosmic-ray makes the errors in Python: another comparison, a negated condition, ``break`` for ``continue``, another
 exception. Besides, calls that stand by themselves are left out. The errors in C are listed in `tools.mutations`.
 
-Everything happens in a copy of the tree. The tests of the module's room run first, on asyncio and the system's
-libfabric; an error that they miss meets the same files on all loops and libraries. What is left is printed as a diff.
+Everything happens in a copy of the tree. One run of the tests on asyncio and the system's libfabric records which test
+executes which line. Some tests that execute an error's line run first, then the test files of its room, and at last the
+same files on all loops and libraries. What is left is printed as a diff.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import itertools
 import os
 import random
 import shutil
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
 PATIENCE = 300  # seconds for a run of tests: an error may make it wait for ever
+MOST = 60  # tests that run first for one error
+QUICK = ("pytest", "-q", "-x", "-n", "2", "-k", "not uvloop and not trio")
 
 # One error for each place. Left out is what is mostly none (`X | None` in annotations, tuning constants), and what any
 # test would notice (`*` for `+`).
@@ -144,7 +148,34 @@ def tests_of(file: Path) -> list[str]:
     return TESTS[max((prefix for prefix in TESTS if file.as_posix().startswith(prefix)), key=len)]
 
 
-def passes(copy: Path, *command: str) -> bool:
+class Executed:
+    """Which tests execute which line of a copy of the tree, in the test's own process."""
+
+    def __init__(self, copy: Path, tests: list[str]) -> None:
+        from coverage import CoverageData
+
+        self.copy = copy
+        data = ("--cov=aiofabric", "--cov-context=test", "--cov-report=", "--maxfail=1000", "--timeout=200")
+        run(copy, *QUICK, *data, *tests, patience=3600)
+        self._data = CoverageData(str(copy / ".coverage"))
+        self._data.read()
+
+    def tests(self, file: Path, line: int) -> list[str]:
+        """At most `MOST` tests that execute a line, or the last line before it that a test executes."""
+        contexts = self._data.contexts_by_lineno(str(file))
+        line = max((each for each in contexts if each <= line), default=line)
+        by_file: dict[str, list[str]] = {}
+        for context in sorted(contexts.get(line, ())):
+            if context:
+                node = context.rpartition("|")[0]
+                by_file.setdefault(node.partition("::")[0], []).append(node)
+        for nodes in by_file.values():
+            random.Random(0).shuffle(nodes)
+        turns = itertools.zip_longest(*by_file.values())
+        return [node for turn in turns for node in turn if node is not None][:MOST]
+
+
+def run(copy: Path, *command: str, patience: float = PATIENCE) -> bool:
     """Whether tests pass in the copy; tests that do not end have noticed."""
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
@@ -156,15 +187,20 @@ def passes(copy: Path, *command: str) -> bool:
         start_new_session=True,
     ) as process:
         try:
-            return process.wait(PATIENCE) == 0
+            return process.wait(patience) == 0
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             return False
 
 
-def survives(copy: Path, tests: list[str]) -> bool:
-    quick = ("pytest", "-q", "-x", "-n", "2", "--dist", "loadfile", "-k", "not uvloop and not trio", *tests)
-    return passes(copy, *quick) and passes(copy, "tests", "--combinations=pairs", "-q", "-x", *tests)
+def survives(copy: Path, tests: list[str], first: list[str]) -> bool:
+    if first:
+        listed = copy / "first.txt"
+        listed.write_text("\n".join(first))
+        if not run(copy, *QUICK, "--timeout=30", f"@{listed}"):
+            return False
+    in_room = run(copy, *QUICK, "--dist", "loadfile", *tests)
+    return in_room and run(copy, "tests", "--combinations=pairs", "-q", "-x", *tests)
 
 
 def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
@@ -172,14 +208,19 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
     folders = [copy / name for name in names]
     files = [file for folder in folders for file in (sorted(folder.rglob("*.py")) if folder.is_dir() else [folder])]
     chosen = random.Random(seed).sample(every := sorted(mutations(files)), min(count, len(every)))
+    if not chosen:
+        return []
+    executed = Executed(copy, sorted({test for each in chosen for test in tests_of(each.file.relative_to(copy))}))
     left = []
     for number, mutation in enumerate(chosen, 1):
         here = mutation.file.relative_to(copy)
         own, other = mutation.file.read_text(), mutated(mutation)
-        diff = "".join(difflib.unified_diff(own.splitlines(True), other.splitlines(True), str(here), str(here), n=1))
+        lines = [own.splitlines(True), other.splitlines(True)]
+        diff = "".join(difflib.unified_diff(*lines, str(here), str(here), n=1))
+        line = next(number for number, (old, new) in enumerate(zip(*lines, strict=False), 1) if old != new)
         mutation.file.write_text(other)
         try:
-            missed = survives(copy, tests_of(here))
+            missed = survives(copy, tests_of(here), executed.tests(mutation.file, line))
         finally:
             mutation.file.write_text(own)
         print(f"{number}/{len(chosen)} {'MISSED' if missed else 'noticed'} {here} {mutation.operator}", flush=True)
@@ -200,7 +241,7 @@ def in_c(copy: Path) -> list[str]:
         file.write_text(own.replace(old, new))
         try:
             subprocess.run(build, cwd=copy, check=True)
-            missed = survives(copy, TESTS["aiofabric/_core"])
+            missed = survives(copy, TESTS["aiofabric/_core"], [])
         finally:
             file.write_text(own)
         print(f"{'MISSED' if missed else 'noticed'} {name}: {new.strip()}", flush=True)

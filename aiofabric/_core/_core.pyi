@@ -1,5 +1,6 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from contextvars import Context
 from typing import Any, NoReturn, Self, TypeVar, final
 
 from typing_extensions import Buffer

@@ -141,7 +141,10 @@ class MultiCallable(StubCore, ABC):
 
 
 class UnaryUnaryMultiCallable(MultiCallable):
-    """One request, one response. `StubCore` begins calls that get nothing but their request, and `_begin_call` the others."""
+    """One request, one response.
+
+    `StubCore` begins calls that get nothing but their request, and `_begin_call` begins the others.
+    """
 
     __slots__ = ()
     kind = "unary_unary"
