@@ -44,7 +44,9 @@ FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # anyio is everyone's: its words for closed, busy, broken
 MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations", "rpc.runtime", "rpc.grpc"}
 WITHOUT_IO = "rpc.protocol"  # imports nothing else of ours, and so neither a loop nor an endpoint
-ITS_CORE = {f"_core.{name}" for name in ("Assembly", "BudgetCore", "CallCore", "ConnectionCore")}  # the part in C
+ITS_CORE = {  # the part in C
+    f"_core.{name}" for name in ("Assembly", "BudgetCore", "CallCore", "ClientCallCore", "ConnectionCore")
+}
 
 # The rooms of two packages, and files outside of rooms, from the ground up. An import points down, or stays inside.
 TRANSPORT = (

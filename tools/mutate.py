@@ -215,9 +215,9 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
     for number, mutation in enumerate(chosen, 1):
         here = mutation.file.relative_to(copy)
         own, other = mutation.file.read_text(), mutated(mutation)
-        lines = [own.splitlines(True), other.splitlines(True)]
-        diff = "".join(difflib.unified_diff(*lines, str(here), str(here), n=1))
-        line = next(number for number, (old, new) in enumerate(zip(*lines, strict=False), 1) if old != new)
+        before, after = own.splitlines(True), other.splitlines(True)
+        diff = "".join(difflib.unified_diff(before, after, str(here), str(here), n=1))
+        line = next(place for place, (old, new) in enumerate(zip(before, after, strict=False), 1) if old != new)
         mutation.file.write_text(other)
         try:
             missed = survives(copy, tests_of(here), executed.tests(mutation.file, line))

@@ -3,8 +3,8 @@
  * goes to the methods in Python, which have all rules: rpc/protocol/connection.py, client.py, server.py. A frame that
  * the short way does not take is handled there as if there were no short way.
  *
- * `make bench`, a unary call of the grpc interface, CPU of both sides on one core: 69 us with all frames in Python, 43
- * with this, of which the endpoint takes 14.
+ * `make bench`, a unary call of the grpc interface, CPU of both sides on one core, when nothing else of a call was in C:
+ * 69 us with all frames in Python, 43 with this, of which the endpoint took 14.
  */
 #include "rpc_connection.h"
 #include "clock.h"
@@ -15,6 +15,7 @@
 #include "source.h"
 #include "upcalls.h"
 #include "waiter.h"
+#include "wakeups.h"
 
 #include <endian.h>
 

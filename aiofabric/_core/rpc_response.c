@@ -13,6 +13,7 @@
 #include "rpc_connection.h"
 #include "source.h"
 #include "waiter.h"
+#include "wakeups.h"
 
 static PyTypeObject *CallObject_Type, *ResponseCore_Type, *ResponseWaiter_Type;
 static PyObject *CancelledError;
@@ -156,13 +157,21 @@ static PySendResult woken(ResponseWaiter *self, PyObject **result)
 	return has_ended(self->call) ? over(self, result) : continue_elsewhere(self, name_wait, result);
 }
 
+static PySendResult used_up(void)
+{
+	PyErr_SetString(PyExc_RuntimeError, "the steps of an await are used once");
+	return PYGEN_ERROR;
+}
+
 static PySendResult suspend(ResponseWaiter *self, PyObject **result)
 {
 	PySendResult how;
 
+	self->phase = WAITING;
 	if (source_prepare_wait(self->source))
 		return interrupted(self);
-	self->phase = WAITING;
+	if (self->phase != WAITING) /* Python ran and closed this */
+		return used_up();
 	how = waiter_step((Waiter *) self->waiter, result);
 	if (how == PYGEN_RETURN) {
 		Py_CLEAR(*result);
@@ -207,15 +216,15 @@ static PySendResult begin(ResponseWaiter *self, PyObject **result)
 	connection = is_none(rpc->receiver) ? connection_of(rpc) : NULL;
 	if (!connection)
 		return continue_elsewhere(self, name_wait, result);
-	self->connection = (ConnectionCore *) new_ref(connection);
-	self->source = (SourceCore *) new_ref(rpc_connection_source(connection));
+	REPLACE(self->connection, (ConnectionCore *) new_ref(connection));
+	REPLACE(self->source, (SourceCore *) new_ref(rpc_connection_source(connection)));
 	if (poll_once(connection, self->source))
 		return interrupted(self);
 	if (has_ended(self->call))
 		return found(self, result);
 	if (!is_none(rpc->receiver) || connection_of(rpc) != self->connection) /* Python ran in the poll */
 		return continue_elsewhere(self, name_wait, result);
-	self->waiter = waiter_new(self->source->waker);
+	REPLACE(self->waiter, waiter_new(self->source->waker));
 	if (!self->waiter)
 		return interrupted(self);
 	REPLACE(rpc->receiver, new_ref(self->waiter));
@@ -239,8 +248,7 @@ static PySendResult ResponseWaiter_step(ResponseWaiter *self, PyObject *value, P
 	case ELSEWHERE:
 		return elsewhere(self, value, result);
 	default:
-		PyErr_SetString(PyExc_RuntimeError, "the steps of an await are used once");
-		return PYGEN_ERROR;
+		return used_up();
 	}
 }
 

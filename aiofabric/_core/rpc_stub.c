@@ -2,8 +2,8 @@
  * StubCore: a multi-callable. A unary call that gets its request and nothing else, on a channel with one connection,
  * begins here: rpc/grpc/client/multicallable.py has every other call.
  *
- * Of the 121,000 instructions of both sides of such a call, in user space, the way from the stub to the frame took
- * 19,000 in Python.
+ * In Python, the way from the stub to the frame took 19,000 of the 121,000 instructions that both sides of such a call
+ * executed in user space.
  */
 #include "rpc_stub.h"
 #include "names.h"
@@ -12,7 +12,7 @@
 #include "rpc_connection.h"
 #include "rpc_response.h"
 
-/* What a channel tells its stubs. */
+/* The part of a channel's state that its stubs read. */
 typedef struct {
 	PyObject_HEAD
 	PyObject *calls;	/* set of the channel's running calls */

@@ -23,8 +23,11 @@ from typing import TYPE_CHECKING, Any
 from aiofabric import _core
 from aiofabric._ffi import ffi
 from aiofabric.cq.operation import State
+from aiofabric.cq.polling import Waiting
+from aiofabric.cq.source import Source
 from aiofabric.rpc.protocol.frames import frame
-from tests.cq.manual import Endpoint
+from aiofabric.testing import ScriptedQueue
+from tests.cq.manual import Endpoint, ManualDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +60,9 @@ class Vast:
     def __index__(self) -> int:
         return 1 << 63
 
-    def __getitem__(self, _: object) -> object:
+    def __getitem__(self, index: object) -> object:
+        if isinstance(index, int) and index >= 1 << 16:  # so that an iteration ends
+            raise IndexError(index)
         return self
 
 
@@ -95,17 +100,7 @@ class Pool(_core.PoolCore):
     """A pool in Python: C posts nothing, `_post_each` does."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in {
-            "end_came",
-            "failed",
-            "overlong",
-            "_post_failed",
-            "ran_dry",
-            "feed",
-            "message_refused",
-            "_requeue",
-            "_all_lent",
-        }:
+        if name in TOLD:
             return lambda *_: None
         raise AttributeError(name)
 
@@ -117,7 +112,7 @@ class Pool(_core.PoolCore):
         return memoryview(bytes(1024))
 
 
-SPECIAL = ["__init__", "__iter__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__await__", "__next__"]
+SPECIAL = [f"__{name}__" for name in ("init", "call", "iter", "len", "getitem", "setitem", "delitem", "await", "next")]
 RANDOM = random.Random()
 
 
@@ -134,17 +129,47 @@ def ready_connection() -> _core.ConnectionCore:
     return connection
 
 
+class ClientCall(_core.ClientCallCore):
+    """A client's call; every method in Python does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
+class Response(_core.ResponseCore):
+    """The call object of one; a generator has every wait that C leaves to Python."""
+
+    def _wait(self) -> Any:
+        yield
+        return b"waited"
+
+    _outcome_later = _wait
+
+
+def ready_stub(connection: _core.ConnectionCore, loop: Any) -> _core.StubCore:
+    """A stub that takes the short way."""
+    stub = _core.StubCore(Helpful(), "text", RANDOM.choice([None, lambda data: data]), None, ClientCall, Response)
+    stub._core, stub._direct = Helpful(), _core.DirectPath(set())
+    stub._direct.connection, stub._direct.loop = connection, loop
+    return stub
+
+
 class Fuzz:
-    def __init__(self, seed: int, log: int) -> None:
+    def __init__(self, seed: int, loop: asyncio.AbstractEventLoop, log: int) -> None:
         RANDOM.seed(seed)
         self.log = log
-        self.loop = asyncio.new_event_loop()
+        self.loop = loop
         self.things: list[Any] = []  # of the core's types, to be passed to others
         self.renew()
 
     def renew(self) -> None:
         """Make objects anew: what was called may have been left in any state."""
-        self.endpoint = endpoint = Endpoint()
+        waker = _core.Waker(self.loop)
+        driver: Any = ManualDriver()
+        driver.waker = RANDOM.choice([None, waker])
+        self.endpoint = endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.FD))
         source = endpoint.source
         handle: Any = Helpful()
         handle.native_open = True
@@ -155,7 +180,6 @@ class Fuzz:
             buffer = _core.PoolBuffer(pool, index, index * ROOM, slots.acquire())
             pool._enter(buffer, ADDRESS + index * ROOM, 64 * index + 64)
         check = _core.ThreadCheck()
-        waker = _core.Waker(self.loop)
         operation = _core.Operation("fi_test", RANDOM.choice([None, endpoint.submissions]), slots.acquire(), None, 0)
         transfer = endpoint.submissions.submit("fi_test", endpoint.post, ("label",), None, 0)
         connection = ready_connection()
@@ -163,12 +187,19 @@ class Fuzz:
         if RANDOM.random() < 0.5:
             connection.begin(call, "text", b"bytes", True, None, 0.0)
         output = _core.FrameOutput(source, endpoint.submissions, lambda _: None, lambda: None)
+        made = ClientCall(self.loop)
+        if RANDOM.random() < 0.7:
+            connection.send_now = output
+            made.connection, made.attached = connection, True
+        stub = ready_stub(connection, self.loop)
+        tasks = _core.TaskSet(lambda *_, **__: Helpful(), {}, [])
         self.things = [
             source, endpoint.submissions, pool, *pool._buffers, slots, slots.acquire(), operation, transfer, check,
             waker, waker.create_waiter(),
             _core.Fifo(), _core.Registry(), _core.Window(1000), _core.Polling(1000, never=False, polls=False),
             _core.FastPath(check), _core.ResourceCore(), _core.Message(b"text", None, 1, 2),
             _core.InboxCore(handle, source, ROOM, 4), connection, call, output, _core.BudgetCore(),
+            made, Response(made, None), stub, stub(b"bytes"), stub._direct, tasks,
         ]  # fmt: skip
 
     def value(self) -> Any:
@@ -216,16 +247,7 @@ class Fuzz:
     def step(self) -> None:
         thing = RANDOM.choice(self.things)
         names = [name for name in dir(type(thing)) if not name.startswith("__")]
-        names += [
-            "__init__",
-            "__iter__",
-            "__len__",
-            "__getitem__",
-            "__setitem__",
-            "__delitem__",
-            "__await__",
-            "__next__",
-        ]
+        names += SPECIAL
         name = RANDOM.choice(names)
         what = f"{type(thing).__name__}.{name}"
         if name in TRUSTED or (name == "__init__" and isinstance(thing, TRUSTED_INITS)):
@@ -260,7 +282,8 @@ class Fuzz:
             _core.Operation, _core.Fifo, _core.Registry, _core.Window, _core.Polling, _core.Waker, _core.FastPath,
             _core.ThreadCheck, _core.ResourceCore, _core.SlotsCore, _core.PoolBuffer, _core.InboxCore, _core.SourceCore,
             _core.SubmissionCore, _core.Transfer, _core.CallCore, _core.ConnectionCore, _core.FrameOutput,
-            _core.BudgetCore,
+            _core.BudgetCore, _core.ClientCallCore, _core.CallObject, _core.ResponseCore, _core.StubCore,
+            _core.DirectPath, _core.TaskSet, _core.serialized,
         ]  # fmt: skip
         function = RANDOM.choice(of_all)
         made = self.call(function.__name__, function, *self.arguments())
@@ -275,7 +298,9 @@ TRUSTED_INITS = (_core.PoolCore,)
 def main(seed: int, calls: int, path: str) -> None:
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _: None
-    fuzz = Fuzz(seed, os.open(path, os.O_RDWR | os.O_CREAT))
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)  # a stub asks for it
+    fuzz = Fuzz(seed, loop, os.open(path, os.O_RDWR | os.O_CREAT))
     for number in range(calls):
         if number % 40 == 0:
             fuzz.renew()
@@ -283,6 +308,7 @@ def main(seed: int, calls: int, path: str) -> None:
             gc.collect()
         fuzz.step() if RANDOM.random() < 0.85 else fuzz.functions()
     fuzz.things.clear()
+    asyncio._set_running_loop(None)
     gc.collect()
 
 
