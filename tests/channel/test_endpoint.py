@@ -197,6 +197,23 @@ async def test_closing_waits_for_the_answer(peers: Peers) -> None:
         await done.wait()
 
 
+async def test_each_end_is_announced_once(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await channel.send(b"spends credits")
+        assert await raw.recv() == PLAIN + b"spends credits"
+        channel.shutdown_write()
+        for _ in range(3):
+            await raw.send(header(GRANT, 1))  # each one lets the channel send what it has
+        assert await raw.recv() == header(END, 0)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(closed, channel)
+            assert await raw.recv() == header(CLOSE, 0)
+            await raw.send(header(GRANT, 1))
+            await raw.send(header(CLOSE, 0))
+        with pytest.raises(ConnectionResetError):  # the channel has both, and ends the connection
+            pytest.fail(f"one more frame: {await raw.recv()!r}")
+
+
 async def test_closing_sends_what_was_posted_first(peers: Peers) -> None:
     async with peers(Hello(recv_size=65540, window=1000)) as (channel, raw):
         told: list[Any] = []

@@ -73,3 +73,25 @@ def test_the_end_of_a_peer_without_an_orderly_end_has_its_queues_examined() -> N
     sharing._orphaned_entries = entries
     sharing.bereave()
     assert watched == [True]
+
+
+@pytest.mark.parametrize(
+    ("host", "closed", "kept"),
+    [(False, False, 0), (False, True, 0), (True, True, 0), (True, False, 64)],
+)
+def test_released_peers_are_forgotten_at_once_where_none_of_them_may_still_send(
+    host: bool, closed: bool, kept: int
+) -> None:
+    forgotten: list[Any] = []
+    sharing: Any = Sharing(16)
+    sharing.closed, sharing.host, sharing._unanswered = closed, host, None
+    sharing.handle, sharing.source = SimpleNamespace(forget=forgotten.append), SimpleNamespace(drain=lambda: 0)
+    peers: list[Any] = list(range(70))
+    sharing._users, sharing._released = dict.fromkeys(peers, 2), {}
+    for peer in peers:
+        sharing.release_peer(peer)
+    assert (forgotten, list(sharing._released)) == ([], [])  # each has another connection
+    for peer in peers:
+        sharing.release_peer(peer)
+    assert list(sharing._released) == peers[70 - kept :]
+    assert forgotten == ([] if closed else peers[: 70 - kept])  # a closed endpoint has no addresses
