@@ -324,6 +324,24 @@ async def test_a_task_that_is_cancelled_while_others_wait_cancels_the_call() -> 
         assert call.cancelled()
 
 
+async def test_a_stub_of_another_loop_is_refused_in_the_same_way() -> None:
+    async with served() as (_, channel, stub):
+
+        async def call(begin: Any) -> Any:
+            return await begin(pb2.Request())
+
+        errors = []
+        for begin in (stub.Unary, stub.Unary._begin_call):
+            with pytest.raises(Exception, match="loop") as raised:
+                await asyncio.to_thread(asyncio.run, call(begin))
+            errors.append((raised.type, str(raised.value)))
+        assert errors[0] == errors[1]
+        with pytest.raises(Exception, match="loop"):
+            await asyncio.to_thread(stub.Unary, pb2.Request())
+        assert not running(channel)
+        assert (await stub.Unary(pb2.Request())).body == b""
+
+
 METHOD = "/" + pb2.DESCRIPTOR.services_by_name["Interop"].full_name + "/Unary"
 
 
