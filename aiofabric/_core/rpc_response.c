@@ -17,7 +17,7 @@
 
 static PyTypeObject *CallObject_Type, *ResponseCore_Type, *ResponseWaiter_Type;
 static PyObject *CancelledError;
-static PyObject *name_cancel_locally, *name_check, *name_close, *name_outcome_later, *name_wait, *name_wake_all;
+static PyObject *name_cancel_locally, *name_check, *name_close, *name_outcome_later, *name_wait;
 
 /* BREATHING: the loop goes round once; WAITING: for the waiter; ELSEWHERE: `steps` has the rest */
 enum { CREATED, BREATHING, WAITING, ELSEWHERE, OVER };
@@ -81,25 +81,17 @@ static int poll_once(ConnectionCore *connection, SourceCore *source)
 	return source_poll(source);
 }
 
-/* This task waits no more. An exception that is set stays set. */
+/* This task waits no more. Other tasks that wait for the call are woken at its end. */
 static void leave(ResponseWaiter *self)
 {
 	ClientCallCore *rpc = (ClientCallCore *) self->call->rpc;
-	PyObject *type, *error, *traceback;
 
 	if (self->phase == BREATHING)
 		self->source->breathing--;
 	self->phase = OVER;
-	if (!self->waiter)
-		return;
-	PyErr_Fetch(&type, &error, &traceback);
-	if (rpc->receiver == self->waiter)
+	if (self->waiter && rpc->receiver == self->waiter)
 		REPLACE(rpc->receiver, NULL);
 	Py_CLEAR(self->waiter);
-	if (!is_none(rpc->waiters) /* one of the other tasks takes the place */
-	    && drop(PyObject_CallMethodObjArgs((PyObject *) rpc, name_wake_all, NULL)))
-		PyErr_WriteUnraisable((PyObject *) rpc);
-	PyErr_Restore(type, error, traceback);
 }
 
 /* An exception ends the wait. If the waiting task is cancelled, so is the call. */
@@ -209,11 +201,10 @@ static PySendResult breathe(ResponseWaiter *self, PyObject **result)
 static PySendResult begin(ResponseWaiter *self, PyObject **result)
 {
 	ClientCallCore *rpc = (ClientCallCore *) self->call->rpc;
-	ConnectionCore *connection;
+	ConnectionCore *connection = connection_of(rpc);
 
 	if (has_ended(self->call))
 		return over(self, result);
-	connection = is_none(rpc->receiver) ? connection_of(rpc) : NULL;
 	if (!connection)
 		return continue_elsewhere(self, name_wait, result);
 	REPLACE(self->connection, (ConnectionCore *) new_ref(connection));
@@ -222,7 +213,7 @@ static PySendResult begin(ResponseWaiter *self, PyObject **result)
 		return interrupted(self);
 	if (has_ended(self->call))
 		return found(self, result);
-	if (!is_none(rpc->receiver) || connection_of(rpc) != self->connection) /* Python ran in the poll */
+	if (!is_none(rpc->receiver) || connection_of(rpc) != self->connection) /* another task waits; Python ran in the poll */
 		return continue_elsewhere(self, name_wait, result);
 	REPLACE(self->waiter, waiter_new(self->source->waker));
 	if (!self->waiter)
@@ -454,7 +445,7 @@ int add_rpc_response(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_cancel_locally, "cancel_locally"}, {&name_check, "check"}, {&name_close, "close"},
-		{&name_outcome_later, "_outcome_later"}, {&name_wait, "_wait"}, {&name_wake_all, "_wake_all"}, {NULL},
+		{&name_outcome_later, "_outcome_later"}, {&name_wait, "_wait"}, {NULL},
 	};
 
 	CancelledError = import_from("asyncio.exceptions", "CancelledError");

@@ -123,7 +123,7 @@ static int begin(StubCore *self, ClientCallCore *rpc, ConnectionCore *connection
 	if (PySet_Add(calls, (PyObject *) rpc))
 		return -1;
 	begun = rpc_connection_begin(connection, &rpc->call, self->method, message);
-	if (begun <= 0 && PySet_Discard(calls, (PyObject *) rpc) < 0)
+	if (begun < 0 && PySet_Discard(calls, (PyObject *) rpc) < 0)
 		return -1;
 	if (!begun)
 		rpc->attached = rpc->plain = 0;

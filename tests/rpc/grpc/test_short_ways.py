@@ -349,7 +349,7 @@ async def test_a_serializer_that_fails_ends_the_call_and_no_other() -> None:
     async with served() as (_, channel, _):
 
         def serialize(request: Any) -> Any:
-            if isinstance(request, Exception):
+            if isinstance(request, BaseException):
                 raise request
             return request
 
@@ -361,18 +361,11 @@ async def test_a_serializer_that_fails_ends_the_call_and_no_other() -> None:
             assert await call.code() is grpc.StatusCode.INTERNAL
             with pytest.raises(error):
                 await call
-        for interrupt in (KeyboardInterrupt, asyncio.CancelledError):
-            with pytest.raises(interrupt):
-                channel.unary_unary(METHOD, request_serializer=throwing(interrupt))(b"")
+        for interrupt in (KeyboardInterrupt(), asyncio.CancelledError()):
+            with pytest.raises(type(interrupt)):
+                multi_callable(interrupt)
         assert await multi_callable(b"") == b""
         assert not running(channel)
-
-
-def throwing(error: type[BaseException]) -> Any:
-    def serialize(_: Any) -> bytes:
-        raise error
-
-    return serialize
 
 
 async def test_a_serializer_may_call_and_may_close_the_channel() -> None:
@@ -424,6 +417,33 @@ async def test_a_close_with_grace_waits_for_calls_of_the_short_way() -> None:
         await channel.close(5.0)
         assert call.done()
         assert (await call).body == b""
+
+
+async def test_calls_beyond_the_servers_limit_follow_when_others_have_ended() -> None:
+    async with (
+        started(aio, Kinds(), options=[("grpc.max_concurrent_streams", 2)]) as (_, target),
+        aio.insecure_channel(target) as channel,
+    ):
+        stub = pb2_grpc.InteropStub(channel)
+        for _ in range(2):
+            await stub.Unary(pb2.Request())
+        request = pb2.Request(size=5)
+        request.status.text = "late"
+        responses = await asyncio.gather(*(stub.Unary(request) for _ in range(9)))
+        assert [len(each.body) for each in responses] == [5] * 9
+
+
+async def test_the_last_call_of_a_connection_that_drains_ends_it() -> None:
+    async with served() as (server, _, stub):
+        request = pb2.Request()
+        request.status.text = "late"
+        call = stub.Unary(request)
+        (link,) = server._core.links
+        await until(lambda: server._core.tasks)
+        link.connection.drain()
+        await call
+        await until(lambda: link not in server._core.links)
+        assert (await stub.Unary(pb2.Request(size=5))).body == bytes(5)  # on a new connection
 
 
 async def test_a_done_callback_that_is_added_while_the_call_runs_is_called() -> None:
