@@ -25,7 +25,7 @@ static PyObject *name_blocking, *name_call_exception_handler, *name_call_soon, *
 	*name_go_on, *name_remove_done_callback, *name_set_result;
 
 static PyTypeObject *context_type, *c_future; /* contextvars.Context; asyncio.Future in C, or NULL */
-static PyObject *context_run;
+static PyObject *context_run, *get_running_loop;
 
 /* One callback of the loop resumes all tasks whose results have come. */
 static int schedule(Waker *self)
@@ -246,12 +246,29 @@ void waker_hold(Waker *self)
 		self->held++;
 }
 
+/*
+ * Whether tasks can resume here. From Python 3.14 on, a task of a loop that does not run raises before its step, and
+ * would never get its result. A pass that Python code calls outside of the loop leaves the tasks to the loop there.
+ */
+static int tasks_can_resume(const Waker *self)
+{
+	PyObject *running;
+
+	if (Py_Version < 0x030E0000)
+		return 1;
+	running = PyObject_CallNoArgs(get_running_loop);
+	if (!running)
+		PyErr_Clear();
+	Py_XDECREF(running);
+	return running && running == self->loop;
+}
+
 int waker_resume(Waker *self)
 {
 	if (!self)
 		return PyErr_Occurred() ? -1 : 0;
 	assert(self->held > 0);
-	if (!--self->held && !PyErr_Occurred())
+	if (!--self->held && !PyErr_Occurred() && tasks_can_resume(self))
 		go_on(self);
 	return schedule_after(self);
 }
@@ -390,6 +407,9 @@ static int import_types(void)
 	context_type = (PyTypeObject *) import_from("contextvars", "Context");
 	context_run = context_type ? PyObject_GetAttrString((PyObject *) context_type, "run") : NULL;
 	if (!context_run || drop(PyImport_ImportModule("asyncio"))) /* before _asyncio, or asyncio does not use it */
+		return -1;
+	get_running_loop = import_from("asyncio", "_get_running_loop");
+	if (!get_running_loop)
 		return -1;
 	c_future = (PyTypeObject *) import_from("_asyncio", "Future");
 	if (!c_future)
