@@ -41,9 +41,10 @@ INTEGRATIONS = ["tests/integrations", "tests/aio/test_transport.py", "tests/stre
 
 
 def interpreter(version: str) -> str | None:
-    """The path of a Python with this version; a shim that refuses to run is none."""
+    """The path of a Python with this version, also of `tools/other_python.sh`; a shim that refuses to run is none."""
     roots = sorted(Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python"))
-    for candidate in (shutil.which(f"python{version}"), *map(str, roots)):
+    unpacked = sorted(ROOT.glob(f"build/python{version}/usr/bin/python{version}"))
+    for candidate in (shutil.which(f"python{version}"), *map(str, (*roots, *unpacked))):
         if candidate is not None:
             asked = [candidate, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
             ended = subprocess.run(asked, capture_output=True, text=True, check=False)
@@ -85,7 +86,7 @@ def lowest(requirement: str) -> str:
 def test_the_installed_wheel_on(version: str, wheel: Path, tmp_path: Path) -> None:
     python = interpreter(version)
     if python is None:
-        pytest.skip(f"no Python {version} here")
+        pytest.skip(f"no Python {version} here; tools/other_python.sh {version} may bring one")
     loops = [*EXTRAS["uvloop"], *EXTRAS["trio"]]
     inside = environment(python, tmp_path / "environment", wheel, *TOOLS, *loops)
     folder = folder_of_tests(tmp_path)
