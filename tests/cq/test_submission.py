@@ -42,6 +42,18 @@ def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) 
     assert endpoint.source.statistics().slots_in_use == 0
 
 
+def test_an_operation_that_may_not_be_queued_gives_back_its_slot(endpoint: Endpoint) -> None:
+    for number in range(LIMIT):
+        endpoint.submit(number)
+    endpoint.submissions.shut = lambda: ConnectionResetError("the connection ended")
+    for _ in range(3):
+        with pytest.raises(ConnectionResetError, match="ended"):
+            endpoint.submit("too late")
+    assert endpoint.source.statistics().slots_in_use == LIMIT
+    assert endpoint.source.statistics().queued == 0
+    endpoint.submissions.shut = None
+
+
 def test_new_operation_never_overtakes_a_queued_one(endpoint: Endpoint) -> None:
     endpoint.answers.append(AGAIN)
     first = endpoint.submit("first")

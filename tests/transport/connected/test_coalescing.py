@@ -18,6 +18,7 @@ import pytest
 import aiofabric
 from aiofabric import Address, MessageEndpoint, WrongLoopError
 from aiofabric._core import COALESCE_NS
+from aiofabric._ffi import lib
 from aiofabric.cm.workarounds.provider_sockets import connected_socket, segments_sent
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of, source_of
@@ -180,6 +181,31 @@ async def test_the_cork_of_anothers_socket_stays(pair: Pair) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
             assert await received(passive, words)
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+
+
+async def test_the_cork_of_a_socket_that_another_thread_opens_during_fi_close_stays(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard: an aborted endpoint's batch ended after fi_close, when its descriptor was another's already."""
+    async with pair() as (active, _):
+        batch(active)
+        number = socket_of(active)
+        close = lib.fi_close
+        with ExitStack() as others:
+            theirs: list[socket.socket] = []
+
+            def close_and_open(fid: object) -> int:
+                rc: int = close(fid)
+                while not theirs or theirs[-1].fileno() < number:
+                    theirs.append(others.enter_context(socket.socket()))
+                theirs[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+                return rc
+
+            with monkeypatch.context() as patch:
+                patch.setattr(lib, "fi_close", close_and_open)
+                active.abort()
+            assert theirs[-1].fileno() == number
+            assert theirs[-1].getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
 
 
 def test_a_closed_loop_holds_nothing_back(provider: str, child: Callable[..., Child]) -> None:

@@ -186,6 +186,16 @@ async def test_roots_and_lengths_are_checked() -> None:
             await group.broadcast(b"read only", root=1)
 
 
+@pytest.mark.parametrize("elements", [1, 3])
+async def test_elements_that_give_no_equal_shares_are_refused(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with joined(2) as (group, _):
+        monkeypatch.setattr(Group, "_ask", lambda *_: None)  # no provider has these operations
+        with pytest.raises(ValueError, match=f"{elements} elements cannot be divided into 2 equal shares"):
+            await group.alltoall(np.zeros(elements))
+        with pytest.raises(ValueError, match=f"{elements} elements cannot be divided into 2 equal shares"):
+            await group.reduce_scatter(AtomicOp.SUM, np.zeros(elements), result=np.zeros(1))
+
+
 async def test_joining_is_refused_with_reasons() -> None:
     async with opened(2) as (one, other):
         peer, me = await one.add_peer(other.local_address), await one.add_peer(one.local_address)

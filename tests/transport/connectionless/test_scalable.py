@@ -196,6 +196,7 @@ async def test_closing_closes_the_contexts() -> None:
         other.close()
         assert all(context.closed for context in (*other.transmit, *other.receive))
         assert repr(other).startswith("<ScalableEndpoint closed at ")
+        assert all(source_of(context).closed for context in (*other.transmit, *other.receive))
 
 
 async def test_cancelling_a_receive_loses_nothing() -> None:

@@ -1,5 +1,7 @@
 """What only virtual connections can get wrong: many on one multiplexer, two processes, a heartbeat."""
 
+# Privates: an end that announces too many messages is made with the protocol's own format and a shorter delay.
+
 from collections.abc import Callable
 
 import anyio
@@ -8,7 +10,10 @@ import pytest
 import aiofabric
 from aiofabric import MessageEndpoint
 from aiofabric._ffi import constants, lib
+from aiofabric.transport.virtual import connection
+from aiofabric.transport.virtual.protocol import FrameKind
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import VIRTUAL, Pair, over
 
 pytestmark = pytest.mark.anyio
@@ -113,3 +118,22 @@ async def test_a_task_that_waits_for_a_remote_write_sees_the_end_of_the_connecti
             (passive if way == "abort" else active).abort()
             while passive.state not in ("peer gone", "closed"):
                 await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("extra", [0, 5])
+async def test_messages_that_were_announced_and_never_come_end_the_connection(
+    pair: Pair, extra: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard: a peer's last messages are lost, and the receiver waits for them for ever."""
+    monkeypatch.setattr(connection, "_ANNOUNCED", 0.05)
+    async with pair() as (active, passive):
+        await active.send(b"arrives")
+        assert await passive.recv() == b"arrives"
+        handle = handle_of(active)
+        handle.oob_socket.send(FrameKind.END, connection._COUNT.pack(handle.tx.sent + extra))
+        with (
+            anyio.fail_after(30),
+            pytest.raises((aiofabric.FabricConnectionResetError, aiofabric.FabricError)) as ended,
+        ):
+            await passive.recv()
+        assert isinstance(ended.value, aiofabric.FabricConnectionEndedError) is (extra == 0)

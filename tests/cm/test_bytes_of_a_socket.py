@@ -1,0 +1,42 @@
+"""The bytes that a connected socket has sent, for the end of a connection: data on its way counts as well."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+
+from aiofabric.cm.workarounds.provider_sockets import bytes_written
+
+pytestmark = pytest.mark.once
+
+SMALL, LARGE = 4096, 4 << 20  # of receive and send buffers, in bytes
+WRITTEN = 200_000
+
+
+def test_bytes_that_the_peer_has_not_acknowledged_are_written_too() -> None:
+    with socket.socket() as listener, socket.socket() as sender:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGE)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sender.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            before = bytes_written(sender.fileno())
+            assert before is not None
+            sender.sendall(bytes(WRITTEN))  # the peer has room for a small part of it
+            assert bytes_written(sender.fileno()) == before + WRITTEN
+
+
+def test_a_socket_that_is_full_has_no_number_and_neither_has_a_file() -> None:
+    one, other = socket.socketpair()
+    with one, other, socket.socket() as listener, socket.socket() as sender:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sender.connect(listener.getsockname())
+        sender.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                sender.send(bytes(1 << 20))
+        assert bytes_written(sender.fileno()) is None
+        assert bytes_written(one.fileno()) is None  # no TCP
