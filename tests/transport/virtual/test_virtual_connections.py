@@ -137,3 +137,15 @@ async def test_messages_that_were_announced_and_never_come_end_the_connection(
         ):
             await passive.recv()
         assert isinstance(ended.value, aiofabric.FabricConnectionEndedError) is (extra == 0)
+
+
+async def test_an_orderly_end_follows_messages_that_are_still_queued(pair: Pair) -> None:
+    """Hazard: an end that overtakes queued messages announces too few, and the peer does not wait for the others."""
+    async with pair(recv_count=4, recv_size=500) as (active, passive), anyio.create_task_group() as tasks:
+        words = [b"%d" % number for number in range(50)]
+        for word in words:
+            active.send_nowait(word)
+        assert active.statistics().queued
+        tasks.start_soon(active.aclose)
+        with anyio.fail_after(30):
+            assert [bytes(message) async for message in passive] == words
