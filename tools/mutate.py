@@ -222,6 +222,9 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
         before, after = own.splitlines(True), other.splitlines(True)
         diff = "".join(difflib.unified_diff(before, after, str(here), str(here), n=1))
         line = next(place for place, (old, new) in enumerate(zip(before, after, strict=False), 1) if old != new)
+        if "TYPE_CHECKING" in before[line - 1]:  # imports for types have no effect at run time
+            print(f"{number}/{len(chosen)} left out {here} {mutation.operator}", flush=True)
+            continue
         mutation.file.write_text(other)
         try:
             missed = survives(copy, tests_of(here), executed.tests(mutation.file, line))
