@@ -36,12 +36,9 @@ static PyObject *name_begin_call, *name_begin_whole, *name_refused;
 /* The bytes of a message; NULL with an exception. */
 static PyObject *serialized(PyObject *message, PyObject *serializer)
 {
-	PyObject *text = PyUnicode_Check(message) ? PyUnicode_AsUTF8String(message) : new_ref(message);
-	PyObject *data = text && serializer != Py_None ? PyObject_CallFunctionObjArgs(serializer, text, NULL) : text;
+	PyObject *data = serializer == Py_None ? new_ref(message) : PyObject_CallFunctionObjArgs(serializer, message, NULL);
 	PyObject *name;
 
-	if (data != text)
-		Py_XDECREF(text);
 	if (!data || PyBytes_Check(data))
 		return data;
 	name = PyType_GetName(type_of(data));
@@ -54,15 +51,20 @@ static PyObject *serialized(PyObject *message, PyObject *serializer)
 
 static PyObject *core_serialized(PyObject *module, PyObject *args)
 {
-	PyObject *message, *serializer;
+	PyObject *message, *serializer, *text, *data;
+	int of_server = 0;
 
-	if (!PyArg_ParseTuple(args, "OO", &message, &serializer))
+	if (!PyArg_ParseTuple(args, "OO|p", &message, &serializer, &of_server))
 		return NULL;
-	return serialized(message, serializer);
+	text = of_server && PyUnicode_Check(message) ? PyUnicode_AsUTF8String(message) : new_ref(message);
+	data = text ? serialized(text, serializer) : NULL;
+	Py_XDECREF(text);
+	return data;
 }
 
 static PyMethodDef functions[] = {
-	{"serialized", core_serialized, METH_VARARGS, "serialized(message, serializer): the bytes of a message."},
+	{"serialized", core_serialized, METH_VARARGS,
+	 "serialized(message, serializer, of_server=False): the bytes of a message. A server may send text, as in grpc.aio."},
 	{NULL},
 };
 

@@ -13,11 +13,12 @@ import anyio
 
 from ..._core import DirectPath
 from ...cq.reactor import Reactor
-from ...errors import WrongLoopError
+from ...errors import WrongLoopError, WrongThreadError
 from ..protocol.calls import Status
 from ..protocol.connection import DEFAULT_LIMITS, Limits
 from ..protocol.flow import Budget
 from ..runtime.deadlines import Deadlines
+from ..runtime.ended_loops import watch
 from ..runtime.tasks import TaskHandle, Tasks, tasks_of
 from .backoff import Backoff
 from .policies import POLICIES, PickFirst, Policy
@@ -120,6 +121,15 @@ class ChannelCore:
         self.tasks = tasks_of(self.driver)
         self._bound = True
         self._thread = get_ident()
+        watch(self)
+
+    def check_thread(self) -> None:
+        """Raise WrongThreadError in another thread than that of the channel's loop."""
+        if self._thread != get_ident():
+            raise WrongThreadError(
+                f"a call of the channel to {self.target} belongs to the thread of its event loop: use "
+                "loop.call_soon_threadsafe()"
+            )
 
     # -- calls
 
@@ -358,13 +368,24 @@ class ChannelCore:
 
         The collector may run in any thread.
         """
-        if not self._bound or self.state is Connectivity.SHUTDOWN or self.driver.closed():
+        if not self._bound or self.state is Connectivity.SHUTDOWN:
+            return False
+        if self.driver.closed():
+            if self._thread == get_ident():
+                self.loop_ended()
             return False
         subchannels = [*self._subchannels.values()]
         for subchannel in subchannels:
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 self.driver.call_soon_threadsafe(subchannel.close)
         return bool(subchannels)
+
+    def loop_ended(self) -> None:
+        """Close the connections of a loop that has ended."""
+        self.state = Connectivity.SHUTDOWN
+        self.direct.connection = None
+        for subchannel in self._subchannels.values():
+            subchannel.loop_ended()
 
     def __del__(self) -> None:
         self.forgotten()

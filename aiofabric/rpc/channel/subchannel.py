@@ -187,6 +187,13 @@ class Subchannel:
         """The connection that takes calls, and those that were retired."""
         return [*self._retired, self.link] if self.link is not None else [*self._retired]
 
+    def loop_ended(self) -> None:
+        """Close the connections of a loop that has ended."""
+        self.state = Connectivity.SHUTDOWN
+        for link in self.links:
+            link.loop_ended()
+        self.link = self.connection = None
+
     def close(self) -> None:
         """End everything; calls that still run end with UNAVAILABLE."""
         self.state = Connectivity.SHUTDOWN

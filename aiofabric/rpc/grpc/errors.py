@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .metadata import Pairs
 
 __all__ = [
+    "text_of",
+    "unexpected",
     "ALREADY_FINISHED",
     "HALF_CLOSED",
     "LOCALLY_CANCELLED",
@@ -50,3 +52,16 @@ def error_of(status: Status, initial_metadata: Pairs) -> CallFailedError:
     )
     error.may_have_run = status.may_have_run
     return error
+
+
+def unexpected(error: BaseException) -> str:
+    """The status text of an exception of a handler, as in grpc.aio."""
+    return f"Unexpected {type(error)}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception, whatever its ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(str() of it raised {type(failure).__name__})"

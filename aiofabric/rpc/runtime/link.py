@@ -170,6 +170,11 @@ class Link:
         """Close now; every call ends with UNAVAILABLE."""
         self._end(ClosedResourceError("this side has closed the connection"))
 
+    def loop_ended(self) -> None:
+        """Close the endpoint of a loop that has ended; no callback is called."""
+        self.ended = True
+        self.endpoint.abort()
+
     def _close_endpoint(self) -> None:
         if self.source.draining:
             # In a progress pass, completions that the provider flushes at the close could not be read.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack, suppress
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,6 +14,7 @@ from ...transport.connect import listen
 from ..protocol.flow import Budget
 from ..protocol.server import ServerConnection
 from .deadlines import Deadlines
+from .ended_loops import watch
 from .link import RECV_COUNT, Link
 from .relief import Relief
 from .tasks import tasks_of
@@ -29,8 +32,11 @@ __all__ = ["ServerCore"]
 
 UNAVAILABLE = 14
 
+_log = logging.getLogger(__name__)
+
 LAST_WORDS = 1.0
-"""Seconds in which clients must close their connections after the last call of a drain has ended."""
+"""Seconds in which clients must close their connections after the last call of a drain has ended, and in which the
+handlers of cut calls must end."""
 
 
 PREFACE_PATIENCE = 20.0
@@ -78,6 +84,8 @@ class ServerCore:
         self.preface_patience = PREFACE_PATIENCE
         self._grace: anyio.CancelScope | None = None
         self._stopped = anyio.Event()
+        self._thread = get_ident()
+        watch(self)
 
     async def listen(self, node: str | Address | None, service: str | int | None, **options: Any) -> Listener:
         """Listen at one more address, and accept clients from now on."""
@@ -122,11 +130,13 @@ class ServerCore:
     def drain(self) -> None:
         """Announce the end: clients begin no more calls here. Calls of the next round trip are still handled."""
         self.stopping = True
-        for link in self.links:
+        for link in list(self.links):  # one may end when it is told
             link.connection.drain()  # type: ignore[union-attr]
 
     async def stop(self, grace: float | None) -> None:
         """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut.
+
+        Handlers of cut calls are cancelled. Those that still run `LAST_WORDS` later are left to themselves.
 
         Called again meanwhile, the shortest grace wins, and each call returns when the server has stopped.
         """
@@ -165,7 +175,10 @@ class ServerCore:
                 await self._until_no_links()
         for link in list(self.links):
             link.abort()
-        await self.tasks.wait()
+        with anyio.move_on_after(LAST_WORDS):
+            await self.tasks.wait()
+        if self.tasks:
+            _log.warning("The server has stopped, but %d handlers still run after their cancellation", len(self.tasks))
         self._accepts.cancel_all()
         await self._accepts.wait()
 
@@ -174,12 +187,24 @@ class ServerCore:
 
         The collector may run in any thread.
         """
-        if self.stopping or self.driver.closed():
+        if self.stopping:
             return False
         self.stopping = True
+        if self.driver.closed():
+            if self._thread == get_ident():
+                self.loop_ended()
+            return False
         with suppress(RuntimeError):  # the loop was closed meanwhile
             self.driver.call_soon_threadsafe(self._abort)
         return True
+
+    def loop_ended(self) -> None:
+        """Close the listeners and the connections of a loop that has ended."""
+        self.stopping = True
+        for listener in self.listeners:
+            listener.close()
+        for link in list(self.links):
+            link.loop_ended()
 
     def _abort(self) -> None:
         self.relief.close()

@@ -28,8 +28,12 @@ class Call(CallObject):
     _deserializer: Callable[[bytes], Any] | None
 
     def cancel(self) -> bool:
-        """End the call here at once, and tell the server; False if it has ended."""
-        return self._rpc.cancel_locally()
+        """End the call here at once, and tell the server; False if it has ended. Raises WrongThreadError in another
+        thread."""
+        rpc = self._rpc
+        if rpc.channel is not None:
+            rpc.channel.check_thread()
+        return rpc.cancel_locally()
 
     def cancelled(self) -> bool:
         """Whether the call ended with the status CANCELLED."""

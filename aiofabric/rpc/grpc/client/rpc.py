@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ...channel.call import ChannelCall
 from ...protocol.calls import Status
 from ...runtime.waiting import CallWaiter
-from ..errors import LOCALLY_CANCELLED, error_of
+from ..callbacks import run_callback
+from ..errors import LOCALLY_CANCELLED, error_of, text_of
 from ..grpcio import EOF
 
 if TYPE_CHECKING:
@@ -97,17 +98,10 @@ class ClientRpc(ChannelCall):
         if self._callbacks is not None:
             callbacks, self._callbacks = self._callbacks, None
             for callback in callbacks:
-                self._run(callback)
+                run_callback(callback, self._loop)
 
     def _incomplete(self) -> bool:
         return self.received is None and self.failure is None
-
-    def _run(self, callback: Callable[[], object]) -> None:
-        try:
-            callback()
-        except Exception as error:
-            context = {"message": "aiofabric.rpc: a done callback of a call raised", "exception": error}
-            self._loop.call_exception_handler(context)
 
     def cancel(self, code: int = CANCELLED, details: str = "") -> bool:
         if code == CANCELLED and not self.over:
@@ -133,7 +127,7 @@ class ClientRpc(ChannelCall):
         """End a call that has not begun, because the program's own code raised."""
         self.failure = failure
         self.over = True
-        self._settle(Status(INTERNAL, f"{type(failure).__name__}: {failure}", may_have_run=False))
+        self._settle(Status(INTERNAL, f"{type(failure).__name__}: {text_of(failure)}", may_have_run=False))
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` at the end, or now if the call has ended."""

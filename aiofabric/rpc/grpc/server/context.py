@@ -57,7 +57,7 @@ class ServicerContext:
         """Send a response; wait while the client has no room."""
         rpc = self._rpc
         rpc.check()
-        await rpc.transmit(serialized(message, self._serializer))
+        await rpc.transmit(serialized(message, self._serializer, True))
 
     async def send_initial_metadata(self, initial_metadata: Any) -> None:
         """Send metadata before the first response: once."""

@@ -7,14 +7,14 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Self
 
+from ..callbacks import run_callback
+from ..errors import unexpected
 from ..grpcio import EOF, aio
 from ..messages import serialized
 from .context import ServicerContext
 from .threads import responses_of, run_in_thread, to_iterator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .rpc import ServerRpc
 
 __all__ = ["NOT_FOUND", "behaviour_of", "handle"]
@@ -91,7 +91,7 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
             if rpc.code_number or rpc.aborted is not None:
                 message = None
             else:
-                message = serialized(response, handler.response_serializer)
+                message = serialized(response, handler.response_serializer, True)
         if rpc.aborted is None:
             rpc.conclude(message)
         else:
@@ -104,9 +104,15 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
             rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
     except Exception as error:
         _failed(rpc, error)
+    except GeneratorExit:  # the loop has ended
+        raise
+    except BaseException as error:
+        _failed(rpc, error)
+        raise
     finally:
         if rpc.callbacks is not None:
-            _run_callbacks(rpc, rpc.callbacks)
+            for callback in rpc.callbacks:
+                run_callback(callback, rpc.owner.loop)
 
 
 async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
@@ -114,7 +120,7 @@ async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
     async for response in responses:
         if rpc.decided or rpc.gone or rpc.aborted is not None:
             rpc.check()
-        message = serialized(response, serializer)
+        message = serialized(response, serializer, True)
         if not rpc.transmit_now(message):
             await rpc.until_room()
 
@@ -124,12 +130,4 @@ def _failed(rpc: ServerRpc, error: BaseException) -> None:
     if rpc.gone and isinstance(error, aio.BaseError):
         return  # it tried to go on without its client
     _log.error("The handler of %s raised %s", rpc.method, type(error).__name__, exc_info=error)
-    rpc.reject(rpc.code_number or UNKNOWN, f"Unexpected {type(error)}: {error}")
-
-
-def _run_callbacks(rpc: ServerRpc, callbacks: list[Callable[[], object]]) -> None:
-    try:
-        for callback in callbacks:
-            callback()
-    except Exception:
-        _log.exception("A done callback of a call of %s raised", rpc.method)
+    rpc.reject(rpc.code_number or UNKNOWN, unexpected(error))

@@ -34,6 +34,9 @@ class Host(Protocol):
     def run(self, rpc: ServerRpc, plan: Plan) -> None:
         """Run ``plan`` in a task of its own."""
 
+    def failed_to_begin(self, rpc: ServerRpc, error: BaseException) -> None:
+        """`begin` or `run` raised ``error``; end the call."""
+
 
 class ServerRpc(ServerCall):
     """One call, from the server's side; ``ServerRpc(host)``."""
@@ -67,11 +70,14 @@ class ServerRpc(ServerCall):
     def started(self, message: bytes | None) -> None:
         self.first = message
         host = self.owner
-        plan = host.plans.get(self.method)
-        if plan is None or self.deadline is not None or self.metadata:
-            host.begin(self)
-        else:
-            host.run(self, plan)
+        try:
+            plan = host.plans.get(self.method)
+            if plan is None or self.deadline is not None or self.metadata:
+                host.begin(self)
+            else:
+                host.run(self, plan)
+        except BaseException as error:  # of the program's handlers; other calls of the same message begin all the same
+            host.failed_to_begin(self, error)
 
     def message_received(self, message: bytes) -> None:
         if self._messages is None:

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 from ...runtime.server import ServerCore
+from ..callbacks import stop_loop_with
+from ..errors import unexpected
 from ..grpcio import aio
 from ..metadata import ENCODING
 from ..options import checked, compressions, endpoint_arguments, limits_of
@@ -103,13 +105,7 @@ class Server(aio.Server):
         if self._registry.interceptors:
             self.run(rpc, self._intercepted)
             return
-        try:
-            handler = self._registry.find(rpc.method, rpc.metadata)
-        except Exception as error:
-            _log.exception("A generic handler raised when it was asked for %s", rpc.method)
-            rpc.reject(UNKNOWN, f"Unexpected {type(error)}: {error}")
-            rpc.release()
-            return
+        handler = self._registry.find(rpc.method, rpc.metadata)
         if (handler is None or self._most is not None or rpc.metadata) and self._refused(rpc, handler):
             rpc.release()
             return
@@ -121,8 +117,21 @@ class Server(aio.Server):
     def run(self, rpc: ServerRpc, plan: Plan) -> None:
         """Run ``plan`` in a task of its own, with a fresh copy of the server's context."""
         assert self._core is not None
-        task: Any = self._core.tasks.start(plan(rpc), self._context.copy(), rpc.release)
+        coroutine = plan(rpc)
+        try:
+            task: Any = self._core.tasks.start(coroutine, self._context.copy(), rpc.release)
+        except BaseException:
+            coroutine.close()
+            raise
         rpc.task = task
+
+    def failed_to_begin(self, rpc: ServerRpc, error: BaseException) -> None:
+        """End a call whose handler could not be found or started."""
+        _log.error("The handler of %s could not be started", rpc.method, exc_info=error)
+        rpc.reject(UNKNOWN, unexpected(error))
+        rpc.release()
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            stop_loop_with(error, self.loop)
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
         try:
@@ -131,7 +140,7 @@ class Server(aio.Server):
             return
         except Exception as error:
             _log.exception("An interceptor of %s raised", rpc.method)
-            rpc.reject(UNKNOWN, f"Unexpected {type(error)}: {error}")
+            rpc.reject(UNKNOWN, unexpected(error))
             return
         if not self._refused(rpc, handler, own=1):
             await handle(handler, *self._behaviour(handler), rpc)
@@ -158,7 +167,7 @@ class Server(aio.Server):
                 self._behaviours.clear()
             found = self._behaviours[handler] = behaviour_of(handler)
             return found
-        except TypeError:  # it cannot be hashed
+        except Exception:  # it cannot be hashed or compared
             return behaviour_of(handler)
 
     # -- the end
