@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -195,6 +196,14 @@ async def test_closing_waits_for_the_answer(peers: Peers) -> None:
         await raw.send(PLAIN + b"too late")
         await raw.send(header(CLOSE, 0))
         await done.wait()
+
+
+@pytest.mark.parametrize("count", [3, 10_000])
+async def test_the_length_of_what_is_sent_is_counted_in_bytes(peers: Peers, count: int) -> None:
+    async with peers() as (channel, raw):
+        numbers = array("i", range(count))
+        await channel.send(numbers)
+        assert bytes(await raw.recv())[4:] == numbers.tobytes()
 
 
 async def test_each_end_is_announced_once(peers: Peers) -> None:

@@ -149,3 +149,22 @@ async def test_an_orderly_end_follows_messages_that_are_still_queued(pair: Pair)
         tasks.start_soon(active.aclose)
         with anyio.fail_after(30):
             assert [bytes(message) async for message in passive] == words
+
+
+async def test_messages_wait_for_receives_that_the_program_posts_after_the_end(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard: without a pool, the last messages stay with the provider; the connection ended before they were read."""
+    monkeypatch.setattr(connection, "_ANNOUNCED", 0.01)
+    async with pair(recv_size=None) as (active, passive):
+        for number in range(3):
+            active.send_nowait(b"%d" % number)
+        await active.shutdown()
+        handle = handle_of(passive)
+        with anyio.fail_after(30):
+            while handle.last is None or handle._cancel_wait is None:
+                await anyio.lowlevel.checkpoint()
+            first = handle._cancel_wait
+            while handle._cancel_wait is first:  # one delay has passed
+                await anyio.lowlevel.checkpoint()
+            assert [bytes(await passive.recv(10)) for _ in range(3)] == [b"0", b"1", b"2"]
