@@ -204,6 +204,7 @@ async def test_the_length_of_what_is_sent_is_counted_in_bytes(peers: Peers, coun
         numbers = array("i", range(count))
         await channel.send(numbers)
         assert bytes(await raw.recv())[4:] == numbers.tobytes()
+        assert channel.statistics().bytes_sent == 4 * count
 
 
 async def test_each_end_is_announced_once(peers: Peers) -> None:
