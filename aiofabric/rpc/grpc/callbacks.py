@@ -20,15 +20,17 @@ def check_callback(callback: Any) -> None:
         raise TypeError(f"A done callback is called and not awaited, so it must be a plain function: {callback!r}")
 
 
-def run_callback(callback: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-    """Call a done callback. No exception leaves it: the same message may end other calls, too."""
+def run_callback(callback: Callable[[], object], loop: asyncio.AbstractEventLoop) -> bool:
+    """Call a done callback; False if it raised. No exception leaves it: the same message may end other calls, too."""
     try:
         callback()
+        return True
     except (KeyboardInterrupt, SystemExit) as error:
         stop_loop_with(error, loop)
     except BaseException as error:  # CancelledError, too: of another future that the callback examined
         context = {"message": "aiofabric.rpc: a done callback of a call raised", "exception": error}
         loop.call_exception_handler(context)
+    return False
 
 
 def stop_loop_with(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:

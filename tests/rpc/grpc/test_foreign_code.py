@@ -94,6 +94,23 @@ async def test_a_done_callback_that_raises_leaves_all_other_calls_their_end(erro
         assert reported == [error] * 4
 
 
+async def test_a_done_callback_of_a_handler_that_raises_is_the_last_one() -> None:
+    reported: list[Any] = []
+    called: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    async def handler(request: bytes, context: Any) -> bytes:
+        for callback in (called.append, raising(error), called.append):
+            context.add_done_callback(callback)
+        return request
+
+    error = LookupError("on purpose")
+    async with served(Handlers(lambda: grpc.unary_unary_rpc_method_handler(handler))) as (server, channel):
+        assert await channel.unary_unary("/a/bad")(b"x") == b"x"
+        await until(lambda: not server._core.tasks)
+        assert (len(called), reported) == (1, [error])
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit"])
 def test_an_interrupt_in_a_done_callback_ends_the_program(loop: str, error: str) -> None:

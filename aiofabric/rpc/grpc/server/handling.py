@@ -112,7 +112,8 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
     finally:
         if rpc.callbacks is not None:
             for callback in rpc.callbacks:
-                run_callback(callback, rpc.owner.loop)
+                if not run_callback(callback, rpc.owner.loop):
+                    break  # as in grpc.aio
 
 
 async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
