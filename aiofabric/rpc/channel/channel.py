@@ -164,7 +164,7 @@ class ChannelCore:
     def _choose_directly(self) -> None:
         """Tell the stubs which connection every new call takes, if it is always the same one."""
         subchannel = None
-        if isinstance(self._policy, PickFirst) and self.service_config is None and not self._closing:
+        if type(self._policy) is PickFirst and self.service_config is None and not self._closing:
             subchannel = self._policy.chosen
         self.direct.connection = None if subchannel is None else subchannel.connection
 

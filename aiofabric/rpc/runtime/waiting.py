@@ -33,10 +33,10 @@ class CallWaiter:
                 self._link.source.woke()
             waiter.set_result(None)
 
-    async def wait(self, driver: Driver, link: Link | None, *, polled: bool = False) -> None:
+    async def wait(self, driver: Driver, link: Link | None) -> None:
         """Wait for `wake`; may return earlier.
 
-        ``link`` is None while the call has no connection. ``polled``: the caller has polled just now.
+        ``link`` is None while the call has no connection.
         """
         waiter: Any = driver.create_waiter()
         self._waiter, self._link = waiter, link
@@ -45,8 +45,7 @@ class CallWaiter:
                 source = link.source
                 if source.winded:  # after one iteration of the loop, polling is allowed again
                     await source.breathe()
-                    polled = False
-                if not polled and not waiter.done():
+                if not waiter.done():
                     link.poll()
                 if waiter.done():
                     if source.breathless:
