@@ -251,17 +251,13 @@ class RunningCall(ServerCall):
             if not self.over:
                 self.finish(StatusCode.CANCELLED, "The handler was cancelled")
             raise
-        except Exception as error:
-            self._failed(error)
         except GeneratorExit:  # the loop has ended
             raise
         except BaseException as error:
-            self._failed(error)
-            raise
-
-    def _failed(self, error: BaseException) -> None:
-        self.finish(StatusCode.UNKNOWN, "The handler failed")
-        _log.error("the handler of %s failed", self.method, exc_info=error)
+            self.finish(StatusCode.UNKNOWN, "The handler failed")
+            _log.error("the handler of %s failed", self.method, exc_info=error)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
 
     async def _intercepted(
         self, interceptors: Sequence[Interceptor], handler: Handler, message: bytes | None, context: ServerContext

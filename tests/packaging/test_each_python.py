@@ -43,7 +43,7 @@ INTEGRATIONS = ["tests/integrations", "tests/aio/test_transport.py", "tests/stre
 def interpreter(version: str) -> str | None:
     """The path of a Python with this version, also of `tools/other_python.sh`; a shim that refuses to run is none."""
     roots = sorted(Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python"))
-    unpacked = sorted(ROOT.glob(f"build/python{version}/usr/bin/python{version}"))
+    unpacked = [each.parent / f"usr/bin/python{version}" for each in ROOT.glob(f"build/python{version}/complete")]
     for candidate in (shutil.which(f"python{version}"), *map(str, (*roots, *unpacked))):
         if candidate is not None:
             asked = [candidate, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]

@@ -58,7 +58,15 @@ async def sends_text(context: rpc.ServerContext) -> Any:
     return b""
 
 
-UNARY = [details, bad_code, bad_trailing, bad_error_metadata, bad_headers, returns_none, returns_text]
+class Foreign(BaseException):
+    """No Exception. A task of trio's system that raises it ends the program."""
+
+
+async def raises_foreign(request: bytes, context: rpc.ServerContext) -> bytes:
+    raise Foreign
+
+
+UNARY = [details, bad_code, bad_trailing, bad_error_metadata, bad_headers, returns_none, returns_text, raises_foreign]
 
 
 @pytest.mark.parametrize("function", [*UNARY, yields_text, sends_text])

@@ -178,7 +178,7 @@ class ServerCore:
         with anyio.move_on_after(LAST_WORDS):
             await self.tasks.wait()
         if self.tasks:
-            _log.warning("The server has stopped, but %d handlers still run after their cancellation", len(self.tasks))
+            _log.warning("The server has stopped; handlers that still run though cancelled: %d", len(self.tasks))
         self._accepts.cancel_all()
         await self._accepts.wait()
 

@@ -290,7 +290,7 @@ async def test_after_many_responses_in_a_row_other_tasks_run_first(
         assert later
 
 
-async def test_a_second_task_takes_the_place_of_the_first() -> None:
+async def test_all_tasks_that_wait_for_a_call_get_its_response() -> None:
     async with served() as (_, _, stub):
         request = pb2.Request()
         request.status.text = "late"

@@ -102,13 +102,12 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
     except asyncio.CancelledError:
         if not rpc.gone:
             rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
-    except Exception as error:
-        _failed(rpc, error)
     except GeneratorExit:  # the loop has ended
         raise
     except BaseException as error:
         _failed(rpc, error)
-        raise
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
     finally:
         if rpc.callbacks is not None:
             for callback in rpc.callbacks:
