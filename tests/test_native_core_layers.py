@@ -18,7 +18,10 @@ LAYERS = (
         *("message", "inbox", "receive_pool", "pool_buffer", "unpack", "receive_waiter", "next_message"),
         *("send", "receive", "length_prefix", "assembly"),
     },
-    {"fast_path", "frame_output", "rpc_call", "rpc_connection", "rpc_response", "rpc_stub", "task_set", "module"},
+    {
+        *("fast_path", "frame_output", "rpc_call", "rpc_connection", "rpc_message", "rpc_response", "rpc_stub"),
+        *("task_set", "rpc_handler", "module"),
+    },
 )
 LAYER = {stem: number for number, stems in enumerate(LAYERS) for stem in stems}
 C_FILES = {path.name: path.read_text() for path in sorted(CORE.glob("*.[ch]"))}

@@ -43,9 +43,11 @@ layer file             purpose                                                 b
 6     frame_output     `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/link.py``
 6     rpc_call         `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
 6     rpc_connection   `ConnectionCore`: frames of the usual RPC calls         ``rpc/protocol/connection.py``
+6     rpc_message      messages of RPC as bytes                                ``rpc/grpc/messages.py``
 6     rpc_response     the wait for the one response of a call                 ``rpc/grpc/client/calls.py``
 6     rpc_stub         `StubCore`: begins the usual calls of a stub            ``rpc/grpc/client/multicallable.py``
 6     task_set         `TaskSet`: the tasks of handlers                        ``rpc/runtime/tasks.py``
+6     rpc_handler      `ServerRpcCore`: handles the usual call of a server     ``rpc/grpc/server/handling.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================
@@ -80,6 +82,7 @@ from ._core import (
     FastPath,
     Fifo,
     FrameOutput,
+    HandlerPlan,
     InboxCore,
     Message,
     NativeQueue,
@@ -90,6 +93,7 @@ from ._core import (
     Registry,
     ResourceCore,
     ResponseCore,
+    ServerRpcCore,
     Slot,
     SlotsCore,
     SourceCore,
@@ -126,6 +130,7 @@ __all__ = [
     "DirectPath",
     "Fifo",
     "FrameOutput",
+    "HandlerPlan",
     "ThreadCheck",
     "InboxCore",
     "SubmissionCore",
@@ -140,6 +145,7 @@ __all__ = [
     "Registry",
     "ResourceCore",
     "ResponseCore",
+    "ServerRpcCore",
     "Slot",
     "SlotsCore",
     "SourceCore",

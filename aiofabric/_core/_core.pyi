@@ -1,3 +1,4 @@
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextvars import Context
@@ -361,16 +362,54 @@ class CallCore:
     def __init__(self, owner: Any = None, /) -> None: ...
     def release(self) -> None: ...
 
+class ServerRpcCore(CallCore):
+    first: Any
+    task: Any
+    aborted: Any
+    code: Any
+    details: Any
+    trailing: Any
+    trailing_given: Any
+    callbacks: Any
+    burst: Any
+    code_number: int
+    decided: bool
+    gone: bool
+    def started(self, message: bytes | None, /) -> None: ...
+
 class TaskSet:
     def __init__(
-        self, create_task: Callable[..., Any], running: dict[Any, Any], idle: list[Callable[[], object]], /
+        self,
+        loop: AbstractEventLoop,
+        create_task: Callable[..., Any] | None,  # not called while the waker takes the first steps
+        waker: Waker | None,
+        running: dict[Any, Any],
+        idle: list[Callable[[], object]],
+        /,
     ) -> None: ...
     def start(
         self,
         coroutine: Coroutine[Any, Any, Any],
         context: Context | None = None,
         on_end: Callable[[], object] | None = None,
+        name: str | None = None,
     ) -> Any: ...
+
+class HandlerPlan:
+    def __init__(
+        self,
+        behaviour: Callable[[Any, Any], Any],
+        deserializer: Callable[[bytes], Any] | None,
+        serializer: Callable[[Any], bytes] | None,
+        context_type: Callable[[Any, Any, Any], Any],
+        whole: Callable[[Any], Coroutine[Any, Any, None]],
+        failed: Callable[[Any, BaseException], bool],
+        ended: Callable[[Any], None],
+        tasks: TaskSet,
+        context: Context,
+        /,
+    ) -> None: ...
+    def __call__(self, rpc: Any, /) -> Coroutine[Any, Any, None]: ...
 
 class ClientCallCore(CallCore):
     channel: Any

@@ -100,7 +100,8 @@ static ssize_t poll_queue(NativeQueue *self, long long window)
  * processes, it replies meanwhile, and neither side sleeps (64 B on one core: a round trip takes 47 us with sleeping,
  * 27 with a yield). A yield that no thread takes, because the peer runs on another core, costs 0.5 us. A yield that
  * an unrelated thread takes costs that thread's time slice, and sleeping is faster. So a useless yield is followed by
- * waits without one: twice as many after each further useless yield.
+ * waits without one: twice as many after each further useless yield. A peer with much to do may need two turns on the
+ * core, so a yield was useful also if the completion came later in the window.
  */
 #define TAKEN_NS 1500		/* a shorter yield: no other thread has run */
 #define OFFERED_NS 100000	/* longer than a peer needs to reply: an unrelated thread had the core */
@@ -129,7 +130,7 @@ ssize_t queue_poll_after_yield(NativeQueue *self, long long window)
 		sched_yield();
 		away = now_ns() - begin;
 		got = poll_queue(self, window);
-		if (got != -FI_EAGAIN && !self->gap && away > TAKEN_NS && away < OFFERED_NS)
+		if (got != -FI_EAGAIN && away > TAKEN_NS && away < OFFERED_NS)
 			self->useless = 0;
 		else
 			self->kept = 1ll << (self->useless < KEPT_MOST ? ++self->useless : KEPT_MOST);

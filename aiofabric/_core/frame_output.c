@@ -16,11 +16,11 @@ static int schedule(FrameOutput *self)
 {
 	if (self->scheduled)
 		return 0;
+	if (drop(PyObject_CallFunctionObjArgs(self->source->call_soon, self->pass_ends, NULL)))
+		return -1;
 	self->scheduled = 1;
-	if (!drop(PyObject_CallFunctionObjArgs(self->source->call_soon, self->pass_ends, NULL)))
-		return 0;
-	self->scheduled = 0;
-	return -1;
+	self->source->unsent++;
+	return 0;
 }
 
 int frame_output_send(FrameOutput *self, PyObject *frame)
@@ -59,6 +59,8 @@ static PyObject *FrameOutput_call(FrameOutput *self, PyObject *args, PyObject *k
 
 static PyObject *FrameOutput_pass_ended(FrameOutput *self, PyObject *unused)
 {
+	if (self->scheduled)
+		self->source->unsent--;
 	self->scheduled = 0;
 	self->pass = 0;
 	Py_RETURN_NONE;

@@ -202,9 +202,40 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 	return progress(self, self->waker);
 }
 
-/* The wake-up brought completions. Their tasks resume, and arm the queue when they wait again. */
-static int woken(SourceCore *self, int due)
+/*
+ * Whether each of the `found` completions began a call of a server that has ended, answer included. A client that makes
+ * one call after the other sends the next one soon, and no task awaits that: a sink gets it. So it is polled for here,
+ * as an awaiting call does it. Where something waits for the loop, it goes round at once. A call of 64 B took a server
+ * 32 us of CPU without this, and 26 with it (both sides on one core); a round trip took 34 and 23 (on two cores).
+ */
+static int calls_have_ended(const SourceCore *self, long long found, long long finished_before)
 {
+	return self->waker && self->waker->finished - finished_before >= found && !self->wakes && !self->unsent && !self->closed;
+}
+
+static int poll_for_calls(SourceCore *self)
+{
+	long long finished, completions;
+
+	do {
+		finished = self->waker->finished;
+		completions = self->completions;
+		hold(self, self->waker);
+		if (source_poll(self)) {
+			defer(self, self->waker);
+			return -1;
+		}
+		if (resume(self, self->waker))
+			return -1;
+	} while (self->completions > completions && calls_have_ended(self, self->completions - completions, finished));
+	return 0;
+}
+
+/* The wake-up brought completions. Their tasks resume, and arm the queue when they wait again. */
+static int woken(SourceCore *self, long long found, int due)
+{
+	long long finished = self->waker ? self->waker->finished : 0;
+
 	self->fruitless = self->empty_streak = 0;
 	self->crowd = self->wakes > 1;
 	if (self->busy_polls && !source_is_moving(self)) {
@@ -213,6 +244,8 @@ static int woken(SourceCore *self, int due)
 			polling_open(self->polling, self->breath);
 	}
 	if (due ? defer(self, self->waker) : resume(self, self->waker))
+		return schedule_after_failure(self);
+	if (!due && calls_have_ended(self, found, finished) && poll_for_calls(self))
 		return schedule_after_failure(self);
 	return self->armed ? 0 : source_schedule(self);
 }
@@ -238,7 +271,7 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	 */
 	found = read_on(self, due ? NULL : self->waker, source_read(self, 0, 0));
 	if (found > 0)
-		return none_if(woken(self, due));
+		return none_if(woken(self, found, due));
 	if (resume(self, self->waker))
 		return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
 	if (source_is_moving(self))

@@ -393,31 +393,24 @@ static int read_start(ConnectionCore *self, int flags, int field, uint64_t id, c
 	return rc ? -1 : 1;
 }
 
-/* conclude(call, message) */
-static PyObject *ConnectionCore_conclude(ConnectionCore *self, PyObject *const *args, Py_ssize_t count)
+int rpc_connection_conclude(ConnectionCore *self, CallCore *call, PyObject *message)
 {
 	PyObject *frame, *id;
-	CallCore *call;
 	Py_ssize_t size;
 	int rc;
 
-	if (count != 2 || !PyObject_TypeCheck(args[0], CallCore_Type)) {
-		PyErr_SetString(PyExc_TypeError, "conclude(call, message)");
-		return NULL;
-	}
 	if (!ready(self))
-		return NULL;
-	call = (CallCore *) args[0];
-	if (!PyBytes_Check(args[1]) || call->over || call->held || !is_none(call->queue) || !is_none(call->partial) ||
-	    PyBytes_Size(args[1]) > self->small)
-		Py_RETURN_FALSE;
-	size = PyBytes_Size(args[1]);
+		return -1;
+	if (!PyBytes_Check(message) || call->over || call->held || !is_none(call->queue) || !is_none(call->partial) ||
+	    PyBytes_Size(message) > self->small)
+		return 0;
+	size = PyBytes_Size(message);
 	frame = PyBytes_FromStringAndSize(NULL, HEADER + size);
 	id = PyLong_FromUnsignedLongLong(call->id);
 	rc = frame && id ? 0 : -1;
 	if (!rc) {
 		put_header(PyBytes_AsString(frame), STATUS, WITH_MESSAGE, 0, size, call->id);
-		memcpy(PyBytes_AsString(frame) + HEADER, PyBytes_AsString(args[1]), size);
+		memcpy(PyBytes_AsString(frame) + HEADER, PyBytes_AsString(message), size);
 		rc = emit(self, frame) || !ready(self) ? -1 : 0;
 	}
 	if (!rc && PyDict_Contains(self->calls, id) > 0)
@@ -425,9 +418,20 @@ static PyObject *ConnectionCore_conclude(ConnectionCore *self, PyObject *const *
 	call->over = 1;
 	Py_XDECREF(frame);
 	Py_XDECREF(id);
-	if (rc)
+	return rc ? -1 : 1;
+}
+
+/* conclude(call, message) */
+static PyObject *ConnectionCore_conclude(ConnectionCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	int rc;
+
+	if (count != 2 || !PyObject_TypeCheck(args[0], CallCore_Type)) {
+		PyErr_SetString(PyExc_TypeError, "conclude(call, message)");
 		return NULL;
-	Py_RETURN_TRUE;
+	}
+	rc = rpc_connection_conclude(self, (CallCore *) args[0], args[1]);
+	return rc < 0 ? NULL : PyBool_FromLong(rc);
 }
 
 /* release() */

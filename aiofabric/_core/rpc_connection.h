@@ -29,6 +29,8 @@ int rpc_connection_is_usable(const ConnectionCore *self);
  * START frame, and nothing has happened; -1: an exception.
  */
 int rpc_connection_begin(ConnectionCore *self, CallCore *call, PyObject *method, PyObject *message);
+/* End a server's call with OK and one small message. 1: done; 0: it needs more than one frame; -1: an exception. */
+int rpc_connection_conclude(ConnectionCore *self, CallCore *call, PyObject *message);
 /* The source of the endpoint, not a new reference; NULL if Python sends the frames. */
 SourceCore *rpc_connection_source(const ConnectionCore *self);
 

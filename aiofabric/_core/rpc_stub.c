@@ -10,6 +10,7 @@
 #include "references.h"
 #include "rpc_call.h"
 #include "rpc_connection.h"
+#include "rpc_message.h"
 #include "rpc_response.h"
 
 /* The part of a channel's state that its stubs read. */
@@ -30,43 +31,6 @@ typedef struct {
 static PyTypeObject *DirectPath_Type, *StubCore_Type;
 static PyObject *get_running_loop;
 static PyObject *name_begin_call, *name_begin_whole, *name_refused;
-
-/* -- messages */
-
-/* The bytes of a message; NULL with an exception. */
-static PyObject *serialized(PyObject *message, PyObject *serializer)
-{
-	PyObject *data = serializer == Py_None ? new_ref(message) : PyObject_CallFunctionObjArgs(serializer, message, NULL);
-	PyObject *name;
-
-	if (!data || PyBytes_Check(data))
-		return data;
-	name = PyType_GetName(type_of(data));
-	if (name)
-		PyErr_Format(PyExc_TypeError, "A message must be bytes when it is sent, not %U: give a serializer", name);
-	Py_XDECREF(name);
-	Py_DECREF(data);
-	return NULL;
-}
-
-static PyObject *core_serialized(PyObject *module, PyObject *args)
-{
-	PyObject *message, *serializer, *text, *data;
-	int of_server = 0;
-
-	if (!PyArg_ParseTuple(args, "OO|p", &message, &serializer, &of_server))
-		return NULL;
-	text = of_server && PyUnicode_Check(message) ? PyUnicode_AsUTF8String(message) : new_ref(message);
-	data = text ? serialized(text, serializer) : NULL;
-	Py_XDECREF(text);
-	return data;
-}
-
-static PyMethodDef functions[] = {
-	{"serialized", core_serialized, METH_VARARGS,
-	 "serialized(message, serializer, of_server=False): the bytes of a message. A server may send text, as in grpc.aio."},
-	{NULL},
-};
 
 /* -- a plain call */
 
@@ -137,7 +101,7 @@ static PyObject *call_on(StubCore *self, ConnectionCore *connection, PyObject *r
 {
 	DirectPath *direct = (DirectPath *) self->direct;
 	PyObject *loop = new_ref(direct->loop), *calls = new_ref(direct->calls); /* the serializer may run anything */
-	PyObject *message = serialized(request, self->serializer), *rpc = NULL, *call = NULL;
+	PyObject *message = rpc_serialized(request, self->serializer), *rpc = NULL, *call = NULL;
 	int begun = -1;
 
 	if (message)
@@ -325,7 +289,7 @@ int add_rpc_stub(PyObject *module)
 	};
 
 	get_running_loop = import_from("asyncio", "get_running_loop");
-	if (!get_running_loop || intern(names) || PyModule_AddFunctions(module, functions))
+	if (!get_running_loop || intern(names))
 		return -1;
 	if (add_type(module, &DirectPath_spec, NULL, &DirectPath_Type))
 		return -1;

@@ -27,6 +27,7 @@ typedef struct {
 	long long ceded;	/* ns: when a poll was refused for the loop to go round; 0: not, or it may sleep */
 	long long shared;	/* iterations for which other tasks are still assumed to have work */
 	long long behind;	/* tasks that were woken when a pass was scheduled already: they run after it */
+	long long unsent;	/* outputs whose frames leave in the next iteration of the loop */
 	struct batch batch;	/* of messages that leave together */
 	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, recheck, paused;
 	char polls, busy_polls, at_rest_when_quiet;

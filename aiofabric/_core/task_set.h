@@ -4,6 +4,13 @@
 
 #include "references.h"
 
+typedef struct TaskSet TaskSet;
+
+extern PyTypeObject *TaskSet_Type;
+
+/* A new task; NULL with an exception. `context`, `on_end` and `name` may be None. */
+PyObject *task_set_start(TaskSet *self, PyObject *coroutine, PyObject *context, PyObject *on_end, PyObject *name);
+
 int add_task_set(PyObject *module);
 
 #endif

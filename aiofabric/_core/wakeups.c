@@ -206,9 +206,21 @@ static int wake(Waker *self, Waiter *waiter)
 	return called < 0 ? report_to_loop(self) : 0;
 }
 
+int waker_call(Waker *self, PyObject *function)
+{
+	return fifo_append(self->woken, function) || schedule(self) ? -1 : 0;
+}
+
 int waker_wake(Waker *self, Waiter *waiter)
 {
-	return fifo_append(self->woken, (PyObject *) waiter) || schedule(self) ? -1 : 0;
+	return waker_call(self, (PyObject *) waiter);
+}
+
+static int wake_or_call(Waker *self, PyObject *item)
+{
+	if (!PyCallable_Check(item))
+		return wake(self, (Waiter *) item);
+	return drop(PyObject_CallNoArgs(item)) ? report_to_loop(self) : 0;
 }
 
 /* Tasks that get their results meanwhile resume later: other callbacks need the loop, too. */
@@ -218,10 +230,10 @@ static int go_on(Waker *self)
 	int rc = 0;
 
 	for (; !rc && count > 0 && self->woken->count; count--) { /* a nested loop may have taken some */
-		PyObject *waiter = fifo_popleft(self->woken);
+		PyObject *item = fifo_popleft(self->woken);
 
-		rc = waiter ? wake(self, (Waiter *) waiter) : -1;
-		Py_XDECREF(waiter);
+		rc = item ? wake_or_call(self, item) : -1;
+		Py_XDECREF(item);
 	}
 	return rc;
 }

@@ -19,7 +19,8 @@ typedef struct {
 	PyTypeObject *callback_kind; /* type of the callback that was left last */
 	PyObject *spare[SPARE];
 	int nspare;
-	Fifo *woken;		/* Waiters whose tasks resume soon */
+	Fifo *woken;		/* Waiters whose tasks resume soon, and functions that are called then */
+	long long finished;	/* functions that did all their work: nothing of it waits for the loop */
 	long long held;		/* passes under way: tasks resume when the last one ends */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */
 	char going;		/* that callback is resuming tasks now */
@@ -40,6 +41,8 @@ Waker *waker_of(PyObject *driver);
 PyObject *waker_acquire_future(Waker *self);
 /* The task resumes at the end of the pass, or soon. */
 int waker_wake(Waker *self, Waiter *waiter);
+/* `function` is called at the end of the pass, or soon; outside of any task. */
+int waker_call(Waker *self, PyObject *function);
 /* Tasks that get results from here on resume when `waker_resume` is called. Call it outside of any task only. */
 void waker_hold(Waker *self);
 /* An exception that is set stays set, and then the tasks resume later. */

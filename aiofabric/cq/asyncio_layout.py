@@ -2,9 +2,10 @@
 
 `Waker` (_core/wakeups.c) wakes a task through the callback that the task left with a future, and leaves the future
 pending. It reads that callback from the references that the future reports to the garbage collector, and sets
-``_asyncio_future_blocking``. CPython does not document either. So a task is run through a `Waker` once, on a small loop
-of this module, when the drivers are imported. If anything is different, waiters are written in Python
-(`aiofabric.cq.drivers.PlainWaiter`).
+``_asyncio_future_blocking``. `TaskSet` (_core/task_set.c) makes a task with an object in place of the loop. That object
+gets the first step, and ``Future.__init__`` then gives the task to its loop. CPython documents none of this. So tasks
+are run through both once, on a small loop of this module, when the drivers are imported. If anything is different,
+waiters are written in Python (`aiofabric.cq.drivers.PlainWaiter`), and the loop takes all steps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .._core import Waker
+from .._core import TaskSet, Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,9 @@ class _Loop:
 
     def get_debug(self) -> bool:
         return False
+
+    def get_task_factory(self) -> None:
+        return None
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)  # type: ignore[arg-type]
@@ -87,7 +91,34 @@ def _try_out(loop: Any) -> None:
     both.cancel()
     loop.run()
     _expect(both.done(), "a task that was answered and cancelled did not end")
+    _try_first_steps(loop, waker)
     _expect(not loop.errors, f"the loop's exception handler was called with {loop.errors}")
+
+
+def _try_first_steps(loop: Any, waker: Waker) -> None:
+    running: dict[Any, Any] = {}
+    tasks = TaskSet(loop, None, waker, running, [])
+    seen: list[Any] = []
+
+    async def run(future: asyncio.Future[None] | None) -> None:
+        seen.append(asyncio.current_task())
+        if future is not None:
+            await future
+
+    short = tasks.start(run(None), None, None, "its name")
+    _expect(not short.done() and short in running, "a task did not wait for its first step")
+    _expect(short.get_loop() is loop and short in asyncio.all_tasks(), "a task did not belong to its loop")
+    future = loop.create_future()
+    long, cancelled = tasks.start(run(future)), tasks.start(run(None))
+    cancelled.cancel()
+    loop.run()
+    _expect(seen == [short, long], "the first steps of tasks were not taken in order")
+    _expect(short.done() and short.get_name() == "its name" and not short.exception(), "a task did not end")
+    _expect(cancelled.cancelled(), "a task that was cancelled before its first step did not end")
+    _expect(list(running) == [long] and not long.done(), "a task did not wait in its first step")
+    future.set_result(None)
+    loop.run()
+    _expect(long.done() and not running, "a task did not go on after its first step")
 
 
 def misfit() -> str | None:

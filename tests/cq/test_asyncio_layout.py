@@ -35,6 +35,25 @@ def test_another_asyncio_is_noticed(monkeypatch: pytest.MonkeyPatch, waker: Any)
     assert asyncio_layout.misfit() is not None
 
 
+class OfAnotherLoop:
+    """As if `Future.__init__` did not give a task to its loop: the task keeps what stood in for it."""
+
+    def __init__(self, loop: Any, create_task: Any, waker: Any, running: dict[Any, Any], idle: Any) -> None:
+        self.running = running
+        self.another = type(loop)()
+
+    def start(self, coroutine: Any, *_: Any) -> Any:
+        coroutine.close()
+        task = self.another.create_future()
+        self.running[task] = None
+        return task
+
+
+def test_tasks_that_cannot_be_given_to_their_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio_layout, "TaskSet", OfAnotherLoop)
+    assert asyncio_layout.misfit() is not None
+
+
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "MISFIT", "as a test wants it")

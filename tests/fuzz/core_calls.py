@@ -18,6 +18,7 @@ import random
 import sys
 import warnings
 from collections import deque
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from aiofabric import _core
@@ -148,6 +149,32 @@ class Response(_core.ResponseCore):
     _outcome_later = _wait
 
 
+class ServerCall(_core.ServerRpcCore):
+    """A server's call; every method in Python does nothing."""
+
+    metadata = ()
+    __getattr__ = ClientCall.__getattr__
+
+
+async def handler(request: bytes, context: object) -> bytes:
+    if RANDOM.random() < 0.5:
+        await asyncio.sleep(0)
+    return request
+
+
+async def finish() -> None:
+    pass
+
+
+def ready_server_call(plan: _core.HandlerPlan, connection: _core.ConnectionCore) -> ServerCall:
+    """A call whose method has a plan."""
+    host = Helpful()
+    host.plans = {"text": plan}  # type: ignore[attr-defined]
+    call = ServerCall(host)
+    call.method, call.connection, call.first = "text", connection, b"bytes"
+    return call
+
+
 def ready_stub(connection: _core.ConnectionCore, loop: Any) -> _core.StubCore:
     """A stub that takes the short way."""
     stub = _core.StubCore(Helpful(), "text", RANDOM.choice([None, lambda data: data]), None, ClientCall, Response)
@@ -192,14 +219,27 @@ class Fuzz:
             connection.send_now = output
             made.connection, made.attached = connection, True
         stub = ready_stub(connection, self.loop)
-        tasks = _core.TaskSet(lambda *_, **__: Helpful(), {}, [])
+        tasks = _core.TaskSet(self.loop, lambda *_, **__: Helpful(), RANDOM.choice([None, waker]), {}, [])
+        plan = _core.HandlerPlan(
+            handler,
+            RANDOM.choice([None, lambda data: data]),
+            None,
+            lambda *parts: parts,
+            lambda _: finish(),
+            lambda *_: RANDOM.random() < 0.5,
+            lambda _: None,
+            tasks,
+            copy_context(),
+        )
+        served = ready_server_call(plan, connection)
         self.things = [
             source, endpoint.submissions, pool, *pool._buffers, slots, slots.acquire(), operation, transfer, check,
             waker, waker.create_waiter(),
             _core.Fifo(), _core.Registry(), _core.Window(1000), _core.Polling(1000, never=False, polls=False),
             _core.FastPath(check), _core.ResourceCore(), _core.Message(b"text", None, 1, 2),
             _core.InboxCore(handle, source, ROOM, 4), connection, call, output, _core.BudgetCore(),
-            made, Response(made, None), stub, stub(b"bytes"), stub._direct, tasks,
+            made, Response(made, None), stub, stub(b"bytes"), stub._direct, tasks, plan, served,
+            plan(ready_server_call(plan, connection)), handler(b"bytes", None),
         ]  # fmt: skip
 
     def value(self) -> Any:
@@ -283,7 +323,7 @@ class Fuzz:
             _core.ThreadCheck, _core.ResourceCore, _core.SlotsCore, _core.PoolBuffer, _core.InboxCore, _core.SourceCore,
             _core.SubmissionCore, _core.Transfer, _core.CallCore, _core.ConnectionCore, _core.FrameOutput,
             _core.BudgetCore, _core.ClientCallCore, _core.CallObject, _core.ResponseCore, _core.StubCore,
-            _core.DirectPath, _core.TaskSet, _core.serialized,
+            _core.DirectPath, _core.TaskSet, _core.HandlerPlan, _core.ServerRpcCore, _core.serialized,
         ]  # fmt: skip
         function = RANDOM.choice(of_all)
         made = self.call(function.__name__, function, *self.arguments())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import weakref
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -14,31 +16,42 @@ import pytest
 from aiofabric._core import TaskSet
 from aiofabric.cq.drivers import current_driver
 from aiofabric.rpc.runtime.tasks import AsyncioTasks, Tasks, tasks_of
+from tests.fixtures.loops import LOOPS
 from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+ASYNCIO = [pytest.param(*each.values, id=each.id, marks=each.marks) for each in LOOPS if each.id != "trio"]
 NAME: ContextVar[str] = ContextVar("NAME", default="none")
+
+
+@pytest.fixture(params=["by the waker", "by the loop"])
+def first_steps(request: pytest.FixtureRequest, anyio_backend_name: str) -> str:
+    """Who takes the first step of a task. On trio it is always the loop."""
+    if anyio_backend_name == "trio" and request.param == "by the waker":
+        pytest.skip("trio has no waker")
+    return str(request.param)
 
 
 class Reports:
     """A driver that keeps what is reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_steps: str) -> None:
         self.name = current_driver().name
+        self.waker = current_driver().waker if first_steps == "by the waker" else None
         self.reported: list[tuple[str, BaseException]] = []
 
     def report(self, text: str, error: BaseException) -> None:
         self.reported.append((text, error))
 
 
-def new_tasks() -> tuple[Tasks, Reports]:
-    driver: Any = Reports()
+def new_tasks(first_steps: str) -> tuple[Tasks, Reports]:
+    driver: Any = Reports(first_steps)
     return tasks_of(driver), driver
 
 
-async def test_the_end_of_a_task_calls_its_function_once() -> None:
-    tasks, driver = new_tasks()
+async def test_the_end_of_a_task_calls_its_function_once(first_steps: str) -> None:
+    tasks, driver = new_tasks(first_steps)
     seen: list[str] = []
     gate = anyio.Event()
 
@@ -73,8 +86,8 @@ async def test_the_end_of_a_task_calls_its_function_once() -> None:
     assert [(text, str(error)) for text, error in driver.reported] == [("aiofabric.rpc: a task failed", "raises")]
 
 
-async def test_everybody_who_waits_for_the_last_task_is_woken() -> None:
-    tasks, _ = new_tasks()
+async def test_everybody_who_waits_for_the_last_task_is_woken(first_steps: str) -> None:
+    tasks, _ = new_tasks(first_steps)
     await tasks.wait()
     gate = anyio.Event()
     woken: list[int] = []
@@ -96,8 +109,8 @@ async def test_everybody_who_waits_for_the_last_task_is_woken() -> None:
         gate = anyio.Event()
 
 
-async def test_a_task_runs_in_the_context_that_it_is_given() -> None:
-    tasks, _ = new_tasks()
+async def test_a_task_runs_in_the_context_that_it_is_given(first_steps: str) -> None:
+    tasks, _ = new_tasks(first_steps)
     seen: list[str] = []
 
     async def run() -> None:
@@ -112,23 +125,23 @@ async def test_a_task_runs_in_the_context_that_it_is_given() -> None:
     assert sorted(seen) == ["current", "given"]
 
 
-async def test_what_is_no_coroutine_is_refused_and_not_kept() -> None:
+async def test_what_is_no_coroutine_is_refused_and_not_kept(first_steps: str) -> None:
     if current_driver().name != "asyncio":
         pytest.skip("trio examines a coroutine in the task itself")
-    tasks, _ = new_tasks()
+    tasks, _ = new_tasks(first_steps)
     wrong: Any = 5
     with pytest.raises(TypeError, match="coroutine"):
         tasks.start(wrong)
     assert len(tasks) == 0
 
 
-async def test_a_set_of_tasks_is_made_once_and_collected() -> None:
+async def test_a_set_of_tasks_is_made_once_and_collected(first_steps: str) -> None:
     if current_driver().name != "asyncio":
         pytest.skip("TaskSet is asyncio's")
-    driver: Any = Reports()
+    driver: Any = Reports(first_steps)
     tasks = AsyncioTasks(driver)
     with pytest.raises(RuntimeError, match="initialised"):
-        TaskSet.__init__(tasks, asyncio.get_running_loop().create_task, {}, [])
+        TaskSet.__init__(tasks, asyncio.get_running_loop(), None, None, {}, [])
     tasks.start(asyncio.sleep(0))
     await tasks.wait()
     driver.tasks = tasks  # a cycle
@@ -136,3 +149,124 @@ async def test_a_set_of_tasks_is_made_once_and_collected() -> None:
     del tasks, driver
     gc.collect()
     assert reference() is None
+
+
+async def test_a_task_has_the_name_that_it_is_given(first_steps: str) -> None:
+    tasks, _ = new_tasks(first_steps)
+    seen: list[str] = []
+
+    async def run() -> None:
+        seen.append(anyio.get_current_task().name or "")
+
+    tasks.start(run(), name="/service/method")
+    await tasks.wait()
+    assert seen == ["/service/method"]
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_first_step_runs_as_any_step_of_a_task_of_the_loop(first_steps: str) -> None:
+    tasks, driver = new_tasks(first_steps)
+    loop = asyncio.get_running_loop()
+    seen: list[Any] = []
+
+    async def run() -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        seen.extend([me.get_loop() is loop, me in asyncio.all_tasks(), asyncio.get_running_loop() is loop])
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+
+    task: Any = tasks.start(run())
+    assert task in asyncio.all_tasks()
+    await tasks.wait()
+    assert seen == [True] * 3
+    assert [type(error) for _, error in driver.reported] == [TimeoutError]
+    assert task.done()
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_task_that_ends_in_its_first_step_is_forgotten_at_once() -> None:
+    tasks, _ = new_tasks("by the waker")
+    seen: list[Any] = []
+    driver = current_driver()
+
+    async def run() -> None:
+        seen.append("ran")
+
+    tasks.start(run(), on_end=lambda: seen.append("ended"))
+    assert (seen, len(tasks)) == ([], 1)
+    driver.call_soon(lambda: seen.append(("in the next callback", len(tasks))))
+    await asyncio.sleep(0)
+    assert seen == ["ran", "ended", ("in the next callback", 0)]
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_task_factory_makes_the_tasks() -> None:
+    """It would not know of a first step that is not the loop's."""
+    loop = asyncio.get_running_loop()
+    made: list[Any] = []
+
+    def factory(loop: Any, coroutine: Any, **options: Any) -> Any:
+        made.append(options["context"])
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    tasks, _ = new_tasks("by the waker")
+    context = copy_context()
+    loop.set_task_factory(factory)
+    try:
+        task: Any = tasks.start(asyncio.sleep(0), context, name="name")
+        await tasks.wait()
+    finally:
+        loop.set_task_factory(None)
+    assert made == [context]
+    assert task.get_name() == "name"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit"])
+def test_an_interrupt_in_a_first_step_ends_the_program(loop: str, error: str) -> None:
+    """It leaves the loop, as from any task; the task is forgotten, and its function is called."""
+    program = f"""
+import asyncio
+from aiofabric.cq.drivers import current_driver
+from aiofabric.rpc.runtime.tasks import tasks_of
+seen = []
+
+async def first():
+    raise {error}("on purpose")
+
+async def main():
+    global tasks
+    tasks = tasks_of(current_driver())
+    tasks.start(first(), on_end=lambda: seen.append("ended"))
+    tasks.start(asyncio.sleep(0), on_end=lambda: seen.append("the other one ended"))
+    await asyncio.sleep(60)
+
+try:
+    if {loop!r} == "uvloop":
+        import uvloop
+        uvloop.run(main())
+    else:
+        asyncio.run(main())
+except {error}:
+    print(sorted(seen), len(tasks))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "['ended', 'the other one ended'] 0", done.stderr
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_step_that_was_taken_is_not_taken_again() -> None:
+    """FirstStep is private to the core: it is found through the garbage collector."""
+    tasks, _ = new_tasks("by the waker")
+    ran: list[int] = []
+
+    async def run() -> None:
+        ran.append(1)
+
+    tasks.start(run())
+    (step,) = [each for each in gc.get_objects() if type(each).__name__ == "FirstStep"]
+    await tasks.wait()
+    with pytest.raises(RuntimeError, match="once"):
+        step()
+    assert ran == [1]

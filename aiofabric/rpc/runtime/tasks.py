@@ -43,7 +43,11 @@ class Tasks(ABC):
 
     @abstractmethod
     def start(
-        self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None, on_end: OnEnd | None = None
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        context: Context | None = None,
+        on_end: OnEnd | None = None,
+        name: str | None = None,
     ) -> TaskHandle:
         """Run ``coroutine`` in a task of its own; by default in a copy of the current context.
 
@@ -80,7 +84,8 @@ class AsyncioTasks(TaskSet, Tasks):
 
     def __init__(self, driver: Driver) -> None:
         Tasks.__init__(self, driver)
-        super().__init__(asyncio.get_running_loop().create_task, self.running, self._idle)
+        loop = asyncio.get_running_loop()
+        super().__init__(loop, loop.create_task, driver.waker, self.running, self._idle)
 
 
 class TrioTask:
@@ -115,11 +120,15 @@ class TrioTasks(Tasks):
         self._spawn = trio.lowlevel.spawn_system_task
 
     def start(
-        self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None, on_end: OnEnd | None = None
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        context: Context | None = None,
+        on_end: OnEnd | None = None,
+        name: str | None = None,
     ) -> TrioTask:
         task = TrioTask(coroutine, self._ended)
         self.running[task] = on_end
-        self._spawn(task.run, context=context or copy_context())
+        self._spawn(task.run, context=context or copy_context(), name=name)
         return task
 
 

@@ -189,7 +189,7 @@ async def test_a_task_factory_that_raises_ends_one_call() -> None:
         left = [1]
 
         def factory(loop: Any, coroutine: Any, **options: Any) -> Any:
-            if left and coroutine.__name__ == "handle":
+            if left and coroutine.__name__ == "echo":
                 left.pop()
                 raise LookupError("on purpose")
             return asyncio.Task(coroutine, loop=loop, **options)

@@ -97,7 +97,8 @@ class ServicerContext:
 
     def trailing_metadata(self) -> Any:
         """The metadata that goes with the status, as it was set."""
-        return self._rpc.trailing_given
+        given = self._rpc.trailing_given
+        return () if given is None else given
 
     def set_code(self, code: Any) -> None:
         """Set the status code; any but OK makes the call fail, without an exception."""
@@ -115,7 +116,7 @@ class ServicerContext:
 
     def details(self) -> str:
         """The status text."""
-        return self._rpc.details
+        return self._rpc.details or ""
 
     # -- compression: accepted, and without effect
 

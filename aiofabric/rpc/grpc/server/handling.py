@@ -17,7 +17,7 @@ from .threads import responses_of, run_in_thread, to_iterator
 if TYPE_CHECKING:
     from .rpc import ServerRpc
 
-__all__ = ["NOT_FOUND", "behaviour_of", "handle"]
+__all__ = ["NOT_FOUND", "behaviour_of", "handle", "handler_ended", "handler_failed"]
 
 UNKNOWN, INTERNAL, UNIMPLEMENTED = 2, 13, 12
 NOT_FOUND = "Method not found!"
@@ -82,37 +82,42 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
                 else:
                     responses = responses_of(behaviour, request, context, loop, pool)
                 await _send_all(rpc, responses, handler.response_serializer)
-            message = None
+            rpc.end_stream()
         else:
             if how == "sync":
                 response = await run_in_thread(behaviour, request, context, loop, pool)
             else:
                 response = await behaviour(request, context)
-            if rpc.code_number or rpc.aborted is not None:
-                message = None
-            else:
-                message = serialized(response, handler.response_serializer, True)
-        if rpc.aborted is None:
-            rpc.conclude(message)
-        else:
-            _log.error("The handler of %s caught the AbortError of context.abort()", rpc.method)
-    except aio.AbortError as error:
-        if error is not rpc.aborted:
-            _failed(rpc, error)
-    except asyncio.CancelledError:
-        if not rpc.gone:
-            rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
-    except GeneratorExit:  # the loop has ended
-        raise
+            rpc.respond(response, handler.response_serializer)
     except BaseException as error:
-        _failed(rpc, error)
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if not handler_failed(rpc, error):
             raise
     finally:
         if rpc.callbacks is not None:
-            for callback in rpc.callbacks:
-                if not run_callback(callback, rpc.owner.loop):
-                    break  # as in grpc.aio
+            handler_ended(rpc)
+
+
+def handler_failed(rpc: ServerRpc, error: BaseException) -> bool:
+    """The handler raised ``error``: end the call. False if the task must end with the error, too."""
+    if isinstance(error, aio.AbortError):
+        if error is not rpc.aborted:
+            _failed(rpc, error)
+    elif isinstance(error, asyncio.CancelledError):
+        if not rpc.gone:
+            rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
+    elif isinstance(error, GeneratorExit):  # the loop has ended
+        return False
+    else:
+        _failed(rpc, error)
+        return not isinstance(error, KeyboardInterrupt | SystemExit)
+    return True
+
+
+def handler_ended(rpc: ServerRpc) -> None:
+    """Call the done callbacks of a call."""
+    for callback in rpc.callbacks or ():
+        if not run_callback(callback, rpc.owner.loop):
+            break  # as in grpc.aio
 
 
 async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:

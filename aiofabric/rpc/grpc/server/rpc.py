@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...._core import ServerRpcCore
 from ...protocol.server_call import ServerCall
 from ...runtime.bursts import Burst
 from ..grpcio import EOF, aio
+from ..messages import serialized
 
 if TYPE_CHECKING:
     from ..metadata import Pairs
 
 __all__ = ["Host", "Plan", "ServerRpc"]
+
+_log = logging.getLogger(__name__)
 
 Plan = Callable[["ServerRpc"], Coroutine[Any, Any, None]]
 """Handles one call to its end."""
@@ -35,49 +40,46 @@ class Host(Protocol):
         """Run ``plan`` in a task of its own."""
 
     def failed_to_begin(self, rpc: ServerRpc, error: BaseException) -> None:
-        """`begin` or `run` raised ``error``; end the call."""
+        """The handler could not be found or started, because of ``error``; end the call."""
 
 
-class ServerRpc(ServerCall):
-    """One call, from the server's side; ``ServerRpc(host)``."""
+class ServerRpc(ServerRpcCore, ServerCall):
+    """One call, from the server's side; ``ServerRpc(host)``.
+
+    `ServerRpcCore` has `started`, which runs the plan of the call's method, or calls `begin`.
+    """
 
     owner: Host
-    task: asyncio.Task[None] | None = None
-    first: bytes | None = None
+    task: asyncio.Task[None] | None
+    first: bytes | None
     """The request that came with the start of the call."""
-    waiting_handler: Any = None
-    """The handler of one request that has not arrived yet."""
-    decided = False
+    decided: bool
     """The status is sent, or waits for the last message."""
-    gone = False
+    gone: bool
     """The client has cancelled, or is lost."""
-    aborted: BaseException | None = None
-    code: Any = None
+    aborted: BaseException | None
+    code: Any
     """As the handler gave it."""
-    code_number = 0
-    details = ""
-    trailing: Pairs = ()
-    trailing_given: Any = ()
-    callbacks: list[Callable[[], object]] | None = None
-    burst: Burst | None = None
+    code_number: int
+    details: str | None
+    trailing: Pairs | None
+    trailing_given: Any
+    callbacks: list[Callable[[], object]] | None
+    burst: Burst | None
 
     _messages: deque[bytes] | None = None
-    _ended = False
     _waiters: list[asyncio.Future[None]] | None = None
 
     # -- events of the runtime
 
-    def started(self, message: bytes | None) -> None:
-        self.first = message
+    def begin(self) -> None:
+        """Run the handler of a call that is not handled as the others of its method."""
         host = self.owner
-        try:
-            plan = host.plans.get(self.method)
-            if plan is None or self.deadline is not None or self.metadata:
-                host.begin(self)
-            else:
-                host.run(self, plan)
-        except BaseException as error:  # of the program's handlers; other calls of the same message begin all the same
-            host.failed_to_begin(self, error)
+        plan = host.plans.get(self.method)
+        if plan is None or self.deadline is not None or self.metadata:
+            host.begin(self)
+        else:
+            host.run(self, plan)
 
     def message_received(self, message: bytes) -> None:
         if self._messages is None:
@@ -169,6 +171,22 @@ class ServerRpc(ServerCall):
         elif self.burst is not None:
             self.burst.waited()
 
+    def respond(self, response: Any, serializer: Any) -> None:
+        """The handler has returned ``response``: end the call with it, or with the status that the handler has set."""
+        if self._may_respond():
+            self.conclude(None if self.code_number else serialized(response, serializer, True))
+
+    def end_stream(self) -> None:
+        """The handler has sent all its responses: end the call with the status that the handler has set."""
+        if self._may_respond():
+            self.conclude()
+
+    def _may_respond(self) -> bool:
+        if self.aborted is None:
+            return True
+        _log.error("The handler of %s caught the AbortError of context.abort()", self.method)
+        return False
+
     def conclude(self, message: bytes | None = None) -> None:
         """Send the status that the handler has set."""
         if not self.decided:
@@ -179,11 +197,11 @@ class ServerRpc(ServerCall):
                 or self.trailing
                 or not self.connection.conclude(self, message)
             ):
-                self.finish(self.code_number, self.details, self.trailing, message)
+                self.finish(self.code_number, self.details or "", self.trailing or (), message)
             self.decided = True  # not before: if finish raises, the handler has failed
 
     def reject(self, code: int, details: str) -> None:
         """End the call with an error that is not the handler's own."""
         if not self.decided:
             self.decided = True
-            self.finish(code, details, self.trailing)
+            self.finish(code, details, self.trailing or ())

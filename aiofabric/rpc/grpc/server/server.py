@@ -8,13 +8,15 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
+from ...._core import HandlerPlan, TaskSet
 from ...runtime.server import ServerCore
 from ..callbacks import stop_loop_with
 from ..errors import unexpected
 from ..grpcio import aio
 from ..metadata import ENCODING
 from ..options import checked, compressions, endpoint_arguments, limits_of
-from .handling import NOT_FOUND, UNIMPLEMENTED, behaviour_of, handle
+from .context import ServicerContext
+from .handling import NOT_FOUND, UNIMPLEMENTED, behaviour_of, handle, handler_ended, handler_failed
 from .ports import Port
 from .registry import Registry
 from .rpc import Plan, ServerRpc
@@ -109,17 +111,36 @@ class Server(aio.Server):
         if (handler is None or self._most is not None or rpc.metadata) and self._refused(rpc, handler):
             rpc.release()
             return
-        plan: Plan = partial(handle, handler, *self._behaviour(handler))
+        plan = self._plan(handler)
         if self._most is None and self._registry.fixed(rpc.method):
             self.plans[rpc.method] = plan
         self.run(rpc, plan)
+
+    def _plan(self, handler: Any) -> Plan:
+        behaviour, how = self._behaviour(handler)
+        whole: Plan = partial(handle, handler, behaviour, how)
+        tasks = self._core.tasks if self._core is not None else None
+        unary = not (handler.request_streaming or handler.response_streaming)
+        if how != "coroutine" or not unary or not isinstance(tasks, TaskSet):
+            return whole
+        return HandlerPlan(
+            behaviour,
+            handler.request_deserializer,
+            handler.response_serializer,
+            ServicerContext,
+            whole,
+            handler_failed,
+            handler_ended,
+            tasks,
+            self._context,
+        )
 
     def run(self, rpc: ServerRpc, plan: Plan) -> None:
         """Run ``plan`` in a task of its own, with a fresh copy of the server's context."""
         assert self._core is not None
         coroutine = plan(rpc)
         try:
-            task: Any = self._core.tasks.start(coroutine, self._context.copy(), rpc.release)
+            task: Any = self._core.tasks.start(coroutine, self._context.copy(), rpc.release, rpc.method)
         except BaseException:
             coroutine.close()
             raise
