@@ -21,9 +21,9 @@ layer file             purpose                                                 b
 2     wakeups          `Waker`: resumes asyncio's tasks                        ``cq/drivers.py``
 2     waiter           `Waiter`: the object that each of them awaits           ``cq/drivers.py``
 3     source           `SourceCore`: the part of a source in each wait         ``cq/source.py``
-3     completions      reads a source's queue and dispatches completions       ``cq/completions.py``
+3     completions      reads a source's queue and dispatches completions       ``cq/unmatched.py``
 3     arming           the bounded poll, and sleeping on the descriptor        ``cq/source.py``
-3     progress         callbacks of the event loop                             ``cq/progress.py``
+3     progress         callbacks of the event loop                             ``cq/delays.py``
 4     submission       `SubmissionCore`: one direction of an endpoint          ``cq/submission.py``
 4     transfer         `Transfer`: an operation of a submission queue          ``cq/submission.py``
 4     posting          makes operations and posts them                         ``cq/submission.py``

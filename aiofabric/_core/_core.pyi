@@ -7,12 +7,14 @@ from typing import Any, NoReturn, Self, TypeVar, final
 from typing_extensions import Buffer
 
 from ..cq import drivers
+from ..cq.delays import Delays
 from ..cq.interfaces import AttachedQueue, Completable, Polled, Queue
 from ..cq.operation import State
 from ..cq.queue import Entry, ErrorEntry
 from ..cq.readers import Readers
 from ..cq.slots import Slots
 from ..cq.submission import SubmissionQueue
+from ..cq.unmatched import Unmatched
 from ..regions import Held
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -71,6 +73,8 @@ class SourceCore:
     wakes: int
     interest: int
     abandoned: int
+    unmatched: Unmatched
+    delays: Delays
     closed: bool
     armed: bool
     winded: bool
@@ -79,16 +83,16 @@ class SourceCore:
     _passes: int
     _wakeups: int
     _empty: int
-    _fruitless: int
-    _empty_streak: int
+    fruitless: int
+    empty_streak: int
     _draining: bool
     _crowd: bool
     _scheduled: bool
     _hurried: bool
-    _events_due: bool
+    events_due: bool
     _recheck: bool
-    _paused: bool
-    _polls: bool
+    paused: bool
+    polls: bool
     _busy_polls: bool
     _at_rest_when_quiet: bool
     def __init__(
@@ -129,8 +133,8 @@ class SourceCore:
     def breathed(self) -> None: ...
     def woke(self) -> None: ...
     def _drain(self) -> int: ...
-    def _quiet(self) -> bool: ...
-    def _sleep(self) -> None: ...
+    def quiet(self) -> bool: ...
+    def sleep(self) -> None: ...
     def progress(self) -> None: ...
     def _readable(self) -> None: ...
     def _scheduled_pass(self) -> None: ...

@@ -149,7 +149,7 @@ int source_prepare_wait(SourceCore *self)
 	if (!self->passing && !(self->waker && self->waker->going))
 		batch_end(&self->batch);
 	self->streak = 0; /* other tasks run now; else each third send among 100 connections waits for a pass */
-	if (self->polls && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_begin_anew, NULL)))
+	if (self->polls && drop(PyObject_CallMethodObjArgs(self->delays, name_begin_anew, NULL)))
 		return -1;
 	if (self->armed || (self->scheduled && (self->crowd || self->restless || polling->deadline)))
 		return 0;
@@ -191,15 +191,15 @@ static PyMethodDef methods[] = {
 	 "Inside an awaiting call, before it suspends: a bounded poll of the queue."},
 	{"prepare", (PyCFunction) SourceCore_prepare, METH_NOARGS,
 	 "A task is about to suspend: make sure that its completion wakes the loop."},
-	{"_quiet", (PyCFunction) SourceCore_quiet, METH_NOARGS, "Whether it is safe to sleep on the descriptors."},
-	{"_sleep", (PyCFunction) SourceCore_sleep, METH_NOARGS, "The queue is quiet: the descriptors wake the loop."},
+	{"quiet", (PyCFunction) SourceCore_quiet, METH_NOARGS, "Whether it is safe to sleep on the descriptors."},
+	{"sleep", (PyCFunction) SourceCore_sleep, METH_NOARGS, "The queue is quiet: the descriptors wake the loop."},
 	{NULL},
 };
 
 int add_arming(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_begin_anew, "_begin_anew"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
+		{&name_begin_anew, "begin_anew"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
 		{&name_quiet_failed, "_quiet_failed"}, {&name_sleep, "sleep"}, {NULL},
 	};
 

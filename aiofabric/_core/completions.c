@@ -1,5 +1,5 @@
 /*
- * Completions: reading the queue of a source, and dispatching each completion to its object. cq/completions.py
+ * Completions: reading the queue of a source, and dispatching each completion to its object. cq/unmatched.py
  * handles the exceptions.
  */
 #include "completions.h"
@@ -17,7 +17,7 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
-static PyObject *name_callback_failed, *name_complete, *name_drain_error, *name_read, *name_read_failed, *name_unasked;
+static PyObject *name_callback_failed, *name_complete, *name_read_error, *name_read, *name_read_failed, *name_arrived;
 
 /*
  * A peer's access to local memory (a write with data). Its context is meaningless: tcp leaves an earlier transfer's
@@ -66,7 +66,7 @@ static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, co
 		if (operation && !(entry->flags & OF_THE_PEER))
 			rc = drop(PyObject_CallMethodObjArgs(operation, name_complete, tuple, NULL));
 		else
-			rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_unasked,
+			rc = drop(PyObject_CallMethodObjArgs(self->unmatched, name_arrived,
 							     operation ? operation : Py_None, tuple, NULL));
 		Py_DECREF(tuple);
 	}
@@ -124,7 +124,7 @@ static ssize_t fetch(SourceCore *self, long long window, int offering, struct fo
 /* Dispatch an entry of the error queue; returns whether there was one. */
 static int dispatch_error(SourceCore *self)
 {
-	return truth_of(PyObject_CallMethodObjArgs((PyObject *) self, name_drain_error, NULL));
+	return truth_of(PyObject_CallMethodObjArgs(self->unmatched, name_read_error, NULL));
 }
 
 static int read_failed(SourceCore *self, ssize_t error)
@@ -221,8 +221,8 @@ static PyMethodDef methods[] = {
 int add_completions(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_callback_failed, "_callback_failed"}, {&name_complete, "complete"}, {&name_drain_error, "_drain_error"},
-		{&name_read, "read"}, {&name_read_failed, "_read_failed"}, {&name_unasked, "_unasked"}, {NULL},
+		{&name_callback_failed, "_callback_failed"}, {&name_complete, "complete"}, {&name_read_error, "read_error"},
+		{&name_read, "read"}, {&name_read_failed, "_read_failed"}, {&name_arrived, "arrived"}, {NULL},
 	};
 
 	return intern(names) ? -1 : add_methods(SourceCore_Type, methods);

@@ -1,5 +1,5 @@
 /*
- * Called by the event loop: a progress pass, and the wake-up. cq/progress.py says which conditions must hold before
+ * Called by the event loop: a progress pass, and the wake-up. cq/source.py says which conditions must hold before
  * the loop sleeps. It also has the parts that a queue alone does not need: event queues, counters, queued operations,
  * delays.
  */
@@ -35,7 +35,7 @@ static long long poll_others(SourceCore *self)
 static int rest_by_name(SourceCore *self, long long moved)
 {
 	PyObject *number = PyLong_FromLongLong(moved);
-	int rc = number ? drop(PyObject_CallMethodObjArgs((PyObject *) self, name_rest, number, NULL)) : -1;
+	int rc = number ? drop(PyObject_CallMethodObjArgs(self->delays, name_rest, number, NULL)) : -1;
 
 	Py_XDECREF(number);
 	return rc;
@@ -54,7 +54,7 @@ static int rest(SourceCore *self, long long moved)
 	if (calm < 0)
 		return -1;
 	if (!calm)
-		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_disquiet, NULL));
+		return drop(PyObject_CallMethodObjArgs(self->delays, name_disquiet, NULL));
 	self->fruitless = 0;
 	return source_arm(self);
 }
@@ -304,8 +304,8 @@ static PyMethodDef methods[] = {
 int add_progress(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_disquiet, "_disquiet"}, {&name_failed, "_failed"}, {&name_others, "_poll_others"},
-		{&name_rest, "_rest"}, {NULL},
+		{&name_disquiet, "disquiet"}, {&name_failed, "_failed"}, {&name_others, "_poll_others"},
+		{&name_rest, "rest"}, {NULL},
 	};
 
 	if (intern(names) || PyModule_AddIntConstant(module, "EMPTY_WAKEUPS", EMPTY_WAKEUPS))

@@ -1,7 +1,7 @@
 /*
  * SourceCore: the part of a source that each wait passes through. arming.c has the bounded poll, completions.c reads
- * the queue, progress.c is called by the event loop. Rare events are handled in Python: cq/completions.py,
- * cq/progress.py and cq/source.py, whose classes inherit from this one and document its invariants.
+ * the queue, progress.c is called by the event loop. Rare events are handled in Python: by cq/source.py, whose class
+ * inherits from this one, and by its parts (cq/unmatched.py, cq/delays.py).
  */
 #include "source.h"
 #include "clock.h"
@@ -162,6 +162,8 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	Py_DECREF(native);
 	self->operations = (Registry *) PyObject_CallNoArgs((PyObject *) Registry_Type);
 	self->polled = PyDict_New();
+	self->unmatched = new_ref(Py_None);
+	self->delays = new_ref(Py_None);
 	self->attached_queues = PyList_New(0);
 	return self->operations && self->polled && self->attached_queues ? 0 : -1;
 }
@@ -178,6 +180,8 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->queued);
 	Py_VISIT(self->attached_queues);
 	Py_VISIT(self->polled);
+	Py_VISIT(self->unmatched);
+	Py_VISIT(self->delays);
 	Py_VISIT(self->polling);
 	Py_VISIT(self->native);
 	Py_VISIT(self->call_soon);
@@ -198,6 +202,8 @@ static int SourceCore_clear(SourceCore *self)
 		PyDict_Clear(self->polled);
 		PyList_SetSlice(self->attached_queues, 0, PyList_Size(self->attached_queues), NULL);
 	}
+	REPLACE(self->unmatched, new_ref(Py_None));
+	REPLACE(self->delays, new_ref(Py_None));
 	REPLACE(self->readers, new_ref(Py_None));
 	REPLACE(self->call_soon, new_ref(Py_None));
 	REPLACE(self->driver, new_ref(Py_None));
@@ -214,6 +220,8 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->queued);
 	Py_CLEAR(self->attached_queues);
 	Py_CLEAR(self->polled);
+	Py_CLEAR(self->unmatched);
+	Py_CLEAR(self->delays);
 	Py_CLEAR(self->polling);
 	Py_CLEAR(self->native);
 	Py_CLEAR(self->call_soon);
@@ -233,6 +241,8 @@ static PyMethodDef SourceCore_methods[] = {
 };
 
 static PyGetSetDef SourceCore_getset[] = {
+	OBJECT_FIELD("unmatched", SourceCore, unmatched, "Handles completions that finish no operation, and errors."),
+	OBJECT_FIELD("delays", SourceCore, delays, "Decides when the next pass comes if the loop cannot just sleep."),
 	{"breathless", (getter) SourceCore_get_breathless, NULL,
 	 "Whether so many awaits returned at once that the next one should let the loop go round. Counts each call."},
 	{NULL},
@@ -262,8 +272,8 @@ static PyMemberDef SourceCore_members[] = {
 	COUNT("_passes", passes),
 	COUNT("_wakeups", wakeups),
 	COUNT("_empty", empty),
-	COUNT("_fruitless", fruitless),
-	COUNT("_empty_streak", empty_streak),
+	COUNT("fruitless", fruitless),
+	COUNT("empty_streak", empty_streak),
 	FLAG("closed", closed),
 	FLAG("armed", armed),
 	FLAG("winded", winded),
@@ -271,17 +281,17 @@ static PyMemberDef SourceCore_members[] = {
 	FLAG("_crowd", crowd),
 	FLAG("_scheduled", scheduled),
 	FLAG("_hurried", hurried),
-	FLAG("_events_due", events_due),
+	FLAG("events_due", events_due),
 	FLAG("_recheck", recheck),
-	FLAG("_paused", paused),
-	FLAG("_polls", polls),
+	FLAG("paused", paused),
+	FLAG("polls", polls),
 	FLAG("_busy_polls", busy_polls),
 	FLAG("_at_rest_when_quiet", at_rest_when_quiet),
 	{NULL},
 };
 
 static PyType_Slot SourceCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.cq.completions.SourceCompletions`."},
+	{Py_tp_doc, "Base of `aiofabric.cq.source.Source`."},
 	{Py_tp_init, SourceCore_init},
 	{Py_tp_dealloc, SourceCore_dealloc},
 	{Py_tp_traverse, SourceCore_traverse},

@@ -16,6 +16,7 @@ typedef struct {
 	PyObject *driver, *queue, *readers;
 	Registry *operations;	/* by the address of the slot that a completion names */
 	PyObject *queued, *attached_queues, *polled;
+	PyObject *unmatched, *delays; /* parts in Python */
 	Polling *polling;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for a queue that is called through Python */
 	PyObject *call_soon;

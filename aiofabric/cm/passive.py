@@ -52,7 +52,7 @@ class PassiveHandle(RequestQueue):
             raise
         self.events.handle_events_of(self.fid, self)
         self.source.attach_queue(self.events)
-        self.source.starved = self._out_of_descriptors
+        self.source.delays.starved = self._out_of_descriptors
         self.source.touch_events()
 
     def address(self) -> Address:

@@ -1,23 +1,180 @@
-"""Source: a completion queue under a reactor, as the tasks use it that wait for an operation.
+"""Source: a completion queue under a reactor, its attached event queues, and the passes that drive them.
 
-An awaiting call first polls the queue, for a bounded time and while that pays (polling.py). A completion that arrives
-meanwhile costs no loop iteration. When the call suspends, `prepare` makes sure that the queue will be drained: the
-descriptor is armed, or a progress pass is scheduled (progress.py). After a number of awaits that returned at once, one
-await yields to the loop, so that other callbacks run and a cancellation is delivered.
+A source is made of parts:
+
+=================  ==============================================================================
+part               task
+=================  ==============================================================================
+`SourceCore`, C    reads the queue, finishes operations, polls, arms, and runs the passes
+``operations``     what is posted, by the address that a completion names
+``slots``          those addresses
+``unmatched``      completions that finish no operation, and errors
+``readers``        the descriptors that wake the loop
+``polling``        how long an awaiting call polls before it suspends
+``delays``         when the next pass comes if the loop cannot just sleep
+``queued``         submission queues whose operations wait for transmit credits
+=================  ==============================================================================
+
+One pass:
+
+    drain the completion queue until it is empty or a budget is spent; finish the operations, failed ones included
+    drain the attached event queues if they may have events
+    post queued operations, oldest first
+    on asyncio, run the tasks that were woken; they arm the queue themselves when they wait again
+    then: poll again in the next iteration, or arm and sleep, or come back after a delay
+
+Before the loop sleeps, the last libfabric call must be an fi_trywait that returned 0, made after the last post.
+The reasons: tcp of libfabric 1.17 matches a receive with an earlier message only inside a queue read (tcpx_msg.c
+queues, tcpx_cq.c matches), and only fi_trywait arms a verbs queue. So each post makes the source dirty, and a dirty
+source has a scheduled pass (`touch`). There is no watchdog timer.
+
+An awaiting call first polls the queue, for a bounded time and while that pays. A completion that arrives meanwhile
+costs no loop iteration. When the call suspends, `prepare` makes sure that the queue will be drained: the descriptor is
+armed, or a pass is scheduled. After a number of awaits that returned at once, one await yields to the loop, so that
+other callbacks run and a cancellation is delivered.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
 
+from .._core import Polling, SourceCore
+from ..errors import FabricError, check
+from ..observe import ended
+from .delays import Delays
+from .failed_waits import fail_waits
 from .interfaces import SourceStatistics
-from .progress import SourceProgress
+from .polling import Waiting
+from .readers import Readers
+from .slots import Slots
+from .unmatched import Unmatched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .drivers import Driver
+    from .interfaces import AttachedQueue, Queue
 
 __all__ = ["Source"]
 
 
-class Source(SourceProgress):
-    """A queue under a reactor: waiting, polling and counters."""
+class Source(SourceCore):
+    """A queue under a reactor. Of endpoints it uses only `retry`."""
+
+    unmatched: Unmatched
+    delays: Delays
+
+    def __init__(
+        self,
+        driver: Driver,
+        queue: Queue | None,
+        *,
+        waiting: Waiting = Waiting.ADAPTIVE,
+        busy_poll: float = 200.0,
+        on_close: Callable[[Any], None] | None = None,
+    ) -> None:
+        deaf = queue is not None and queue.fileno() is None
+        if deaf:
+            waiting = Waiting.POLL
+        self.waiting = waiting
+        polls, busy_polls = waiting is Waiting.POLL, waiting is not Waiting.FD
+        polling = Polling(
+            int(busy_poll * 1000), never=queue is None or not busy_polls, polls=queue is not None and polls
+        )
+        super().__init__(driver, queue, Readers(driver), deque(), polling, Slots(), polls=polls, busy_polls=busy_polls)
+        self.unmatched = Unmatched(self.operations, queue, self._callback_failed)
+        self.delays = Delays(self, deaf)
+        self._on_close = on_close
+        if queue is not None:
+            self.readers.add(queue.fileno(), self._readable, on_demand=True)
+        if polls:
+            self.touch()
+
+    # -- event queues
+
+    def attach_queue(self, attached: AttachedQueue) -> None:
+        """Drain an event queue in the passes of this source, and wake up for its descriptor."""
+        self.attached_queues.append(attached)
+        self._recheck = True
+        self.readers.add(attached.fileno(), self._events_readable)
+
+    def detach_queue(self, attached: AttachedQueue) -> None:
+        """Stop draining an event queue; call this before it is closed."""
+        self.attached_queues.remove(attached)
+        self.readers.remove(attached.fileno())
+
+    def _events_readable(self) -> None:
+        self.armed = False
+        # fi_trywait of 1.17 does not reset this descriptor while it refuses for the other queue.
+        self.empty_streak += 1
+        self._hurried = True
+        self.events_due = True
+        self.progress()
+
+    def touch_events(self) -> None:
+        """An event may be there already: the caller has started a connect, an accept or a shutdown."""
+        self.events_due = True
+        self.touch()
+
+    # -- passes
+
+    @property
+    def draining(self) -> bool:
+        """Whether completions are being dispatched now: the caller is a callback of one of them."""
+        return self._draining
+
+    def drain(self) -> int:
+        """Read the queue and finish operations outside of a pass; return how many completions were read."""
+        found = self._drain()
+        if found and not self.driver.closed():
+            self.touch()  # credits for queued operations, and a queue that must be armed again
+        return found
+
+    def enqueue(self, handle: Any) -> None:
+        """Remember that ``handle`` has operations that wait for transmit credits."""
+        if not handle.is_waiting:
+            handle.is_waiting = True
+            self.queued.append(handle)
+
+    def _poll_others(self) -> int:
+        """Do the rest of a pass: event queues, polled objects, queued operations; return how many moved."""
+        moved = 0
+        if self.events_due:
+            self.events_due = False
+            self._recheck = True
+            for attached in tuple(self.attached_queues):
+                if attached in self.attached_queues:  # an event of an earlier queue may have closed it
+                    moved += attached.drain()
+        for polled in tuple(self.polled):
+            moved += polled.poll()
+        for _ in range(len(self.queued)):
+            handle = self.queued.popleft()
+            handle.is_waiting = False
+            moved += handle.retry()  # queues itself again while operations are left
+        return moved
+
+    # -- what fails in a pass
+
+    def _read_failed(self, code: int) -> None:
+        check(code, "fi_cq_read")
+
+    def _quiet_failed(self, code: int) -> None:
+        check(code, "fi_trywait")
+
+    def _callback_failed(self, error: Exception) -> None:
+        self.driver.report("aiofabric: a completion's callback failed", error)
+
+    def _failed(self, error: Exception) -> None:
+        """Report a defect of aiofabric or of the provider, and go on: the reactor must not stop."""
+        if not isinstance(error, FabricError) or error.call != "fi_trywait":
+            self.driver.report("aiofabric: a progress pass failed", error)
+            self.touch()
+        elif not fail_waits(self, error):
+            self.driver.report("aiofabric: a queue cannot be waited for", error)
+
+    # -- waiting
 
     async def checkpoint(self) -> None:
         """Yield to the loop, and deliver a cancellation. A scheduled pass does not poll for long meanwhile."""
@@ -27,25 +184,11 @@ class Source(SourceProgress):
         finally:
             self._breathing -= 1
 
-    def wake(self) -> None:
-        """Poll the queue soon, although no descriptor is readable."""
-        self._begin_anew()
-        self.polling.over()
-        self.polling.ask(monotonic_ns())
-        self.touch()
-
-    def _begin_anew(self) -> None:
-        """Start the delays of polling with the shortest again."""
-        self._fruitless = 0
-        if self._cancel_delay is not None:
-            self._cancel_delay()
-            self._cancel_delay = None
-
     async def breathe(self) -> None:
         """Yield to the loop once. A scheduled pass does not poll for long meanwhile."""
         # After a successful poll the descriptor is still readable. Its reset here takes 1.5 us. An empty wake-up would
         # take 20 us, and the peer's polling would end too early.
-        if not self.armed and self._at_rest_when_quiet and self._quiet():
+        if not self.armed and self._at_rest_when_quiet and self.quiet():
             self.armed = True
         self._breathing += 1
         try:
@@ -53,6 +196,36 @@ class Source(SourceProgress):
         finally:
             self._breathing -= 1
         self.breathed()
+
+    def wake(self) -> None:
+        """Poll the queue soon, although no descriptor is readable."""
+        self.delays.begin_anew()
+        self.polling.over()
+        self.polling.ask(monotonic_ns())
+        self.touch()
+
+    # -- the end
+
+    def close(self) -> None:
+        """Leave the loop. The owner of the queue closes it afterwards."""
+        if not self.closed:
+            self.readers.pause()
+            self.closed = True
+            ended.add(self.waiting.value, **self._counted())
+            if not self.driver.closed():
+                self.delays.cancel()
+            if self._on_close is not None:
+                self._on_close(self)
+
+    def _counted(self) -> dict[str, int]:
+        return {
+            "passes": self._passes,
+            "completions": self._completions,
+            "errors": self.unmatched.errors,
+            "stale": self.unmatched.stale,
+            "wakeups": self._wakeups,
+            "empty_wakeups": self._empty,
+        }
 
     def statistics(self) -> SourceStatistics:
         """Counters; see `SourceStatistics`."""

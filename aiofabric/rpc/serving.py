@@ -175,9 +175,9 @@ class RunningCall(ServerCall):
             self.receiver = CallWaiter()
             if message is not None:
                 self.inbox.append(message)
-            self._task = core.tasks.start(self._run(handler, None), on_end=self.release)
+            self._task = core.tasks.start(self._run(handler, None), on_end=self.release, name=self.method)
         elif message is not None:
-            self._task = core.tasks.start(self._run(handler, message), on_end=self.release)
+            self._task = core.tasks.start(self._run(handler, message), on_end=self.release, name=self.method)
         elif self.received_end:
             self.end_received()
 
@@ -188,7 +188,7 @@ class RunningCall(ServerCall):
         elif self._task is None:
             self.consumed()
             handler = self.service.handlers[self.method]
-            self._task = self.service.core.tasks.start(self._run(handler, message), on_end=self.release)
+            self._task = self.service.core.tasks.start(self._run(handler, message), on_end=self.release, name=self.method)
         else:
             self.cut(StatusCode.UNIMPLEMENTED, "The method takes one request, and the client sent more")
 

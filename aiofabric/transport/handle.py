@@ -105,7 +105,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.regions = parent.regions
         self.source = source
         if Mode.RX_CQ_DATA in info.mode:
-            source.rx_cq_data = True
+            source.unmatched.rx_cq_data = True
         self.thread_check = ThreadCheck()
         self.fast_path = FastPath(self.thread_check)
         self.inject_size = info.tx_attr.inject_size

@@ -455,7 +455,7 @@ def test_restless_queue_is_asked_with_growing_delays(endpoint: Endpoint, stuck: 
 def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoint: Endpoint) -> None:
     """1.17's tcp, the other way: fi_trywait says 0."""
     starved = True
-    endpoint.source.starved = lambda: starved
+    endpoint.source.delays.starved = lambda: starved
     endpoint.queue.stuck(True)
     endpoint.driver.settle_down(50)
     for _ in range(10):
@@ -472,7 +472,7 @@ def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoin
 
 def test_descriptor_that_wakes_for_a_peers_sake_is_served(endpoint: Endpoint) -> None:
     """RMA of a peer moves in our reads and completes nothing here."""
-    endpoint.source.starved = lambda: False
+    endpoint.source.delays.starved = lambda: False
     endpoint.queue.stuck(True)
     before = endpoint.source.statistics().wakeups
     for _ in range(500):

@@ -33,7 +33,7 @@ def submitted(endpoint: Endpoint, label: str) -> Any:
 def test_an_unnamed_failure_ends_the_oldest_operation_and_gives_back_what_it_had(endpoint: Endpoint) -> None:
     first, second, queued = (submitted(endpoint, label) for label in ("first", "second", "queued"))
     assert [each.state for each in (first, second, queued)] == [State.POSTED, State.POSTED, State.QUEUED]
-    copies: Any = endpoint.source.unnamed_failure
+    copies: Any = endpoint.source.unmatched.unnamed_failure
     slots = endpoint.source.statistics().slots_in_use
     assert copies.failed()
     assert [each.state for each in (first, second, queued)] == [State.FINISHED, State.POSTED, State.QUEUED]
@@ -53,7 +53,7 @@ def test_an_operation_that_has_ended_is_not_the_one_that_failed(endpoint: Endpoi
     first, second = submitted(endpoint, "first"), submitted(endpoint, "second")
     endpoint.queue.complete(first.slot.address)
     endpoint.driver.settle_down()
-    copies: Any = endpoint.source.unnamed_failure
+    copies: Any = endpoint.source.unmatched.unnamed_failure
     assert copies.failed()
     assert second.state is State.FINISHED
     assert second.error is not None
@@ -66,4 +66,4 @@ def test_an_operation_that_ended_within_its_posting_is_not_watched(endpoint: End
     endpoint.driver.settle_down()
     assert transfer.state is State.FINISHED
     watch(endpoint.source, transfer)
-    assert endpoint.source.unnamed_failure is None
+    assert endpoint.source.unmatched.unnamed_failure is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import subprocess
 import sys
@@ -220,6 +221,44 @@ async def test_a_task_factory_makes_the_tasks() -> None:
         loop.set_task_factory(None)
     assert made == [context]
     assert task.get_name() == "name"
+
+
+class WithItsOwn(asyncio.SelectorEventLoop):
+    """A loop whose ``create_task`` does more than asyncio's."""
+
+    def create_task(self, coroutine: Any, **options: Any) -> Any:  # type: ignore[override]
+        MADE.append(options.get("name", "other"))
+        return super().create_task(coroutine, **options)
+
+
+MADE: list[str] = []
+
+
+@pytest.mark.parametrize("how", ["of its class", "of the object", "wrapped"])
+def test_a_loop_with_a_create_task_of_its_own_makes_the_tasks(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        tasks, _ = new_tasks("by the waker")
+        tasks.start(asyncio.sleep(0), name="this one")
+        await tasks.wait()
+
+    MADE.clear()
+    loop = WithItsOwn() if how == "of its class" else asyncio.SelectorEventLoop()
+    original = asyncio.BaseEventLoop.create_task
+
+    @functools.wraps(original)
+    def create_task(*args: Any, **options: Any) -> Any:
+        MADE.append(options.get("name", "other"))
+        return original(*args, **options) if args[0] is loop else original(loop, *args, **options)
+
+    if how == "of the object":
+        loop.create_task = create_task  # type: ignore[method-assign]
+    elif how == "wrapped":
+        monkeypatch.setattr(asyncio.BaseEventLoop, "create_task", create_task)
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert "this one" in MADE
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

@@ -49,9 +49,9 @@ def watch(source: Source, transfer: Transfer) -> None:
     """``transfer`` was just posted or queued; find it when ``source`` reports an error that names no operation."""
     if transfer.state is FINISHED:
         return
-    copies = source.unnamed_failure
+    copies = source.unmatched.unnamed_failure
     if copies is None:
-        copies = source.unnamed_failure = _Copies()
+        copies = source.unmatched.unnamed_failure = _Copies()
     copies.enter(transfer)
 
 

@@ -7,6 +7,7 @@ this set holds, and their exceptions are reported. trio has system tasks for tha
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
@@ -79,13 +80,22 @@ class Tasks(ABC):
                 callback()
 
 
+def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether ``create_task`` is asyncio's or uvloop's own. What it does is known, so a task can be made without it."""
+    create = type(loop).create_task
+    uvloop = sys.modules.get("uvloop")
+    own = create is asyncio.BaseEventLoop.create_task or (uvloop is not None and create is uvloop.Loop.create_task)
+    return own and not hasattr(create, "__wrapped__") and "create_task" not in getattr(loop, "__dict__", ())
+
+
 class AsyncioTasks(TaskSet, Tasks):
     """Bare tasks of asyncio. `TaskSet` starts them, and handles their usual end."""
 
     def __init__(self, driver: Driver) -> None:
         Tasks.__init__(self, driver)
         loop = asyncio.get_running_loop()
-        super().__init__(loop, loop.create_task, driver.waker, self.running, self._idle)
+        waker = driver.waker if _makes_plain_tasks(loop) else None
+        super().__init__(loop, loop.create_task, waker, self.running, self._idle)
 
 
 class TrioTask:

@@ -104,7 +104,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             )
             self._receive_by(handle)
             if Caps.SOURCE_ERR in info.caps:
-                source.introduce = self.vector.introduce
+                source.unmatched.introduce = self.vector.introduce
             if info.caps & (Caps.COLLECTIVE | Caps.MULTICAST):  # an event reports that a group was joined
                 handle.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
                 source.attach_queue(handle.events)

@@ -127,7 +127,7 @@ class DomainQueues:
             self.source.attach_queue(self.events)
             opened.pop_all()
         if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):
-            self.source.starved = self._starved
+            self.source.delays.starved = self._starved
         # The domain of a caller may close the queues: the source must leave the loop first.
         self._detach = _Detach(self)
 

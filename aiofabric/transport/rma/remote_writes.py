@@ -58,7 +58,7 @@ class RemoteWriteQueue:
         self.count = 0  # entries in `events`, without the integers
         self.waiters: deque[Waiter] = deque()
         self.ended: Callable[[], BaseException] | None = None
-        handle.source.peer_wrote = self.arrived
+        handle.source.unmatched.peer_wrote = self.arrived
 
     def arrived(self, entry: Entry) -> None:
         """A peer's access to local memory was reported."""

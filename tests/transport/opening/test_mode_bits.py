@@ -106,7 +106,7 @@ async def test_direct_receives_have_no_room_for_a_prefix(prefixed: Prefixed) -> 
 def test_a_peer_s_write_that_used_a_receive_up_has_it_posted_again() -> None:
     """FI_RX_CQ_DATA: the write's data comes as the completion of a receive in which there is nothing."""
     endpoint = Endpoint()
-    endpoint.source.rx_cq_data = True
+    endpoint.source.unmatched.rx_cq_data = True
     transfer = endpoint.submit("receive")
     address = transfer.slot.address
     endpoint.queue.complete(address, flags=constants.FI_REMOTE_WRITE | constants.FI_REMOTE_CQ_DATA, data=7)
@@ -121,7 +121,7 @@ def test_a_peer_s_write_that_used_a_receive_up_has_it_posted_again() -> None:
 
 def test_a_receive_that_cannot_be_posted_again_fails() -> None:
     endpoint = Endpoint()
-    endpoint.source.rx_cq_data = True
+    endpoint.source.unmatched.rx_cq_data = True
     transfer = endpoint.submit("receive")
     endpoint.answers.append(-constants.FI_EINVAL)
     endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
@@ -134,7 +134,7 @@ def test_a_receive_that_cannot_be_posted_again_fails() -> None:
 def test_a_receive_that_was_used_up_as_its_endpoint_closed_is_not_posted_again() -> None:
     """What the provider flushed is read after fi_close: a post would write to freed memory."""
     endpoint = Endpoint()
-    endpoint.source.rx_cq_data = True
+    endpoint.source.unmatched.rx_cq_data = True
     transfer = endpoint.submit("receive")
     endpoint.native_open = False
     endpoint.queue.complete(transfer.slot.address, flags=constants.FI_REMOTE_WRITE)
@@ -313,7 +313,7 @@ def test_the_address_is_read_from_the_error_s_data(monkeypatch: pytest.MonkeyPat
 @pytest.mark.exercises("FI_SOURCE_ERR")
 def test_a_receive_from_an_unknown_peer_succeeds_where_it_has_a_number() -> None:
     endpoint = Endpoint()
-    endpoint.source.introduce = {b"somewhere": 42}.__getitem__
+    endpoint.source.unmatched.introduce = {b"somewhere": 42}.__getitem__
     known, unknown = endpoint.submit("receive"), endpoint.submit("receive")
     flags = constants.FI_RECV
     endpoint.queue.fail(known.slot.address, constants.FI_EADDRNOTAVAIL, flags=flags, length=3, address=b"somewhere")

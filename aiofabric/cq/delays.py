@@ -1,0 +1,121 @@
+"""Delays: the part of a source that decides when the next pass comes if the loop cannot just sleep until a wake-up.
+
+A queue without a descriptor is polled. And a pass must not rely on fi_trywait: while a message waits for a receive that
+is not posted, tcp of libfabric 1.17 returns -FI_EAGAIN for ever, or 0 although the descriptor stays readable. After two
+passes without a completion, further passes follow with a growing delay, until an operation is posted or completes. The
+descriptor still wakes the source meanwhile. If its wake-ups stay empty, it is not watched any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._core import EMPTY_WAKEUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._core import SourceCore
+
+__all__ = ["Delays"]
+
+_FRUITLESS = 2  # passes without a completion although fi_trywait announced one
+_DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
+_POLL_DELAYS = _DELAYS[:4]
+_DROWSY = 16  # empty passes, 70 ms, after which a queue without a descriptor may be left alone
+
+
+class Delays:
+    """When the next pass of ``source`` comes.
+
+    ``deaf``: the queue has no descriptor, and is polled until it is closed. ``doze`` says whether such a queue may be
+    left alone. ``starved`` says whether a descriptor may stay readable for long; None: never.
+    """
+
+    def __init__(self, source: SourceCore, deaf: bool) -> None:
+        self._source = source
+        self._deaf = deaf
+        self.starved: Callable[[], bool] | None = None
+        self.doze: Callable[[], bool] | None = None
+        self._cancel: Callable[[], None] | None = None
+
+    def rest(self, moved: int) -> None:
+        """Arm and sleep, or come back after a delay. C decides this itself if the source has only a queue."""
+        source = self._source
+        if source.polls:
+            # The queue is polled even without waiting tasks: it drives a peer's RMA and rendezvous, and resends of rxd.
+            source.polling.over()
+            if self.doze is not None and source.fruitless >= _DROWSY and not self._blind() and self.doze():
+                return
+            if self._deaf or source.fruitless < len(_POLL_DELAYS):
+                # An event queue's descriptor that stays readable, as with net, is polled, too.
+                if source.empty_streak >= EMPTY_WAKEUPS:
+                    self._pause()
+                waited_for = source.interest or self._blind()
+                self._later(0 if moved else source.fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
+                source.fruitless += 1
+                return
+        if self._blind():
+            self._later(source.fruitless)
+            source.fruitless += 1
+        if not source.quiet():
+            self.disquiet()
+        elif source.empty_streak >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
+            self._pause()
+            self._later(1)
+        else:
+            source.fruitless = source.fruitless if self._blind() else 0
+            source.sleep()
+
+    def disquiet(self) -> None:
+        """fi_trywait does not allow sleeping: schedule a pass, at once or with a growing delay."""
+        source = self._source
+        source.events_due = True
+        source.fruitless += 1
+        if source.fruitless <= _FRUITLESS:
+            source.touch()
+            return
+        if source.empty_streak >= EMPTY_WAKEUPS:
+            self._pause()
+        else:
+            source.readers.sleep()
+        self._later(source.fruitless - _FRUITLESS)
+
+    def begin_anew(self) -> None:
+        """Start with the shortest delay again."""
+        self._source.fruitless = 0
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the pass that would come after a delay."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _pause(self) -> None:
+        self._source.readers.pause()
+        self._source.paused = True
+
+    def _blind(self) -> bool:
+        """Whether a task waits for something without a descriptor.
+
+        Counters have none with most providers. A new connection of an RDM peer does not wake the queue's descriptor
+        either: an operation that was refused for want of it must be posted again.
+        """
+        source = self._source
+        if not source.polled and not source.queued:
+            return False
+        return bool(source.polled) or any(handle.refused for handle in source.queued)
+
+    def _later(self, step: int, delays: tuple[float, ...] = _DELAYS) -> None:
+        if self._cancel is None:
+            delay = delays[min(step, len(delays) - 1)]
+            self._cancel = self._source.driver.call_later(delay, self._delayed_pass)
+
+    def _delayed_pass(self) -> None:
+        source = self._source
+        self._cancel = None
+        source.events_due |= self._deaf and source.paused
+        # Try a descriptor again that was not watched.
+        source.empty_streak = min(source.empty_streak, EMPTY_WAKEUPS - 1)
+        source.progress()
