@@ -187,8 +187,8 @@ class RunningCall(ServerCall):
             self._wake()
         elif self._task is None:
             self.consumed()
-            handler = self.service.handlers[self.method]
-            self._task = self.service.core.tasks.start(self._run(handler, message), on_end=self.release, name=self.method)
+            handler, tasks = self.service.handlers[self.method], self.service.core.tasks
+            self._task = tasks.start(self._run(handler, message), on_end=self.release, name=self.method)
         else:
             self.cut(StatusCode.UNIMPLEMENTED, "The method takes one request, and the client sent more")
 

@@ -1,4 +1,4 @@
-"""A server polls for the next call of a client that makes one after the other; nothing waits for that poll."""
+"""A server polls for the next call of a client that makes one after the other. Nothing waits for that poll."""
 
 from __future__ import annotations
 
