@@ -28,7 +28,7 @@ _UNKNOWN = constants.FI_EADDRNOTAVAIL
 
 
 class Unmatched:
-    """Peers' writes, completions of operations that nobody knows any more, and errors.
+    """Peers' writes, completions of operations that were forgotten, and errors.
 
     ``peer_wrote`` takes the event of a peer's write. ``introduce`` returns the fi_addr of a new sender (FI_SOURCE_ERR).
     ``rx_cq_data`` is set if a peer's write with data consumes a receive (FI_RX_CQ_DATA). ``unnamed_failure`` finds the
