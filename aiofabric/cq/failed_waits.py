@@ -1,4 +1,4 @@
-"""What follows when a queue cannot be waited for: its descriptor will wake no task."""
+"""Fails the tasks of a source whose queue cannot be waited for: its descriptor will wake none of them."""
 
 from __future__ import annotations
 
