@@ -36,7 +36,10 @@ CORE = [
         )
     ),
     "tests/streams/test_byte.py",
+    "tests/rpc/test_calls.py",
+    "tests/rpc/test_tasks.py",
 ]
+GRPC = ["tests/rpc/grpc/test_handling.py", "tests/rpc/grpc/test_short_ways.py"]
 INTEGRATIONS = ["tests/integrations", "tests/aio/test_transport.py", "tests/streams"]
 
 
@@ -87,14 +90,14 @@ def test_the_installed_wheel_on(version: str, wheel: Path, tmp_path: Path) -> No
     python = interpreter(version)
     if python is None:
         pytest.skip(f"no Python {version} here; tools/other_python.sh {version} may bring one")
-    loops = [*EXTRAS["uvloop"], *EXTRAS["trio"]]
-    inside = environment(python, tmp_path / "environment", wheel, *TOOLS, *loops)
+    extras = [*EXTRAS["uvloop"], *EXTRAS["trio"], *EXTRAS["rpc-grpc"], "grpcio-tools"]
+    inside = environment(python, tmp_path / "environment", wheel, *TOOLS, *extras)
     folder = folder_of_tests(tmp_path)
     origin = subprocess.run(
         [inside, "-c", "import aiofabric; print(aiofabric.__file__)"], cwd=folder, capture_output=True
     )
     assert str(tmp_path / "environment") in origin.stdout.decode()
-    assert "passed" in run_tests(inside, folder, CORE, "-k", "not trio")
+    assert "passed" in run_tests(inside, folder, CORE + GRPC, "-k", "not trio")
 
 
 def test_the_lowest_versions_of_all_dependencies(wheel: Path, tmp_path: Path) -> None:
