@@ -73,6 +73,8 @@ class SourceCore:
     wakes: int
     interest: int
     abandoned: int
+    @property
+    def unsent(self) -> int: ...
     unmatched: Unmatched
     delays: Delays
     closed: bool

@@ -122,12 +122,12 @@ static int conclude(Handling *self, PyObject *response)
 	PyObject *message, *connection = rpc->call.connection;
 	int rc;
 
-	if (!is_none(rpc->aborted) || rpc->code_number)
+	if (rpc->code_number) /* `abort` sets one, too */
 		return drop(PyObject_CallMethodObjArgs((PyObject *) rpc, name_respond, response, self->plan->serializer, NULL));
 	message = rpc_serialized_response(response, self->plan->serializer);
 	if (!message)
 		return -1;
-	if (rpc->decided || has_items(rpc->details) || has_items(rpc->trailing) || is_none(connection) ||
+	if (has_items(rpc->details) || has_items(rpc->trailing) || is_none(connection) ||
 	    !PyObject_TypeCheck(connection, ConnectionCore_Type))
 		rc = 0;
 	else

@@ -268,6 +268,7 @@ static PyMemberDef SourceCore_members[] = {
 	COUNT("interest", interest),
 	COUNT("abandoned", abandoned),
 	COUNT("_breathing", breathing),
+	{"unsent", T_LONGLONG, offsetof(SourceCore, unsent), READONLY, "outputs that send in the next iteration of the loop"},
 	COUNT("_completions", completions),
 	COUNT("_passes", passes),
 	COUNT("_wakeups", wakeups),

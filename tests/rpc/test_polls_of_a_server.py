@@ -112,6 +112,7 @@ async def test_a_server_that_polled_sleeps_when_its_clients_are_silent(provider:
                 if source.statistics().passes == passes:
                     break
         assert source.armed
+        assert source.unsent == 0
         client.tell("end")
         await client.aresult()
 
@@ -120,5 +121,8 @@ async def calling_client(parent: Parent, provider: str, port: int) -> None:
     async with channel_to(port, provider=provider) as channel:
         for _ in range(500):
             await channel.unary("/test/echo", b"x")
+        async with anyio.create_task_group() as group:
+            for _ in range(100):  # their answers leave together
+                group.start_soon(channel.unary, "/test/echo", b"x")
         parent.tell("done")
         await parent.areceive()

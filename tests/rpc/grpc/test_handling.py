@@ -138,6 +138,39 @@ class SetsDetails(Case):
         return request
 
 
+class SetsOnlyDetails(Case):
+    async def handler(self, request: bytes, context: Any) -> Any:
+        context.set_details("fine")
+        return request
+
+
+class SetsOnlyTrailers(Case):
+    async def handler(self, request: bytes, context: Any) -> Any:
+        context.set_trailing_metadata((("key", "value"),))
+        return request
+
+
+class UsesItsContextLater(Case):
+    """In a task that goes on after the handler's return."""
+
+    async def handler(self, request: bytes, context: Any) -> Any:
+        self.later = asyncio.create_task(self.use(context))
+        return request
+
+    async def use(self, context: Any) -> None:
+        await asyncio.sleep(0.01)
+        for late in (lambda: context.write(b"late"), context.read, lambda: context.send_initial_metadata(())):
+            try:
+                await late()
+            except grpc.aio.UsageError as error:
+                self.seen.append(str(error))
+        self.seen.append(context.done())
+
+    async def client(self, call: Any) -> None:
+        await call
+        await self.later
+
+
 class SendsMetadata(Case):
     async def handler(self, request: bytes, context: Any) -> Any:
         await context.send_initial_metadata((("key", "value"),))
@@ -236,7 +269,7 @@ async def outcome(call: Any, case: Case) -> list[Any]:
     seen: list[Any] = []
     await case.client(call)
     try:
-        seen.append(await call)
+        seen += [await call, tuple(await call.initial_metadata()), tuple(await call.trailing_metadata())]
     except grpc.RpcError as error:
         seen += [error.code(), error.details(), tuple(error.trailing_metadata() or ())]
     except asyncio.CancelledError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,46 @@ async def test_calls_with_a_deadline_or_metadata_do_the_same_as_those_without() 
         await channel.unary_unary("/a/b")(b"", timeout=60)
         await channel.unary_unary("/a/b")(b"", metadata=(("key", "value"),))
     assert seen == [(False, ()), (False, ()), (True, ()), (False, (("key", "value"),))]
+
+
+async def test_a_server_ends_a_call_with_a_deadline_although_its_method_has_a_plan() -> None:
+    """Hazard: the plan does not look at the deadline, and only a client that still lives ends the call."""
+    begun = asyncio.Event()
+    ended: list[str] = []
+
+    async def handler(request: bytes, context: Any) -> bytes:
+        begun.set()
+        try:
+            await asyncio.sleep(0 if request == b"at once" else 60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        return b""
+
+    handlers = {"b": grpc.unary_unary_rpc_method_handler(handler)}
+    async with served(grpc.method_handlers_generic_handler("a", handlers)) as (server, channel):
+        for _ in range(2):
+            await channel.unary_unary("/a/b")(b"at once")
+        assert server.plans
+        begun.clear()
+        call = channel.unary_unary("/a/b")(b"", timeout=0.2)
+        await begun.wait()
+        call._rpc.deadline = None  # the client forgets its deadline
+        call._rpc.expired = lambda: None
+        async with asyncio.timeout(10):
+            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: ended == ["cancelled"])
+
+
+async def test_a_compression_that_a_server_refuses_is_refused_although_its_method_has_a_plan() -> None:
+    identity = [("grpc.compression_enabled_algorithms_bitset", 1)]
+    async with served(fixed(b"one"), options=identity) as (server, channel):
+        for _ in range(2):
+            assert await channel.unary_unary("/a/b")(b"") == b"one"
+        assert server.plans
+        with pytest.raises(grpc.RpcError) as raised:
+            await channel.unary_unary("/a/b")(b"", compression=grpc.Compression.Gzip)
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("what", ["interceptors", "maximum_concurrent_rpcs"])
