@@ -64,6 +64,7 @@ TESTS = {  # the most specific one counts
     ],
     "aiofabric/_core/rpc_": OF_CALLS,
     "aiofabric/_core/task_set": OF_CALLS,
+    "aiofabric/_core/frame_output": [*OF_CALLS, "tests/rpc/test_polls_of_a_server.py"],
     "aiofabric/_ffi": ["tests/_ffi"],
     "aiofabric/aio": ["tests/aio/test_transport.py", "tests/aio/test_server.py", "tests/aio/test_tls.py"],
     "aiofabric/channel": ["tests/channel", "tests/streams", "tests/aio/test_transport.py"],
