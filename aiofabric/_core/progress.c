@@ -7,6 +7,7 @@
 #include "arming.h"
 #include "coalescing.h"
 #include "completions.h"
+#include "fifo.h"
 #include "names.h"
 #include "polling.h"
 #include "references.h"
@@ -210,7 +211,10 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
  */
 static int calls_have_ended(const SourceCore *self, long long found, long long finished_before)
 {
-	return self->waker && self->waker->finished - finished_before >= found && !self->wakes && !self->unsent && !self->closed;
+	const Waker *waker = self->waker;
+
+	return waker && waker->finished - finished_before >= found && !waker->woken->count && !self->wakes && !self->unsent &&
+	       !self->closed;
 }
 
 static int poll_for_calls(SourceCore *self)

@@ -48,7 +48,7 @@ typedef struct {
 } Handling;
 
 static PyTypeObject *ServerRpcCore_Type, *HandlerPlan_Type, *Handling_Type, *coroutine_type;
-static PyObject *name_begin, *name_close, *name_conclude, *name_copy, *name_cr_frame, *name_failed_to_begin, *name_metadata,
+static PyObject *name_begin, *name_close, *name_conclude, *name_copy, *name_code, *name_cr_code, *name_cr_frame, *name_failed_to_begin, *name_metadata,
 	*name_plans, *name_qualname, *name_release, *name_respond;
 
 /* -- Handling */
@@ -356,6 +356,25 @@ static PyObject *Handling_get_frame(Handling *self, void *unused)
 	return self->steps ? PyObject_GetAttr(self->steps, name_cr_frame) : new_ref(Py_None);
 }
 
+static PyObject *Handling_get_code(Handling *self, void *unused)
+{
+	if (self->steps)
+		return PyObject_GetAttr(self->steps, name_cr_code);
+	if (self->plan)
+		return PyObject_GetAttr(self->plan->behaviour, name_code);
+	PyErr_SetString(PyExc_AttributeError, "the handler has ended");
+	return NULL;
+}
+
+static PyObject *Handling_repr(Handling *self)
+{
+	PyObject *name = Handling_get_qualname(self, NULL);
+	PyObject *repr = name ? PyUnicode_FromFormat("<coroutine of the handler %U at %p>", name, self) : NULL;
+
+	Py_XDECREF(name);
+	return repr;
+}
+
 static PyObject *Handling_get_suspended(Handling *self, void *unused)
 {
 	return PyBool_FromLong(self->phase == GOING && !self->running);
@@ -373,6 +392,7 @@ static PyGetSetDef Handling_getset[] = {
 	{"__qualname__", (getter) Handling_get_qualname, NULL, "The name of the handler."},
 	{"cr_suspended", (getter) Handling_get_suspended, NULL, "As of a coroutine."},
 	{"cr_frame", (getter) Handling_get_frame, NULL, "The handler's frame."},
+	{"cr_code", (getter) Handling_get_code, NULL, "The handler's code."},
 	{NULL},
 };
 
@@ -385,6 +405,7 @@ static PyMemberDef Handling_members[] = {
 
 static PyType_Slot Handling_slots[] = {
 	{Py_tp_doc, "Handles one call: a coroutine, to be awaited once."},
+	{Py_tp_repr, Handling_repr},
 	{Py_tp_dealloc, Handling_dealloc},
 	{Py_tp_finalize, Handling_finalize},
 	{Py_tp_traverse, Handling_traverse},
@@ -622,7 +643,7 @@ int add_rpc_handler(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_begin, "begin"}, {&name_close, "close"}, {&name_conclude, "conclude"}, {&name_copy, "copy"},
-		{&name_cr_frame, "cr_frame"}, {&name_failed_to_begin, "failed_to_begin"}, {&name_metadata, "metadata"},
+		{&name_code, "__code__"}, {&name_cr_code, "cr_code"}, {&name_cr_frame, "cr_frame"}, {&name_failed_to_begin, "failed_to_begin"}, {&name_metadata, "metadata"},
 		{&name_plans, "plans"}, {&name_qualname, "__qualname__"}, {&name_release, "release"}, {&name_respond, "respond"},
 		{NULL},
 	};

@@ -24,6 +24,7 @@ typedef struct {
 	long long held;		/* passes under way: tasks resume when the last one ends */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */
 	char going;		/* that callback is resuming tasks now */
+	char overdue;		/* tasks are left that took too long for one callback: the loop goes round first */
 } Waker;
 
 typedef struct {

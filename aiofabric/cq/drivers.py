@@ -71,6 +71,7 @@ class Driver(Protocol):
     ) -> Callable[[int], None] | None: ...  # None: watching a descriptor costs nothing, so it never stops
 
     def closed(self) -> bool: ...
+    def running(self) -> bool: ...  # a loop of asyncio may run again later
     def report(self, message: str, error: BaseException) -> None: ...
     async def breathe(self) -> None: ...
     def checkpoint(self) -> Awaitable[None]: ...  # one loop iteration; raises if the scope is cancelled
@@ -129,6 +130,7 @@ class AsyncioDriver:
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.call_soon_threadsafe: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
         self.closed: Callable[[], bool] = loop.is_closed
+        self.running: Callable[[], bool] = loop.is_running
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Callable[[], None]:
         return self._loop.call_later(delay, callback).cancel
@@ -261,6 +263,9 @@ class TrioDriver:
 
     def closed(self) -> bool:
         return self._closed
+
+    def running(self) -> bool:
+        return not self._closed
 
     async def _run_soon(self) -> None:
         """Run the callbacks of `call_soon` in the next scheduler pass; sleep while there are none."""

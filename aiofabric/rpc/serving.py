@@ -251,9 +251,9 @@ class RunningCall(ServerCall):
             if not self.over:
                 self.finish(StatusCode.CANCELLED, "The handler was cancelled")
             raise
-        except GeneratorExit:  # the loop has ended
-            raise
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and not self.service.core.driver.running():
+                raise
             self.finish(StatusCode.UNKNOWN, "The handler failed")
             _log.error("the handler of %s failed", self.method, exc_info=error)
             if isinstance(error, KeyboardInterrupt | SystemExit):

@@ -79,6 +79,9 @@ class ManualDriver:
     def closed(self) -> bool:
         return self.is_closed
 
+    def running(self) -> bool:
+        return True
+
     def report(self, message: str, error: BaseException) -> None:
         self.reports.append(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from aiofabric import rpc
@@ -66,7 +67,16 @@ async def raises_foreign(request: bytes, context: rpc.ServerContext) -> bytes:
     raise Foreign
 
 
-UNARY = [details, bad_code, bad_trailing, bad_error_metadata, bad_headers, returns_none, returns_text, raises_foreign]
+async def raises_generator_exit(request: bytes, context: rpc.ServerContext) -> bytes:
+    """As what closes a handler at the end of its loop, but the loop goes on."""
+    await anyio.lowlevel.checkpoint()
+    raise GeneratorExit
+
+
+UNARY = [
+    *(details, bad_code, bad_trailing, bad_error_metadata, bad_headers, returns_none, returns_text, raises_foreign),
+    raises_generator_exit,
+]
 
 
 @pytest.mark.parametrize("function", [*UNARY, yields_text, sends_text])

@@ -7,6 +7,7 @@ import functools
 import gc
 import subprocess
 import sys
+import time
 import weakref
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -199,6 +200,33 @@ async def test_a_task_that_ends_in_its_first_step_is_forgotten_at_once() -> None
     driver.call_soon(lambda: seen.append(("in the next callback", len(tasks))))
     await asyncio.sleep(0)
     assert seen == ["ran", "ended", ("in the next callback", 0)]
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_first_steps_that_take_long_leave_the_loop_to_others() -> None:
+    """Hazard: many handlers that compute begin in one pass, and timers wait for all of them."""
+    tasks, _ = new_tasks("by the waker")
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+
+    async def compute() -> None:
+        end = time.monotonic() + 0.002
+        while time.monotonic() < end:
+            pass
+        seen.append("task")
+
+    def other() -> None:
+        seen.append("other")
+        if len(tasks):
+            loop.call_soon(other)
+
+    for _ in range(20):
+        tasks.start(compute())
+    loop.call_soon(other)
+    await tasks.wait()
+    runs = "".join("t" if each == "task" else " " for each in seen).split()
+    assert sum(map(len, runs)) == 20
+    assert max(map(len, runs)) <= 2, seen
 
 
 @pytest.mark.parametrize("anyio_backend", ASYNCIO)

@@ -105,6 +105,13 @@ class RaisesCancelledError(Case):
         raise asyncio.CancelledError
 
 
+class RaisesGeneratorExit(Case):
+    async def handler(self, request: bytes, context: Any) -> Any:
+        if request == b"second":
+            await asyncio.sleep(0.01)
+        raise GeneratorExit
+
+
 class RaisesAnotherAbortError(Case):
     async def handler(self, request: bytes, context: Any) -> Any:
         raise grpc.aio.AbortError("not from abort")
@@ -408,12 +415,15 @@ async def test_the_coroutine_of_a_plan_is_a_coroutine() -> None:
     is_coroutine: bool = asyncio.iscoroutine(coroutine)  # as a variable, it narrows no type
     assert is_coroutine
     assert (coroutine.__name__, coroutine.__qualname__) == ("pausing", "pausing")
+    assert repr(coroutine).startswith("<coroutine of the handler pausing at 0x")
+    assert coroutine.cr_code is pausing.__code__
     assert not hasattr(coroutine, "cr_frame")  # None would say that it is closed
     with pytest.raises(TypeError, match="just-started"):
         coroutine.send(1)
     assert coroutine.send(None) == "pause"
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_SUSPENDED
     assert coroutine.cr_frame.f_code is pausing.__code__
+    assert coroutine.cr_code is pausing.__code__
     assert inspect.iscoroutine(coroutine.cr_await)
     with pytest.raises(RuntimeError, match="already"):
         coroutine.__await__()

@@ -105,7 +105,7 @@ def handler_failed(rpc: ServerRpc, error: BaseException) -> bool:
     elif isinstance(error, asyncio.CancelledError):
         if not rpc.gone:
             rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
-    elif isinstance(error, GeneratorExit):  # the loop has ended
+    elif isinstance(error, GeneratorExit) and not rpc.owner.loop.is_running():  # the loop has ended
         return False
     else:
         _failed(rpc, error)
