@@ -7,7 +7,6 @@
 #include "arming.h"
 #include "coalescing.h"
 #include "completions.h"
-#include "fifo.h"
 #include "names.h"
 #include "polling.h"
 #include "references.h"

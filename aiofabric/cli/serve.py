@@ -6,6 +6,7 @@ import errno
 import pkgutil
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +18,7 @@ from aiofabric.transport.connect import listen, reserve
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from types import FrameType
 
 __all__ = ["configure", "run"]
 
@@ -48,7 +50,17 @@ def run(options: Namespace) -> int:
         app = app()
     if not callable(app):
         raise ValueError(f"{options.app} is not an ASGI application: {type(app).__name__} objects cannot be called")
+    signal.signal(signal.SIGTERM, _end)
     return serve(app, options)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """The server has ended in order, and raises its signal again: write the application's output before that."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def _check_form(name: str) -> None:
@@ -123,6 +135,8 @@ def _hypercorn(app: Any, options: Namespace) -> int:
 
     run_loop(serve)
     for number in told:  # like uvicorn, so that the parent process sees which signal ended this one
+        if number == signal.SIGTERM:
+            _end(number, None)  # the loop has removed its handlers, and put the default in their place
         signal.raise_signal(number)
     return 0
 

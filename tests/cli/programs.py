@@ -22,11 +22,12 @@ AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 # The ip providers then have the loopback interface only: no test leaves this machine.
 LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}
 OURS = ("IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE")  # set in this process by loading libfabric
+HIDING = ("PYTHONUNBUFFERED",)  # it hides output that was written and not flushed
 SHELL = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TERM": "xterm"}
 
 
 def _environment(added: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in OURS} | LOOPBACK | added
+    return {name: value for name, value in os.environ.items() if name not in OURS + HIDING} | LOOPBACK | added
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """A server keeps a `Plan` for each method whose handler cannot change; every other call asks the handlers again."""
 
+# Privates: a client that forgets its deadline is made by changing its call.
+
 from __future__ import annotations
 
 import asyncio
