@@ -241,7 +241,7 @@ static int go_on(Waker *self)
 
 		rc = item ? wake_or_call(self, item) : -1;
 		Py_XDECREF(item);
-		self->overdue = count > 1 && now_ns() - begun > LONGEST_RUN_NS;
+		self->overdue = count > 1 && now_ns() - begun > self->longest_run;
 		if (self->overdue)
 			break;
 	}
@@ -344,6 +344,7 @@ static int Waker_init(Waker *self, PyObject *args)
 	self->woken = (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type);
 	if (!self->woken)
 		return -1;
+	self->longest_run = LONGEST_RUN_NS;
 	REPLACE(self->loop, new_ref(loop));
 	REPLACE(self->call_soon, PyObject_GetAttr(loop, name_call_soon));
 	if (!self->call_soon)
@@ -410,6 +411,12 @@ static PyMethodDef Waker_methods[] = {
 	{NULL},
 };
 
+static PyMemberDef Waker_members[] = {
+	{"longest_run", T_LONGLONG, offsetof(Waker, longest_run), 0,
+	 "ns for which one callback may resume tasks; then the loop goes round"},
+	{NULL},
+};
+
 static PyType_Slot Waker_slots[] = {
 	{Py_tp_doc, "Waker(loop): resumes the tasks of one asyncio loop whose results have come."},
 	{Py_tp_init, Waker_init},
@@ -417,6 +424,7 @@ static PyType_Slot Waker_slots[] = {
 	{Py_tp_traverse, Waker_traverse},
 	{Py_tp_clear, Waker_clear},
 	{Py_tp_methods, Waker_methods},
+	{Py_tp_members, Waker_members},
 	{0, NULL},
 };
 

@@ -22,6 +22,7 @@ typedef struct {
 	Fifo *woken;		/* Waiters whose tasks resume soon, and functions that are called then */
 	long long finished;	/* functions that did all their work: nothing of it waits for the loop */
 	long long held;		/* passes under way: tasks resume when the last one ends */
+	long long longest_run;	/* ns for which one callback may resume tasks */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */
 	char going;		/* that callback is resuming tasks now */
 	char overdue;		/* tasks are left that took too long for one callback: the loop goes round first */

@@ -605,7 +605,12 @@ def many_waiting(
     goes_on: Callable[[int], object],
     finished: Callable[[int], object] = id,
 ) -> "list[asyncio.Task[None]]":
-    """Tasks, each with an operation; their completions are there, and take more than two reads."""
+    """Tasks, each with an operation; their completions are there, and take more than two reads.
+
+    However busy the machine is, one callback may resume them all.
+    """
+    assert source.driver.waker is not None
+    source.driver.waker.longest_run = 1 << 60
 
     async def wait(number: int) -> None:
         waiter = source.driver.create_waiter()
