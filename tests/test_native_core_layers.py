@@ -9,7 +9,7 @@ pytestmark = pytest.mark.once
 
 CORE = Path(__file__).parent.parent / "aiofabric/_core"
 LAYERS = (
-    {"references", "names", "clock", "upcalls", "freelist", "fifo", "awaitable", "call", "thread_check"},
+    {"references", "names", "clock", "upcalls", "freelist", "fifo", "awaitable", "coroutine", "call", "thread_check"},
     {"slots", "registry", "operation"},
     {"completion_queue", "polling", "coalescing", "wakeups", "waiter"},
     {"source", "completions", "arming", "progress"},
@@ -20,7 +20,7 @@ LAYERS = (
     },
     {
         *("fast_path", "frame_output", "rpc_call", "rpc_connection", "rpc_message", "rpc_response", "rpc_stub"),
-        *("task_set", "rpc_handler", "module"),
+        *("task_set", "rpc_handling", "rpc_handler", "module"),
     },
 )
 LAYER = {stem: number for number, stems in enumerate(LAYERS) for stem in stems}

@@ -10,6 +10,7 @@ layer file             purpose                                                 b
 0     freelist         objects that are reused                                 `Call`, `ReceiveWaiter`
 0     fifo             `Fifo`: a queue of objects                              ``transport/messages/inbox.py``
 0     awaitable        the coroutine protocol of awaitable objects             ``cq/submission.py``
+0     coroutine        the common part of `Call` and `Handling`
 0     call             `Call`: the coroutine of `send` and `recv`              ``transport/messages/send.py``
 0     thread_check     `ThreadCheck`: which thread may use an endpoint         ``transport/handle.py``
 1     slots            `Slot`, `SlotsCore`: the fi_contexts of operations      ``cq/slots.py``
@@ -47,7 +48,8 @@ layer file             purpose                                                 b
 6     rpc_response     the wait for the one response of a call                 ``rpc/grpc/client/calls.py``
 6     rpc_stub         `StubCore`: begins the usual calls of a stub            ``rpc/grpc/client/multicallable.py``
 6     task_set         `TaskSet`: the tasks of handlers                        ``rpc/runtime/tasks.py``
-6     rpc_handler      `ServerRpcCore`: handles the usual call of a server     ``rpc/grpc/server/handling.py``
+6     rpc_handling     `Handling`: the coroutine of a handler                  ``rpc/grpc/server/handling.py``
+6     rpc_handler      `ServerRpcCore`: starts the handler of a call           ``rpc/grpc/server/rpc.py``
 6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
 6     module           makes all types
 ===== ================ ======================================================= =====================================

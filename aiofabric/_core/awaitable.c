@@ -54,9 +54,13 @@ PyObject *awaitable_raise(PyObject *args)
 
 PyObject *awaitable_throw(PyObject *steps, PyObject *args)
 {
-	PyObject *method = PyObject_GetAttr(steps, name_throw);
-	PyObject *result = method ? PyObject_Call(method, args, NULL) : NULL;
+	PyObject *method = PyObject_GetAttr(steps, name_throw), *result;
 
+	if (!method && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+		PyErr_Clear();
+		return awaitable_raise(args); /* as `await` does for an iterator without the method */
+	}
+	result = method ? PyObject_Call(method, args, NULL) : NULL;
 	Py_XDECREF(method);
 	return result;
 }

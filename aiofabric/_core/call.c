@@ -7,16 +7,14 @@
  */
 #include "call.h"
 #include "awaitable.h"
+#include "coroutine.h"
 #include "freelist.h"
 #include "names.h"
 #include "references.h"
 
 static PyTypeObject *Call_Type;
 
-static PyObject *name_close;
 static Freelist freelist;
-
-enum { CREATED, GOING, OVER };
 
 PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *first, PyObject *second)
 {
@@ -35,33 +33,21 @@ PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *f
 /* The call has ended: release its arguments, as a coroutine does when its frame is cleared. */
 static void end(Call *self)
 {
-	self->phase = OVER;
+	self->base.phase = COROUTINE_OVER;
 	Py_CLEAR(self->target);
 	Py_CLEAR(self->first);
 	Py_CLEAR(self->second);
-	Py_CLEAR(self->steps);
+	Py_CLEAR(self->base.steps);
 }
 
 static PySendResult begin(Call *self, PyObject **result)
 {
 	int done;
 
-	assert(self->phase == CREATED && self->running && !self->steps);
-	self->phase = GOING;
+	assert(self->base.phase == COROUTINE_CREATED && self->base.running && !self->base.steps);
+	self->base.phase = COROUTINE_GOING;
 	done = self->begin(self, result);
 	return done > 0 ? PYGEN_RETURN : done < 0 ? PYGEN_ERROR : PYGEN_NEXT;
-}
-
-/* A call from within a running step fails and changes nothing: the step's objects are in use. */
-static int refuses(const Call *self, int over)
-{
-	if (self->running)
-		PyErr_SetString(PyExc_ValueError, "coroutine already executing");
-	else if (over && self->phase == OVER)
-		PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
-	else
-		return 0;
-	return 1;
 }
 
 static PySendResult Call_step(Call *self, PyObject *value, PyObject **result)
@@ -69,18 +55,14 @@ static PySendResult Call_step(Call *self, PyObject *value, PyObject **result)
 	PySendResult how = PYGEN_NEXT;
 
 	*result = NULL;
-	if (refuses(self, 1))
+	if (coroutine_refuses_value(&self->base, value))
 		return PYGEN_ERROR;
-	if (self->phase == CREATED && value != Py_None) {
-		PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started coroutine");
-		return PYGEN_ERROR;
-	}
-	self->running = 1;
-	if (self->phase == CREATED)
+	self->base.running = 1;
+	if (self->base.phase == COROUTINE_CREATED)
 		how = begin(self, result);
 	if (how == PYGEN_NEXT)
-		how = PyIter_Send(self->steps, value, result);
-	self->running = 0;
+		how = PyIter_Send(self->base.steps, value, result);
+	self->base.running = 0;
 	if (how == PYGEN_RETURN && self->silent)
 		REPLACE(*result, new_ref(Py_None));
 	if (how != PYGEN_NEXT)
@@ -88,46 +70,34 @@ static PySendResult Call_step(Call *self, PyObject *value, PyObject **result)
 	return how;
 }
 
-static PyObject *Call_await(Call *self)
-{
-	if (self->phase != GOING)
-		return new_ref(self);
-	PyErr_SetString(PyExc_RuntimeError, "coroutine is being awaited already");
-	return NULL;
-}
-
 static PyObject *Call_throw(Call *self, PyObject *args)
 {
 	PyObject *result;
 
-	if (refuses(self, 1))
+	if (coroutine_refuses(&self->base, 1))
 		return NULL;
-	self->running = 1;
-	result = self->steps ? awaitable_throw(self->steps, args) : awaitable_raise(args);
-	self->running = 0;
+	self->base.running = 1;
+	result = self->base.steps ? awaitable_throw(self->base.steps, args) : awaitable_raise(args);
+	self->base.running = 0;
 	if (!result)
 		end(self);
 	return result;
 }
 
-static PyObject *close_steps(Call *self)
+static int close_steps(Call *self)
 {
-	PyObject *close, *closed;
+	int rc;
 
-	self->running = 1;
-	close = self->steps ? PyObject_GetAttr(self->steps, name_close) : NULL;
-	if (!close) /* a generator has `close`; an awaitable in C needs none */
-		PyErr_Clear();
-	closed = close ? PyObject_CallNoArgs(close) : new_ref(Py_None);
-	Py_XDECREF(close);
-	self->running = 0;
+	self->base.running = 1;
+	rc = coroutine_close_steps(&self->base);
+	self->base.running = 0;
 	end(self);
-	return closed;
+	return rc;
 }
 
 static PyObject *Call_close(Call *self, PyObject *unused)
 {
-	return refuses(self, 0) ? NULL : close_steps(self);
+	return coroutine_refuses(&self->base, 0) ? NULL : none_if(close_steps(self));
 }
 
 static PyObject *Call_get_name(Call *self, void *unused)
@@ -140,18 +110,13 @@ static PyObject *Call_get_qualname(Call *self, void *unused)
 	return PyUnicode_FromString(self->name);
 }
 
-static PyObject *Call_get_suspended(Call *self, void *unused)
-{
-	return PyBool_FromLong(self->phase == GOING && !self->running);
-}
-
 /*
  * There is no frame. `inspect.getcoroutinestate` takes None for closed, so before the first step the attribute is
  * missing.
  */
 static PyObject *Call_get_frame(Call *self, void *unused)
 {
-	if (self->phase != CREATED)
+	if (self->base.phase != COROUTINE_CREATED)
 		Py_RETURN_NONE;
 	PyErr_SetString(PyExc_AttributeError, "a call has no frame");
 	return NULL;
@@ -163,7 +128,7 @@ static int Call_traverse(Call *self, visitproc visit, void *arg)
 	Py_VISIT(self->target);
 	Py_VISIT(self->first);
 	Py_VISIT(self->second);
-	Py_VISIT(self->steps);
+	Py_VISIT(self->base.steps);
 	return 0;
 }
 
@@ -176,13 +141,13 @@ static void abandon(Call *self)
 	PyObject *type, *error, *traceback;
 	int rc;
 
-	if (self->phase == OVER)
+	if (self->base.phase == COROUTINE_OVER)
 		return;
 	PyErr_Fetch(&type, &error, &traceback);
-	if (self->phase == CREATED)
+	if (self->base.phase == COROUTINE_CREATED)
 		rc = PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "coroutine '%s' was never awaited", self->name);
 	else
-		rc = drop(close_steps(self));
+		rc = close_steps(self);
 	if (rc)
 		PyErr_WriteUnraisable((PyObject *) Call_Type);
 	PyErr_Restore(type, error, traceback);
@@ -191,7 +156,7 @@ static void abandon(Call *self)
 static void Call_dealloc(Call *self)
 {
 	PyObject_GC_UnTrack(self);
-	if (self->weak)
+	if (self->base.weak)
 		PyObject_ClearWeakRefs((PyObject *) self);
 	abandon(self);
 	end(self);
@@ -208,16 +173,14 @@ static PyMethodDef Call_methods[] = {
 static PyGetSetDef Call_getset[] = {
 	{"__name__", (getter) Call_get_name, NULL, "The name of the called method."},
 	{"__qualname__", (getter) Call_get_qualname, NULL, "The name of the called method, with its class."},
-	{"cr_suspended", (getter) Call_get_suspended, NULL, "As of a coroutine."},
+	{"cr_suspended", (getter) coroutine_get_suspended, NULL, "As of a coroutine."},
 	{"cr_frame", (getter) Call_get_frame, NULL,
 	 "As of a coroutine, but there is no frame: None once the call has begun."},
 	{NULL},
 };
 
 static PyMemberDef Call_members[] = {
-	{"cr_running", T_BOOL, offsetof(Call, running), READONLY, "As of a coroutine."},
-	{"cr_await", T_OBJECT, offsetof(Call, steps), READONLY, "As of a coroutine: the awaited object, or None."},
-	{"__weaklistoffset__", T_PYSSIZET, offsetof(Call, weak), READONLY},
+	COROUTINE_MEMBERS,
 	{NULL},
 };
 
@@ -226,7 +189,7 @@ static PyType_Slot Call_slots[] = {
 	{Py_tp_dealloc, Call_dealloc},
 	{Py_tp_traverse, Call_traverse},
 	{Py_tp_iternext, awaitable_next},
-	{Py_am_await, Call_await},
+	{Py_am_await, coroutine_await},
 	{Py_am_send, Call_step},
 	{Py_tp_methods, Call_methods},
 	{Py_tp_getset, Call_getset},
@@ -241,7 +204,5 @@ static PyType_Spec Call_spec = {
 
 int add_call(PyObject *module)
 {
-	static const struct name names[] = {{&name_close, "close"}, {NULL}};
-
-	return intern(names) ? -1 : add_type(module, &Call_spec, NULL, &Call_Type);
+	return add_type(module, &Call_spec, NULL, &Call_Type);
 }

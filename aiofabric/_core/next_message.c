@@ -148,8 +148,8 @@ static int begin_to_receive(Call *call, PyObject **result)
 	}
 	if (PyErr_Occurred())
 		return -1;
-	call->steps = next(self, NULL, receiver);
-	return call->steps ? 0 : -1;
+	call->base.steps = next(self, NULL, receiver);
+	return call->base.steps ? 0 : -1;
 }
 
 PyObject *receive_call(InboxCore *self, PyObject *receiver, ThreadCheck *thread_check)

@@ -145,7 +145,7 @@ static int begin_long(Call *call, SubmissionCore *self)
 
 	call->silent = 1;
 	Py_XDECREF(finished);
-	if (!done && !(call->steps = SubmissionCore_outcome(self, transfer)))
+	if (!done && !(call->base.steps = SubmissionCore_outcome(self, transfer)))
 		done = -1;
 	Py_XDECREF(transfer);
 	return done;
@@ -159,8 +159,8 @@ static int begin(Call *call, PyObject **result)
 	if (!sent)
 		sent = begin_long(call, self);
 	if (sent == 2) {
-		call->steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_breathe, NULL);
-		return call->steps ? 0 : -1;
+		call->base.steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_breathe, NULL);
+		return call->base.steps ? 0 : -1;
 	}
 	if (sent > 0)
 		*result = new_ref(Py_None);

@@ -29,7 +29,7 @@ NAME: ContextVar[str] = ContextVar("NAME", default="none")
 
 @pytest.fixture(params=["by the waker", "by the loop"])
 def first_steps(request: pytest.FixtureRequest, anyio_backend_name: str) -> str:
-    """Who takes the first step of a task. On trio it is always the loop."""
+    """Whether the Waker or the loop takes the first step of a task; on trio it is always the loop."""
     if anyio_backend_name == "trio" and request.param == "by the waker":
         pytest.skip("trio has no waker")
     return str(request.param)

@@ -374,7 +374,7 @@ class Rpc(_core.ServerRpcCore):
         self.ends.append(("respond", response))
 
 
-def plan_of(behaviour: Any) -> _core.HandlerPlan:
+def plan_of(behaviour: Any, create_task: Any = None) -> _core.HandlerPlan:
     """A plan whose errors and callbacks are kept by the call."""
 
     def failed(rpc: Any, error: BaseException) -> bool:
@@ -388,8 +388,8 @@ def plan_of(behaviour: Any) -> _core.HandlerPlan:
         rpc.ends.append("whole")
 
     loop = asyncio.get_running_loop()
-    tasks = _core.TaskSet(loop, loop.create_task, None, {}, [])
-    context: Any = {}  # copied for each task, and none is started here
+    tasks = _core.TaskSet(loop, create_task or loop.create_task, None, {}, [])
+    context: Any = {}  # copied for each task
     return _core.HandlerPlan(behaviour, None, None, lambda *parts: parts, whole, failed, ended, tasks, context)
 
 
@@ -492,6 +492,48 @@ async def test_a_handler_that_returns_when_something_is_thrown_answers() -> None
     with pytest.raises(StopIteration):
         coroutine.throw(KeyError)
     assert rpc.ends == [b"answer", "callbacks"]
+
+
+class PlainIterator:
+    """Its steps have no `throw`."""
+
+    def __await__(self) -> Any:
+        return iter(["pause"])
+
+
+async def test_what_is_thrown_ends_an_awaitable_without_throw() -> None:
+    coroutine, rpc = begun(lambda request, context: PlainIterator())
+    assert coroutine.send(None) == "pause"
+    with pytest.raises(StopIteration):  # the call has ended with it
+        coroutine.throw(LookupError("thrown"))
+    assert rpc.ends == [LookupError, "callbacks"]
+
+
+@pytest.mark.parametrize("request_arrived", [True, False])
+async def test_a_coroutine_whose_task_cannot_be_made_is_closed(request_arrived: bool) -> None:
+    made: list[Any] = []
+    failures: list[BaseException] = []
+
+    def refuse(coroutine: Any, **options: Any) -> Any:
+        made.append(coroutine)
+        raise LookupError("no task")
+
+    class Failing(Rpc):
+        metadata = ()
+
+        def release(self) -> None:
+            pass
+
+        def failed_to_begin(self, rpc: Any, error: BaseException) -> None:
+            failures.append(error)
+
+    rpc: Any = Failing(None)
+    rpc.method, rpc.plans = "/a/b", {"/a/b": plan_of(pausing, refuse)}
+    rpc.started(b"request" if request_arrived else None)
+    (coroutine,) = made
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert [str(each) for each in failures] == ["no task"]
+    assert rpc.task is None
 
 
 @pytest.mark.parametrize("how", ["close", "collected"])
