@@ -19,20 +19,22 @@ from ..protocol.connection import DEFAULT_LIMITS, Limits
 from ..protocol.flow import Budget
 from ..runtime.deadlines import Deadlines
 from ..runtime.ended_loops import watch
-from ..runtime.tasks import TaskHandle, Tasks, tasks_of
+from ..runtime.tasks import Tasks, tasks_of
 from .backoff import Backoff
 from .policies import POLICIES, PickFirst, Policy
+from .resolution import Resolution
 from .retry import Throttle
 from .service_config import ServiceConfig
+from .states import States
 from .subchannel import ChannelConnection, Connectivity, Subchannel
-from .targets import Resolver, resolve
+from .targets import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from .interfaces import PendingCall
     from .service_config import MethodConfig
-    from .targets import Target
+    from .targets import Resolver, Target
 
 __all__ = ["ChannelCore"]
 
@@ -83,7 +85,6 @@ class ChannelCore:
                 raise ValueError(f"the policy {policy!r} is not one of {', '.join(POLICIES)}")
             policy = POLICIES[policy]
         self._policy = policy()
-        self._resolver = resolver or resolve
         self._backoff = backoff
         self._timeout = connect_timeout
         self._options = dict(options or {})
@@ -91,20 +92,15 @@ class ChannelCore:
         self.calls: set[PendingCall] = set()
         self.direct = DirectPath(self.calls)
         self.waiting: deque[PendingCall] = deque()
-        self.state = Connectivity.IDLE
+        self._states = States()
+        self._resolution = Resolution(target, resolver or resolve, backoff())
         self._subchannels: dict[Target, Subchannel] = {}
         self._configs: dict[str, MethodConfig] = {}
-        self._watchers: list[Callable[[], object]] = []
-        self._resolving: TaskHandle | None = None
-        self._resolved = False
-        self._failure: BaseException | None = None
         self._thread = 0
         self._closing = False
         self._no_calls: anyio.Event | None = None
         self.tasks: Tasks
         self.deadlines: Deadlines
-        self._resolver_backoff = backoff()
-        self._retry_resolving: Callable[[], None] | None = None
 
     def bind(self) -> None:
         """Use the running loop from now on. Raises WrongLoopError in another one."""
@@ -201,7 +197,7 @@ class ChannelCore:
     def failure_text(self) -> str:
         """Why there is no connection."""
         failures = [each.failure for each in self._subchannels.values() if each.failure is not None]
-        failure = failures[-1] if failures else self._failure
+        failure = failures[-1] if failures else self._resolution.failure
         return f"No connection to {self.target}: {failure}" if failure else f"No connection to {self.target}"
 
     # -- connections
@@ -213,33 +209,22 @@ class ChannelCore:
             raise WrongLoopError(
                 f"the channel to {self.target} belongs to an event loop that has ended: make one for each loop"
             )
-        if not self._resolved:
-            if self._resolving is None and self._retry_resolving is None:
-                if self.state is Connectivity.IDLE:
-                    self._set_state(Connectivity.CONNECTING)
-                self._resolving = self.tasks.start(self._resolve())
-            return
-        self._policy.connect()
-        self.changed()
+        if self._resolution.current:
+            self._policy.connect()
+            self.changed()
+        elif not self._resolution.pending:
+            if self.state is Connectivity.IDLE:
+                self._states.change_to(Connectivity.CONNECTING)
+            self._resolution.start(self.tasks, self._target_resolved)
 
-    async def _resolve(self) -> None:
-        try:
-            targets = await self._resolver(self.target)
-            if not targets:
-                raise OSError(f"{self.target!r} has no addresses")
-        except Exception as error:
-            self._failure = error
-            if self.state is not Connectivity.SHUTDOWN:
-                self._retry_resolving = self.driver.call_later(self._resolver_backoff.next(), self._resolve_again)
-                self._set_state(Connectivity.TRANSIENT_FAILURE)
-                self._fail_waiting()
-            return
-        finally:
-            self._resolving = None
+    def _target_resolved(self, targets: Sequence[Target]) -> None:
         if self.state is Connectivity.SHUTDOWN:
             return
-        self._failure = None
-        self._resolved = True
+        if not targets:
+            self._resolution.retry_later(self.driver, self._resolve_again)
+            self._states.change_to(Connectivity.TRANSIENT_FAILURE)
+            self._fail_waiting()
+            return
         old, self._subchannels = self._subchannels, {}
         for target in targets:
             self._subchannels[target] = old.pop(target) if target in old else self._new_subchannel(target)
@@ -263,19 +248,18 @@ class ChannelCore:
 
     @property
     def _wanted(self) -> bool:
-        return bool(self.waiting or self._watchers)
+        return bool(self.waiting or self._states.watched)
 
     def _resolve_again(self) -> None:
-        self._retry_resolving = None
         if self.state is not Connectivity.SHUTDOWN and self._wanted:
-            self._resolving = self.tasks.start(self._resolve())
+            self._resolution.start(self.tasks, self._target_resolved)
 
     def _subchannel_changed(self) -> None:
         self.changed()
         if self.state is Connectivity.TRANSIENT_FAILURE:
-            self._resolved = False  # the addresses may have changed
-            if self._wanted and self._resolving is None and self._retry_resolving is None:
-                self._retry_resolving = self.driver.call_later(self._resolver_backoff.next(), self._resolve_again)
+            self._resolution.current = False  # the addresses may have changed
+            if self._wanted and not self._resolution.pending:
+                self._resolution.retry_later(self.driver, self._resolve_again)
 
     def changed(self) -> None:
         """The state of a subchannel has changed, or a connection takes calls again."""
@@ -288,8 +272,8 @@ class ChannelCore:
             policy.connect()
         if policy.state is not self.state:
             if policy.state is Connectivity.READY:
-                self._resolver_backoff.reset()
-            self._set_state(policy.state)
+                self._resolution.connected()
+            self._states.change_to(policy.state)
         if self.waiting:
             if self.state is Connectivity.TRANSIENT_FAILURE:
                 self._fail_waiting()
@@ -314,6 +298,10 @@ class ChannelCore:
 
     # -- states
 
+    @property
+    def state(self) -> Connectivity:
+        return self._states.current
+
     def get_state(self, try_to_connect: bool = False) -> Connectivity:
         """The state; with ``try_to_connect``, an IDLE channel begins to connect."""
         state = self.state
@@ -321,29 +309,9 @@ class ChannelCore:
             self.connect()
         return state
 
-    def watch(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` at each change of the state until `unwatch`."""
-        self._watchers.append(callback)
-
-    def unwatch(self, callback: Callable[[], object]) -> None:
-        if callback in self._watchers:
-            self._watchers.remove(callback)
-
     async def wait_for_state_change(self, last: Connectivity) -> None:
         """Wait until the state is another one than ``last``."""
-        while self.state is last:
-            event = anyio.Event()
-            self.watch(event.set)
-            try:
-                await event.wait()
-            finally:
-                self.unwatch(event.set)
-
-    def _set_state(self, state: Connectivity) -> None:
-        if state is not self.state:
-            self.state = state
-            for callback in [*self._watchers]:
-                callback()
+        await self._states.wait_for_change(last)
 
     # -- the end
 
@@ -382,7 +350,7 @@ class ChannelCore:
 
     def loop_ended(self) -> None:
         """Close the connections of a loop that has ended."""
-        self.state = Connectivity.SHUTDOWN
+        self._states.current = Connectivity.SHUTDOWN  # without callbacks: their loop has ended
         self.direct.connection = None
         for subchannel in self._subchannels.values():
             subchannel.loop_ended()
@@ -397,11 +365,10 @@ class ChannelCore:
         self.direct.connection = None
         for call in [*self.calls]:
             call.cancel(1, "Channel closed.")
-        self._set_state(Connectivity.SHUTDOWN)
+        self._states.change_to(Connectivity.SHUTDOWN)
         for subchannel in self._subchannels.values():
             subchannel.close()
-        if self._retry_resolving is not None:
-            self._retry_resolving()
+        self._resolution.close()
         if self._bound:
             self.tasks.cancel_all()
 
