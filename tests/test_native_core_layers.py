@@ -18,10 +18,13 @@ LAYERS = (
         *("message", "inbox", "receive_pool", "pool_buffer", "unpack", "receive_waiter", "next_message"),
         *("send", "receive", "length_prefix", "assembly"),
     },
+    {"fast_path"},
     {
-        *("fast_path", "frame_output", "rpc_call", "rpc_connection", "rpc_message", "rpc_response", "rpc_stub"),
-        *("task_set", "rpc_handling", "rpc_handler", "module"),
+        *("rpc_wire", "rpc_call", "frame_output", "rpc_connection"),
+        *("rpc_client_frames", "rpc_server_frames", "rpc_frames"),
+        *("rpc_message", "rpc_response", "rpc_stub", "task_set", "rpc_handling", "rpc_handler"),
     },
+    {"module"},
 )
 LAYER = {stem: number for number, stems in enumerate(LAYERS) for stem in stems}
 C_FILES = {path.name: path.read_text() for path in sorted(CORE.glob("*.[ch]"))}

@@ -1,58 +1,62 @@
 """The native core: the C code that every message passes through. Python modules beside it document its purpose.
 
-===== ================ ======================================================= =====================================
-layer file             purpose                                                 belongs to
-===== ================ ======================================================= =====================================
-0     references       headers and helpers of Python for every file
-0     names            interned names of attributes; making types
-0     clock            the clock of all windows
-0     upcalls          calls from a lower layer to a higher one
-0     freelist         objects that are reused                                 `Call`, `ReceiveWaiter`
-0     fifo             `Fifo`: a queue of objects                              ``transport/messages/inbox.py``
-0     awaitable        the coroutine protocol of awaitable objects             ``cq/submission.py``
-0     coroutine        the common part of `Call` and `Handling`
-0     call             `Call`: the coroutine of `send` and `recv`              ``transport/messages/send.py``
-0     thread_check     `ThreadCheck`: which thread may use an endpoint         ``transport/handle.py``
-1     slots            `Slot`, `SlotsCore`: the fi_contexts of operations      ``cq/slots.py``
-1     registry         `Registry`: which object a completion is for            ``cq/source.py``
-1     operation        `Operation`: a posted call                              ``cq/operation.py``
-2     completion_queue `NativeQueue`: reads and polls a completion queue       ``cq/queue.py``
-2     polling          `Window`, `Polling`: how long to poll before sleeping   ``cq/polling.py``
-2     coalescing       messages of one batch leave in one segment              ``transport/connected/endpoint.py``
-2     wakeups          `Waker`: resumes asyncio's tasks                        ``cq/drivers.py``
-2     waiter           `Waiter`: the object that each of them awaits           ``cq/drivers.py``
-3     source           `SourceCore`: the part of a source in each wait         ``cq/source.py``
-3     completions      reads a source's queue and dispatches completions       ``cq/unmatched.py``
-3     arming           the bounded poll, and sleeping on the descriptor        ``cq/source.py``
-3     progress         callbacks of the event loop                             ``cq/delays.py``
-4     submission       `SubmissionCore`: one direction of an endpoint          ``cq/submission.py``
-4     transfer         `Transfer`: an operation of a submission queue          ``cq/submission.py``
-4     posting          makes operations and posts them                         ``cq/submission.py``
-4     injection        small messages, which the provider copies               ``transport/route.py``
-4     pending_result   the awaitable of an operation                           ``cq/submission.py``
-5     message          `Message`: bytes, and their metadata                    ``transport/messages/receive.py``
-5     inbox            `InboxCore`: messages that arrived                      ``transport/messages/inbox.py``
-5     receive_pool     `PoolCore`: receives that stay posted                   ``transport/messages/pool.py``
-5     pool_buffer      `PoolBuffer`: one of these receives                     ``transport/messages/pool.py``
-5     unpack           a received buffer as a `Message`                        ``transport/messages/inbox.py``
-5     receive_waiter   the awaitable of a message that is still to come        ``transport/messages/inbox.py``
-5     next_message     the next message: taken, polled for or awaited          ``transport/messages/inbox.py``
-5     send             sends that are awaited                                  ``transport/route.py``
-5     receive          receives into the caller's memory                       ``transport/messages/receive.py``
-5     length_prefix    messages with their lengths, in a stream of bytes       ``streams/message.py``
-5     assembly         one message from pieces                                 ``rpc/protocol/calls.py``
-6     frame_output     `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/link.py``
-6     rpc_call         `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
-6     rpc_connection   `ConnectionCore`: frames of the usual RPC calls         ``rpc/protocol/connection.py``
-6     rpc_message      messages of RPC as bytes                                ``rpc/grpc/messages.py``
-6     rpc_response     the wait for the one response of a call                 ``rpc/grpc/client/calls.py``
-6     rpc_stub         `StubCore`: begins the usual calls of a stub            ``rpc/grpc/client/multicallable.py``
-6     task_set         `TaskSet`: the tasks of handlers                        ``rpc/runtime/tasks.py``
-6     rpc_handling     `Handling`: the coroutine of a handler                  ``rpc/grpc/server/handling.py``
-6     rpc_handler      `ServerRpcCore`: starts the handler of a call           ``rpc/grpc/server/rpc.py``
-6     fast_path        `send` and `recv` themselves; `ResourceCore`            ``resource.py``
-6     module           makes all types
-===== ================ ======================================================= =====================================
+===== ================= ======================================================= =====================================
+layer file              purpose                                                 belongs to
+===== ================= ======================================================= =====================================
+0     references        headers and helpers of Python for every file
+0     names             interned names of attributes; making types
+0     clock             the clock of all windows
+0     upcalls           calls from a lower layer to a higher one
+0     freelist          objects that are reused                                 `Call`, `ReceiveWaiter`
+0     fifo              `Fifo`: a queue of objects                              ``transport/messages/inbox.py``
+0     awaitable         the coroutine protocol of awaitable objects             ``cq/submission.py``
+0     coroutine         the common part of `Call` and `Handling`
+0     call              `Call`: the coroutine of `send` and `recv`              ``transport/messages/send.py``
+0     thread_check      `ThreadCheck`: which thread may use an endpoint         ``transport/handle.py``
+1     slots             `Slot`, `SlotsCore`: the fi_contexts of operations      ``cq/slots.py``
+1     registry          `Registry`: which object a completion is for            ``cq/source.py``
+1     operation         `Operation`: a posted call                              ``cq/operation.py``
+2     completion_queue  `NativeQueue`: reads and polls a completion queue       ``cq/queue.py``
+2     polling           `Window`, `Polling`: how long to poll before sleeping   ``cq/polling.py``
+2     coalescing        messages of one batch leave in one segment              ``transport/connected/endpoint.py``
+2     wakeups           `Waker`: resumes asyncio's tasks                        ``cq/drivers.py``
+2     waiter            `Waiter`: the object that each of them awaits           ``cq/drivers.py``
+3     source            `SourceCore`: the part of a source in each wait         ``cq/source.py``
+3     completions       reads a source's queue and dispatches completions       ``cq/unmatched.py``
+3     arming            the bounded poll, and sleeping on the descriptor        ``cq/source.py``
+3     progress          callbacks of the event loop                             ``cq/delays.py``
+4     submission        `SubmissionCore`: one direction of an endpoint          ``cq/submission.py``
+4     transfer          `Transfer`: an operation of a submission queue          ``cq/submission.py``
+4     posting           makes operations and posts them                         ``cq/submission.py``
+4     injection         small messages, which the provider copies               ``transport/route.py``
+4     pending_result    the awaitable of an operation                           ``cq/submission.py``
+5     message           `Message`: bytes, and their metadata                    ``transport/messages/receive.py``
+5     inbox             `InboxCore`: messages that arrived                      ``transport/messages/inbox.py``
+5     receive_pool      `PoolCore`: receives that stay posted                   ``transport/messages/pool.py``
+5     pool_buffer       `PoolBuffer`: one of these receives                     ``transport/messages/pool.py``
+5     unpack            a received buffer as a `Message`                        ``transport/messages/inbox.py``
+5     receive_waiter    the awaitable of a message that is still to come        ``transport/messages/inbox.py``
+5     next_message      the next message: taken, polled for or awaited          ``transport/messages/inbox.py``
+5     send              sends that are awaited                                  ``transport/route.py``
+5     receive           receives into the caller's memory                       ``transport/messages/receive.py``
+5     length_prefix     messages with their lengths, in a stream of bytes       ``streams/message.py``
+5     assembly          one message from pieces                                 ``rpc/protocol/calls.py``
+6     fast_path         `send` and `recv` themselves; `ResourceCore`            ``resource.py``
+7     frame_output      `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/link.py``
+7     rpc_call          `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
+7     rpc_wire          RPC frames as bytes                                     ``rpc/protocol/frames.py``
+7     rpc_connection    `ConnectionCore`: an RPC connection and its output      ``rpc/protocol/connection.py``
+7     rpc_client_frames frames of a client's usual call                         ``rpc/protocol/client.py``
+7     rpc_server_frames frames of a server's usual call                         ``rpc/protocol/server.py``
+7     rpc_frames        reads the frames of a fabric message                    ``rpc/protocol/connection.py``
+7     rpc_message       messages of RPC as bytes                                ``rpc/grpc/messages.py``
+7     rpc_response      the wait for the one response of a call                 ``rpc/grpc/client/calls.py``
+7     rpc_stub          `StubCore`: begins the usual calls of a stub            ``rpc/grpc/client/multicallable.py``
+7     task_set          `TaskSet`: the tasks of handlers                        ``rpc/runtime/tasks.py``
+7     rpc_handling      `Handling`: the coroutine of a handler                  ``rpc/grpc/server/handling.py``
+7     rpc_handler       `ServerRpcCore`: starts the handler of a call           ``rpc/grpc/server/rpc.py``
+8     module            makes all types
+===== ================= ======================================================= =====================================
 
 A file includes its own layer and lower ones, without a circle (``tests/test_native_core_layers.py``). The page for
 maintainers is docs/native-core.md. A Python class inherits from each ``Core`` and handles the rare steps: opening,

@@ -27,11 +27,14 @@
 #include "references.h"
 #include "registry.h"
 #include "rpc_call.h"
+#include "rpc_client_frames.h"
 #include "rpc_connection.h"
+#include "rpc_frames.h"
 #include "rpc_handler.h"
 #include "rpc_handling.h"
 #include "rpc_message.h"
 #include "rpc_response.h"
+#include "rpc_server_frames.h"
 #include "rpc_stub.h"
 #include "send.h"
 #include "slots.h"
@@ -67,13 +70,14 @@ PyMODINIT_FUNC PyInit__core(void)
 {
 	/* A type that inherits from another one comes after it. */
 	static int (*const add[])(PyObject *) = {
-		add_awaitable, add_coroutine, add_call, add_fifo, add_thread_check, add_slots, add_registry, add_operation,
-		add_polling, add_completion_queue, add_coalescing, add_wakeups, add_waiter, add_source,
-		add_completions, add_arming, add_progress, add_submission, add_transfer, add_posting, add_injection,
-		add_pending_result, add_message, add_inbox, add_receive_pool, add_pool_buffer, add_unpack,
-		add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix, add_assembly,
-		add_rpc_call, add_frame_output, add_rpc_connection, add_rpc_message, add_rpc_response, add_rpc_stub,
-		add_task_set, add_rpc_handling, add_rpc_handler, add_fast_path,
+		add_awaitable, add_coroutine, add_call, add_fifo, add_thread_check, add_slots, add_registry,
+		add_operation, add_polling, add_completion_queue, add_coalescing, add_wakeups, add_waiter,
+		add_source, add_completions, add_arming, add_progress, add_submission, add_transfer, add_posting,
+		add_injection, add_pending_result, add_message, add_inbox, add_receive_pool, add_pool_buffer,
+		add_unpack, add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix,
+		add_assembly, add_rpc_call, add_frame_output, add_rpc_connection, add_rpc_client_frames,
+		add_rpc_server_frames, add_rpc_frames, add_rpc_message, add_rpc_response, add_rpc_stub, add_task_set,
+		add_rpc_handling, add_rpc_handler, add_fast_path,
 	};
 	PyObject *module = PyModule_Create(&definition);
 

@@ -1,6 +1,6 @@
 /*
  * CallCore: the state of one RPC call that its connection reads and writes for each message. rpc/protocol/calls.py has
- * the rules; the connection's usual cases are in rpc_connection.c. ClientCallCore: the same on a client, and what its
+ * the rules; the connection's usual cases are in rpc_*_frames.c. ClientCallCore: the same on a client, and what its
  * channel and its waiting tasks need.
  */
 #include "rpc_call.h"

@@ -1,4 +1,4 @@
-/* The frames of the usual RPC calls. */
+/* An RPC connection, and its output. */
 #ifndef AIOFABRIC_RPC_CONNECTION_H
 #define AIOFABRIC_RPC_CONNECTION_H
 
@@ -20,17 +20,24 @@ typedef struct {
 	char peer_known, retired;
 } ConnectionCore;
 
-extern PyTypeObject *ConnectionCore_Type;
+/* The memory that a server may use for messages: rpc/protocol/flow.py. */
+typedef struct {
+	PyObject_HEAD
+	long long used, limit;
+} BudgetCore;
 
+extern PyTypeObject *ConnectionCore_Type, *BudgetCore_Type;
+
+/* 0, with an exception: the connection was not initialised, or the collector has cleared it. */
+int rpc_connection_ready(const ConnectionCore *self);
 /* Whether another call can begin now. */
 int rpc_connection_is_usable(const ConnectionCore *self);
-/*
- * Begin a call with one message, without a deadline, on a usable connection. 1: it has begun; 0: it needs more than a
- * START frame, and nothing has happened; -1: an exception.
- */
-int rpc_connection_begin(ConnectionCore *self, CallCore *call, PyObject *method, PyObject *message);
-/* End a server's call with OK and one small message. 1: done; 0: it needs more than one frame; -1: an exception. */
-int rpc_connection_conclude(ConnectionCore *self, CallCore *call, PyObject *message);
+/* Add a call to `calls`. */
+int rpc_connection_enter(ConnectionCore *self, CallCore *call);
+/* Send a frame now. 1: the provider has it; 0: it must wait in `output`; -1: an exception. */
+int rpc_connection_send_now(ConnectionCore *self, PyObject *frame);
+/* Send a frame now, or keep it in `output`. */
+int rpc_connection_emit(ConnectionCore *self, PyObject *frame);
 /* The source of the endpoint, not a new reference; NULL if Python sends the frames. */
 SourceCore *rpc_connection_source(const ConnectionCore *self);
 

@@ -12,6 +12,7 @@
 #include "rpc_call.h"
 #include "rpc_connection.h"
 #include "rpc_message.h"
+#include "rpc_server_frames.h"
 
 typedef struct {
 	Coroutine base;		/* its steps are the handler's */
@@ -100,7 +101,7 @@ static int conclude(Handling *self, PyObject *response)
 	    !PyObject_TypeCheck(connection, ConnectionCore_Type))
 		rc = 0;
 	else
-		rc = rpc_connection_conclude((ConnectionCore *) connection, &rpc->call, message);
+		rc = rpc_server_conclude((ConnectionCore *) connection, &rpc->call, message);
 	if (rc > 0)
 		rpc->decided = 1;
 	else if (!rc)

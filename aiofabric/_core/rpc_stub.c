@@ -9,6 +9,7 @@
 #include "names.h"
 #include "references.h"
 #include "rpc_call.h"
+#include "rpc_client_frames.h"
 #include "rpc_connection.h"
 #include "rpc_message.h"
 #include "rpc_response.h"
@@ -88,7 +89,7 @@ static int begin(StubCore *self, ClientCallCore *rpc, ConnectionCore *connection
 	rpc->attached = rpc->wants_end = rpc->plain = 1;
 	if (PySet_Add(calls, (PyObject *) rpc))
 		return -1;
-	begun = rpc_connection_begin(connection, &rpc->call, self->method, message);
+	begun = rpc_client_begin(connection, &rpc->call, self->method, message);
 	if (begun < 0 && PySet_Discard(calls, (PyObject *) rpc) < 0)
 		return -1;
 	if (!begun)

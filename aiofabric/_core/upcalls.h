@@ -22,7 +22,7 @@ struct frame_sink {
 struct upcalls {
 	int (*wake)(PyObject *owner, PyObject *waiter); /* for operation: wakes a waiter; the owner counts it */
 	struct completed buffer, transfer;		/* for completions; set by pool_buffer and transfer */
-	struct frame_sink frame_sink;			/* for receive_pool; set by rpc_connection */
+	struct frame_sink frame_sink;			/* for receive_pool; set by rpc_frames */
 };
 
 extern struct upcalls upcalls;
