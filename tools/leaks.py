@@ -9,13 +9,16 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
+import grpc
 
 import aiofabric
+from aiofabric.rpc import grpc as rpc
 from aiofabric.testing import live_resources
 
 ATTEMPTS = 4
@@ -37,10 +40,13 @@ def descriptors() -> int:
 class Pair:
     """Two connected endpoints, opened once."""
 
+    def __init__(self, provider: str | None = None) -> None:
+        self.provider = provider
+
     async def open(self) -> None:
-        async with aiofabric.listen(HERE, 0) as listener:
+        async with aiofabric.listen(HERE, 0, provider=self.provider) as listener:
             accepting = asyncio.ensure_future(self._accept(listener))
-            self.one = await aiofabric.connect(listener.address)
+            self.one = await aiofabric.connect(listener.address, provider=self.provider)
             self.two = await accepting
 
     @staticmethod
@@ -79,6 +85,77 @@ class Pair:
             self.two.recv().close()
 
 
+class Calls:
+    """A server and a channel of the grpc interface, opened once."""
+
+    async def open(self) -> None:
+        handlers = {
+            "echo": grpc.unary_unary_rpc_method_handler(self._echo),
+            "fail": grpc.unary_unary_rpc_method_handler(self._fail),
+            "wait": grpc.unary_unary_rpc_method_handler(self._wait),
+            "items": grpc.stream_stream_rpc_method_handler(self._items),
+        }
+        self.server = rpc.server()
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("leaks", handlers),))
+        port = self.server.add_insecure_port(f"{HERE}:0")
+        await self.server.start()
+        self.channel = rpc.insecure_channel(f"{HERE}:{port}")
+        self.echo = self.channel.unary_unary("/leaks/echo")
+        self.fail = self.channel.unary_unary("/leaks/fail")
+        self.wait = self.channel.unary_unary("/leaks/wait")
+        self.items = self.channel.stream_stream("/leaks/items")
+        await self.channel.channel_ready()
+
+    @staticmethod
+    async def _echo(request: bytes, context: Any) -> bytes:
+        return request
+
+    @staticmethod
+    async def _fail(request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "not here")
+        return b""
+
+    @staticmethod
+    async def _wait(request: bytes, context: Any) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    @staticmethod
+    async def _items(requests: Any, context: Any) -> AsyncIterator[bytes]:
+        async for request in requests:
+            yield request
+
+    async def close(self) -> None:
+        await self.channel.close()
+        await self.server.stop(None)
+
+    async def unary(self) -> None:
+        for _ in range(5):
+            await self.echo(b"small")
+
+    async def large_unary(self) -> None:
+        await self.echo(bytes(200_000))
+
+    async def streams(self) -> None:
+        async for _ in self.items(iter([b"small"] * 5)):
+            pass
+
+    async def failed_calls(self) -> None:
+        with suppress(grpc.RpcError):
+            await self.fail(b"")
+
+    async def cancelled_calls(self) -> None:
+        call = self.wait(b"")
+        await asyncio.sleep(0)
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await call
+
+    async def timed_out_calls(self) -> None:
+        with suppress(grpc.RpcError):
+            await self.wait(b"", timeout=0.001)
+
+
 async def connections() -> None:
     pair = Pair()
     await pair.open()
@@ -112,12 +189,18 @@ async def measure(name: str, scenario: Scenario, rounds: int) -> bool:
 
 
 async def main(rounds: int) -> int:
-    pair = Pair()
-    await pair.open()
     leaks = 0
-    for name in ("messages", "large", "cancelled", "refused", "never_awaited"):
-        leaks += await measure(name, getattr(pair, name), rounds)
-    await pair.close()
+    for provider in (None, "shm"):
+        pair = Pair(provider)
+        await pair.open()
+        for name in ("messages", "large", "cancelled", "refused", "never_awaited"):
+            leaks += await measure(f"{name}, {provider}" if provider else name, getattr(pair, name), rounds)
+        await pair.close()
+    calls = Calls()
+    await calls.open()
+    for name in ("unary", "large_unary", "streams", "failed_calls", "cancelled_calls", "timed_out_calls"):
+        leaks += await measure(name, getattr(calls, name), rounds // 2)
+    await calls.close()
     for scenario in (connections, failed_connections):
         leaks += await measure(scenario.__name__, scenario, max(rounds // 15, 20))
     return min(leaks, 1)
