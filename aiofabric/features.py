@@ -118,6 +118,8 @@ class Quirk(Flag):
     CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
     TAKES_SIGNALS = auto()
     """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
+    SEGMENTS_CRASH = auto()
+    """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
     MULTI_RECV_OVERRUNS = auto()
     """A message that does not fit the rest of a multi-receive buffer, or a later one, is written past the buffer."""
 
@@ -272,6 +274,8 @@ _RULES = (
     # of the buffer, a size_t, so the rest wraps around. rxm has util_srx.c since 2.0.
     *(_Rule(Quirk.MULTI_RECV_OVERRUNS, name) for name in ("shm", "sm2", "ofi_rxd")),
     _Rule(Quirk.MULTI_RECV_OVERRUNS, "ofi_rxm", since=Version(2, 0)),
+    # rxm_conn.c, rxm_close_conn
+    _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
     # util_srx.c, util_srx_close: it does not flush; 1.17's shm did.
     _Rule(Quirk.SILENT_CLOSE, "shm", since=Version(1, 18)),
 )

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ._ffi import is_loaded, lib, load
+from ._ffi import lib, load
 from ._ffi.switches import VARIABLE, asked_for
 from .info import Version, library_version
 
@@ -211,31 +211,53 @@ WORKAROUNDS = {
             "transport/workarounds/shm_signals.py",
             "shm replaces the handlers of SIGINT, SIGTERM, SIGBUS and SIGSEGV when its first endpoint is opened. Such "
             "a signal removes the memory of all endpoints from /dev/shm, also if the program's own handler lets the "
-            "process go on. Later clients then crash (1.17) or hang (2.x).",
+            "process go on. Later clients then crash (1.17) or hang (2.x). libpsm-infinipath and libpsm2, which "
+            "Debian's libfabric loads, replace handlers when they are loaded.",
             _ALL,
             _BOTH,
             "The process's handlers of these signals. If a signal had a handler, or was ignored, that is put back. "
-            "A signal with its default action ends the process and stays with shm.",
-            "The handler appeared during our own call of fi_endpoint, and its code is in libfabric's file.",
-            "A process that survives a signal accepts no more connections over shm; clients get an error. Install "
-            "signal handlers after the first endpoint.",
+            "A signal with its default action ends the process and stays with shm. While libfabric is being loaded, "
+            "the environment contains IPATH_NO_BACKTRACE=1 and HFI_NO_BACKTRACE=1, which keep the psm libraries from "
+            "replacing handlers; that is before the version of libfabric is known, and nothing of it remains.",
+            "The handler appeared during our own call of fi_endpoint, and its code is in libfabric's file. Variables "
+            "that the program has set keep their values.",
+            "A process that survives a signal accepts no more connections over shm; clients get an error. Ctrl-C may "
+            "end Python without KeyboardInterrupt. Install signal handlers after the first endpoint.",
             "transport/workarounds/test_shm_signals.py",
             "shm: leave signals alone that have a handler, and remove files of ended processes at the next start.",
             alone=True,
         ),
         Workaround(
-            "environment",
-            "_ffi/load.py",
-            "rxm of 2.x crashes when a connection ends with some segments of a message received. libpsm-infinipath, "
-            "which Debian's libfabric loads, takes over SIGINT and other signals.",
+            "shm_files",
+            "transport/workarounds/shm_names.py",
+            "shm keeps the memory of an endpoint in a file of 6 to 16 MB in /dev/shm. The system allocates its pages "
+            "when they are first written: if /dev/shm is full then, any send ends the process with SIGBUS. A process "
+            "that is killed leaves its files behind.",
             _ALL,
             _BOTH,
-            "The environment of this process, and so of its children: FI_OFI_RXM_SAR_LIMIT=0, IPATH_NO_BACKTRACE=1 and "
-            "HFI_NO_BACKTRACE=1, where these variables are not set.",
+            "Files in /dev/shm to which aiofabric gave the name. All pages of an endpoint's file are allocated when "
+            "the endpoint is opened. The file of a closed endpoint that other endpoints of its process still read "
+            "is removed, so that no other process finds it. The files of ended processes are removed.",
+            "The name contains the process, its PID namespace and a random number. Another process's file is removed "
+            "only if that namespace is our own and no process has that id.",
+            "If /dev/shm is full, a send may end the process with SIGBUS. Files of killed processes stay in /dev/shm.",
+            "transport/workarounds/test_shared_memory_is_full.py",
+            "shm: allocate a region with posix_fallocate, and remove regions of ended processes at the next start.",
+        ),
+        Workaround(
+            "environment",
+            "transport/workarounds/rxm_segments.py",
+            "rxm sends messages of 16 to 128 KiB in segments. 2.x crashes when a connection ends with some segments of "
+            "a message received.",
+            ((_2_0, _EVER),),
+            ((_2_0, _2_5),),
+            "The environment of this process, and so of its children: FI_OFI_RXM_SAR_LIMIT=0, from the first endpoint "
+            "over rxm on.",
             "A variable that is set already keeps its value.",
-            "rxm of 2.x may crash at the end of a connection; Ctrl-C may end Python without KeyboardInterrupt.",
-            "_ffi/test_load.py",
+            "rxm of 2.x may crash at the end of a connection.",
+            "transport/workarounds/test_rxm_segments.py",
             "rxm: release the segments of a message in rxm_close_conn.",
+            alone=True,
         ),
     )
 }
@@ -296,22 +318,13 @@ def switch(name: str, on: bool) -> None:
     """Switch a workaround on, also for a version on which it was not examined, or off.
 
     Takes effect for endpoints and listeners that are opened afterwards. ``robust_locks`` cannot be undone once a fabric
-    was opened. ``switch`` overrides ``AIOFABRIC_WORKAROUNDS``.
+    was opened, and ``environment`` cannot be undone once an endpoint over rxm was opened. ``switch`` overrides
+    ``AIOFABRIC_WORKAROUNDS``.
 
     Raises:
-        ValueError: there is no workaround of that name. Or it is ``environment``, which acts when libfabric is loaded,
-            and libfabric is loaded already.
+        ValueError: there is no workaround of that name.
     """
     _check_name(name)
-    if name == "environment":
-        if not is_loaded():
-            load.changes_environment = on
-        elif on is not is_on(name):
-            word = name if on else f"no-{name}"
-            raise ValueError(
-                f"'environment' acts when libfabric is loaded, and it is loaded already: set {VARIABLE}={word} before "
-                "the program starts, or call switch before any other use of aiofabric"
-            )
     _states[name] = State.ON if on else State.OFF
 
 

@@ -11,6 +11,7 @@ import ctypes
 import logging
 import os
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,17 +69,7 @@ class _Origin(ctypes.Structure):
     )
 
 
-_SETTINGS = {
-    # Debian's libfabric 1.17 loads libpsm-infinipath, whose constructor takes over SIGINT, SIGTERM and four more
-    # signals unless these are set: Ctrl-C would end Python without a KeyboardInterrupt.
-    "IPATH_NO_BACKTRACE": "1",
-    "HFI_NO_BACKTRACE": "1",
-    # rxm sends messages of 16 to 128 KiB in segments; 2.x crashes when the connection ends with some of them received
-    # (rxm_conn.c, rxm_close_conn). A message that the receiver fetches in one piece is also faster. rxm reads the
-    # variable each time an endpoint is opened.
-    "FI_OFI_RXM_SAR_LIMIT": "0",
-}
-"""Workaround ``environment``; see ``aiofabric/workarounds.py``."""
+_NO_BACKTRACES = ("IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE")
 
 
 def loaded_path() -> str | None:
@@ -100,9 +91,6 @@ def file_of(function: object) -> str | None:
 was_loaded = False
 """Whether another module had loaded libfabric before this one."""
 
-changes_environment: bool | None = None
-"""Whether the workaround ``environment`` acts; None: as the environment variable says."""
-
 
 def load() -> None:
     """Load libfabric, from the first place that has it.
@@ -114,10 +102,30 @@ def load() -> None:
     """
     global was_loaded
     was_loaded = loaded_path() is not None
-    changes = asked_for("environment") if changes_environment is None else changes_environment
-    if changes is not False:
-        for name, value in _SETTINGS.items():
-            os.environ.setdefault(name, value)
+    if was_loaded or asked_for("signals") is False:
+        _load()
+    else:
+        with _without_backtraces():
+            _load()
+
+
+@contextmanager
+def _without_backtraces() -> Iterator[None]:
+    """Part of the workaround ``signals``: see ``aiofabric/workarounds.py``.
+
+    Debian's libfabric 1.17 loads libpsm-infinipath and libpsm2. When they are loaded, they take over SIGINT, SIGTERM
+    and four more signals, unless these variables are set: Ctrl-C would end Python without a KeyboardInterrupt.
+    """
+    missing = [name for name in _NO_BACKTRACES if name not in os.environ]
+    os.environ.update(dict.fromkeys(missing, "1"))
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+def _load() -> None:
     if chosen := os.environ.get(VARIABLE):
         return _load_chosen(chosen)
     tried = [f"{VARIABLE} is not set"]

@@ -70,7 +70,10 @@ def test_shared_memory_takes_signals_over_without_the_workaround() -> None:
     said = aiofabric("doctor", FI_PROVIDER="shm", AIOFABRIC_WORKAROUNDS="no-signals")
     level, text = findings(said)["shm rdm"]
     assert level == "warn"
-    assert "takes over SIGINT SIGBUS SIGSEGV SIGTERM cure: open the first endpoint of this provider before" in text
+    # Debian's libfabric also loads a library that takes SIGILL and SIGABRT over.
+    assert re.search(
+        r"takes over SIGINT .*SIGBUS SIGSEGV SIGTERM cure: open the first endpoint of this provider bef", text
+    )
 
 
 def test_no_library_fails() -> None:
@@ -100,10 +103,12 @@ def test_a_library_that_is_none_fails(tmp_path: Path) -> None:
     assert "does not fit this build of aiofabric" in text
 
 
-@pytest.mark.parametrize(("state", "cure"), [(True, "do not load that library"), (False, "switch the workaround envi")])
-def test_signals_taken_have_a_cure(state: bool, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("asked", "cure"), [(None, "do not load that library"), (False, "switch the workaround signals")]
+)
+def test_signals_taken_have_a_cure(asked: bool | None, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library = sys.modules[signals.__module__]  # the package has a function of that name
-    monkeypatch.setattr(library, "is_on", lambda _: state)
+    monkeypatch.setattr(library, "asked_for", lambda _: asked)
     monkeypatch.setattr(library, "ask", lambda _: Report({"signals": {"SIGINT": "/lib/libinfinipath.so.4"}}))
     found = next(iter(signals()))
     assert found.text.startswith("SIGINT handled by libinfinipath.so.4")

@@ -27,8 +27,7 @@ A workaround acts only with a version of libfabric on which it was examined, and
 ```
 
 A workaround that is named is on, even for versions of libfabric on which it was not examined. A word that
-names none is logged as a warning at the first use. `environment` acts when libfabric is loaded: after that, `switch`
-raises `ValueError` for it.
+names none is logged as a warning at the first use.
 
 ```python
 from aiofabric import workarounds

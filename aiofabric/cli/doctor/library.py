@@ -8,12 +8,13 @@ from contextlib import suppress
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from aiofabric._ffi.switches import asked_for
 from aiofabric.cli.doctor.findings import Finding, Level
 from aiofabric.cli.doctor.probe import ask
 from aiofabric.errors import LibfabricNotFound, NoProviderError
 from aiofabric.features import describe
 from aiofabric.info import getinfo, parameters
-from aiofabric.workarounds import VARIABLE, WORKAROUNDS, State, is_on, meant, state, unknown_words
+from aiofabric.workarounds import VARIABLE, WORKAROUNDS, State, meant, state, unknown_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,8 +71,8 @@ def signals() -> Iterator[Finding]:
         )
     elif taken := report.answer["signals"]:
         cure = "do not load that library ahead of aiofabric (LD_PRELOAD, other modules)"
-        if not is_on("environment"):
-            cure = f"switch the workaround environment on ({VARIABLE})"
+        if asked_for("signals") is False:
+            cure = f"switch the workaround signals on ({VARIABLE})"
         files = ", ".join(sorted({os.path.basename(file) for file in taken.values()}))
         yield Finding(
             Level.WARNING,

@@ -37,6 +37,7 @@ from ..rma.triggered import Triggered
 from ..tagged.peek import Peeks
 from ..tagged.tagged import Tagged
 from ..workarounds import shm_same_process
+from ..workarounds.rxm_segments import send_in_one_piece
 from ..workarounds.shm_names import own_name, reserve_memory, sweep
 from ..workarounds.shm_signals import handlers_stay
 from .alias import Aliases
@@ -91,6 +92,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
             before = open_descriptors()
+            send_in_one_piece(info)
             with handlers_stay(info):
                 ep = options.open_native(self.domain, info)
             handle = ConnectionlessHandle(

@@ -1,7 +1,8 @@
-"""Unique names for endpoints in shared memory, and the removal of files that dead processes left.
+"""Unique names for endpoints in shared memory, and what they allow: the workaround ``shm_files``.
 
 By default the shm provider names an endpoint after its process. A killed process leaves its name and 16 MB in /dev/shm.
-When its process id is used again, the new process is refused (-FI_EBUSY, util_shm.c).
+When its process id is used again, the new process is refused (-FI_EBUSY, util_shm.c). So each endpoint gets a name that
+tells which process made it, and is used once.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from ..._ffi import constants
 from ...address import Address
 from ...errors import FabricError
 from ...flags import AddressFormat
+from ...workarounds import is_on
 
 if TYPE_CHECKING:
     from ...info import Info
 
-__all__ = ["is_own", "own_name", "own_namespace", "path_of", "process_of", "reserve_memory", "sweep"]
+__all__ = ["is_own", "own_name", "own_namespace", "path_of", "process_of", "remove", "reserve_memory", "sweep"]
 
 _DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
@@ -61,7 +63,7 @@ def reserve_memory(name: Address) -> None:
     Raises:
         FabricError: (FI_ENOSPC) /dev/shm has too little room.
     """
-    if not is_own(name):
+    if not is_own(name) or not is_on("shm_files"):
         return
     try:
         file = path_of(name).open("r+b")
@@ -84,6 +86,12 @@ def reserve_memory(name: Address) -> None:
             ) from None
 
 
+def remove(name: Address) -> None:
+    """Remove the file of a closed endpoint of this process, so that no other process finds it."""
+    if is_own(name) and is_on("shm_files"):
+        path_of(name).unlink(missing_ok=True)
+
+
 def process_of(address: Address) -> int | None:
     """The process id in the name; None if aiofabric did not make the name, or in another PID namespace."""
     match = _NAME.search(address.raw.decode(errors="replace"))
@@ -92,6 +100,8 @@ def process_of(address: Address) -> int | None:
 
 def sweep() -> None:
     """Remove the files of processes of this machine that have ended."""
+    if not is_on("shm_files"):
+        return
     here = own_namespace()
     for path in _DIRECTORY.glob("aiofabric-*"):
         match = _NAME.match(path.name)

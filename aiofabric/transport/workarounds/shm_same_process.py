@@ -19,6 +19,8 @@ endpoint of the process opens or closes.
 2.5 has another defect: a peer learns where to find messages to it when the other endpoint's name arrives. Only the
 endpoint that sends first sends its name, and the answer to it is read from address 0. So here both send their names
 when one gets the address of the other.
+
+All this is done with functions of libfabric, so it is not in the table of `aiofabric.workarounds` and has no switch.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ...features import Quirk
 from ..handle import EndpointHandle
 from ..messages.overflow import release_pages
 from ..route import Route
-from .shm_names import is_own, path_of
+from .shm_names import is_own, remove
 
 if TYPE_CHECKING:
     from ...address import Address
@@ -315,7 +317,7 @@ def sweep() -> None:
             remains.go()
         for handle in _gone:
             with suppress(OSError):
-                os.unlink(path_of(handle.address))  # so that no process finds it
+                remove(handle.address)
 
 
 def _is_known(remains: _Remains) -> bool:

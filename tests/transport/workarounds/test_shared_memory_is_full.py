@@ -75,6 +75,33 @@ async def test_a_refusal_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert not [name for name in set(os.listdir("/dev/shm")) - before if mine in name]
 
 
+def test_without_the_workaround_no_file_is_touched() -> None:
+    require("shm")
+    program = """
+        import os, subprocess, anyio, aiofabric
+        from pathlib import Path
+        from aiofabric.transport.workarounds.shm_names import own_namespace
+
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        left = Path(f"/dev/shm/aiofabric-{own_namespace():x}-{ended.pid}-00000000")
+        left.touch()
+
+        async def main():
+            async with aiofabric.open_endpoint(aiofabric.EndpointType.RDM, provider="shm") as endpoint:
+                status = next(Path("/dev/shm").glob(f"aiofabric-*-{os.getpid()}-*")).stat()
+                print(left.exists(), status.st_blocks * 512 >= status.st_size)
+
+        try:
+            anyio.run(main)
+        finally:
+            left.unlink(missing_ok=True)
+    """
+    for words, seen in (("no-shm_files", "True False\n"), ("", "False True\n")):
+        ended = run_in_child(program, AIOFABRIC_WORKAROUNDS=words)
+        assert (ended.status, ended.out) == (0, seen), ended.err
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_all_pages_are_there_from_the_start() -> None:
     require("shm")
