@@ -1,6 +1,6 @@
-"""aiofabric and its peers, side by side: ``python -m benchmarks``.
+"""Compare aiofabric with its peers: ``python -m benchmarks``.
 
-Three kinds of files. ``roster.py`` says who is compared and ``measures.py`` what is measured; both
-are tables. ``contenders/`` holds one small file for each way to talk, all with the same two
-functions. The rest starts pairs of processes, asks them, and prints what they answered.
+There are three kinds of files. ``roster.py`` lists the programs that are compared and ``measures.py`` lists the
+measures; both are tables. ``contenders/`` holds one small file for each way to communicate, all with the same two
+functions. The other files start pairs of processes, send them requests, and print their answers.
 """

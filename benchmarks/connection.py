@@ -1,4 +1,4 @@
-"""What every contender in Python implements, and what is then asked of it.
+"""The interface that every contender in Python implements, and the requests that are then made of it.
 
 A contender is a module in ``contenders/`` with two functions:
 

@@ -1,4 +1,6 @@
-"""Where the two cores are: a sample only counts if they were as near to each other as they can be (floor/cores.c)."""
+"""Positions of the two cores: a sample counts only if the cores were as close to each other as they can be
+(floor/cores.c).
+"""
 
 import math
 import os

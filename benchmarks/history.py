@@ -1,7 +1,8 @@
-"""Whether cost grows with history: ``python -m benchmarks.history``, some two minutes, by hand.
+"""Test whether costs grow over time: ``python -m benchmarks.history``, about two minutes, started by hand.
 
-Five million requests, 64 in flight, and as many replies over one connection, in twenty parts: what a round trip cost
-in each, and the resident memory of both processes after it. The first part is preceded by a thousand round trips.
+One connection carries five million requests, 64 in flight, and as many replies, in twenty parts. The program prints the
+cost of a round trip in each part, and the resident memory of both processes after it. A thousand round trips precede
+the first part.
 """
 
 import argparse

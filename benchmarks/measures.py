@@ -1,4 +1,4 @@
-"""What is measured, and how the answers become columns. Both are tables."""
+"""The measures, and how answers become columns. Both are tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

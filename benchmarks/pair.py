@@ -1,4 +1,4 @@
-"""A contender's two processes, each on its core."""
+"""The two processes of a contender, each on a core of its own."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Latency and bandwidth against message size, ours and the peers'."""
+"""A diagram of latency and bandwidth against message size, for aiofabric and its peers."""
 
 from pathlib import Path
 from statistics import median

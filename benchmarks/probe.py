@@ -1,4 +1,4 @@
-"""What a process has used so far, seen from any other process of the same user."""
+"""The resources that a process has used so far, read from any other process of the same user."""
 
 import os
 import time

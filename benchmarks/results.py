@@ -1,4 +1,4 @@
-"""What a run found out: samples by row and measure, and what was missing or went wrong."""
+"""The results of a run: samples by row and measure, and everything that was missing or failed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Who is compared: one line for each row of the table."""
+"""The programs that are compared: one line for each row of the table."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""How fast aiofabric promises to be: ratios within one run, checked at the end of each."""
+"""The targets of aiofabric's speed: ratios within one run, which are checked at the end of each run."""
 
 from dataclasses import dataclass
 

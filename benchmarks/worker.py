@@ -1,4 +1,4 @@
-"""The process in which a contender lives.
+"""The process that runs one contender.
 
     python -m benchmarks.worker MODULE LOOP OPTIONS server
     python -m benchmarks.worker MODULE LOOP OPTIONS client ADDRESS SERVER-PID

@@ -1,4 +1,4 @@
-"""The client's half of each workload: what is repeated, and what is read off around it.
+"""The client's half of each workload: the operation that is repeated, and the values that are read before and after.
 
 Each function takes the contender's ``connect``, the server's pid, and ``size``, ``width`` and ``seconds``
 of the measure; it returns a sample: plain numbers, interpreted by the columns in measures.py.

@@ -1,1 +1,1 @@
-"""The tests: a mirror of aiofabric/, plus fixtures/."""
+"""The tests: the same folders as aiofabric/, and fixtures/."""

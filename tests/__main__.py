@@ -1,4 +1,4 @@
-"""The suite on every libfabric at hand, as one pytest run: ``python -m tests [pytest's arguments]``.
+"""The tests on every libfabric of this machine, as one run of pytest: ``python -m tests [pytest's arguments]``.
 
 All of it, or ``--combinations=pairs`` as `make test` has it, or what that leaves out (``--combinations=rest``).
 

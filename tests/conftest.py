@@ -1,4 +1,4 @@
-"""The suite's fixtures and habits, one module each."""
+"""The fixtures of all tests, each in a module of its own."""
 
 pytest_plugins = [
     "tests.fixtures.header",

@@ -1,4 +1,4 @@
-"""A byte channel over a kernel socket: for tests alone, which judge the adapters without a fabric under them."""
+"""A byte channel over a kernel socket, for tests only: it tests the adapters without a fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses: the same bytes as libfabric's, the same text, and equality that means something."""
+"""Addresses have the bytes and the text of libfabric's, and compare equal if they mean the same."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Address vectors: every way in, the way out, and what the provider keeps under a number."""
+"""Address vectors: every way to insert and remove an address, and the number that the provider gives it."""
 
 from collections.abc import Iterator
 

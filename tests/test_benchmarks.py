@@ -1,4 +1,4 @@
-"""The benchmark runs and tells the truth about what it could not run."""
+"""The benchmark runs, and reports truly which parts it could not run."""
 
 import json
 import subprocess

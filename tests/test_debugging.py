@@ -1,4 +1,4 @@
-"""debug() of a program that is stuck tells what is held up, and who opened it."""
+"""debug() of a program that hangs names the operations that wait, and the place where each object was opened."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Device memory: what arrays say of themselves, and how a registration is refused where it cannot be."""
+"""Device memory: the interfaces of arrays, and errors for registrations that are not possible."""
 
 from typing import Any
 

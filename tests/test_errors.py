@@ -1,4 +1,4 @@
-"""Codes become exceptions that ordinary code catches, and whose text helps."""
+"""Codes become exceptions that ordinary code catches, with a text that helps."""
 
 # Privates: the table of cures is compared with the texts that errors show.
 

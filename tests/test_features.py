@@ -1,4 +1,4 @@
-"""What can be done is done; what cannot is refused with a sentence, from the library's or provider's own answer."""
+"""Supported features work. A feature that the library or the provider does not have is refused with a sentence."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The suite's own tools: helpers that bring the truth from other processes, and checks that can fail."""
+"""The tools of the tests: helpers that report results of other processes, and checks that can fail."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""libfabric's constants as families: complete, true to C, documented, honest about what is absent."""
+"""libfabric's constants as families: complete, with C's values, documented, and with an error for absent ones."""
 
 # Privates: `_prefix` of a family of constants is compared with libfabric's header.
 

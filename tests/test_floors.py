@@ -1,4 +1,4 @@
-"""An import never points up a floor or a room, no files import each other in a circle, and few know a loop."""
+"""No import points up a floor or a room, no files import each other in a circle, and only listed files know a loop."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The words of our own are few and in the glossary; words that the field has others for are not used any more."""
+"""Our own words are few and in the glossary, and words for which the field has another one are not used any more."""
 
 import io
 import re

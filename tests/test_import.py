@@ -1,4 +1,4 @@
-"""``import aiofabric`` is quick: what a program does not use is not imported; type checkers see all the same."""
+"""``import aiofabric`` is quick: it imports only the modules that the program uses. Type checkers see all of them."""
 
 # Privates: the lists of lazy names are compared with what type checkers see.
 

@@ -1,4 +1,4 @@
-"""Discovery: what is asked, what is found, and what is said when nothing is."""
+"""Discovery: the hints, the offers, and the error if there is none."""
 
 # Privates: `_appended` lists the fields that later headers of libfabric have.
 

@@ -1,4 +1,4 @@
-"""What the library itself opens (fi_open)."""
+"""Objects that the library itself opens (fi_open)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One reading of everything: gauges follow what is open, counters never shrink."""
+"""Metrics: one reading has everything, gauges follow the open objects, and counters never decrease."""
 
 import threading
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The log is quiet until asked, and spans are around what takes time."""
+"""Nothing is logged unless the program asks for it, and spans cover the operations that take time."""
 
 import logging
 from collections.abc import Iterator, Mapping

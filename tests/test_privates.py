@@ -1,4 +1,4 @@
-"""Tests that reach into privates say why: beside them in fixtures/internals.py, or in a comment of the file."""
+"""Tests that use private names give a reason: in fixtures/internals.py, or in a comment of the file."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options and default flags of endpoints: what a provider has, and how it says what it has not."""
+"""Options and default flags of endpoints: values that a provider has, and errors for those that it lacks."""
 
 # Privates: no provider gives this answer to fi_setopt.
 

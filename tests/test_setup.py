@@ -1,4 +1,4 @@
-"""tools/setup.sh on a machine where it cannot help: one clear sentence, and nothing done."""
+"""tools/setup.sh on a machine where it cannot work prints one clear sentence and changes nothing."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Statements of fi_getinfo(3) that names alone do not show; each test has the statement first."""
+"""Statements of fi_getinfo(3) about more than a name; each test begins with the statement."""
 
 from operator import attrgetter
 

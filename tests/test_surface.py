@@ -1,6 +1,6 @@
-"""What hints can ask for: somebody has it and the answer says so, or the providers' refusal names it.
+"""Values that hints can ask for: a provider has the value and its answer shows it, or the providers' refusal names it.
 
-Which of the two it is, is the machine's and the library's matter; docs/coverage.md tells what was seen.
+The result depends on the machine and the library; docs/coverage.md has the recorded ones.
 """
 
 from collections.abc import Iterator

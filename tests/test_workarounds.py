@@ -1,4 +1,4 @@
-"""Promise: what reaches below libfabric's interface is in one table, examined, and can be switched off."""
+"""Promise: everything that reaches below libfabric's interface is in one table, was examined, and has a switch."""
 
 # Privates: states are per process; each test begins with none.
 

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing: each decoder's property of tests/fuzz, driven by libFuzzer (atheris).
+"""Coverage-guided fuzzing: libFuzzer (atheris) drives the property of each decoder in tests/fuzz.
 
 python -m tools.coverage_guided RUNS          each property in a process of its own, RUNS inputs for each
 python -m tools.coverage_guided RUNS NAME     one property; an input that fails is in build/fuzz afterwards

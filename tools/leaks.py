@@ -1,4 +1,4 @@
-"""Does anything grow? Repeats each scenario, and compares memory and descriptors of the process before and after.
+"""Repeats each scenario, and compares memory, descriptors and objects of the process before and after.
 
 python tools/leaks.py [ROUNDS]: each scenario runs ROUNDS times, and up to ATTEMPTS times so: free lists, caches and the
 allocator's arenas grow at first. More than BYTES_MOST bytes a round, one descriptor or one object of aiofabric more is

@@ -1,4 +1,4 @@
-"""The errors that `tools.mutate` puts into the native core: file, text, and the text in its place."""
+"""The errors that `tools.mutate` puts into the native core: file, text, and the text that replaces it."""
 
 C_ERRORS = (
     (

@@ -1,1 +1,1 @@
-"""One file per way to talk; connection.py says what each of them implements."""
+"""One file for each way to communicate; connection.py describes the interface that each of them implements."""

@@ -1,8 +1,8 @@
 """aiofabric's message endpoints (FI_EP_MSG over tcp).
 
-Small messages come through the pool, as they do by default, and larger ones into the caller's buffers. An
-endpoint does either, so the client says in the private data of its connection request which it will be, and
-connects only when it knows what comes.
+By default, small messages arrive through the pool, and larger ones in the caller's buffers. An endpoint does one or the
+other. So the client states its choice in the private data of its connection request, and connects only when it knows
+the size of the messages.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine

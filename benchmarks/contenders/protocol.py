@@ -1,7 +1,7 @@
 """Raw asyncio Protocols, on asyncio and on uvloop, over sockets and over a fabric.
 
-Callbacks where the work is, futures where it ends: small messages are answered inside ``data_received``, a sink
-receives straight into its own buffer through a BufferedProtocol. This is as fast as either loop gets.
+The work is done in callbacks, and a future reports the end. Small messages are answered inside ``data_received``. A
+sink receives into its own buffer through a BufferedProtocol. Neither loop is faster in any other way.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""aiofabric's RMA over tcp: a flood goes into the server's registered memory, or comes out of it."""
+"""aiofabric's RMA over tcp: the client writes to the server's registered memory, or reads from it, without pause."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,7 @@
 """aiofabric's connectionless endpoints (FI_EP_RDM): tagged messages into the caller's buffers.
 
-There are no connections, so a client makes one up: it opens an endpoint, tells the server its address, and
-both talk under tags that nobody else uses.
+Connectionless endpoints have no connections, so a client imitates one: it opens an endpoint and sends its address to
+the server. Both then use tags that no other client uses.
 """
 
 import random

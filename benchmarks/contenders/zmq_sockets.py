@@ -1,4 +1,4 @@
-"""pyzmq's asyncio sockets: DEALER clients and one ROUTER, as its guide builds request-reply servers."""
+"""pyzmq's asyncio sockets: DEALER clients and one ROUTER, which is how its guide builds request-reply servers."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What Python decodes by hand has the layout that C writes."""
+"""Structures that Python decodes have the layout that C writes."""
 
 import struct
 

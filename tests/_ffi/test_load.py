@@ -1,6 +1,6 @@
-"""Where libfabric is looked for, what is said when it is not found, and what loading it must not break.
+"""The places where libfabric is searched for, the error if none has it, and side effects that loading must not have.
 
-Loading happens once for a process, so each case has a process of its own.
+Loading happens once in a process, so each case has a process of its own.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A lock whose owner was killed is taken over; one whose owner lives, or is not known, is waited for."""
+"""A lock whose owner was killed is taken over. A lock whose owner lives, or is unknown, is waited for."""
 
 import ctypes
 import mmap

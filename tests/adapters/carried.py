@@ -1,4 +1,6 @@
-"""Count what Python's sockets carry: patched into a process of its own, where nothing else uses them."""
+"""Count the bytes that Python's sockets carry. The patch is made in a process of its own, where no other code uses
+sockets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every adapter as a child process: one that sends without end, one that reads nothing, one that sends and leaves."""
+"""Each adapter as a child process: one peer sends without end, one reads nothing, one sends and then closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hazard: clients at the port of a stream listener or an asyncio server: what they sent must end them, not it."""
+"""Hazard: invalid data from a client ends a stream listener or an asyncio server instead of the client's connection."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""A peer that is killed is a broken stream within a second, on every adapter; a closed one has delivered everything."""
+"""On every adapter, a killed peer breaks the stream within a second, and a peer that closed has delivered all data."""
 
 from __future__ import annotations
 

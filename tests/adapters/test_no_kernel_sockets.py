@@ -1,4 +1,4 @@
-"""Nothing rides on a kernel socket in secret."""
+"""Promise: the data of a fabric connection does not travel over a kernel socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader that does not read stops the writer on every adapter, and neither side's memory grows."""
+"""Promise: on every adapter, the writer waits for a reader that does not read, and the memory of neither side grows."""
 
 from __future__ import annotations
 

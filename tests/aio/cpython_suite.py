@@ -1,4 +1,4 @@
-"""Run CPython's own asyncio tests, their loop's transports replaced by ours over a kernel-socket channel.
+"""Run CPython's own asyncio tests with our transports, over a channel of kernel sockets, in place of the loop's.
 
 ``python cpython_suite.py stock|ours MODULE`` prints one JSON object: how many of our transports were made and
 what became of each test. It has a process of its own: the suite changes loop policies and starts threads.

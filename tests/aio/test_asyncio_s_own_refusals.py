@@ -1,4 +1,4 @@
-"""What asyncio's functions refuse, those of the same name refuse in the same words; and wrong addresses in ours."""
+"""Functions that asyncio has too refuse the same arguments with its words. Wrong addresses have our own errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
-"""CPython's own tests for streams, TLS, buffered protocols and servers judge the transport.
+"""CPython's own tests of streams, TLS, buffered protocols and servers pass with our transport.
 
-Each module runs twice, on the stock loop and with the loop's transport class replaced by ours over a
-kernel-socket channel; whatever passes on the first must pass on the second.
+Each module runs twice: with the stock loop, and with the loop's transport class replaced by ours over a kernel-socket
+channel. Every test that passes in the first run must pass in the second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""EndpointChannel against a peer that says what the test wants: credits, bad frames, ends."""
+"""EndpointChannel against a peer that the test controls: credits, invalid frames, ends."""
 
 # Privates: `_taken` says which credits are owed and not granted yet; statistics count those that were granted.
 

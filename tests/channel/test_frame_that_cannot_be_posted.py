@@ -1,4 +1,4 @@
-"""Hazard: the provider refuses a frame in the middle of a large send, and its sender waits for ever."""
+"""Hazard: the provider refuses a frame in the middle of a large send, and the sender waits for ever."""
 
 from contextlib import suppress
 from typing import Any

@@ -1,4 +1,4 @@
-"""The words of the byte channel, without I/O."""
+"""The frames of the byte channel, without I/O."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line, run as its users run it: in processes of its own."""
+"""The command line, run in processes of its own, as users run it."""

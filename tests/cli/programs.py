@@ -1,4 +1,4 @@
-"""Programs that a test starts, talks to and outlives."""
+"""Programs that a test starts, communicates with, and ends."""
 
 import os
 import pty

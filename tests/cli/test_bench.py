@@ -1,4 +1,4 @@
-"""bench shows a row for each loop and transport, whatever the numbers are."""
+"""bench prints a row for each loop and transport, whatever the figures are."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""doctor, on this machine and on machines that were broken for it."""
+"""doctor, on this machine and on machines with a fault that the test makes."""
 
 import re
 import shutil

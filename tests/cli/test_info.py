@@ -1,4 +1,4 @@
-"""info says what getinfo found: to people, to programs, and to fi_info's users in the words they know."""
+"""info prints the offers that getinfo found: for people, for programs, and in the format of fi_info."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""pingpong against a program that nobody here wrote, libfabric's fi_pingpong, in both roles."""
+"""pingpong as client and as server of libfabric's own fi_pingpong."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""``aiofabric serve``: an application of the working directory, asked by httpx over the fabric."""
+"""``aiofabric serve`` runs an application of the working directory, and httpx sends requests over the fabric."""
 
 import re
 import signal

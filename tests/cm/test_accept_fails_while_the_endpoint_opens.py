@@ -1,4 +1,4 @@
-"""Hazard: a request whose endpoint could not be opened is rejected, and sockets has freed it with the endpoint."""
+"""Hazard: a request is rejected after its endpoint could not be opened; the sockets provider has freed it already."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A listener's ``accept=`` lets a request in for True and for nothing else; what cannot be such a test is refused."""
+"""Promise: ``accept=`` of a listener accepts a request only if it returns True. An object that cannot be such a
+function is refused.
+"""
 
 import functools
 from collections.abc import Awaitable, Callable

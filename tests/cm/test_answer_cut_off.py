@@ -1,4 +1,4 @@
-"""Hazard: 1.17's tcp reports a connection that ended before the answer by a stale errno, whatever that is."""
+"""Hazard: tcp of 1.17 reports a connection that ended before its answer with an outdated errno."""
 
 import errno
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The bytes that a connected socket has sent, for the end of a connection: data on its way counts as well."""
+"""The number of bytes that a connected socket has sent, including those that are still on their way."""
 
 import socket
 from contextlib import suppress

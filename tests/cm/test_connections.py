@@ -1,4 +1,4 @@
-"""Connections: how they are made, refused, rejected and lost, and what each side learns of it."""
+"""Connections: how they are made, refused, rejected and lost, and how each side learns of it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an error of an event queue says: the provider's own words, if it has a code of its own."""
+"""The text of an event queue's error contains the provider's own words if the provider has a code of its own."""
 
 # Privates: an error entry of a provider is made by the test, and read as the queue reads it.
 

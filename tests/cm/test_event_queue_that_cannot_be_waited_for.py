@@ -1,4 +1,4 @@
-"""Hazard: fi_trywait of an event queue fails for good, and it is taken for "not quiet": polled for ever, in silence."""
+"""Hazard: fi_trywait of an event queue always fails, and aiofabric polls for ever and reports nothing."""
 
 # Privates: `_fabric` is the native pointer whose function fails.
 

@@ -1,7 +1,7 @@
-"""Hazard: a client has connected the socket and said nothing yet when the listener closes.
+"""Hazard: a client has connected its socket and sent nothing yet when the listener closes.
 
-The provider frees its record of that client together with the passive endpoint but leaves it in the event queue's
-epoll set; whoever reads that queue when the client speaks reads freed memory (SIGSEGV in tcp, every version).
+The provider frees its record of that client together with the passive endpoint, but leaves the client in the epoll set
+of the event queue. If the queue is read when the client sends, freed memory is read (SIGSEGV in tcp, every version).
 """
 
 import pytest

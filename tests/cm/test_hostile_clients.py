@@ -1,7 +1,7 @@
-"""Hazard: clients at the listening port. They say nothing, half of it or nonsense, by the thousand.
+"""Hazard: thousands of clients connect to the listening port and send nothing, a part of a request, or nonsense.
 
-The listener is in a process of its own, which a provider may crash. What it has to do: cut them off, serve the next
-honest client at once, and have as many descriptors as before when they are gone.
+The listener runs in a process of its own, because a provider may crash. It must disconnect these clients and serve the
+next honest client at once. After they are gone, it must have as many descriptors as before.
 """
 
 import os

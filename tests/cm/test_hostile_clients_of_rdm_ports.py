@@ -1,7 +1,7 @@
-"""Hazard: clients at the port of a connectionless endpoint over TCP, which accepts connections of its own.
+"""Hazard: hostile clients connect to the port of a connectionless endpoint over TCP, which accepts connections itself.
 
-Nobody of ours sees them come. What it has to do: serve honest peers while they are there, keep nobody who says
-nothing, and not spin.
+aiofabric gets no event for these clients. It must serve honest peers meanwhile, disconnect clients that send nothing,
+and not spin.
 """
 
 from collections.abc import Callable

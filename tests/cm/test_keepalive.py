@@ -1,4 +1,4 @@
-"""The kernel's options for a heartbeat: within 1.5 times the period, and one packet in each."""
+"""The kernel's options for a heartbeat: a lost peer is noticed within 1.5 periods, with one packet in each period."""
 
 import socket
 from functools import partial

@@ -1,4 +1,4 @@
-"""Whenever a listener closes, whoever is connecting to it learns of it, and no descriptor stays behind."""
+"""When a listener closes, each client that is connecting gets an error, and no descriptor stays open."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""The descriptor of 1.17's event queue stays readable after an event until fi_trywait has been asked.
+"""The descriptor of 1.17's event queue stays readable after an event until fi_trywait is called.
 
 A listener has no completion queue whose fi_trywait would cover its event queue; it once spent a core on that.
 """

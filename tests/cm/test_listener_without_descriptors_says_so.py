@@ -1,4 +1,4 @@
-"""Hazard: a listener's process has no descriptor left, and the clients wait without a word from anybody."""
+"""Hazard: a listener's process has no descriptor left, and clients wait while neither side reports an error."""
 
 from tests.fixtures.children import run_in_child
 

@@ -1,4 +1,4 @@
-"""What two aiofabric endpoints tell each other in the private data of a connection."""
+"""The preface: the data that two aiofabric endpoints exchange in the private data of a connection."""
 
 # Privates: the handshake has the data as it came over the wire; programs see it without the preface.
 

@@ -1,4 +1,4 @@
-"""Connection requests are answered exactly once, by whoever may, and never left without an answer."""
+"""Each connection request is answered exactly once, by one thread and loop, and never stays without an answer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Addresses that are held before it is known whether a connection or a listener will use them."""
+"""Addresses that are reserved before it is known whether a connection or a listener will use them."""
 
 import anyio
 import pytest

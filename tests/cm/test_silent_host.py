@@ -1,6 +1,6 @@
-"""Hazard: the host of a peer vanishes without a word. ``heartbeat=`` notices it, on both sides.
+"""Hazard: the host of a peer vanishes and sends nothing more. With ``heartbeat=``, both sides notice it.
 
-Two network namespaces are two hosts; a wrong link-layer address on both ends makes the network between them silent.
+Two network namespaces stand for two hosts. A wrong link-layer address on both ends interrupts the network between them.
 """
 
 import os

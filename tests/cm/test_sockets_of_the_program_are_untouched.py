@@ -1,7 +1,7 @@
-"""Hazard: sockets of the program that embeds aiofabric are taken for the provider's, since a port number is the same.
+"""Hazard: aiofabric takes a socket of the program for the provider's, because its port number is the same.
 
-Each kind of neighbour is opened first. Listeners, clients that misbehave and endpoints come and go; then every option
-of the neighbour is as it was, its connections are open, and every byte arrives.
+The test opens each kind of socket first. Then listeners, hostile clients and endpoints are opened and closed.
+Afterwards, every option of the program's sockets is as before, their connections are open, and every byte arrives.
 """
 
 # Privates: `_options` is of this file's own class.

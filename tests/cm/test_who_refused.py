@@ -1,4 +1,6 @@
-"""Nobody listens, a listener says no, or something else answers: each is an error of its own, in its own words."""
+"""No listener, a listener that rejects, and a foreign program at the port: each has an error with its own class and
+text.
+"""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""What carries the names that are no flag, written by hand; and why some names have no carrier or no test."""
+"""The parts of aiofabric that stand for names which are no flags, written by hand, and the reasons for missing ones."""
 
 # Fragments and other things that the pages' text makes look like a name.
 ARTEFACTS = {

@@ -1,4 +1,4 @@
-"""The names on libfabric's pages, and what of aiofabric carries them."""
+"""The names on libfabric's pages, and the part of aiofabric that stands for each."""
 
 # Privates: `_prefix` of a family of constants is what the page puts before its names.
 

@@ -1,4 +1,4 @@
-"""Writes docs/coverage.md from the names, their carriers and what the recorded runs saw."""
+"""Writes docs/coverage.md from the names, the parts that stand for them, and the calls of recorded runs."""
 
 import json
 from collections import Counter

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table reads better with a row on a line
-"""The statements of the manual pages, in our own words: whether each holds here, and the test that shows it.
+"""The statements of the manual pages in our own words, with the test that shows whether each of them holds.
 
 A test is named by its file below ``tests/`` and its function without ``test_``.
 """

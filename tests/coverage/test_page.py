@@ -1,4 +1,4 @@
-"""docs/coverage.md is in step with the names of the pages, with aiofabric and with the suite."""
+"""docs/coverage.md agrees with the names of the pages, with aiofabric and with the tests."""
 
 import ast
 import json

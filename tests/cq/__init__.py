@@ -1,1 +1,1 @@
-"""Floor 2: queues, operations and the reactor. What needs no loop runs on a driver that is stepped by hand."""
+"""Queues, operations and the reactor (floor 2). Tests that need no event loop use a driver that they step."""

@@ -1,4 +1,4 @@
-"""A loop that is stepped by hand, and an endpoint without libfabric: for tests in which order is everything."""
+"""A loop that the test steps by hand, and an endpoint without libfabric, for tests of order."""
 
 import asyncio
 import select

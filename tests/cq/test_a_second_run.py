@@ -1,4 +1,4 @@
-"""Hazard: an endpoint is used under a second ``asyncio.run()``, where nothing moves it any more."""
+"""Hazard: an endpoint is used in a second ``asyncio.run()``, where no loop reads its queue any more."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Promise: a debug build of the native core ends the process where an invariant is broken (tools/instrumented.sh)."""
+"""Promise: a debug build of the native core ends the process if an invariant does not hold (tools/instrumented.sh)."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Hazard: an asyncio that is built otherwise than the native core expects; interpreters that it cannot serve."""
+"""Hazard: asyncio has another private layout than the native core expects, or the interpreter is not supported."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,6 @@
-"""Hazard: a caller leaves, at every moment at which one can. Nothing is lost and nothing is answered twice."""
+"""Hazard: a caller is cancelled, at every point at which that is possible. No message is lost, and no result is given
+twice.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""Hazard: every await of a task is answered before anyio, which tries once in each iteration, finds it waiting.
+"""Hazard: each await of a task has its result before anyio, which tries once in each iteration, can cancel the task.
 
-anyio passes over a task that has been woken; uvloop calls readers before what the last iteration asked for.
-Such a task was never cancelled, and whoever waited for it, a test's own time limit included, hung.
+anyio does not cancel a task that has been woken, and uvloop calls readers before the callbacks of the last iteration.
+So such a task was never cancelled, and code that waited for it hung, a test's own time limit included.
 """
 
 from typing import Any

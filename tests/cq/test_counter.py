@@ -1,4 +1,4 @@
-"""Counters: what they count, who is woken by them, and what they are closed before."""
+"""Counters: the operations that they count, the tasks that they wake, and the order of closing."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What waits to be taken, against a list."""
+"""`Fifo` behaves as a list does."""
 
 import gc
 import random

@@ -1,4 +1,4 @@
-"""Hazard: something fails in the native core halfway, and what should follow does not happen."""
+"""Hazard: an error in the native core prevents the steps that must follow, such as the wake-up of a waiter."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""The life of an operation is a table, and the table is the truth."""
+"""The states of an operation and their possible changes are one table, which Python and C follow."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is awaited of an operation: its answer, or whether it came well; and what is left when nobody awaits it."""
+"""The awaitable of an operation: its result, its success alone, and the end if no task awaits it any more."""
 
 import asyncio
 from collections.abc import Iterator

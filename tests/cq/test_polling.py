@@ -1,4 +1,4 @@
-"""The bounded look at a completion queue, on a datagram endpoint that sends to itself."""
+"""The bounded poll of a completion queue, on a datagram endpoint that sends to itself."""
 
 import ctypes
 import os

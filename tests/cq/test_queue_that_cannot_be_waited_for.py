@@ -1,4 +1,4 @@
-"""Hazard: fi_trywait fails for good, and the queue is polled for ever while its waiters get no error."""
+"""Hazard: fi_trywait always fails. The queue is polled for ever, and its waiters get no error."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Who is told of a completion, against a dict."""
+"""`Registry` finds the object that a completion is for, as a dict would."""
 
 import gc
 import random

@@ -1,4 +1,4 @@
-"""A slot's address names one operation at a time, and for a while nobody."""
+"""A slot's address names one operation at a time, and after that no operation for a while."""
 
 from itertools import pairwise
 

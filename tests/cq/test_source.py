@@ -1,4 +1,6 @@
-"""Turns: what they settle, in which order, when they sleep and when they come back. Nothing is transferred."""
+"""Progress passes: the completions that they dispatch, their order, and when they sleep and start again. No data is
+transferred.
+"""
 
 import time
 from collections.abc import Iterator

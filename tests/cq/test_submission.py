@@ -1,4 +1,4 @@
-"""A submission queue: what is posted, what is queued behind it, and the order with a full or refusing provider."""
+"""A submission queue: posted operations, queued ones, and their order if the provider is full or refuses."""
 
 from collections.abc import Iterator
 

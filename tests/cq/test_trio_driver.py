@@ -1,4 +1,4 @@
-"""What the driver for trio does about descriptors: a wait for one costs trio more than a message costs us."""
+"""The driver for trio waits for a descriptor rarely: such a wait takes longer than a message does."""
 
 import socket
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
-"""Hazard: a message comes before its receive is posted. libfabric 1.17's tcp matches the two only in a later read
-of the queue, its descriptor says nothing, and until then fi_trywait refuses: a lost wake-up on one side, a spinning
-loop on the other.
+"""Hazard: a message arrives before its receive is posted.
+
+tcp of libfabric 1.17 matches the two only in a later read of the queue. Until then its descriptor is not readable, and
+fi_trywait fails. One side loses a wake-up, and the loop of the other spins.
 """
 
 import anyio

@@ -1,4 +1,4 @@
-"""Hazard: an error entry of shm names no operation, and the read or write that failed would never end."""
+"""Hazard: an error entry of shm names no operation, so the read or write that failed never ends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An object belongs to the loop that it was opened in: in a later one of the same thread a wait ends with an error.
+"""An object belongs to the loop in which it was opened. A wait in a later loop of the same thread ends with an error.
 
-asyncio's own futures see to that; trio knows tasks only, and the wait once had no end.
+asyncio's own futures raise that error. trio's tasks belong to no loop, and such a wait once had no end.
 """
 
 import anyio

@@ -1,4 +1,4 @@
-"""What asyncio's tasks await of us: to them, and to who cancels them, a future as any other."""
+"""`Waiter`, the object that asyncio's tasks await: to the tasks, and to code that cancels them, it is a future."""
 
 # Privates: asyncio's futures and tasks are checked as the native core uses them, which is by private names.
 

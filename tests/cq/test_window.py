@@ -1,4 +1,4 @@
-"""What a window learns: quick answers make it long, slow ones make it cost nothing."""
+"""The polling window adapts: quick results make it long, and after slow ones it costs nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Promise: docs/native-core.md names every state of the source, and every name of Python that C asks for."""
+"""Promise: docs/native-core.md names every state of the source, and every name of Python that C uses."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""Hazard: bytes from a peer that no decoder was written for. Each is decoded, or refused with the decoder's own error.
+"""Hazard: bytes from a peer that a decoder does not expect. They are decoded, or refused with the decoder's own error.
 
-``make fuzz`` tries for as long as FUZZ_SECONDS says; in the ordinary suite each decoder sees some 100 inputs.
+``make fuzz`` runs for FUZZ_SECONDS. In the ordinary run, each decoder gets some 100 inputs.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the integrations that carry bytes are tried over."""
+"""The connections on which the integrations are tested."""
 
 import pytest
 

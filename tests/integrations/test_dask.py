@@ -1,4 +1,4 @@
-"""Dask over a fabric: one connection closely looked at, and a cluster of two processes."""
+"""Dask over a fabric: one connection in detail, and a cluster of two processes."""
 
 import asyncio
 import struct

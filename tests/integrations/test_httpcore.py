@@ -1,4 +1,4 @@
-"""httpx over the byte streams themselves, on every loop: both ends are aiofabric's."""
+"""httpx over the byte streams, on every loop: both ends are aiofabric's."""
 
 # Privates: httpx does not show the pool of a transport.
 

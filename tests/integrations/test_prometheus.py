@@ -1,4 +1,4 @@
-"""What Prometheus would read while connections open, talk and close."""
+"""The values that Prometheus reads while connections open, transfer data and close."""
 
 import anyio
 import anyio.lowlevel

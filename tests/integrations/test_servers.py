@@ -1,4 +1,4 @@
-"""Both servers' lives over a fabric: lifespans, starts that fail, ends in good order."""
+"""uvicorn and Hypercorn over a fabric: lifespans, starts that fail, orderly ends."""
 
 import asyncio
 import inspect

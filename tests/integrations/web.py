@@ -1,4 +1,4 @@
-"""A web application, and both servers that it is run under."""
+"""A web application, and the two servers that run it."""
 
 # Privates: hypercorn's server does not show its listener.
 

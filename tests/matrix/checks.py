@@ -1,6 +1,6 @@
-"""The contract checks of one offer, the same for every provider; each returns in a few words what the provider did.
+"""The checks of one offer, the same for every provider. Each returns the provider's behaviour in a few words.
 
-They run in a process of their own (``probe``). What a check raises is the provider's refusal, in its own words.
+They run in a process of their own (``probe``). An exception of a check is the provider's refusal, in its own words.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Writes docs/providers.md from what the providers answered."""
+"""Writes docs/providers.md from the recorded answers of the providers."""
 
 import json
 from pathlib import Path

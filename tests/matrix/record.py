@@ -1,4 +1,4 @@
-"""Asks: every check, of every offer, on every libfabric and every loop; kept in recorded.json beside this."""
+"""Runs every check of every offer, on every libfabric and every loop, and stores the answers in recorded.json."""
 
 import json
 import os

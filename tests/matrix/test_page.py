@@ -1,4 +1,6 @@
-"""docs/providers.md is what the generator writes, names what is here, and a sample of its cells is still true."""
+"""docs/providers.md is the output of the generator, names the offers of this machine, and a sample of its cells is
+still true.
+"""
 
 import json
 

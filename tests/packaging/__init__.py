@@ -1,1 +1,1 @@
-"""Built, installed and run as a newcomer does it."""
+"""The package is built, installed and run as a new user does it."""

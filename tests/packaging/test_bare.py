@@ -1,4 +1,4 @@
-"""On a machine without a libfabric of its own: a wheel brings one, or the error says what was tried."""
+"""On a machine without a libfabric: a wheel brings one, or the error lists the places that were searched."""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""What a user installs: an sdist that builds, and one wheel for every Python and both generations."""
+"""The files that a user installs: an sdist that builds, and one wheel for every Python and both generations of
+libfabric.
+"""
 
 import email
 import re

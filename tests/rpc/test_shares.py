@@ -1,4 +1,4 @@
-"""Clients that take a server's memory or its calls for themselves: the other clients are served."""
+"""Clients that use all of a server's memory or calls: the server still serves the other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m tests.state KIND PROVIDER [SECONDS]``: random operations on one pair of endpoints, against a model.
+"""``python -m tests.state KIND PROVIDER [SECONDS]``: random operations on one pair of endpoints, compared with a model.
 
 KIND is connected, direct or connectionless. Without SECONDS the short profile of the suite: the same few examples each
 time. With them new examples until the time is over; the first failure ends it, with the shortest steps that show it.

@@ -1,8 +1,8 @@
-"""What both machines share: a loop that stands still between rules, messages that can be told apart, and the books.
+"""The common part of both machines: a loop that is idle between rules, distinguishable messages, and a record of each.
 
-A rule starts operations, cancels them, or waits for some; afterwards every finished one is compared with the books.
-What a message may do is read off the promises: one whose send returned arrives once and whole; one whose send was
-cancelled arrives once and whole, or not at all; nothing else arrives.
+A rule starts operations, cancels them, or waits for some; afterwards every finished one is compared with the record.
+The promises say how a message may end. If its send returned, it arrives once and complete. If its send was cancelled,
+it arrives once and complete, or not at all. Nothing else arrives.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Random operations on one pair of endpoints do what a model says. In a child: what goes wrong may crash or hang.
+"""Random operations on one pair of endpoints have the results of a model. They run in a child, which may crash or hang.
 
-AIOFABRIC_STATE_SECONDS makes each of them go on for that long, with new examples.
+AIOFABRIC_STATE_SECONDS makes each of them continue for that time, with new examples.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Interrupt: cancel something again and again, each time after another number of the loop's iterations."""
+"""Interrupt: cancel an operation repeatedly, each time after another number of iterations of the loop."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""trio's own contract checks for streams, retargeted at anyio's names when this module is imported.
+"""trio's own contract checks for streams, adapted to anyio's names when this module is imported.
 
-``trio.testing.check_half_closeable_stream`` and its kin judge everything that trio's stream interfaces promise:
-checkpoints, busy and closed streams, cancelled closes, broken peers. Their module is loaded a second time and
-its names for exceptions, nurseries and scopes are anyio's there, so that the same text runs on every loop. What
-differs between the two interfaces is spelled out in `TrioShape`: method names, and how an end is told.
+``trio.testing.check_half_closeable_stream`` and its relatives check everything that trio's stream interfaces promise:
+checkpoints, busy and closed streams, cancelled closes, broken peers. Their module is loaded a second time, and there
+its names of exceptions, nurseries and scopes are anyio's, so that the same code runs on every loop. `TrioShape` covers
+the differences between the two interfaces: the names of methods, and the report of an end.
 """
 
 # Privates: a guard is held as another task would hold it, which waits at an await.

@@ -1,4 +1,4 @@
-"""What anyio and trio promise of a stream holds for FabricStream, on every loop."""
+"""FabricStream keeps the promises of anyio's and trio's stream interfaces, on every loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Promise: messages are cut out of a stream as they were laid into it, wherever it was cut meanwhile."""
+"""Promise: messages are read from a stream with the boundaries with which they were written, however the stream was
+divided.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Sends and receives that need not wait leave the loop to others once in a while, and let a cancel in."""
+"""Sends and receives that need not wait let the loop run other tasks regularly, and let a cancel take effect."""
 
 from __future__ import annotations
 

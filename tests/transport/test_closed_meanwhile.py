@@ -1,5 +1,8 @@
-"""Hazard: whoever is told of something, or runs while another task waits, closes the endpoint. What goes on afterwards
-must not touch what fi_close has freed. What would crash otherwise runs in a process of its own."""
+"""Hazard: a callback, or another task, closes an endpoint while a function of it runs.
+
+The function must not use objects that fi_close has freed. Tests that would crash otherwise run in a process of their
+own.
+"""
 
 # Privates: `_run` is replaced, to close the endpoint between two pieces of one call.
 

@@ -1,4 +1,4 @@
-"""Where connect and listen go, and what they refuse before they go anywhere."""
+"""The addresses and providers that connect and listen choose, and the arguments that they refuse first."""
 
 import asyncio
 import mmap

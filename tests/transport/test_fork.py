@@ -1,4 +1,4 @@
-"""A forked child may only see a clear error; its parent's connection goes on."""
+"""A forked child gets a clear error, and its parent's connection continues."""
 
 from tests.fixtures.children import run_in_child
 

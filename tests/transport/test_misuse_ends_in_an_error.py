@@ -1,6 +1,6 @@
-"""Hazards: what a program may do wrong with an open endpoint, and what the provider would only assert, or crash on.
+"""Hazards: mistakes of a program with an open endpoint, which a provider would only assert or crash on.
 
-Each theme runs in a process of its own, ends in errors that say what is wrong, and leaves the endpoint working.
+Each subject runs in a process of its own, ends in errors that name the mistake, and leaves the endpoint usable.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""10,000 cancelled receives, 10,000 cancelled sends: every message arrives once, whole and in order."""
+"""10,000 cancelled receives and 10,000 cancelled sends: every message arrives once, complete and in order."""
 
 import random
 from typing import Any

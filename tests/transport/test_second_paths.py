@@ -1,4 +1,4 @@
-"""Hazard: a limit, or a release, that is right on the usual path and missing on the rarer one beside it."""
+"""Hazard: a limit or a release exists on the usual path, and is missing on a second path that is rarer."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Two threads, each with a loop of its own, talk to each other; and neither may touch the other's endpoint."""
+"""Two threads with a loop each exchange messages. Neither may use the other's endpoint."""
 
 import threading
 from queue import SimpleQueue

@@ -1,1 +1,1 @@
-"""What type checkers say to a user's program."""
+"""The errors that type checkers report for a user's program."""

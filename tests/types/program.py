@@ -1,4 +1,4 @@
-"""A user's program, for type checkers alone: each line that ends in ``# wrong`` has an error, and no other has."""
+"""A user's program, for type checkers only: each line that ends in ``# wrong`` has an error, and no other line has."""
 
 import array
 import asyncio

@@ -1,4 +1,4 @@
-"""mypy and pyright find the mistakes of a user's program, and nothing else in it."""
+"""mypy and pyright find the mistakes of a user's program, and no others."""
 
 import re
 import subprocess

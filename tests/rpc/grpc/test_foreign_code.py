@@ -1,4 +1,6 @@
-"""What a program's callbacks, handlers and serializers do stays with their own call. Strangers found all of it."""
+"""An error of a program's callback, handler or serializer affects its own call only. Independent testers found each
+case.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls between two state machines, without a network's surprises; the surprises are in test_scripted."""
+"""Calls between two state machines over an ideal network. test_scripted.py has the other networks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What no correct peer sends ends the connection with a reason, and raises nothing else."""
+"""Frames that no correct peer sends end the connection with a reason, and raise no other exception."""
 
 import struct
 

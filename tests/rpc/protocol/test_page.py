@@ -1,4 +1,4 @@
-"""The page of the protocol tells enough: a decoder that was written from it alone reads all recorded traffic."""
+"""The page of the protocol is complete: a decoder that was written from it alone reads all recorded traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two state machines through a network that delays, cuts and interleaves, beside a model of what each call must see."""
+"""Two state machines over a network that delays, divides and interleaves messages, compared with a model."""
 
 # Privates: `_unread` and `_queue` say what is kept in memory; nothing public does.
 

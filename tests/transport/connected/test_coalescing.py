@@ -1,7 +1,7 @@
-"""Promise: what one connection sends in a batch leaves together, and nobody waits for it.
+"""Promise: messages that one connection sends in a batch leave together, and no task waits for the batch to end.
 
-A batch is held back by corking the kernel's socket. Hazards: a cork that stays, one that is taken off another's
-socket, words that are lost because the end comes first.
+A batch is held back with the option TCP_CORK of the kernel's socket. Hazards: the option stays set, it is removed from
+another socket, or messages are lost because the connection ends first.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Hazard: an endpoint is closed with operations in flight. Everybody gets an answer, and nothing stays behind."""
+"""Hazard: an endpoint is closed with operations in flight. Each of them ends, and no object is left."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Messages over a connection: every kind of buffer, every size, in order, with everything that comes along."""
+"""Messages over a connection: every kind of buffer, every size, in order, with all metadata."""
 
 import mmap
 import random

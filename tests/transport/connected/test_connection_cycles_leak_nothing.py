@@ -1,4 +1,6 @@
-"""2,000 times: connect, move something, close. Descriptors, slots, regions and memory stay where they were."""
+"""2,000 times: connect, transfer data, close. The number of descriptors, slots and regions, and the memory, stay the
+same.
+"""
 
 import os
 

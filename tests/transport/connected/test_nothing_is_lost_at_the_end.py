@@ -1,4 +1,6 @@
-"""Hazard: a connection ends while messages are on their way. What was sent arrives, and the end is told truly."""
+"""Hazard: a connection ends while messages are on their way. All sent messages arrive, and the kind of end is reported
+truly.
+"""
 
 import errno
 import os

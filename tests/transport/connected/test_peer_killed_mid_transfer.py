@@ -1,4 +1,6 @@
-"""SIGKILL in the middle of 256 MiB, either way: everything pending ends with a connection error within a second."""
+"""A peer is killed in the middle of 256 MiB, in each direction: every pending operation ends with an error within a
+second.
+"""
 
 import time
 

@@ -1,4 +1,6 @@
-"""Hazard: something is posted before FI_CONNECTED. The tcp provider ends the process; here every call refuses."""
+"""Hazard: an operation is posted before FI_CONNECTED. The tcp provider would end the process; here every call is
+refused.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Aliases of endpoints: other default flags, the same endpoint."""
+"""Aliases of endpoints: the same endpoint with other default flags."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Collective operations: what everyone gets, and what libfabric's own implementation must not be asked."""
+"""Collective operations: the result of each member, and requests that libfabric's own implementation must not get."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager

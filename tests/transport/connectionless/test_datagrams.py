@@ -1,4 +1,4 @@
-"""Datagrams: boundaries, limits, unknown peers, and groups that they are sent to."""
+"""Datagrams: boundaries, limits, unknown peers, and multicast groups."""
 
 import os
 import socket

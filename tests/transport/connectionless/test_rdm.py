@@ -1,4 +1,6 @@
-"""One endpoint, many peers: messages both ways, in one process and between two, over every provider that has them."""
+"""One endpoint with many peers: messages both ways, in one process and between two, over every provider that has such
+endpoints.
+"""
 
 from functools import partial
 from typing import Any

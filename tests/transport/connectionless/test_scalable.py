@@ -1,4 +1,4 @@
-"""Scalable endpoints: contexts that share an address, and that a sender names by index."""
+"""Scalable endpoints: contexts that share an address, and that a sender selects by index."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,6 @@
-"""One address vector for several endpoints (fi_av(3), fi_endpoint(3)), and what removing a peer ends."""
+"""One address vector for several endpoints (fi_av(3), fi_endpoint(3)), and the operations that end when a peer is
+removed.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

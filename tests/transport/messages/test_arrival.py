@@ -1,4 +1,4 @@
-"""What is awaited of an inbox: a message goes to whoever waits the longest, and nobody else's is lost to a leaver."""
+"""The awaitable of an inbox: the task that waits longest gets a message, and a cancelled task loses none."""
 
 # Privates: `_enlist` makes the waiter alone, without the task that awaits it.
 

@@ -1,4 +1,4 @@
-"""Batches: many sends, one wait, and few completions where the endpoint was opened for it."""
+"""Batches: many sends and one wait, and few completions if the endpoint was opened for that."""
 
 # Privates: `_try` is replaced, so that the provider refuses the posts that the test chooses.
 

@@ -1,7 +1,7 @@
-"""Promise: what `send` and `recv` give back is a coroutine to everybody, though its steps are C's (`_core/call.c`).
+"""Promise: `send` and `recv` return an object that asyncio, anyio and trio take for a coroutine (`_core/call.c`).
 
-Hazards: a message that is sent before anybody awaits, one that is taken by a call which nobody awaits any more, a
-buffer that is kept for longer than the call.
+Hazards: a message is sent before the call is awaited, a message is taken by a call that no task awaits any more, a
+buffer is kept for longer than the call.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Hazard: the loop keeps a cancel's exception until the task's next step; the buffer must be the caller's at once."""
+"""Hazard: the loop keeps the exception of a cancel until the task's next step, but the caller's buffer must be free at
+once.
+"""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""Hazard: what a closed endpoint received stays in memory until the garbage collector runs."""
+"""Hazard: messages that a closed endpoint received stay in memory until the garbage collector runs."""
 
 import anyio
 import pytest

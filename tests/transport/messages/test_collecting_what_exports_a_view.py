@@ -1,4 +1,4 @@
-"""CPython may crash as it collects a cycle with a memoryview that something else exports (gh-77894)."""
+"""Hazard: CPython may crash when it collects a memoryview together with its exporter (gh-77894)."""
 
 import pytest
 

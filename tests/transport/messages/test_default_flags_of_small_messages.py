@@ -1,4 +1,4 @@
-"""Hazard: default flags ask for more than fi_inject gives, and small messages are injected all the same."""
+"""Hazard: default flags ask for more than fi_inject does, and small messages are injected nevertheless."""
 
 import signal
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Hazard: FI_INJECT as a default flag of sends, and more bytes than it takes; over rxd nothing of it completed."""
+"""Hazard: FI_INJECT is a default flag of sends, and a message exceeds its limit. Over rxd, it never completed."""
 
 from functools import partial
 from typing import Any

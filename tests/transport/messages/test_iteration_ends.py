@@ -1,4 +1,4 @@
-"""`async for` ends normally when the program itself closes the endpoint, as a reader task is stopped."""
+"""`async for` ends normally if the program itself closes the endpoint."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,6 @@
-"""Hazard: nearly all of a pool is lent, and what is left is less than a batch of posts. It is posted all the same."""
+"""Hazard: nearly all buffers of a pool are lent, and fewer than a batch of posts are left. They are posted
+nevertheless.
+"""
 
 from contextlib import AsyncExitStack
 

@@ -1,4 +1,6 @@
-"""Hazard: a caller keeps what `recv_view` lent it. A slice must not show later messages; all lent is a silent wait."""
+"""Hazard: a caller keeps memory of `recv_view`. A slice must not show later messages, and a wait for free buffers is
+logged.
+"""
 
 import gc
 import warnings

@@ -1,4 +1,4 @@
-"""What `recv` returns: bytes, and what came along."""
+"""The result of `recv`: bytes, with the metadata of the message."""
 
 import copy
 import gc

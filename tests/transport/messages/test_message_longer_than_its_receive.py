@@ -1,6 +1,8 @@
-"""shm and sm2 copy a message above its inject size until all of it is there: with no room left, for ever (fi_cq_read).
+"""Hazard: shm and sm2 copy a message above their inject size until it is complete. If the receive is too short,
+fi_cq_read never returns.
 
-So receives have room behind them (transport/messages/overflow.py). In a child: what hangs there cannot be interrupted.
+So receives have an overflow area behind them (transport/messages/overflow.py). The tests run in a child: a call that
+hangs there cannot be interrupted.
 """
 
 import pytest

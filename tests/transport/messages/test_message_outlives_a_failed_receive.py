@@ -1,4 +1,4 @@
-"""Hazard: a receive that has taken its message fails before it can return it, as Ctrl-C makes it fail."""
+"""Hazard: a receive has taken its message and fails before it returns it, for example because of Ctrl-C."""
 
 import anyio
 import pytest

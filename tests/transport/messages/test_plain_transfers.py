@@ -1,4 +1,4 @@
-"""What nothing special is asked of is posted in C; everything else goes the long way."""
+"""Transfers without options are posted in C; all others are posted in Python."""
 
 # Privates: `_keeper` is called for an operation that a test posted itself.
 

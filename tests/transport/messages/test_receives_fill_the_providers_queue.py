@@ -1,4 +1,4 @@
-"""Hazard: 1.17's shm has one queue for pooled and tagged receives, and says -FI_ENOMEM when it is full."""
+"""Hazard: shm of 1.17 has one queue for pooled and tagged receives, and returns -FI_ENOMEM when it is full."""
 
 import anyio
 import pytest

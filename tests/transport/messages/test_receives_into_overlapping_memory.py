@@ -1,4 +1,4 @@
-"""Hazard: two receives are under way into the same memory, and one message overwrites the other."""
+"""Hazard: two receives into the same memory are posted at the same time, and one message overwrites the other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Hazard: 1.17's shm has 1024 places for receives of all sizes; pools of two sizes wanted more."""
+"""Hazard: shm of 1.17 has 1024 entries for receives of all sizes, and pools of two sizes needed more."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""A message longer than its receive is a TruncatedMessageError, whatever sign the provider gives the code, or none."""
+"""A message longer than its receive raises TruncatedMessageError, whatever the sign of the provider's code, or without
+a code.
+"""
 
 from __future__ import annotations
 

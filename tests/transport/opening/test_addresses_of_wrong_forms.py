@@ -1,4 +1,6 @@
-"""What is no address, or names nothing, is refused at once by every function that takes one, and in words."""
+"""Every function with an address refuses a value that is no address, or that names no host, at once and with a clear
+text.
+"""
 
 import errno
 import socket

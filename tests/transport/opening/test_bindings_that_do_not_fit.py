@@ -1,4 +1,6 @@
-"""What cannot be bound to an endpoint is refused when it opens; before, a wait never ended or a context was ignored."""
+"""Objects that cannot be bound to an endpoint are refused at its opening. Before, a wait never ended or a context was
+ignored.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""fi_getinfo(3): what an endpoint's capabilities leave out is refused, and nothing is posted for it."""
+"""fi_getinfo(3): operations that an endpoint's capabilities exclude are refused, and nothing is posted for them."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,6 @@
-"""What providers may ask of the application (mode bits), shown against doubles: none here asks for it."""
+"""Mode bits, with which providers ask for the application's help: shown with doubles, because no provider here sets
+them.
+"""
 
 # Privates: a pool of the native core without an endpoint.
 

@@ -1,4 +1,4 @@
-"""How endpoints are opened: flags, traffic classes, kinds that nobody has."""
+"""The opening of endpoints: flags, traffic classes, and types that no provider has."""
 
 import os
 import socket

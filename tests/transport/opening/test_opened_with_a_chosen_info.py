@@ -1,4 +1,4 @@
-"""What the caller chose is what is opened: info=, domain=, and what contradicts them (fi_getinfo, fi_endpoint)."""
+"""An endpoint is opened with exactly the caller's info= and domain=. Options that contradict them are refused."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Hazard: an endpoint that fails while it opens is closed, and was never enabled; sm2 ended the process."""
+"""Hazard: opening an endpoint fails before it is enabled. Closing such an endpoint ended the process over sm2."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Hazard: an object that could not be opened whole, for want of a file descriptor, keeps those that it got.
+"""Hazard: an object cannot be opened completely because file descriptors are missing, and keeps those that it has.
 
-A server that was at its limit once then accepted nobody for the rest of its life.
+Such a server accepted no client for the rest of its life, although it was at its limit only once.
 """
 
 import pytest

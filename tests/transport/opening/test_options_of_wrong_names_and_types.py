@@ -1,4 +1,4 @@
-"""An option that does not exist, or has a wrong type, is refused in the name of the function that was called."""
+"""An option that does not exist, or has a wrong type, is refused with the name of the function that was called."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import fields

@@ -1,7 +1,7 @@
-"""Hazard: queues of one or two places, as hints may ask for them.
+"""Hazard: queues with one or two entries, which hints may ask for.
 
-Plain and tagged receives share one over rxd and shm, shm writes to no peer with one, and rxd of 1.17 stops when its
-queue of sends is full. Such endpoints are opened with more than was asked for.
+Plain and tagged receives share one entry over rxd and shm. shm sends to no peer with one entry. rxd of 1.17 stops when
+its queue of sends is full. Such endpoints are opened with more entries than the hints ask for.
 """
 
 from functools import partial

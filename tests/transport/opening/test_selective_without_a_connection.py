@@ -1,4 +1,4 @@
-"""fi_endpoint(3), FI_SELECTIVE_COMPLETION: where it cannot be had, selective=True is refused instead of ignored."""
+"""fi_endpoint(3), FI_SELECTIVE_COMPLETION: a provider that does not have it refuses selective=True."""
 
 from typing import Any
 

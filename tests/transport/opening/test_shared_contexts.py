@@ -1,4 +1,4 @@
-"""Shared receive and transmit contexts: one pool, one queue, many connections."""
+"""Shared receive and transmit contexts: one pool and one queue for many connections."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""Atomic operations, every one that a provider says it does, compared with numpy."""
+"""Each atomic operation that a provider offers, compared with numpy."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hazard: the owner of a region closes it, and frees the memory, while a peer's read of it is being answered."""
+"""Hazard: the owner closes a region and frees its memory while a peer's read of it is being answered."""
 
 import mmap
 import socket

@@ -1,4 +1,6 @@
-"""Remote memory over a connection: read, write, their bounds, and what a peer's access never does to us."""
+"""Remote memory over a connection: reads, writes, their bounds, and the side effects that a peer's access must not
+have.
+"""
 
 import mmap
 import random

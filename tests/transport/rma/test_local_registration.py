@@ -1,4 +1,4 @@
-"""Local memory that is registered: found by what posts it, held until that is settled, never registered twice."""
+"""Registration of local memory: operations find it, it stays until they complete, and it is never made twice."""
 
 # Privates: `_longest` bounds each search, and must not grow for ever.
 

@@ -1,4 +1,6 @@
-"""How remote memory is addressed and keyed, as getinfo said: FI_MR_BASIC by a provider, the rest by doubles."""
+"""The addresses and keys of remote memory that getinfo announces: FI_MR_BASIC of a provider, the other modes with
+doubles.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,6 +1,6 @@
 """Hazard: a peer reads or writes memory that was registered for local use: receive buffers, messages on their way.
 
-The worst case is made: the provider demands that local memory is registered, too, and the peer knows the keys.
+The test makes the worst case: the provider requires registrations of local memory, and the peer knows the keys.
 """
 
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Writes that carry data are reported at the target: in order, none lost to a cancel, ended with the connection."""
+"""Writes with data are reported at the target: in order, none lost to a cancel, ended with the connection."""
 
 import asyncio
 import logging

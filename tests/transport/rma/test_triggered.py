@@ -1,4 +1,4 @@
-"""Triggered operations: what starts when a counter has got somewhere."""
+"""Triggered operations, which start when a counter reaches a threshold."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Looking before receiving: peek, claim and discard, over every provider that can."""
+"""Peek, claim and discard of messages that wait for a receive, over every provider that has these."""
 
 # Privates: a message is stashed as a cancelled receive leaves it, without the race that it takes.
 

@@ -1,4 +1,4 @@
-"""Tagged messages: which receive gets which, with everything that comes along, and none lost to a cancel."""
+"""Tagged messages: the receive that gets each, with all metadata, and none lost to a cancel."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""Masks of tagged receives find what came before them, or are refused: nothing is lost, nothing goes astray."""
+"""Masks of tagged receives find earlier messages, or are refused. No message is lost or given to another receive."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Virtual connections whose OOB socket lives while the fabric does not: what a send brings back ends the connection."""
+"""Hazard: the fabric of a virtual connection fails while its OOB socket is open. A failed send ends the connection."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Promises of the multiplexer to its connections: receives are shared out again; a lost peer leaves no gap."""
+"""Promises of the multiplexer: receives of a connection that ends are shared out; a lost peer takes none with it."""
 
 # Privates: a multiplexer without a provider is given its pools and its queues by the test.
 

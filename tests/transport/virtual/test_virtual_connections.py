@@ -1,4 +1,4 @@
-"""What only virtual connections can get wrong: many on one multiplexer, two processes, a heartbeat."""
+"""Cases that only virtual connections have: many on one multiplexer, two processes, a heartbeat."""
 
 # Privates: an end that announces too many messages is made with the protocol's own format and a shorter delay.
 

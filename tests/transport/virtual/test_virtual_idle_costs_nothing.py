@@ -1,4 +1,4 @@
-"""Virtual connections over shm sleep, although the provider wakes nobody: the peer rings when it sends."""
+"""Virtual connections over shm sleep although the provider cannot wake them: a peer that sends rings the doorbell."""
 
 import time
 

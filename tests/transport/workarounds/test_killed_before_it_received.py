@@ -1,6 +1,6 @@
-"""Hazard: a peer over shared memory that ends before it has received a large message wedges its sender.
+"""Hazard: a peer over shared memory ends before it has received a large message, and its sender is blocked.
 
-1.17's shm completes sends of more than 4 KiB in order, and nothing settled those to a process that has ended.
+shm of 1.17 completes sends of more than 4 KiB in order, and never completes those to a process that has ended.
 """
 
 import os

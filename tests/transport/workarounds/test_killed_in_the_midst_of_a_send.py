@@ -1,4 +1,6 @@
-"""A peer that is killed in the midst of a send over shared memory ends its connections, and hangs nobody."""
+"""A peer that is killed in the middle of a send over shared memory ends its own connections, and blocks no other
+process.
+"""
 
 import mmap
 import os

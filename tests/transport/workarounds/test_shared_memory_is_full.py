@@ -1,4 +1,4 @@
-"""Hazard: pages of /dev/shm that cannot be had are a SIGBUS; the endpoint is refused instead."""
+"""Hazard: a page of /dev/shm cannot be allocated, which is a SIGBUS. The endpoint is refused instead."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Entries of a queue in shared memory that a dead sender claimed are released; those of a live one never are."""
+"""Queue entries in shared memory that a dead sender claimed are released; those of a live sender never are."""
 
 import mmap
 import shutil

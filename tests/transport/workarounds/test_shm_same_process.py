@@ -1,6 +1,7 @@
-"""shm reads an endpoint of its own process where it is: whatever still looks at a closed one ends the process.
+"""Hazard: shm reads the memory of an endpoint of its own process directly, and any access to a closed one ends the
+process.
 
-It lingers instead, until nobody looks any more (transport/workarounds/shm_same_process.py).
+So a closed endpoint lingers until no other endpoint can access it (transport/workarounds/shm_same_process.py).
 """
 
 import pytest

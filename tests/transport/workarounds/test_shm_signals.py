@@ -1,4 +1,5 @@
-"""Hazard: the first endpoint over shm takes signals over, and a signal then removes the memory of a living process.
+"""Hazard: the first endpoint over shm replaces signal handlers, and a signal then removes the memory of a running
+process.
 
 Processes that connected to such a process crashed (1.17) or got no message (2.5).
 """

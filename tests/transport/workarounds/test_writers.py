@@ -1,4 +1,4 @@
-"""Whether a thread may still fill a queue entry: what cannot be examined may."""
+"""The test whether a thread may still write to a queue entry. A thread that cannot be examined may."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Programs that run on grpc.aio and on `aiofabric.rpc.grpc`, without a change, and return what they have seen.
+"""Programs that run on grpc.aio and on `aiofabric.rpc.grpc` without a change, and return their observations.
 
-Each is an async function of the module that stands for grpc.aio. What it returns can be pickled.
+Each is an async function of the module that stands for grpc.aio. Its result can be pickled.
 """
 
 from __future__ import annotations

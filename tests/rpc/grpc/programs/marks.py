@@ -1,4 +1,4 @@
-"""The mark of a program, and what programs note."""
+"""The mark of a program, and the form of its observations."""
 
 from __future__ import annotations
 
