@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the extension modules and the one abi3 wheel."""
+"""The parts of the build that pyproject.toml cannot describe: the extension modules and the one abi3 wheel."""
 
 import os
 import shutil

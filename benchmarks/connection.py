@@ -8,10 +8,10 @@ A contender is a module in ``contenders/`` with two functions:
 ``connect(address, **options)``
     a coroutine that returns a `Connection`.
 
-A `Connection` needs ``send``, ``recv`` and ``aclose``. What is measured is written here once in those
-terms; a contender overrides a piece where its users would write it differently (callbacks, a window
-of posted receives, remote memory), never to skip work: an echo is a message that the server held
-whole, and a flood ends when the server says that it has everything.
+A `Connection` needs ``send``, ``recv`` and ``aclose``. The workloads are written here once with these methods. A
+contender overrides a part if its users would write it differently (callbacks, a window of posted receives, remote
+memory), but never to skip work. The server must have the complete message before it sends an echo. A flood ends when
+the server reports that it has every message.
 """
 
 import struct
@@ -36,11 +36,11 @@ class Connection(ABC):
     """One connection, in the client or in the server."""
 
     gone: ClassVar[tuple[type[BaseException], ...]] = (EOFError, ConnectionError)
-    """What ``recv`` raises when the peer has closed."""
+    """The exceptions of ``recv`` after the peer has closed."""
 
     @abstractmethod
     async def send(self, message: Message) -> None:
-        """Hand one message over, waiting while the transport has no room."""
+        """Give one message to the transport, and wait while it has no room."""
 
     @abstractmethod
     async def recv(self, size: int) -> Message:
@@ -88,7 +88,7 @@ class Connection(ABC):
     # The server's part
 
     async def serve(self) -> None:
-        """Do what the client says until it closes."""
+        """Execute the client's requests until it closes."""
         works = {b"ping": self.echo, b"slow": self.echo_slowly, b"flood": self.sink}
         with suppress(*self.gone):
             while True:

@@ -22,7 +22,7 @@ TRIES = 3  # samples made for one that counts
 
 
 class Cores:
-    """What tells and changes how far apart they are. Does nothing where there is no C compiler, or only one core."""
+    """Measures and changes the distance of the cores. Does nothing without a C compiler, or with one core only."""
 
     def __init__(self) -> None:
         self.found: list[float] = []  # nanoseconds
@@ -61,7 +61,7 @@ class Cores:
 
     @property
     def limit(self) -> float:
-        """What counts as near; where they never were so, nearer than ever."""
+        """The distance that counts as near; if they never were near, the smallest one so far."""
         near = nearest(self.found)
         return near * FAR if near < NEAR else near / FAR
 

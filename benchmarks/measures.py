@@ -46,15 +46,15 @@ MEASURES = {
 }
 
 SWEEP = tuple(name for name in MEASURES if "/" in name)
-ONE = ("rest", "ping", "core", "flight", "rate", "bulk64k", "bulk1m", "slow")  # what one connection shows
+ONE = ("rest", "ping", "core", "flight", "rate", "bulk64k", "bulk1m", "slow")  # measures of one connection
 FEW = (*ONE, "fan100")
-CALLS = ("idle100", "ping", "core", "flight", "items", "up", "down", "beside")  # what calls show
+CALLS = ("idle100", "ping", "core", "flight", "items", "up", "down", "beside")  # measures of calls
 MANY = ("idle", *ONE[1:], "mixed", "fan100", "fan1000")  # 1000 connections take seconds to make
 
 
 @dataclass(frozen=True)
 class Column:
-    """A number of the table: of which measures, in which unit, compared with which row."""
+    """A number of the table: its measures, its unit, and the row with which it is compared."""
 
     title: str
     unit: str

@@ -17,7 +17,7 @@ from .roster import Row
 from .workloads import Sample
 
 PATIENCE = 10.0  # seconds for one answer
-SOON = 0.1  # and from the end of what a process says to its own
+SOON = 0.1  # from the end of its output to the end of the process
 
 # Loading Debian's libfabric would otherwise replace Python's signal handlers (its psm library);
 # UCX would otherwise write its log to the standard output, which is where answers are.

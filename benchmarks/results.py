@@ -77,7 +77,7 @@ def nearest(distances: list[float]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The circumstances on which the numbers depend."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     models = [line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")]
     return {

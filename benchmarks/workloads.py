@@ -20,7 +20,7 @@ from .connection import CallConnection, Connection
 Connect = Callable[[], Awaitable[Connection]]
 Sample = dict[str, float]
 
-IDLE_SETTLES = 0.1  # seconds until what an answered ping left behind has run
+IDLE_SETTLES = 0.1  # seconds until the callbacks of an answered ping have run
 MIXED_SETTLES = 0.1  # seconds until all tasks have begun
 ENDLESS = 1 << 40
 
@@ -124,7 +124,7 @@ async def fan(connect: Connect, server: int, size: int, width: int, seconds: flo
 
 
 async def idle(connect: Connect, server: int, size: int, width: int, seconds: float) -> Sample:
-    """``width`` connections that were used once and then say nothing.
+    """``width`` connections that were used once and are idle then.
 
     Memory is that of the side that needs more of it. Wake-ups are the server's alone:
     the client's own clock is a reason to wake up.

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.libraries import CHOICE, libraries
 
-PROCESSES = 2  # of each libfabric: most tests wait more than they work
+PROCESSES = 2  # processes for each libfabric: most tests wait more than they compute
 
 
 def main() -> int:

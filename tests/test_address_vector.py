@@ -56,7 +56,7 @@ def test_the_provider_gives_back_what_it_was_given(domain: Domain, type: AvType)
 @pytest.mark.parametrize("provider", [*RDM, *RARE])
 @pytest.mark.parametrize("type", [AvType.MAP, AvType.TABLE])
 def test_the_domain_says_the_type(provider: str, type: AvType) -> None:
-    """In a child: sm2 crashes where the two differ, and fi_av_open takes what it makes of FI_AV_UNSPEC."""
+    """In a child: sm2 crashes if the two types differ, and fi_av_open chooses the type for FI_AV_UNSPEC."""
     skip_without(provider, aiofabric.Caps.MSG)
     ended = run_in_child(TYPED, provider, where(provider) or "", type.name)
     assert (ended.status, ended.err) == (0, ""), ended

@@ -17,7 +17,7 @@ HERE = re.escape(__file__)
 
 
 def text() -> str:
-    """What debug() prints, asked from another thread as somebody would of a hung loop."""
+    """The output of debug(), called from another thread, as one does for a loop that hangs."""
     out = io.StringIO()
     thread = threading.Thread(target=debug, args=[out])
     thread.start()
@@ -29,7 +29,7 @@ def text() -> str:
 async def test_tells_what_is_posted_and_queued_and_who_opened_it(pair: Pair) -> None:
     async with pair() as (active, _), anyio.create_task_group() as tasks:
         limit = active.info.tx_attr.size
-        for _ in range(8 * limit):  # nobody receives: what the provider does not take waits here
+        for _ in range(8 * limit):  # there is no receive: messages that the provider does not take wait here
             tasks.start_soon(active.send, bytes(65536))
         with anyio.fail_after(10):
             while not active.statistics().queued:

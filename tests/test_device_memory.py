@@ -12,7 +12,7 @@ from tests.fixtures.internals import handle_of
 
 
 class CudaArray:
-    """What a CUDA array tells; nobody reads the memory here."""
+    """The interface of a CUDA array; no code reads its memory here."""
 
     def __init__(self, shape: tuple[int, ...] = (4, 8), strides: Any = None, *, readonly: bool = False) -> None:
         self.__cuda_array_interface__ = {

@@ -170,7 +170,7 @@ def test_what_is_in_use_is_not_closed(domain: aiofabric.Domain, caplog: pytest.L
 
 @pytest.mark.parametrize("name", ["EDOMAIN", "ENOMEM", "EOPBADSTATE", "EMSGSIZE", "EBUSY", "ENOCQ", "ECANCELED"])
 def test_an_error_has_libfabric_s_words_and_its_name(name: str) -> None:
-    """Those of the manual that no provider here is bound to return."""
+    """Codes of the manual that no provider here need return."""
     code = getattr(C, f"FI_{name}")
     words = ffi.string(lib.fi_strerror(code)).decode()
     with pytest.raises(aiofabric.FabricError) as caught:

@@ -148,7 +148,7 @@ def test_demo_moves_a_single_byte(tmp_path: Path) -> None:
     assert run(EXAMPLES / "demo.py", tmp_path / "one").returncode == 0
 
 
-# One byte changes on its way: the demo itself is untouched, the transfer under it lies.
+# One byte changes on its way. The demo is unchanged; the transfer below it is wrong.
 LIE = """
 import runpy, sys
 import aiofabric

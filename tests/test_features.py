@@ -78,7 +78,7 @@ def test_tagged_messages_on_connections_are_fenced_where_they_crash() -> None:
 
 
 def test_a_connection_that_asks_for_tagged_messages_never_runs_into_the_crash() -> None:
-    """What is connected then stands on FI_EP_RDM, or on a provider that does not crash."""
+    """Such a connection then uses FI_EP_RDM, or a provider that does not crash."""
     ended = run_in_child("""
         import anyio
         from aiofabric import Caps, Hints, connect, listen

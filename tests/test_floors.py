@@ -41,9 +41,9 @@ NOUN_MODULES = {
 }
 FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 
-LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # anyio is everyone's: its words for closed, busy, broken
+LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # every file may use anyio: its exceptions for closed, busy, broken
 MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations", "rpc.runtime", "rpc.grpc"}
-WITHOUT_IO = "rpc.protocol"  # imports nothing else of ours, and so neither a loop nor an endpoint
+WITHOUT_IO = "rpc.protocol"  # imports nothing else of aiofabric, so neither a loop nor an endpoint
 ITS_CORE = {  # the part in C
     f"_core.{name}" for name in ("Assembly", "BudgetCore", "CallCore", "ClientCallCore", "ConnectionCore")
 }
@@ -71,7 +71,7 @@ STOREYS = {
 }
 FILES_MOST = 12  # of a room
 
-# What accepting a request gives is of the floor above: these names are imported for type checkers alone.
+# The result of an accepted request is of the floor above: these names are imported for type checkers only.
 FOR_TYPES = {
     "aiofabric.transport.connected.endpoint.MessageEndpoint",
     "aiofabric.transport.opening.keywords.EndpointKeywords",
@@ -103,7 +103,7 @@ def lines_for_types(source: str) -> set[int]:
 
 
 def room(dotted: str) -> str:
-    """The folder or module right under the package; the package itself is what everybody else sees."""
+    """The folder or module directly under the package; the package itself is the public interface."""
     return dotted.split(".")[1] if "." in dotted else ""
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 OWN_MOST = 10
 OWN = re.compile(r"^\| (\w+) \|", re.MULTILINE)
 
-# What was renamed, and the field's word. "Rendezvous" stays free for the protocol of large messages.
+# Renamed words, and the field's words. "Rendezvous" is reserved for the protocol of large messages.
 RENAMED = {
     "trunk": "multiplexer",
     "hail": "address query",
@@ -73,7 +73,7 @@ def words(text: str) -> Iterator[str]:
 
 
 def renamed(path: Path, text: str) -> list[str]:
-    """Which lines use a word that was renamed; of the tests only their names count."""
+    """The lines that use a renamed word; in the tests, only names count."""
     where = path.relative_to(ROOT).as_posix() if path.is_absolute() else path.as_posix()
     found = []
     for number, line in enumerate(text.splitlines(), 1):

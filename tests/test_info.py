@@ -58,7 +58,7 @@ def offer() -> Info:
     return getinfo(HERE, 7471, hints=tcp())[0]
 
 
-# -- what is found
+# -- the offers
 
 
 def test_every_field_is_readable(offer: Info) -> None:
@@ -98,7 +98,7 @@ def test_no_field_of_c_is_left_out(offer: Info, part: str, kind: str) -> None:
 
 
 def test_python_and_libfabric_read_the_same(offer: Info) -> None:
-    """Each attribute object, written into C anew, reads as the original does."""
+    """Each attribute object, written to C again, reads like the original."""
     for part, kind in (
         ("tx_attr", TostrType.TX_ATTR),
         ("rx_attr", TostrType.RX_ATTR),
@@ -180,7 +180,7 @@ def test_fields_that_later_versions_append_are_there_with_those_versions(offer: 
     assert offer.domain_attr.max_cntr_value == offer.domain_attr.max_err_cntr_value == endless
 
 
-# -- what is asked
+# -- the hints
 
 
 def test_without_anything_everything_is_found() -> None:
@@ -316,7 +316,7 @@ def test_traffic_classes_are_hints() -> None:
     assert first.tx_attr.tclass in (TrafficClass.LOW_LATENCY, TrafficClass.UNSPEC)
 
 
-# -- what is said when nothing is found
+# -- the errors if nothing is found
 
 
 def test_the_hint_to_blame_is_named() -> None:
@@ -387,7 +387,7 @@ def test_other_errors_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_tostr_agrees_with_libfabric(value: int, text: str) -> None:
     assert tostr(value) == text
-    # The call that shares one buffer among all threads, which is why aiofabric uses the other one.
+    # This call shares one buffer among all threads, so aiofabric uses the other one.
     assert ffi.string(lib.fi_tostr(ffi.new("uint64_t *", value), _TYPES[type(value)])).decode() == text
 
 

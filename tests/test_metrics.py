@@ -52,7 +52,7 @@ async def test_readings_of_another_thread_disturb_nothing(pair: Pair) -> None:
                 both.start_soon(active.send, bytes(5000))
                 both.start_soon(passive.recv)
         with anyio.fail_after(10):
-            while not readings:  # the thread's first one has not come to its end yet
+            while not readings:  # the thread's first one has not ended yet
                 await anyio.lowlevel.checkpoint()
         done.set()
 

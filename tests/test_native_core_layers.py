@@ -35,7 +35,7 @@ def included(text: str) -> set[str]:
 
 
 def graph(files: dict[str, str]) -> dict[str, set[str]]:
-    """What each file of C, header and body as one, includes of the others."""
+    """The includes of each file of C among the others; a header and its body count as one file."""
     edges: dict[str, set[str]] = {}
     for name, text in files.items():
         stem = name.partition(".")[0]
@@ -49,7 +49,7 @@ def code_of(text: str) -> str:
 
 
 def declared(header: str) -> set[str]:
-    """What a header offers: macros, types, functions, enumerators and variables."""
+    """The declarations of a header: macros, types, functions, enumerators and variables."""
     text = code_of(header)
     names = set(re.findall(r"^#define (\w+)", text, re.MULTILINE)) | set(re.findall(r"^\} (\w+);", text, re.MULTILINE))
     names |= set(re.findall(r"^(?:typedef )?(?:struct|enum) (\w+) \{", text, re.MULTILINE))
@@ -76,7 +76,7 @@ def complaints(files: dict[str, str], layer: dict[str, int]) -> list[str]:
         own = name.partition(".")[0]
         for header, offered in offers.items():
             used = offered & words - (offers.get(own, set()) if header != own else set())
-            if header == "references" and not used:  # brings Python.h, which everybody uses
+            if header == "references" and not used:  # includes Python.h, which every file uses
                 continue
             if name.endswith(".c") and header != own and bool(used) != (header in included(text)):
                 found.append(f"{name}: {'lacks' if used else 'does not use'} {header}.h {sorted(used)}")

@@ -171,7 +171,7 @@ async def test_settings_of_a_closed_endpoint_are_refused(pair: Pair) -> None:
 
 
 def test_the_crash_of_an_early_option_is_fenced() -> None:
-    """shm's options live in what fi_enable makes: asking before ends the process, so nobody asks."""
+    """fi_enable makes the memory of shm's options. A query before that ends the process, so none is made."""
     from tests.fixtures.children import run_in_child
 
     ended = run_in_child("""

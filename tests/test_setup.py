@@ -65,5 +65,5 @@ def test_apt_asks_as_root_for_what_is_missing(tmp_path: Path) -> None:
     assert update.endswith("update")
     assert "apt-get" in install
     assert " install --no-install-recommends gcc libc6-dev " in install
-    assert ended.returncode == 1  # nothing came of it, and the script looks again
+    assert ended.returncode == 1  # it had no effect, and the script checks again
     assert "still lacks" in ended.stderr

@@ -35,7 +35,7 @@ HERE = "127.0.0.1"
 
 
 def native_offers() -> list[tuple[str, int]]:
-    """What libfabric itself answers to NULL node, service and hints."""
+    """libfabric's own answer to NULL node, service and hints."""
     found, native = [], ffi.new("struct fi_info **")
     assert lib.fi_getinfo(api_version().native, ffi.NULL, ffi.NULL, 0, ffi.NULL, native) == 0
     each = native[0]
@@ -52,7 +52,7 @@ def test_no_hints_are_null() -> None:
 
 
 def test_null_hints_give_the_capabilities_that_are_supported() -> None:
-    """With NULL hints: what the provider supports. With hints whose caps are 0: what it can with their mode."""
+    """With NULL hints: all that the provider supports. With caps of 0: all that it supports with their mode."""
     everything, usable = getinfo(), getinfo(hints=Hints())
     assert len(everything) > len(usable)
     assert {info.fabric_attr.prov_name for info in everything} >= {info.fabric_attr.prov_name for info in usable}

@@ -65,7 +65,7 @@ def test_a_hint_is_met_or_named_as_the_reason(field: str, value: Flags | Choice)
 
 def _has(info: Info, field: str, value: Flags | Choice) -> bool:
     offered = attrgetter(field)(info)
-    if field == "domain_attr.mr_mode":  # the old names: what the provider makes of them is in the new ones
+    if field == "domain_attr.mr_mode":  # the old names: the provider stores their values under the new ones
         return True
     if value is AddressFormat.SOCKADDR:
         return offered in SOCKADDRS

@@ -102,7 +102,7 @@ class Recorder:
     def pytest_collection_modifyitems(items: list[Any]) -> None:
         import unittest
 
-        # A helper function of theirs has a name that pytest takes for a test's.
+        # One of gRPC's helper functions has a name that pytest takes for a test's.
         items[:] = [item for item in items if isinstance(getattr(item, "cls", None), type)]
         items[:] = [item for item in items if issubclass(item.cls, unittest.TestCase)]
 

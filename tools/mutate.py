@@ -4,8 +4,8 @@ cosmic-ray makes the errors in Python: another comparison, a negated condition, 
 exception. Besides, calls that stand by themselves are left out. The errors in C are listed in `tools.mutations`.
 
 Everything happens in a copy of the tree. One run of the tests on asyncio and the system's libfabric records which test
-executes which line. Some tests that execute an error's line run first, then the test files of its room, and at last the
-same files on all loops and libraries. What is left is printed as a diff.
+executes which line. Some tests that execute an error's line run first, then the test files of its room, and finally the
+same files on all loops and libraries. Errors that no test noticed are printed as a diff.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def mutated(mutation: Mutation) -> str:
 
 
 def tests_of(file: Path) -> list[str]:
-    """The test files and folders that are to notice an error in a file."""
+    """The test files and folders that must notice an error in a file."""
     return TESTS[max((prefix for prefix in TESTS if file.as_posix().startswith(prefix)), key=len)]
 
 

@@ -14,7 +14,7 @@ from ..connection import DONE, Connection, Message, Serve
 
 
 class Raw(asyncio.Protocol, Connection):
-    """Whatever arrives goes to ``on_data``, which either collects it or answers it."""
+    """All received data goes to ``on_data``, which either collects it or answers it."""
 
     transport: asyncio.Transport
 
@@ -157,7 +157,7 @@ class Sink(asyncio.BufferedProtocol):
 
 
 def network(over: str) -> Any:
-    """Who has create_server and create_connection: the loop, or aiofabric under the same names."""
+    """The object with create_server and create_connection: the loop, or aiofabric with the same names."""
     return importlib.import_module("aiofabric.aio") if over == "fabric" else asyncio.get_running_loop()
 
 

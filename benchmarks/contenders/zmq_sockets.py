@@ -28,7 +28,7 @@ class Dealer(Connection):
 
 
 async def route(router: zmq.asyncio.Socket) -> None:
-    """The ROUTER hears every client on one socket; what a client is doing is kept by its name."""
+    """The ROUTER receives from every client on one socket; the state of a client is stored by its name."""
     doing: dict[bytes, tuple[bytes, int]] = {}
     while True:
         client, frame = await router.recv_multipart(copy=False)

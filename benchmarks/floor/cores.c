@@ -73,7 +73,7 @@ static void *other(void *core)
 	return NULL;
 }
 
-/* The best batch: in the others somebody else had one of the cores. */
+/* The best batch: in the others another process had one of the cores. */
 static double distance(void)
 {
 	double begin, took, best = 1;

@@ -128,7 +128,7 @@ print(text)
 
 
 def test_a_library_older_than_the_build_is_told_so() -> None:
-    """The linker's refusal, as an extension built on 2.x gets it from 1.17."""
+    """The linker refuses an extension that was built with 2.x on a library of 1.17."""
     child = run_in_child("""
         import importlib
         from aiofabric import LibfabricNotFound, _ffi
@@ -163,7 +163,7 @@ def test_a_vendors_newest_folder_comes_before_the_wheels(tmp_path: os.PathLike[s
 
 
 def test_ctrl_c_is_still_a_keyboard_interrupt() -> None:
-    """Debian's 1.17 brings a library whose constructor takes SIGINT and SIGTERM over, unless told not to."""
+    """Debian's 1.17 loads a library whose constructor takes over SIGINT and SIGTERM unless a variable is set."""
     child = run_in_child("""
         import os, signal
         mine = lambda *_: print("terminated", flush=True)

@@ -25,8 +25,8 @@ pytestmark = [
 
 LOCK, COUNTS, VERSION = 24, 48, 4  # of libfabric 1.17 (struct smr_region, ofi_shm.h)
 FREE = 1
-PATIENCE = 10.0  # seconds: some thousand times what a dead owner takes to be found
-NUMBER = 1 << 5  # where the owner's number begins; what is below is for others to subtract from
+PATIENCE = 10.0  # seconds: a dead owner is found some thousand times faster
+NUMBER = 1 << 5  # the owner's number begins here; other processes subtract from the part below
 
 
 class Memory:
@@ -67,10 +67,10 @@ class Memory:
 
 
 class Taking(threading.Thread):
-    """Takes the lock, and notes whether the word was said by then. Waits in C, without the interpreter's lock."""
+    """Takes the lock, and records whether the word was set by then. Waits in C, without the interpreter's lock."""
 
     def __init__(self, memory: Memory) -> None:
-        super().__init__(daemon=True)  # who never gets it does not keep the process
+        super().__init__(daemon=True)  # a thread that never gets the lock does not keep the process alive
         self.memory = memory
         self.said = False
         self.start()
@@ -82,7 +82,7 @@ class Taking(threading.Thread):
     def got_it(self) -> bool:
         self.join(PATIENCE)
         in_time = not self.is_alive()
-        self.memory.lock = FREE  # who waits after a failure does not for ever
+        self.memory.lock = FREE  # a thread that waits after a failure does not wait for ever
         self.join()
         return in_time
 
@@ -154,7 +154,7 @@ def test_it_is_after_others_have_tried_to_take_it(child: Callable[..., Child], m
 def test_an_owner_that_too_many_have_made_unknown_is_waited_for(
     child: Callable[..., Child], memory: Memory, path: Path
 ) -> None:
-    """What they have subtracted has reached its number, and whoever has the one before may have ended."""
+    """The subtracted sum has reached the lock's number, and the process with the number before may have ended."""
     process = child(owner, path)
     assert process.receive() == "taken"
     memory.lock -= NUMBER
@@ -170,7 +170,7 @@ def test_an_owner_that_too_many_have_made_unknown_is_waited_for(
 def test_what_a_dead_sender_may_have_taken_is_counted(
     child: Callable[..., Child], memory: Memory, path: Path, endpoint: bool
 ) -> None:
-    """1.17 does not look whether a pool is empty: it counts, and a sender does so last."""
+    """1.17 does not check whether a pool is empty. It counts, and a sender does so last."""
     if endpoint:
         memory.be_an_endpoint_s()
     memory.counts[0] = 7
@@ -181,11 +181,11 @@ def test_what_a_dead_sender_may_have_taken_is_counted(
     assert (memory.counts[0], memory.counts[1]) == (7 - endpoint, 0)
 
 
-@pytest.mark.alone  # the file keeps everybody else from taking over, too
+@pytest.mark.alone  # the file keeps every other process from taking over, too
 def test_an_owner_may_live_where_others_count_their_processes(
     child: Callable[..., Child], memory: Memory, path: Path
 ) -> None:
-    """A container that shares /dev/shm: its 17 is not our 17."""
+    """A container that shares /dev/shm has process ids of its own: its process 17 is not ours."""
     process = child(owner, path)
     assert process.receive() == "taken"
     process.kill()

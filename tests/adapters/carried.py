@@ -61,7 +61,7 @@ class Carried:
                     self.bytes += result
                 case bytes():
                     self.bytes += len(result)
-                case _:  # recvfrom and its kin
+                case _:  # recvfrom and similar calls
                     self.bytes += result[0] if isinstance(result[0], int) else len(result[0])
             return result
 
@@ -109,7 +109,7 @@ async def _write(provider: str) -> None:
 
 
 async def over_every_adapter(parent: Parent, provider: str) -> dict[str, int]:
-    """Bytes that kernel sockets carried while each adapter moved `SIZE` bytes; last over a channel that is a socket."""
+    """Bytes over kernel sockets while each adapter moved `SIZE` bytes; the last adapter runs on a socket."""
     _forbid_the_loops_own()
     carried, found = Carried(), {}
     carried.watch()

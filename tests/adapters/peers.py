@@ -20,7 +20,7 @@ ITEM = bytes(100_000)
 
 
 async def _send_on(parent: Parent, send: Callable[[bytes], Awaitable[object]]) -> None:
-    """Send without end; tell the parent, when it asks, how much was sent and by how much our memory grew."""
+    """Send without end; when the parent asks, report the number of sent bytes and the growth of our memory."""
     process, sent = psutil.Process(), 0
     before = process.memory_info().rss
 

@@ -82,7 +82,7 @@ KINDS = [*kinds(b"", 0), "a whole request and no more", "a whole request and non
 @pytest.mark.parametrize("adapter", CARRIERS)
 async def test_clients_stop_nobody(adapter: str, kind: str, provider: str, child: Callable[..., Child]) -> None:
     if provider == "tcp" and kind == "a whole request and nonsense":
-        pytest.skip("tcp trusts the frames of whoever is connected, in every version: docs/topics/security.md says so")
+        pytest.skip("tcp trusts the frames of every connected peer, in every version: see docs/topics/security.md")
     serve, call = CARRIERS[adapter]
 
     async def ask(port: int) -> None:

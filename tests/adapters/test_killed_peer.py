@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     StartChild: TypeAlias = Callable[..., Child]
 
 SOON = 1.0  # second
-COUNT = 30  # items of a peer that sends and leaves
+COUNT = 30  # items of a peer that sends and closes
 TOTAL = COUNT * len(peers.ITEM)
 
 LISTEN: dict[str, Any] = {"bytes": listen_stream, "messages": listen_messages}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 LONG = float(os.environ.get("AIOFABRIC_SLOW_SECONDS", "5"))  # AIOFABRIC_SLOW_SECONDS=30 for the long one
-FULL = HELLO.window - 2 * len(peers.ITEM)  # bytes that a writer has got rid of before it can be blocked
+FULL = HELLO.window - 2 * len(peers.ITEM)  # bytes that a writer can send before it is blocked
 GROWTH = 8 << 20  # bytes that a process may grow by, for each connection
 
 ASYNCIO = ("asyncio", {"use_uvloop": False})
@@ -56,7 +56,7 @@ def children() -> Iterator[list[Child]]:
 
 
 class Reluctant(Recorder):
-    """Paused until somebody wants what has come."""
+    """Paused until a task asks for the received data."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

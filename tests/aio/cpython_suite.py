@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import socket
 
 
-HANGS = 150  # seconds after which a run is given up and says where it stands; the longest takes 10
+HANGS = 150  # seconds after which a run is ended and prints its position; the longest takes 10
 made = 0
 
 

@@ -174,7 +174,7 @@ async def test_close_sends_everything_first(connected: Connected) -> None:
 
 
 async def test_close_with_unread_bytes_takes_nothing_from_the_peer(connected: Connected) -> None:
-    """A kernel socket that is closed so answers with a reset, which destroys what the peer has not read."""
+    """A kernel socket that is closed like this answers with a reset, which destroys data that the peer has not read."""
     async with connected() as (active, passive):
         active.transport.pause_reading()
         passive.transport.pause_reading()

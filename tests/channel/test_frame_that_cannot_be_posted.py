@@ -26,7 +26,7 @@ async def test_the_send_ends_with_the_error(provider: str, frames: int, monkeypa
         nonlocal count
         count += 1
         if count > frames:
-            raise from_errno(constants.FI_EINVAL, "fi_sendv")  # as the provider's answer is raised there
+            raise from_errno(constants.FI_EINVAL, "fi_sendv")  # the provider's answer is raised there in the same way
         return post(route, *args)
 
     results: list[BaseException | None] = []

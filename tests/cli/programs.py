@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.fixtures.libraries import CHOICE
 
 PATIENCE = 60.0
-FIRST_EPHEMERAL_PORT = 32_768  # of Linux, if nobody changed net.ipv4.ip_local_port_range
+FIRST_EPHEMERAL_PORT = 32_768  # of Linux, unless net.ipv4.ip_local_port_range was changed
 AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 # The ip providers then have the loopback interface only: no test leaves this machine.
 LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}
@@ -32,7 +32,7 @@ def _environment(added: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Said:
-    """What a program said, and its exit status."""
+    """The output of a program, and its exit status."""
 
     out: str
     err: str
@@ -40,7 +40,7 @@ class Said:
 
 
 class Program:
-    """A program under way."""
+    """A running program."""
 
     def __init__(self, *command: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -53,13 +53,13 @@ class Program:
         )
 
     def end(self) -> Said:
-        """Wait for its end. That a server listens is no error, and not told here."""
+        """Wait for its end. The line that reports a listening server is left out."""
         out, err = self.process.communicate(timeout=PATIENCE)
         err = "".join(line for line in err.splitlines(keepends=True) if not line.startswith("listening at "))
         return Said(out, err, self.process.returncode)
 
     def listens(self, port: str) -> None:
-        """Wait until somebody listens at the port; connecting would be a client's first word."""
+        """Wait until a program listens at the port. A connection would count as a client, so none is made."""
         wanted = f":{int(port):04X} "
         while self.process.poll() is None:
             for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -97,7 +97,7 @@ def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str
     ours, theirs = pty.openpty()
     with open(ours, "rb", buffering=0) as screen:
         termios.tcsetwinsize(theirs, (24, columns))
-        size = {"COLUMNS": str(columns)}  # for who trusts the variable more, and there is one
+        size = {"COLUMNS": str(columns)}  # for programs that prefer this variable
         process = subprocess.Popen(
             ["sh", "-c", command],
             env=_environment(SHELL | size | environment),
@@ -109,7 +109,7 @@ def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str
         with process:
             try:
                 shown = b""
-                with suppress(OSError):  # EIO: nobody has the terminal open any more
+                with suppress(OSError):  # EIO: no process has the terminal open any more
                     while select.select([screen], [], [], PATIENCE)[0]:
                         shown += screen.read(65536)
                 assert process.wait(PATIENCE) == 0, shown
@@ -119,8 +119,8 @@ def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str
 
 
 def free_port() -> str:
-    """A TCP port that nobody has now, and that the system gives to nobody who did not ask for it."""
+    """A free TCP port that the system gives only to a program that asks for it."""
     for port in random.sample(range(20_000, FIRST_EPHEMERAL_PORT), 100):
         with suppress(OSError), socket.create_server(("", port)):
             return str(port)
-    raise OSError("a hundred ports, and somebody has each")
+    raise OSError("a hundred ports, and each is in use")

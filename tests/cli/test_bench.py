@@ -59,7 +59,7 @@ def test_ctrl_c_is_clean() -> None:
         program.process.send_signal(signal.SIGINT)
         said = program.end()
     assert (said.out, said.err, said.status) == ("", "", 130)
-    while any(_runs(pid) for pid in pids):  # the test's timeout is the limit: they were killed
+    while any(_runs(pid) for pid in pids):  # the test's timeout ends the wait: they were killed
         time.sleep(0.002)
 
 

@@ -16,7 +16,7 @@ from tests.cli.programs import AIOFABRIC, Said, aiofabric, on_terminal, started
 pytestmark = pytest.mark.timeout(90)
 DOCTOR = (*AIOFABRIC, "doctor")
 
-# A mount namespace of its own, where a machine can be broken without anybody else noticing.
+# A mount namespace of its own, in which faults can be made that affect no other process.
 APART = ("unshare", "--map-root-user", "--mount")
 needs_apart = pytest.mark.skipif(
     shutil.which("unshare") is None
@@ -27,7 +27,7 @@ ONLY_TCP = {"FI_PROVIDER": "tcp"}  # the others' echoes take time
 
 
 def findings(said: Said) -> dict[str, tuple[str, str]]:
-    """Subject: (level, everything else that was said)."""
+    """Subject: (level, the rest of the line)."""
     found: dict[str, tuple[str, str]] = {}
     subject = ""
     body, _, _ = said.out.rpartition("\n\n")

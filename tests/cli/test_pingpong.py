@@ -33,7 +33,7 @@ def match(
     host: str = "127.0.0.1",
     theirs: dict[str, str] | None = None,
 ) -> tuple[Said, Said]:
-    """Have both play; the server has to end by itself after its one client."""
+    """Run both; the server must end by itself after its one client."""
     port = free_port()
     environment: dict[tuple[str, ...], dict[str, str]] = {THEIRS: same_library() if theirs is None else theirs}
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def test_different_sizes_are_noticed() -> None:
         aiofabric("pingpong", *MSG, "-S", "32", "-P", port, "127.0.0.1")
         said = serving.end()
     assert said.status == 1
-    assert "does it have the same -e, -I and -S?" in said.err  # from this side, or from the other one first
+    assert "does it have the same -e, -I and -S?" in said.err  # reported by this side, or first by the other one
 
 
 @pytest.mark.parametrize(("kind", "provider"), KINDS)
@@ -134,7 +134,7 @@ def test_a_killed_client_ends_the_server(kind: str, provider: str) -> None:
         serving.listens(port)
         with started(*OURS, *flags, "-P", port, "127.0.0.1") as calling:
             assert calling.process.stdout is not None
-            calling.process.stdout.readline()  # the heading: the match is on
+            calling.process.stdout.readline()  # the heading: the measurement has begun
         said = serving.end()
     assert said.status == 1
     assert len(said.err.splitlines()) == 1
@@ -203,14 +203,14 @@ def test_wrong_flags_are_status_2(flags: tuple[str, ...]) -> None:
 def test_sides_with_different_flags_end_with_a_sentence(
     kind: str, provider: str, ours: list[str], theirs: list[str]
 ) -> None:
-    """They waited for each other for ever, or until a time was up."""
+    """Before, they waited for each other for ever, or until a timeout."""
     port = free_port()
     both = ("-e", kind, "-p", provider)
     with started(*OURS, *both, *ours, "-B", port) as serving:
         serving.listens(port)
         calling = aiofabric("pingpong", *both, *theirs, "-P", port, "127.0.0.1")
         serving_said = serving.end()
-    if kind == "msg" and not (ours and theirs):  # one side says what it takes, the other sends what fits
+    if kind == "msg" and not (ours and theirs):  # one side announces its limit, the other sends messages within it
         assert (calling.status, serving_said.status) == (0, 0)
         return
     for said in (calling, serving_said):

@@ -47,7 +47,7 @@ ASYNC: dict[str, Callable[[ConnectionRequest], Awaitable[bool]]] = {
 
 @pytest.mark.parametrize("predicate", ASYNC.values(), ids=ASYNC)
 async def test_async_predicate_is_refused(provider: str, predicate: Any) -> None:
-    """A coroutine is true: each of these let every peer in."""
+    """A coroutine object is true, so each of these accepted every peer."""
     with pytest.raises(TypeError, match=r"listen\(\) takes a plain function as accept=.*async.*accept_request"):
         async with aiofabric.listen(HERE, 0, provider=provider, accept=predicate):
             pass

@@ -9,7 +9,7 @@ from aiofabric.cm.workarounds.provider_sockets import bytes_written
 
 pytestmark = pytest.mark.once
 
-SMALL, LARGE = 4096, 4 << 20  # of receive and send buffers, in bytes
+SMALL, LARGE = 4096, 4 << 20  # sizes of receive and send buffers, in bytes
 WRITTEN = 200_000
 
 

@@ -54,7 +54,7 @@ async def test_private_data_goes_both_ways(provider: str, size: int) -> None:
 
 
 async def test_private_data_has_a_limit_that_is_checked_first(provider: str) -> None:
-    """The provider only asserts it, or overflows."""
+    """The provider only asserts the length, or overflows."""
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
         with pytest.raises(ValueError, match="256"):
             await aiofabric.connect(listener.address, provider=provider, param=bytes(257))
@@ -111,7 +111,7 @@ async def test_nobody_accepts_and_patience_ends(provider: str) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         with pytest.raises(TimeoutError), anyio.fail_after(0.05):
             await aiofabric.connect(listener.address, provider=provider)
-        # The request is still in the queue; whoever takes it learns that the peer has left.
+        # The request is still in the queue, and its accept reports that the peer has left.
         request = await listener.accept_request()
         with pytest.raises(aiofabric.FabricConnectionAbortedError):
             await request.accept()
@@ -210,7 +210,7 @@ async def test_closing_the_listener_refuses_who_waits_and_tells_who_listens(prov
 
             async def iterate() -> None:
                 async for _ in listener:
-                    raise AssertionError("nobody connects")
+                    raise AssertionError("no client connects")
                 ended.append("iteration")
 
             async def wait() -> None:
@@ -225,7 +225,7 @@ async def test_closing_the_listener_refuses_who_waits_and_tells_who_listens(prov
 
 
 async def test_listener_closes_while_a_request_is_about_to_be_taken(provider: str) -> None:
-    """The request that was there is gone when the pause for fairness is over: no reason to wait for ever."""
+    """The request is gone after the checkpoint: the accept must not wait for ever."""
     async with anyio.create_task_group() as tasks, aiofabric.listen(HERE, 0, provider=provider) as listener:
 
         async def be_refused() -> None:
@@ -295,11 +295,11 @@ async def test_screen_sees_requests_first(provider: str, monkeypatch: pytest.Mon
         async with await aiofabric.connect(listener.address, provider=provider, param=b"friend") as active:
             await active.recv()
     assert [str(e) for e in reported] == ["the screen's own"]
-    assert seen == [(HERE, 1)] * 3  # the client's: for none of them there is an endpoint yet
+    assert seen == [(HERE, 1)] * 3  # the client's: none of them has an endpoint yet
 
 
 async def test_accept_that_cannot_begin_refuses_the_peer(provider: str) -> None:
-    """The request is used up; its peer shall not wait for ever."""
+    """The request cannot be used again, and its peer must not wait for ever."""
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def serve() -> None:
@@ -317,7 +317,7 @@ async def test_accept_that_cannot_begin_refuses_the_peer(provider: str) -> None:
 
 
 async def test_cancelled_accept_request_loses_none(provider: str) -> None:
-    """Cancelled before, with and after the request's arrival; whoever waits as well gets it."""
+    """Cancelled before, at and after the request's arrival. Another waiting task gets the request."""
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         served = 0
 
@@ -409,7 +409,7 @@ async def test_peer_left_before_accept(provider: str) -> None:
 
 
 async def test_peer_that_sends_one_message_and_leaves_is_received(provider: str) -> None:
-    """Its request, its message and its end may be read in one turn, before the accepting task runs."""
+    """Its request, its message and its end may be read in one pass, before the accepting task runs."""
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         for n in range(50):
             async with anyio.create_task_group() as tasks:

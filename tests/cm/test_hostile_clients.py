@@ -54,7 +54,7 @@ async def echo(request: aiofabric.ConnectionRequest) -> None:
 
 
 async def serve(parent: Parent, provider: str, patience: float, room: int | None = None) -> None:
-    """``room``: how many descriptors it may open once it listens; as many as it likes without."""
+    """``room``: the number of descriptors that it may open once it listens; without it there is no limit."""
     half_open_clients.PATIENCE = oob_listener.PATIENCE = patience  # type: ignore[attr-defined]
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
@@ -72,7 +72,7 @@ async def serve(parent: Parent, provider: str, patience: float, room: int | None
 
 
 def confine(room: int) -> None:
-    """Let this process open so many descriptors more."""
+    """Let this process open this number of further descriptors."""
     while (lowest := os.dup(0)) < descriptors() - 2:  # one is the list's own, one is `lowest`: no gap is left below
         pass
     os.close(lowest)
@@ -119,7 +119,7 @@ async def test_who_says_nothing_is_cut_off_after_a_while(provider: str, child: C
 async def test_who_takes_the_place_of_one_that_left_is_cut_off_too(
     provider: str, room: int | None, child: Callable[..., Child]
 ) -> None:
-    """In one turn the provider closes a socket and accepts another one under the same number."""
+    """In one pass, the provider closes a socket and accepts another one with the same number."""
     listening = Listening(child(serve, require(provider), 0.3, room))
     before, _ = await listening.tells()
     with ExitStack() as clients:
@@ -145,7 +145,7 @@ async def test_half_a_request_stops_nobody(provider: str, child: Callable[..., C
 
 
 async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
-    """The words come after our look and before the provider's read."""
+    """The data arrives after our check and before the provider's read."""
     half_open_clients.PATIENCE = 0.3
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         source, poll = source_of(listener), half_open_clients.HalfOpenClients.before_read
@@ -179,13 +179,13 @@ async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) 
 async def test_who_is_read_in_the_midst_of_a_request_is_closed(
     size: int, leaves: bool, child: Callable[..., Child]
 ) -> None:
-    """2.x forgets a socket whose header is all that is there."""
+    """2.x forgets a socket that has received only the header."""
     words = await request_words(require("tcp"))
     await child(read_in_between, "tcp", words[:size], leaves).aresult()
 
 
 async def come_unseen(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
-    """The provider accepts somebody under a number that nobody thought of."""
+    """The provider accepts a client with a descriptor number that aiofabric did not expect."""
     half_open_clients.PATIENCE = 0.2
 
     def miss(self: half_open_clients.HalfOpenClients) -> None:
@@ -223,7 +223,7 @@ def watch_of(listener: aiofabric.Listener) -> half_open_clients.HalfOpenClients:
 
 
 async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int, int]:
-    """Say it, from this port, and leave when it was received, so that the port is free; return it, and the inode."""
+    """Send it from this port and close once it was received, so that the port is free; return port and inode."""
     judged = watch_of(listener).handed_over
     before = {each.socket.inode for each in judged.values()}
     with socket.socket() as client:
@@ -255,7 +255,7 @@ async def test_who_comes_again_from_the_same_port_keeps_nobody_else(monkeypatch:
 
 
 async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer may run before what has come meanwhile is read: with uvloop it does."""
+    """A timer may run before data that has arrived is read: with uvloop it does."""
     provider, stalled = require("tcp"), list[str]()
 
     def slow(name: str) -> Any:
@@ -286,7 +286,7 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("told", ["nothing", "nobody"])
 async def test_no_connection_is_taken_for_a_client(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nobody says which of the clients a request is, or that there is one."""
+    """Although neither the client of a request is known, nor that there is a request."""
     provider, spoke = require("tcp"), half_open_clients.HalfOpenClients.became_request
     monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
     monkeypatch.setattr(
@@ -326,7 +326,7 @@ async def test_a_listener_without_descriptors_sleeps_and_recovers(child: Callabl
 @ONE_LOOP
 @pytest.mark.parametrize("provider", ["shm", "tcp;ofi_rxm"])
 async def test_hellos_that_lie(provider: str, child: Callable[..., Child]) -> None:
-    """A frame that is whole and names what is not: lengths, numbers, addresses of nobody."""
+    """A complete frame with wrong contents: lengths, numbers, addresses that do not exist."""
     words = await request_words(require(provider))
     head, hello = words[:5], Hello.unpack(words[5:])
     listening = Listening(child(serve, provider, 60.0))

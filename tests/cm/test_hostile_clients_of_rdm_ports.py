@@ -27,12 +27,12 @@ from tests.fixtures.internals import source_of
 pytestmark = pytest.mark.anyio
 
 PROVIDERS = ["tcp", "tcp;ofi_rxm"]
-SPUN = 20_000  # turns that nobody needs: a tenth of a second of spinning
+SPUN = 20_000  # needless passes: a tenth of a second of spinning
 
 
 @pytest.fixture(params=PROVIDERS)
 def rdm(request: pytest.FixtureRequest) -> str:
-    """A provider whose connectionless endpoints stand on TCP."""
+    """A provider whose connectionless endpoints use TCP."""
     name: str = request.param
     try:
         aiofabric.getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name=name), ep_attr=EpAttr(type=EndpointType.RDM)))

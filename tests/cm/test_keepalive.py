@@ -30,14 +30,12 @@ def test_the_shorter_period_counts() -> None:
     assert agree([None, 0.0]) is None
     assert agree([None, 7.0]) == 7.0
     assert agree([9.0, 5.0]) == 5.0
-    assert agree([9.0, 0.1]) == LEAST  # a peer cannot make us send more often than that
-    assert agree([None, 4e6]) == MOST  # nor ask the kernel for what it refuses
+    assert agree([9.0, 0.1]) == LEAST  # a peer cannot make this side send more often
+    assert agree([None, 4e6]) == MOST  # nor ask for a value that the kernel refuses
 
 
 def keepalive_of(endpoint: aiofabric.MessageEndpoint) -> int:
-    line = getattr(
-        handle_of(endpoint), "oob_socket", None
-    )  # the kernel tells what a socket is set to, and nothing else does
+    line = getattr(handle_of(endpoint), "oob_socket", None)  # only the kernel can report the options of a socket
     if line is not None:
         return int(socket_of(line).getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
     with connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address) as sock:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("iterations", range(10))
 async def test_a_client_is_told_however_far_it_has_come(provider: str, iterations: int) -> None:
-    """In some turn it is accepted by the kernel and not by us, in some its request waits unread in the event queue."""
+    """In some attempts only the kernel has accepted it; in some its request is unread in the event queue."""
     endpoints: list[aiofabric.MessageEndpoint] = []
 
     async def connect() -> None:

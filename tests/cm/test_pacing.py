@@ -19,7 +19,7 @@ DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_bytes().strip()
 
 
 def congestion_control(port: int | None) -> list[bytes]:
-    """What the connected sockets with this local port have."""
+    """The congestion control of the connected sockets with this local port."""
     found = []
     for descriptor in open_descriptors():
         with tcp_socket(descriptor) as sock, suppress(OSError):

@@ -79,7 +79,7 @@ async def test_programs_private_data_arrives_as_it_was_sent(provider: str, size:
 @pytest.mark.anyio
 @pytest.mark.parametrize("sides", [("preface", "none"), ("none", "preface"), ("none", "none")])
 async def test_peer_without_aiofabric_keeps_working(pair: Pair, sides: tuple[str, str]) -> None:
-    """Its end says nothing: iteration never takes it for an orderly one."""
+    """Its end has no message, so iteration never takes it for an orderly end."""
     options: list[dict[str, Any]] = [{"preface": side == "preface"} for side in sides]
     async with pair(accepting=options[0], **options[1]) as (active, passive):
         await active.send(b"ping")

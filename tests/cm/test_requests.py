@@ -11,7 +11,7 @@ from aiofabric import ConnectionRequest, FabricConnectionRefusedError, Listener
 
 
 async def refusal(listener: Listener, provider: str) -> bytes:
-    """What a client is told."""
+    """The answer that a client gets."""
     with anyio.fail_after(5), pytest.raises(FabricConnectionRefusedError) as caught:
         await aiofabric.connect(listener.address, provider=provider)
     return caught.value.param

@@ -90,7 +90,7 @@ def bound(host: str, port: int = 0) -> socket.socket:
 
 
 async def misbehave(port: int, provider: str) -> None:
-    """Clients that say nothing, half a request, or leave; and an honest one."""
+    """Clients that send nothing, send a part of a request, or close; and an honest one."""
     clients = [socket.create_connection((HERE, port)) for _ in range(10)]
     for sock in clients[:5]:
         sock.sendall(b"\0" * 10)
@@ -170,7 +170,7 @@ async def test_server_that_comes_later_and_connections_that_are_missed(
 
 
 async def test_a_listener_that_closes_ends_the_clients_that_it_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the provider accepted and forgets costs no descriptor, and the client sees the end."""
+    """A client that the provider accepted and forgot takes no descriptor, and gets an end of its connection."""
     require("tcp")
     monkeypatch.setattr(half_open_clients.HalfOpenClients, "after_read", lambda self: None)
     with ExitStack() as stack:
@@ -204,7 +204,7 @@ async def test_server_with_the_number_of_a_connectionless_endpoint(provider: str
 
 
 async def test_sockets_of_other_threads_come_and_go_meanwhile() -> None:
-    """Descriptor numbers are taken, closed and taken again while endpoints look for theirs."""
+    """Another thread opens and closes descriptors while endpoints search for theirs."""
     require("tcp")
     stop, broken = threading.Event(), []
 

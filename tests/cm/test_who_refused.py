@@ -58,7 +58,7 @@ async def error_of(**options: Any) -> aiofabric.FabricError:
 
 @pytest.mark.parametrize("param", [b"", b"go away", bytes(256)], ids=["", "text", "full"])
 async def test_rejection_has_a_class_of_its_own(provider: str, param: bytes) -> None:
-    """Without data it used to look as if nobody listened."""
+    """Without data, the error said before that no listener was there."""
     async with aiofabric.listen(HERE, 0, provider=provider, accept=rejecting(param)) as listener:
         error = await error_of(service=listener.address.port, provider=provider)
     assert type(error) is FabricConnectionRejectedError
@@ -93,7 +93,7 @@ async def test_nobody_listens(provider: str) -> None:
 
 
 async def test_peer_without_preface_may_be_told_apart_by_data_only() -> None:
-    """As a peer that uses libfabric itself."""
+    """A peer that uses libfabric itself."""
     for param, kind in ((b"", FabricConnectionRefusedError), (b"no", FabricConnectionRejectedError)):
         async with aiofabric.listen(HERE, 0, provider="tcp", accept=rejecting(param)) as listener:
             error = await error_of(service=listener.address.port, provider="tcp", preface=False)

@@ -1,6 +1,6 @@
 """The parts of aiofabric that stand for names which are no flags, written by hand, and the reasons for missing ones."""
 
-# Fragments and other things that the pages' text makes look like a name.
+# Fragments and other parts of the pages' text that look like a name.
 ARTEFACTS = {
     **dict.fromkeys(
         ("FI_OR", "FI_SE", "FI_SELECTIVE_COM", "FI_ORDER_ATOM", "fi_end", "fi_tx_con", "fi_trig"),

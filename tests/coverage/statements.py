@@ -14,7 +14,7 @@ KERNEL = "kfi_getinfo(3)"
 
 
 class State(StrEnum):
-    """What is known of a statement here."""
+    """The state of a statement here."""
 
     HOLDS = "holds"
     PROVIDER = "provider decides"
@@ -27,7 +27,7 @@ HOLDS, PROVIDER, REFUSED, UNSEEN = State
 
 @dataclass(frozen=True)
 class Statement:
-    """What a page says should happen."""
+    """The behaviour that a page describes."""
 
     page: str
     section: str
@@ -248,7 +248,7 @@ STATEMENTS = [
                  "test_errors.py::a_queue_is_not_bound_for_what_no_queue_reports"),
                 ("FI_SELECTIVE_COMPLETION: an operation has a completion if it asks for one.", HOLDS,
                  _T + "messages/test_batch.py::selective_completion_reports_few"),
-                ("FI_SELECTIVE_COMPLETION applies to receives as well.", REFUSED, "",
+                ("FI_SELECTIVE_COMPLETION also applies to receives.", REFUSED, "",
                  "a receive without a completion would never reach the task that awaits it"),
                 ("FI_SELECTIVE_COMPLETION applies to connectionless endpoints.", REFUSED,
                  _T + "opening/test_selective_without_a_connection.py::connectionless",

@@ -41,7 +41,7 @@ class ManualWaiter:
 
 
 class ManualDriver:
-    """Iterations happen when the test says so; delays end when the test says so."""
+    """The test decides when an iteration happens and when a delay ends."""
 
     name = "manual"
     checkpoint_if_cancelled: Callable[[], Awaitable[None]] | None = None
@@ -92,10 +92,10 @@ class ManualDriver:
 
     checkpoint = breathe
 
-    # -- what the test does
+    # -- for the test
 
     def iterate(self) -> bool:
-        """One iteration: what is readable, then what was asked for before it began. False: it would sleep."""
+        """One iteration: readable descriptors, then callbacks scheduled before it began. False: it would sleep."""
         batch = list(self.soon)
         self.soon.clear()
         readable = select.select(list(self.readers), [], [], 0)[0]
@@ -105,7 +105,7 @@ class ManualDriver:
         return bool(batch)
 
     def settle_down(self, most: int = 200) -> int:
-        """Iterate until the loop would sleep; return after how many iterations."""
+        """Iterate until the loop would sleep; return the number of iterations."""
         for count in range(most):
             if not self.iterate():
                 return count
@@ -119,7 +119,7 @@ class ManualDriver:
 
 
 class Caller:
-    """A task: a coroutine that runs when what it awaits is answered, and can be cancelled once."""
+    """A task: a coroutine that resumes when its awaitable has a result, and can be cancelled once."""
 
     def __init__(self, driver: ManualDriver, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._driver = driver
@@ -142,7 +142,7 @@ class Caller:
         self.wake()
 
     def collect(self) -> None:
-        """What the garbage collector does to a coroutine that never ended."""
+        """The garbage collector's treatment of a coroutine that never ended."""
         self._coroutine.close()
 
     def _step(self) -> None:
@@ -213,7 +213,7 @@ class Endpoint:
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         return OSError(entry.errno, "scripted")
 
-    # -- what the test does
+    # -- for the test
 
     def submit(self, label: Any = None, *, pins: Any = None, length: int = 0) -> Transfer:
         return self.submissions.submit("fi_test", self.post, (label,), pins, length)

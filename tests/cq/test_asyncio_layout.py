@@ -20,7 +20,7 @@ def test_this_interpreter_s_asyncio_is_as_expected() -> None:
 
 
 class Mute:
-    """As if the loop's futures were nothing that tasks can wait for."""
+    """As if tasks could not wait for the loop's futures."""
 
     def __init__(self, _: Any) -> None:
         pass
@@ -62,7 +62,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.anyio
 @pytest.mark.usefixtures("plain")
 class TestWaitersOfPython:
-    """What the fallback promises, on every loop (trio's are Python's anyway)."""
+    """The promises of the fallback, on every loop (trio always uses Python's waiters)."""
 
     async def test_messages_go_there_and_back(self, pair: Pair) -> None:
         async with pair() as (one, two):

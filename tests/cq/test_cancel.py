@@ -26,7 +26,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture
 def kept() -> list[int]:
-    """Lengths of messages that came for callers who had left."""
+    """Lengths of messages that arrived for cancelled callers."""
     return []
 
 
@@ -58,7 +58,7 @@ def test_provider_answers_the_cancel(endpoint: Endpoint, receive: Receive, kept:
 
 
 def test_completion_wins_the_race_against_the_cancel(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
-    """Asked to cancel, the provider answers with the message."""
+    """The provider answers fi_cancel with the message."""
     _, caller = receive()
     endpoint.on_cancel = lambda address: endpoint.queue.complete(address, length=7)
     caller.cancel()
@@ -84,7 +84,7 @@ def test_cancel_comes_after_the_answer_and_before_the_caller_runs(
 def test_cancel_while_an_answer_at_once_lets_the_loop_go_round(
     endpoint: Endpoint, receive: Receive, kept: list[int]
 ) -> None:
-    """Answered inside the call, then suspended for fairness: what was received is in nobody's hands yet."""
+    """The result arrives inside the call, which then lets the loop iterate: no task has the message yet."""
     for length in range(200):
         transfer = endpoint.submit(pins=object())
         transfer.orphaned = lambda t: kept.append(t.length)
@@ -163,7 +163,7 @@ def test_cancelled_while_the_provider_refuses_it(endpoint: Endpoint) -> None:
 
 
 def test_everybody_leaves_at_once(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
-    """Answers and cancels of one iteration, crossed in every way."""
+    """Results and cancels in one iteration, in every order."""
     pairs = [receive() for _ in range(4)]
     endpoint.on_cancel = lambda address: endpoint.queue.complete(address, length=address)
     endpoint.queue.complete(pairs[1][0].slot.address, length=pairs[1][0].slot.address)

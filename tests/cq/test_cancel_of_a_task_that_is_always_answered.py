@@ -23,7 +23,7 @@ ENOUGH = 1000  # awaits that may still be answered after the cancel
 
 
 class QuickQueue(ScriptedQueue):
-    """Completes what was posted as soon as the loop may sleep, so that the answer is there when it looks."""
+    """Completes posted operations as soon as the loop may sleep, so that its next poll finds them."""
 
     def __init__(self) -> None:
         super().__init__()

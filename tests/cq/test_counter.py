@@ -89,7 +89,7 @@ async def test_a_task_that_waits_is_woken(provider: str) -> None:
 
 
 async def test_the_target_counts_writes(provider: str) -> None:
-    """tcp, of both generations, counts those with remote data only (xnet_progress.c, tcpx_cq.c)."""
+    """tcp of both generations counts only those with remote data (xnet_progress.c, tcpx_cq.c)."""
     memory = bytearray(16)
     with open_domain(provider) as domain, Counter(domain) as written:
         async with counted(domain, {}, {written: Bind.REMOTE_WRITE}) as (active, _):

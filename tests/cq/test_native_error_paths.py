@@ -20,7 +20,7 @@ class Refusing:
 
 
 def left_behind(held: tuple[Any, ...] = ()) -> tuple[Operation, list[Any]]:
-    """An operation whose caller has left, and a waiter that somebody else has."""
+    """An operation whose caller was cancelled, and a waiter of another task."""
     told: list[Any] = []
     it = Operation("fi_test", None, Slot(None, 0), "pins", 0, held)
     it.state = State.ABANDONED

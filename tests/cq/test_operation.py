@@ -52,7 +52,7 @@ def test_settling_drops_the_pins_and_tells_once() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_only_who_left_leaves_an_orphan(state: State) -> None:
-    """What arrives for a caller that is gone is kept; an error is not."""
+    """A message for a cancelled caller is kept; an error is not."""
     for error in (None, OSError()):
         it = operation(pins="pins")
         kept: list[Any] = []

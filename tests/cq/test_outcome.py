@@ -136,7 +136,7 @@ async def test_cancel_comes_out_when_the_grace_of_a_silent_provider_is_over() ->
 
 
 def test_arrival_that_is_never_awaited_leaves_its_receive_behind(endpoint: Endpoint) -> None:
-    """Ctrl-C before the await: what comes is kept."""
+    """Ctrl-C before the await: the message is kept."""
     kept: list[int] = []
     transfer = endpoint.submit(pins=object())
     endpoint.submissions.arrives(transfer, lambda it: kept.append(it.length)).close()

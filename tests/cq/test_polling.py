@@ -32,7 +32,7 @@ class Loopback:
     me: int
 
     def poll(self, window: int, sources: bool = False) -> tuple[list[Entry] | int, int]:
-        """What the look returned, and the longest gap."""
+        """The result of the poll, and the longest gap."""
         queue = NativeQueue(address_of(self.cq), 0, sources)
         return queue.read(window), queue.gap
 
@@ -103,7 +103,7 @@ def test_looking_from_tells_the_source(loopback: Loopback) -> None:
 
 
 class Scripted:
-    """A queue whose reads are a Python function: what a ``struct fid_cq`` is, and no more of it."""
+    """A queue whose reads are a Python function: only the needed parts of a ``struct fid_cq``."""
 
     READ = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -120,7 +120,7 @@ class Scripted:
         self.queue = NativeQueue(ctypes.addressof(self._fid), 0, False)
 
     def poll(self, *, offering: bool = False) -> int:
-        """How many it found, or the error."""
+        """The number of completions found, or the error."""
         got = self.queue.read(0, offering)
         return len(got) if isinstance(got, list) else got
 
@@ -140,7 +140,7 @@ def test_the_next_piece_of_a_large_message_is_waited_for() -> None:
         return 1 if queue.reads == 3 else -C.FI_EAGAIN
 
     queue = Scripted(read)
-    while queue.poll() != 1:  # it does not go on when the thread lost its core meanwhile
+    while queue.poll() != 1:  # it does not continue if the thread lost its core meanwhile
         queue.reads = 0
     assert queue.reads == 3
     reads = []
@@ -148,13 +148,13 @@ def test_the_next_piece_of_a_large_message_is_waited_for() -> None:
         queue.reads = 3
         assert queue.poll() == -C.FI_EAGAIN
         reads.append(queue.reads - 3)
-    assert sorted(reads)[10] == 1  # nothing moved: one read, unless somebody else made that long
+    assert sorted(reads)[10] == 1  # no progress: one read, unless another process made that long
 
 
 @pytest.mark.once
 @pytest.mark.alone
 def test_a_look_that_ends_between_pieces_says_so() -> None:
-    """The loop goes round then, and there is another look: whoever slept would be woken for each piece."""
+    """The loop iterates then, and polls again. A sleeping process would be woken for each piece."""
     pieces = there = False
 
     def read() -> int:
@@ -165,13 +165,13 @@ def test_a_look_that_ends_between_pieces_says_so() -> None:
     queue = Scripted(read)
     for _ in range(10):
         queue.poll()
-    for _ in range(3):  # an offer in vain, and the two that are left out for it: the next one looks first
+    for _ in range(3):  # a useless yield, and the two that are left out after it: the next await polls first
         queue.poll(offering=True)
     assert queue.queue.useless == 1
-    while queue.queue.moving:  # a read that somebody else made longer
+    while queue.queue.moving:  # a read that another process made longer
         queue.poll()
     pieces = True
-    while not queue.queue.moving:  # not one during which the thread lost its core
+    while not queue.queue.moving:  # not a read during which the thread lost its core
         queue.poll()
     pieces, there = False, True
     assert queue.poll(offering=True) == 1
@@ -195,7 +195,7 @@ def test_looks_that_always_take_long_move_nothing() -> None:
 
 @pytest.fixture
 def neighbour() -> Iterator[None]:
-    """Somebody on the same core, who takes it when it is offered, for a moment."""
+    """Another process on the same core, which runs for a moment when the core is yielded."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     taker = subprocess.Popen([sys.executable, "-c", "import os\nwhile True: os.sched_yield()"])
@@ -211,12 +211,12 @@ def neighbour() -> Iterator[None]:
 @pytest.mark.usefixtures("neighbour")
 def test_the_core_is_offered_while_that_is_answered() -> None:
     def read() -> int:
-        """The answer is there when the core comes back, and not before."""
+        """The completion is there when the thread gets the core again, and not before."""
         return 1 if queue.reads == 2 else -C.FI_EAGAIN
 
     queue = Scripted(read)
     for _ in range(100_000):
-        queue.reads = 0 if queue.queue.useless else 1  # where the last offer was answered, this one comes first
+        queue.reads = 0 if queue.queue.useless else 1  # after a useful yield, the next one comes before the poll
         found = queue.poll(offering=True)
         if found == 1 and queue.queue.useless == 0:
             break

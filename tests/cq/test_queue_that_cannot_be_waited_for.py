@@ -19,7 +19,7 @@ provider = over(["tcp"])
 
 @pytest.fixture
 def break_queue() -> Iterator[Callable[[Any], Answer]]:
-    """Have fi_trywait of an endpoint's fabric give another answer."""
+    """Make fi_trywait of an endpoint's fabric return another value."""
     with ExitStack() as opened:
         yield lambda endpoint: opened.enter_context(
             broken_trywait(handle_of(source_of(endpoint).queue.domain.fabric).fid)
@@ -99,5 +99,5 @@ async def test_nothing_polls_a_queue_that_failed(
             before = -1
             while before != (before := source.statistics().passes):  # the queue becomes quiet  # noqa: ASYNC110
                 await anyio.sleep(0.05)
-        assert [type(error) for error in reported] == [FabricError]  # nobody waited, so the loop is told
+        assert [type(error) for error in reported] == [FabricError]  # no task waited, so the loop gets it
         answer(0)

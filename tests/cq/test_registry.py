@@ -92,7 +92,7 @@ def test_the_collector_finds_cycles_through_it() -> None:
 
 
 def test_hazard_who_goes_looks_into_it() -> None:
-    """What a removal frees may run code of Python's, which enters others, or asks for itself."""
+    """An object that a removal frees may run Python code, which enters others or looks itself up."""
     registry: Any = Registry()
     seen: list[object] = []
 

@@ -24,7 +24,7 @@ def test_pointer_is_the_address() -> None:
 
 
 def test_released_slot_is_used_last() -> None:
-    """The longer an address rests, the fewer late completions can be mistaken for its next operation's."""
+    """The longer an address is unused, the fewer late completions can be taken for those of its next operation."""
     slots = Slots()
     first = slots.acquire()
     slots.release(first)

@@ -94,7 +94,7 @@ def test_unknown_addresses_are_counted_and_change_nothing(endpoint: Endpoint) ->
 
 @pytest.mark.parametrize("flag", ["FI_REMOTE_WRITE", "FI_REMOTE_READ"])
 def test_what_a_peer_did_to_our_memory_is_no_answer_to_us(endpoint: Endpoint, flag: str) -> None:
-    """The context of such an entry is not ours: tcp leaves what the transfer before had there."""
+    """The context of such an entry is not ours: tcp leaves that of the previous transfer there."""
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)
     flags = getattr(constants, flag) | constants.FI_RMA | constants.FI_REMOTE_CQ_DATA
@@ -212,7 +212,7 @@ def test_asleep_it_costs_nothing_and_still_wakes(waiting: Waiting) -> None:
 
 
 def test_wake_up_that_came_before_the_queue_was_armed_costs_no_turn(endpoint: Endpoint) -> None:
-    """asyncio asks the kernel first and then runs what is ready: a task may have looked and armed meanwhile."""
+    """asyncio asks the kernel first and then runs callbacks: a task may have polled and armed meanwhile."""
     transfer = endpoint.submit()
     caller = endpoint.await_(transfer)
     endpoint.driver.settle_down()
@@ -234,7 +234,7 @@ def test_look_is_refused_until_the_loop_has_gone_round() -> None:
     endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
     source = endpoint.source
     endpoint.driver.settle_down(10_000)
-    for pays in (False, True):  # among many tasks, whose looks find nothing, an iteration more is no gain
+    for pays in (False, True):  # among many tasks whose polls find nothing, a further iteration is no gain
         if pays:
             endpoint.queue.complete(endpoint.submit().slot.address)
         source.breathed()
@@ -268,17 +268,17 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
         return endpoint.queue.reads > reads
 
     def work() -> None:
-        """Somebody else's callback."""
+        """A callback of other code."""
         until = time.perf_counter_ns() + 50_000
         while time.perf_counter_ns() < until:
             pass
 
-    while not looks_after(100_000):  # this machine's others may have work, too
+    while not looks_after(100_000):  # other tasks of this loop may have work, too
         pass
     assert not looks_after(1_000_000)
     work()
     assert not looks_after(100_000)
-    while not looks_after(100_000):  # after some iterations in which nobody had any
+    while not looks_after(100_000):  # after some iterations without other work
         pass
 
     def looks_after_sleep() -> bool:
@@ -294,7 +294,7 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
 
 @pytest.mark.parametrize(("busy_poll", "most"), [(60e6, 16), (1, 200)], ids=["soon after it", "late"])
 def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: float, most: int) -> None:
-    """The peer sleeps as well: looking may pay as soon as one of the two does."""
+    """The peer sleeps, too: polling may help as soon as one of the two polls."""
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=busy_poll))
     window = endpoint.source.polling.window
@@ -313,7 +313,7 @@ def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: fl
 
 
 def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
-    """A window of 1 us: whatever comes after sleep is late. Nor is there a glance: arming tells of what came."""
+    """A window of 1 us: any result after a sleep is late. There is no short poll either: arming finds completions."""
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=1))
     window = endpoint.source.polling.window
@@ -340,7 +340,7 @@ def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
 
 
 def test_wake_up_soon_after_a_look_that_lost_its_core_has_none_tried() -> None:
-    """The peer answers soon because it has this core meanwhile: looking would keep it from it."""
+    """The peer answers soon because it runs on this core meanwhile: polling would keep the core from it."""
 
     class SharedQueue(ScriptedQueue):
         def longest_gap(self) -> int:
@@ -349,7 +349,7 @@ def test_wake_up_soon_after_a_look_that_lost_its_core_has_none_tried() -> None:
     driver = ManualDriver()
     endpoint = Endpoint(source=Source(driver, SharedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=60e6))
     window = endpoint.source.polling.window
-    for skip in (0, 200):  # a look, and one that is left out
+    for skip in (0, 200):  # a poll, and one that is left out
         window.skip = skip
         misses = window.misses
         transfer = endpoint.submit()
@@ -365,11 +365,11 @@ def test_wake_up_soon_after_a_look_that_lost_its_core_has_none_tried() -> None:
 
 
 def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
-    """Woken by a look while a turn was on its way: none of them looks for more before the others had their turn."""
+    """A poll wakes tasks while a pass is scheduled: none of them polls again before the others have run."""
     endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
     callers = [endpoint.await_(endpoint.submit()) for _ in range(3)]
     endpoint.driver.settle_down(10_000)
-    endpoint.submit()  # a turn is on its way
+    endpoint.submit()  # a pass is scheduled
     for address in endpoint.posted[:3]:
         endpoint.queue.complete(address)
     endpoint.source.breathed()
@@ -414,7 +414,7 @@ def test_queue_that_may_not_be_armed_is_asked_once_in_an_iteration(
 
 
 def test_descriptor_is_reset_before_the_loop_goes_round() -> None:
-    """What a look has found leaves it readable: the loop would wake us for it."""
+    """The descriptor is still readable after a poll has found the completion: the loop would wake up for it."""
     endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
     endpoint.driver.settle_down(10_000)
     transfer = endpoint.submit()
@@ -473,7 +473,7 @@ def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoin
 
 
 def test_descriptor_that_wakes_for_a_peers_sake_is_served(endpoint: Endpoint) -> None:
-    """RMA of a peer moves in our reads and completes nothing here."""
+    """RMA of a peer progresses in our reads, and has no completion here."""
     endpoint.source.delays.starved = lambda: False
     endpoint.queue.stuck(True)
     before = endpoint.source.statistics().wakeups
@@ -500,7 +500,7 @@ def test_queue_without_descriptor_is_looked_at_while_somebody_waits() -> None:
     caller = endpoint.await_(transfer)
     delays = []
     for _ in range(8):
-        endpoint.driver.settle_down(10_000)  # looks within its window, in turns
+        endpoint.driver.settle_down(10_000)  # polls within its window, in passes
         delays.append(endpoint.driver.pass_time())
     assert delays == sorted(delays)
     assert delays[-1] == 0.005
@@ -529,7 +529,7 @@ def test_polling_by_choice_ends_on_the_descriptor() -> None:
 
 
 def test_queue_without_descriptor_is_looked_at_rarely_while_nobody_waits() -> None:
-    """A peer that writes into our memory needs our looks, though no task of ours waits for anything."""
+    """A peer that writes to our memory needs our polls, although no task here waits."""
     endpoint = Endpoint(descriptor=False)
     for _ in range(3):
         endpoint.driver.settle_down(10_000)
@@ -537,7 +537,7 @@ def test_queue_without_descriptor_is_looked_at_rarely_while_nobody_waits() -> No
     transfer = endpoint.submit()
     endpoint.await_(transfer)
     endpoint.driver.settle_down(10_000)
-    assert endpoint.driver.pass_time() == 0.0005, "somebody waits: the long delay is over"
+    assert endpoint.driver.pass_time() == 0.0005, "a task waits: the long delay is over"
     endpoint.close()
 
 
@@ -569,7 +569,7 @@ def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoin
     assert events.asked == 1
     endpoint.source.touch()
     endpoint.driver.settle_down()
-    assert events.asked == 1  # found quiet, and nobody has drained it since
+    assert events.asked == 1  # fi_trywait succeeded, and the queue was not drained since
     before = events.drained
     events.waiting = 3
     endpoint.source.touch_events()
@@ -591,14 +591,14 @@ def test_closed_source_leaves_the_loop_and_has_no_turns(endpoint: Endpoint) -> N
     endpoint.queue.close()
     assert endpoint.driver.readers == {}
     assert endpoint.driver.delays == []
-    endpoint.driver.settle_down(10)  # the scheduled turn finds it closed: the queue says if it is read
+    endpoint.driver.settle_down(10)  # the scheduled pass finds it closed: the queue records reads
     endpoint.source.close()
     endpoint.source.touch()
     assert not endpoint.driver.soon
 
 
 def test_closing_from_inside_a_turn_ends_that_turn(endpoint: Endpoint) -> None:
-    """What a callback closes may be the last endpoint of the queue: nobody may read it any more."""
+    """A callback may close the last endpoint of the queue, which must not be read any more."""
 
     def close(_: object) -> None:
         endpoint.source.close()
@@ -616,16 +616,16 @@ def test_closing_from_inside_a_turn_ends_that_turn(endpoint: Endpoint) -> None:
 def test_woken_for_nothing_while_a_turn_is_on_its_way_it_asks_to_be_woken_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """trio waits for a descriptor once for each time it is asked to: the turn may not take that for granted."""
+    """trio waits for a descriptor once for each request: the pass must request it again."""
     asked: list[int] = []
     monkeypatch.setattr(ManualDriver, "demand", staticmethod(asked.append))
     endpoint = Endpoint()
-    endpoint.submit()  # a turn is on its way
+    endpoint.submit()  # a pass is scheduled
     endpoint.source.prepare()  # ... and the queue is armed meanwhile
     assert endpoint.source.armed
     assert len(asked) == 1
     (woken,) = endpoint.driver.readers.values()
-    woken()  # part of a message, say: nothing has finished
+    woken()  # such as a part of a message: no operation has completed
     endpoint.driver.settle_down()
     assert endpoint.source.armed
     assert len(asked) == 2
@@ -647,7 +647,7 @@ def on_trio() -> Iterator[Endpoint]:
 
 
 def _look_that_finds(endpoint: Endpoint) -> int:
-    """A turn is on its way after it; return how often the queue was read."""
+    """A pass is scheduled after it; return the number of reads of the queue."""
     endpoint.queue.complete(endpoint.submit().slot.address)
     endpoint.source.breathed()
     endpoint.source.poll()
@@ -655,20 +655,20 @@ def _look_that_finds(endpoint: Endpoint) -> int:
 
 
 def test_turn_waits_for_a_task_that_only_lets_the_loop_go_round(on_trio: Endpoint) -> None:
-    """It looks next, or waits and arms: a turn before that would read in vain, and arm what wakes us for nothing."""
+    """The task polls next, or waits and arms. An earlier pass would read and arm without effect."""
     reads = _look_that_finds(on_trio)
     caller = Caller(on_trio.driver, on_trio.source.breathe())
     while not caller.done:
         on_trio.driver.iterate()
     assert on_trio.queue.reads == reads
     assert not on_trio.source.armed
-    on_trio.driver.settle_down(10_000)  # it did neither: the turn is still on its way
+    on_trio.driver.settle_down(10_000)  # it did neither: the pass is still scheduled
     assert on_trio.source.armed
 
 
 def test_turn_does_not_wait_for_ever(on_trio: Endpoint) -> None:
     _look_that_finds(on_trio)
-    for _ in range(10_000):  # the window that the look left open passes first
+    for _ in range(10_000):  # the window that the poll left open ends first
         caller = Caller(on_trio.driver, on_trio.source.breathe())
         while not caller.done:
             on_trio.driver.iterate()
@@ -700,7 +700,7 @@ def test_breath_beside_which_no_turn_was_leaves_the_next_wait_its_look() -> None
 
 
 def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None:
-    """They are not in a row: a busy host, and a task that is slower than its peer, make both."""
+    """They are not consecutive: a busy host causes one kind, a task slower than its peer the other."""
 
     class PromptQueue(ScriptedQueue):
         def longest_gap(self) -> int:

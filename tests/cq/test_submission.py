@@ -32,7 +32,7 @@ def test_above_the_limit_operations_park_and_leave_in_order(endpoint: Endpoint) 
     transfers = [endpoint.submit(n) for n in range(20)]
     assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.QUEUED] * 16
     assert endpoint.source.statistics().queued == 16
-    # Completions out of order make room all the same; what is posted next is the oldest that waits.
+    # Completions out of order make room, too; the oldest queued operation is posted next.
     finish(endpoint, endpoint.posted[2], endpoint.posted[0])
     assert endpoint.labels == [0, 1, 2, 3, 4, 5]
     while endpoint.source.statistics().in_flight:
@@ -158,17 +158,17 @@ def test_end_goes_on_when_a_callback_raises(endpoint: Endpoint) -> None:
 
 
 def test_end_after_the_loop_was_closed(endpoint: Endpoint) -> None:
-    """The waiters are the loop's; answering one after the loop is gone raises on asyncio."""
+    """The waiters belong to the loop; on asyncio, waking one after the loop's end raises."""
     transfer = endpoint.submit()
     endpoint.await_(transfer)
-    transfer.notify = None  # what the caller of a closed loop amounts to
+    transfer.notify = None  # as if its caller were of a closed loop
     endpoint.driver.is_closed = True
     endpoint.submissions.end(lambda: ConnectionResetError("gone"))
     assert transfer.state is State.FINISHED
 
 
 def test_interest_ends_with_the_last_operation() -> None:
-    """A queue without a descriptor is looked at rarely once nobody has an interest in it."""
+    """A queue without a descriptor is polled rarely once no operation needs it."""
     endpoint = Endpoint(limit=2, descriptor=False)
     source = endpoint.source
     transfers = [endpoint.submit(n) for n in range(5)]

@@ -20,7 +20,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def test_one_readability_wakes_once_however_often_it_was_demanded(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A source that goes to sleep asks without knowing whether it had: the second wake-up would find nothing."""
+    """A source that goes to sleep requests a wait although one may exist: the second wake-up would find nothing."""
     ours, peer = ends
     woken = 0
 

@@ -17,7 +17,7 @@ SIZES = [0, 1, 5000, 9001, 1 << 20]
 
 
 async def leave_unexpected(active: MessageEndpoint, data: bytes) -> None:
-    """Send, and let everything happen that happens while nobody receives."""
+    """Send, and run the loop until nothing changes while no task receives."""
     active.send_nowait(data)
     for _ in range(100):
         await anyio.lowlevel.checkpoint()
@@ -51,7 +51,7 @@ async def test_two_unexpected_messages_and_two_receives(pair: Pair, size: int) -
 
 
 async def turns_of_a_while() -> int:
-    """Turns in 0.1 s: what happens while nothing happens shows only in time."""
+    """The number of passes in 0.1 s. Only time can show passes of an idle endpoint."""
     (source,) = [s for s in Reactor.current().sources if s.queue is not None]
     await anyio.sleep(0.05)  # delays grow
     before = source.statistics().passes
@@ -83,7 +83,7 @@ async def test_pool_that_ran_dry_does_not_spin(pair: Pair, size: int) -> None:
 
 
 async def test_pool_that_ran_dry_goes_on(pair: Pair) -> None:
-    """With every pooled receive taken the next message is unexpected as well."""
+    """When every pooled receive is used, the next message is unexpected, too."""
     async with pair(accepting={"recv_count": 2, "recv_size": 6000}) as (active, passive):
         for n in range(40):
             active.send_nowait(n.to_bytes(1, "big") * 5000)

@@ -39,7 +39,7 @@ def waker(loop: Loop) -> Waker:
 
 
 class Completable:
-    """What a completion is told to."""
+    """The object that gets a completion."""
 
     def __init__(self, complete: Callable[[], None]) -> None:
         self._complete = complete
@@ -171,7 +171,7 @@ def test_scope_of_anyio_cancels_a_task_though_it_is_answered(loop: Loop, waker: 
 
 
 def test_hazard_future_that_somebody_knows_is_not_used_again(loop: Loop, waker: Waker) -> None:
-    """Who kept a task's future and cancels it late must not cancel the next one's wait."""
+    """Code that kept a task's future and cancels it late must not cancel the next task's wait."""
     kept: list[Any] = []
 
     def wait_once() -> None:
@@ -279,7 +279,7 @@ def test_tasks_in_python_can_wait_as_well(loop: Loop, waker: Waker) -> None:
 
 
 def test_hazard_futures_in_python_own_what_is_called(loop: Loop) -> None:
-    """As nest_asyncio puts them in place: their list of callbacks is their own, and the only reference to each."""
+    """Futures as nest_asyncio replaces them: their list of callbacks has the only reference to each."""
     made: list[Any] = []
 
     class InPython:
@@ -303,7 +303,7 @@ def test_hazard_futures_in_python_own_what_is_called(loop: Loop) -> None:
 
 @pytest.mark.parametrize("future", [asyncio.Future, asyncio.futures._PyFuture], ids=["C", "Python"])  # type: ignore[attr-defined]
 def test_hazard_callbacks_that_come_and_go_while_they_are_called(loop: Loop, future: Any) -> None:
-    """The list of a future in Python is its own: it grows and shrinks under who goes through it."""
+    """The list of callbacks of a future in Python may grow and shrink during an iteration over it."""
     order: list[str] = []
 
     class Futures:
@@ -331,7 +331,7 @@ def test_hazard_callbacks_that_come_and_go_while_they_are_called(loop: Loop, fut
 @pytest.mark.parametrize("others", [0, 1, 2])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_other_callbacks_of_a_tasks_future_are_called_too(loop: Loop, waker: Waker, others: int, place: int) -> None:
-    """Whatever the callbacks of the last one were like, and whoever comes before the task and leaves again."""
+    """With any callbacks of the last future, and with other callbacks added before the task's and removed again."""
     order: list[object] = []
 
     async def main() -> None:
@@ -430,7 +430,7 @@ def source(loop: Loop, queue: ScriptedQueue) -> Iterator[Source]:
 def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(
     loop: Loop, source: Source, queue: ScriptedQueue
 ) -> None:
-    """Without another iteration: what a callback of the same turn asked the loop for comes after them."""
+    """Without another iteration: callbacks that the same pass schedules run after them."""
     order: list[str] = []
     waiter = source.driver.create_waiter()
 
@@ -454,7 +454,7 @@ def test_tasks_go_on_at_the_end_of_the_turn_that_answered_them(
 def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
     loop: Loop, source: Source, queue: ScriptedQueue
 ) -> None:
-    """Once in an iteration: others wait for no more than one run of tasks."""
+    """Once in an iteration: other callbacks wait for one run of tasks at most."""
     order: list[str] = []
     waiter = source.driver.create_waiter()
 
@@ -479,7 +479,7 @@ def test_tasks_that_a_descriptor_woke_go_on_with_the_turn_that_is_on_its_way(
 def test_a_task_that_runs_after_an_empty_wake_up_may_close_the_queue(
     loop: Loop, source: Source, queue: ScriptedQueue
 ) -> None:
-    """Hazard: it was answered before, and the wake-up finds nothing. A closed queue crashes who asks if it is quiet."""
+    """Hazard: the task was woken before, and the wake-up finds nothing. fi_trywait of a closed queue crashes."""
     waiter = source.driver.create_waiter()
     over: list[bool] = []
 
@@ -501,7 +501,7 @@ def test_a_task_that_runs_after_an_empty_wake_up_may_close_the_queue(
 
 
 def test_a_callback_that_closes_the_queue_has_nothing_retried(source: Source, queue: ScriptedQueue) -> None:
-    """Hazard: what is queued would be posted on what fi_close has freed."""
+    """Hazard: queued operations would be posted on an endpoint that fi_close has freed."""
     retried: list[bool] = []
 
     class Queued:

@@ -10,7 +10,7 @@ LIMIT = 60_000
 
 
 def cost(window: Window, waits: int, *, fast_path: bool) -> int:
-    """Nanoseconds looked for in ``waits`` waits whose answer comes at once, or after every window."""
+    """Nanoseconds of polling in ``waits`` waits whose result comes at once, or after every window."""
     spent = 0
     for _ in range(waits):
         if length := window.open():
@@ -71,7 +71,7 @@ def test_one_late_answer_is_a_pause() -> None:
 
 
 def test_answers_soon_after_the_window_have_all_of_it_tried_before_long() -> None:
-    """As between two sides that both sleep: who looks for longer than a wake-up takes is answered in time."""
+    """Both sides sleep: a side that polls for longer than a wake-up takes gets its result in time."""
     window = Window(LIMIT)
     cost(window, 1000, fast_path=False)
     for _ in range(6):

@@ -1,17 +1,17 @@
 """Runs a page of the documentation as its reader would.
 
-What is in a page, and what becomes of it:
+A page has these parts, which are used as follows:
 
 * a ``python`` block runs in the page's own session, after the blocks before it; it may await, as in
   ``python -m asyncio``;
 * a code block with a caption or title that ends in ``.py`` or ``.proto`` is a file of that name;
-* a ``console`` block is a session in a shell, in the folder of those files: what follows a ``$`` is run, what
-  comes below it has to be printed (``...`` stands for anything). A command that ends in ``&`` runs on until the
-  page ends, and has to listen somewhere before the next one starts. Nothing is installed: the tests have it all,
+* a ``console`` block is a session in a shell, in the folder of those files: text after a ``$`` is run, and
+  the lines below it must be printed (``...`` stands for anything). A command that ends in ``&`` runs until the
+  page ends, and must listen at a port before the next one starts. Nothing is installed: the tests have all packages,
   so ``pip install`` is checked and not run;
-* a comment that begins with ``<!-- run`` or ``<!-- console`` is such a block that the reader does not see: what
-  the page takes for granted is there (``await connected()`` gives two endpoints), and its outcome is checked;
-* ``sh`` blocks are what one does in a clean clone, which ``.ci/run`` does; ``text`` blocks are pictures.
+* a comment that begins with ``<!-- run`` or ``<!-- console`` is such a block that the reader does not see: it has
+  the objects that the page assumes (``await connected()`` gives two endpoints), and checks results;
+* ``sh`` blocks are commands for a clean clone, which ``.ci/run`` runs; ``text`` blocks are pictures.
 """
 
 import ast
@@ -75,7 +75,7 @@ def blocks(path: Path) -> Iterator[Block]:
             if kind.endswith((".py", ".proto")) or kind in ("python", "console"):
                 yield Block(kind, body, number)
             elif language not in SHOWN:
-                raise AssertionError(f"{path}:{number}: nobody runs {language or 'unnamed'} blocks")
+                raise AssertionError(f"{path}:{number}: no test runs {language or 'unnamed'} blocks")
 
 
 def _until(lines: Iterator[tuple[int, str]], end: str) -> str:
@@ -104,7 +104,7 @@ async def connected(**options: Any) -> tuple[MessageEndpoint, MessageEndpoint]:
 
 
 class Page:
-    """A page under way: its session, its folder, and the programs that it left running."""
+    """A page that runs: its session, its folder, and the programs that it left running."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
@@ -113,7 +113,7 @@ class Page:
         self._background = ExitStack()
 
     async def run(self) -> None:
-        """Every block in turn."""
+        """Every block, one after the other."""
         with self._background:
             for block in blocks(self.path):
                 with anyio.fail_after(PATIENCE):
@@ -165,7 +165,7 @@ class Page:
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:
-    """Each command, and what it should print."""
+    """Each command, and its expected output."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         while command.endswith("\\"):
@@ -175,7 +175,7 @@ def _commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_installation(command: str) -> None:
-    """What is to be installed is ours or known to our own project file."""
+    """Each package to install is aiofabric, or listed in our project file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     lists = [*extras.values(), *project["dependency-groups"].values()]

@@ -32,7 +32,7 @@ def code() -> str:
 
 
 def named(text: str) -> list[str]:
-    """What stands in code style, outside of blocks."""
+    """Words in code style, outside of blocks."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
 
 

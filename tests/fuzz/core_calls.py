@@ -1,13 +1,14 @@
 """A child of test_core_arguments: calls everything of the native core with arbitrary objects, and ends.
 
-``python -m tests.fuzz.core_calls SEED CALLS LOG``: each call is written to LOG before it is made: a crash has a name.
+``python -m tests.fuzz.core_calls SEED CALLS LOG``: each call is written to LOG before it is made, so that a
+crash can be assigned to a call.
 
-Addresses are the exception: what takes the address of a native object trusts its caller (`NativeQueue`, `_lead`,
-`_receive_here`, `_prepare`, `_enter`), so a number there is of memory that exists. Objects are initialised: so do the
-classes in Python.
+Addresses are the exception: functions with the address of a native object trust their caller (`NativeQueue`, `_lead`,
+`_receive_here`, `_prepare`, `_enter`), so each number there is the address of existing memory. Objects are
+initialised, as the classes in Python do it.
 """
 
-# Privates: every method of the native core is called, those for its own Python classes as well.
+# Privates: every method of the native core is called, also those for its own Python classes.
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ ADDRESS = int(ffi.cast("uintptr_t", MEMORY))
 
 
 class Evil:
-    """Fails wherever Python asks it something."""
+    """Fails in every special method."""
 
     def _fail(self, *_: object) -> Any:
         raise LookupError("evil")
@@ -192,7 +193,7 @@ class Fuzz:
         self.renew()
 
     def renew(self) -> None:
-        """Make objects anew: what was called may have been left in any state."""
+        """Make new objects: the called ones may be in any state."""
         waker = _core.Waker(self.loop)
         driver: Any = ManualDriver()
         driver.waker = RANDOM.choice([None, waker])
@@ -316,7 +317,7 @@ class Fuzz:
                 self.call(f"{what}().{how}", method, *args)
 
     def functions(self) -> None:
-        """What belongs to no object, and constructors."""
+        """Functions of the module, and constructors."""
         of_all: list[Any] = [
             _core.cut_messages, _core.join_messages, _core.fast_send, _core.fast_recv, _core.Message, _core.Slot,
             _core.Operation, _core.Fifo, _core.Registry, _core.Window, _core.Polling, _core.Waker, _core.FastPath,
@@ -339,7 +340,7 @@ def main(seed: int, calls: int, path: str) -> None:
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _: None
     loop = asyncio.new_event_loop()
-    asyncio._set_running_loop(loop)  # a stub asks for it
+    asyncio._set_running_loop(loop)  # a stub uses it
     fuzz = Fuzz(seed, loop, os.open(path, os.O_RDWR | os.O_CREAT))
     for number in range(calls):
         if number % 40 == 0:

@@ -37,7 +37,7 @@ fuzz_slowly = settings(max_examples=SLOW_EXAMPLES, deadline=None, suppress_healt
 
 
 def near(*valid: bytes) -> st.SearchStrategy[bytes]:
-    """Any bytes, and what is nearly right: a valid encoding with some bytes replaced, cut off or put behind it."""
+    """Any bytes, and nearly valid ones: a valid encoding with some bytes replaced, removed or appended."""
 
     def damaged(original: bytes, places: list[tuple[int, int]], end: int, more: bytes) -> bytes:
         data = bytearray(original)
@@ -156,7 +156,7 @@ NO_CONNECTION = 1 << 23  # ids count from 0
 
 
 def run_quietly(main: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """Run on a loop whose exception handler notes what nobody caught: there has to be nothing."""
+    """Run on a loop whose exception handler records uncaught exceptions: there must be none."""
     errors: list[dict[str, Any]] = []
 
     async def noted() -> None:

@@ -44,7 +44,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Service:
-    """What `Echo` does; ``cancelled`` is set when the server's side of Never ends."""
+    """The implementation of `Echo`; ``cancelled`` is set when the server's side of Never ends."""
 
     def __init__(self, stubs: Any) -> None:
         self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
@@ -246,7 +246,7 @@ async def test_a_server_that_cannot_start_says_why(stubs: Any) -> None:
     server = Server([Service(stubs).echo], provider="tcp")
     with pytest.raises(OSError, match="not one of this host's"):
         async with server:
-            await server.start("192.0.2.1", 0)  # nobody's address, RFC 5737
+            await server.start("192.0.2.1", 0)  # an address that no host has, RFC 5737
     assert server.address is None
 
 

@@ -21,7 +21,7 @@ LARGE = 4 * 1024 * 1024 + 1
 
 @asynccontextmanager
 async def serving(answer: Callable[[FabricStream], Awaitable[object]], provider: str) -> AsyncIterator[str]:
-    """The URL at which ``answer`` has every connection to itself."""
+    """The URL at which ``answer`` handles every connection."""
     async with listen_stream("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tg:
         tg.start_soon(listener.serve, answer)
         yield f"http://127.0.0.1:{listener.address.port}"

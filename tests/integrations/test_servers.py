@@ -85,7 +85,7 @@ async def test_an_application_that_refuses_to_start(kind: str) -> None:
 @pytest.mark.asyncio
 async def test_a_server_that_cannot_listen_says_so_to_both_who_wait(kind: str) -> None:
     app = App()
-    server, run, _ = make(kind, app, "tcp", host="192.0.2.1")  # nobody's address, RFC 5737
+    server, run, _ = make(kind, app, "tcp", host="192.0.2.1")  # an address that no host has, RFC 5737
     waiting = asyncio.create_task(server.wait_started())
     with pytest.raises(OSError, match="not one of this host's") as why:
         await run()

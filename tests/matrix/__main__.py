@@ -1,7 +1,7 @@
 """``python -m tests.matrix [OFFER ...]`` asks the providers here and writes docs/providers.md; it takes some minutes.
 
-An OFFER is a provider and a type of endpoint, ``"tcp MSG"``; without any, all are asked. ``--page`` asks nobody and
-writes the page from what was recorded the last time.
+An OFFER is a provider and a type of endpoint, ``"tcp MSG"``; without any, all are asked. ``--page`` asks none and
+writes the page from the last recorded answers.
 """
 
 import sys

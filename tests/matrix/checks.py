@@ -26,8 +26,8 @@ from tests.fixtures.children import Child
 from tests.fixtures.internals import source_of
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
-PATIENCE = 4.0  # seconds for what a provider should do at once
-SOON = 1.0  # and for what it perhaps never does
+PATIENCE = 4.0  # seconds for an operation that a provider should do at once
+SOON = 1.0  # and for one that it may never do
 LARGE = 1 << 20
 
 
@@ -57,7 +57,7 @@ class TookItsPlace(Exception):
 
 
 def itself(offer: Offer, endpoint: Any) -> None:
-    """Raise unless the endpoint is of the offer: what another one does says nothing about it."""
+    """Raise unless the endpoint is of the offer: another endpoint's behaviour says nothing about it."""
     info = endpoint.info
     found = (info.fabric_attr.prov_name, info.ep_attr.type)
     if found != (offer.provider, offer.kind):
@@ -195,7 +195,7 @@ async def shared_transmit(offer: Offer) -> str:
 
 
 async def descriptor(offer: Offer) -> str:
-    """Ask the provider itself, whatever we would choose."""
+    """Ask the provider itself, without aiofabric's own choice."""
     async with pair(offer) as (one, _, _, _):
         attr, out = ffi.new("struct fi_cq_attr[2]"), ffi.new("struct fid_cq **")
         attr[0].format, attr[0].wait_obj = constants.FI_CQ_FORMAT_TAGGED, constants.FI_WAIT_FD

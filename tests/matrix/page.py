@@ -74,7 +74,7 @@ These are implemented. No provider here asks for them or grants them.
 
 
 def _cell(run: dict[str, Any], offer: str, check: str) -> str:
-    """One text when all loops agree; otherwise who said what."""
+    """One text if all loops agree; otherwise the text of each loop."""
     if offer not in run["cells"]:
         return NOT_ASKED if offer in run["modes"] else ABSENT
     answers: dict[str, str] = run["cells"][offer][check]
@@ -91,7 +91,7 @@ def _escaped(text: str) -> str:
 
 
 def _asked(recorded: dict[str, Any], bit: int) -> str:
-    """Who asks for a registration mode."""
+    """The providers that ask for a registration mode."""
     found = {
         offer: None
         for run in recorded.values()

@@ -13,7 +13,7 @@ import anyio
 from tests.fixtures.libraries import CHOICE
 from tests.matrix.loops import LOOPS
 
-BROKEN = "the probe failed"  # never a provider's doing: such a cell stops the page
+BROKEN = "the probe failed"  # never caused by a provider: such a cell stops the page
 NO_ANSWER, HANGS = "no answer", "hangs"
 LIMIT = 20.0  # seconds for a child, import and all
 _PLACES = re.compile(r"\bfi_(sockaddr\w*|shm|addr_\w+|sm2)://\S*|\d+\.\d+\.\d+\.\d+(:\d+)?")
@@ -45,7 +45,7 @@ def ask(library: str | None, provider: str, kind: str, loop: str, check: str) ->
 
 
 def words(error: BaseException) -> str:
-    """What an error says, without what differs from run to run."""
+    """The text of an error, without the parts that differ from run to run."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     from aiofabric import FabricError, NoProviderError, NotSupportedError

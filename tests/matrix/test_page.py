@@ -17,7 +17,7 @@ from tests.matrix.record import RECORDED, offers
 
 RUNS = json.loads(RECORDED.read_text())
 
-# Of each kind one: what works, what is not offered, what is refused, a cancel, a close.
+# One of each kind: it works, it is not offered, it is refused, a cancel, a close.
 SAMPLE = [
     ("tcp MSG", "asyncio", "messages"),
     ("tcp MSG", "uvloop", "fetching atomics"),

@@ -28,7 +28,7 @@ def attempt(*command: str | Path, **environment: str) -> subprocess.CompletedPro
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a command says that has to succeed."""
+    """The output of a command that must succeed."""
     ended = attempt(*command, **environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -18,7 +18,7 @@ APART = ("unshare", "--map-root-user", "--mount")
 
 @pytest.fixture(scope="module")
 def nowhere() -> tuple[str, ...]:
-    """What to put before a command so that it finds no libfabric of the system's: its files are empty then."""
+    """A prefix for a command, with which it finds no libfabric of the system: the files are empty then."""
     known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     files = [str(Path(file).resolve()) for file in LINKER_KNOWS.findall(known)]
     if not files:

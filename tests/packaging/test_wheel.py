@@ -94,7 +94,7 @@ def test_metadata_tells_who_where_and_which_pythons(wheel: Path) -> None:
 
 
 def test_a_source_tree_that_hides_the_installed_package_says_so(bare_python: Path, tmp_path: Path) -> None:
-    """Python looks into the working directory first."""
+    """Python searches the working directory first."""
     tree = tmp_path / "aiofabric"
     shutil.copytree(ROOT / "aiofabric", tree / "aiofabric", ignore=NOT_SOURCE)
     shutil.copy(ROOT / "pyproject.toml", tree)

@@ -18,7 +18,7 @@ __all__ = ["HANDLERS", "Tally", "serve", "served", "target"]
 
 
 class Tally:
-    """What handlers of this process have begun, and how they ended."""
+    """The handlers that this process has begun, and their ends."""
 
     begun = 0
     cancelled = 0

@@ -65,7 +65,7 @@ class Connected(Machine):
 
     @rule(side=SIDES, pick=PICKS)
     def cancel_receive(self, side: int, pick: int) -> None:
-        if len(self.receiving[side]) > 1:  # one that comes back goes to whoever waits the longest
+        if len(self.receiving[side]) > 1:  # a returned message goes to the task that waits longest
             self.ordered[1 - side] = False
         self.cancel(self.receiving[side], pick)
 

@@ -95,7 +95,7 @@ class Connectionless(Machine):
 
     @rule(side=SIDES)
     def drain(self, side: int) -> None:
-        """Everything whose send has returned can be received, once nobody else is there to take it."""
+        """Every message whose send has returned can be received, once no other receive can take it."""
         while self.receiving[side]:
             self.cancel(self.receiving[side], 0)
         self.run(self._take_all(side))

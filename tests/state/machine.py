@@ -19,7 +19,7 @@ import aiofabric
 from aiofabric import Access, RemoteRegion
 from aiofabric.testing import live_resources
 
-OUTSTANDING = 12  # messages that nobody has received yet, each way
+OUTSTANDING = 12  # messages that were not received yet, each way
 ROOM = 65536
 REGION = 8192
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
     # -- the end
 
     def close_both(self, first: int) -> None:
-        """Close, one and then the other: nobody is left waiting, and nothing is left open."""
+        """Close one and then the other: no task still waits, and no object is left open."""
         tasks = [*self.sending[0], *self.sending[1], *self.receiving[0], *self.receiving[1]]
 
         async def close() -> None:

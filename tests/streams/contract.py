@@ -42,7 +42,7 @@ class TrioShape:
         self.aclose = stream.aclose
 
     async def send_all(self, data: bytes) -> None:
-        with self._stream._sending:  # who waits for its turn of the loop is busy already
+        with self._stream._sending:  # a call that waits for its checkpoint is busy already
             await _owed()
         await self._stream.send(data)
 
@@ -61,7 +61,7 @@ async def _owed() -> None:
 
 
 class _Core:
-    """What the checks take from ``trio._core``."""
+    """The names that the checks import from ``trio._core``."""
 
     BrokenResourceError = anyio.BrokenResourceError
     BusyResourceError = anyio.BusyResourceError

@@ -26,7 +26,7 @@ async def connected(provider: str) -> tuple[FabricStream, FabricStream]:
 
 
 async def arrived(one: FabricStream, other: FabricStream) -> Callable[[], Awaitable[object]]:
-    """So much is there that each of ``COUNT`` receives finds a byte."""
+    """Enough bytes have arrived for each of ``COUNT`` receives."""
     await one.send(bytes(2 * COUNT))
     await other.receive(1)
 

@@ -29,7 +29,7 @@ async def connected(listener: aiofabric.Listener, *where: Any, **options: Any) -
         tasks.start_soon(accept)
         with anyio.fail_after(5):
             async with await aiofabric.connect(*where, **options) as endpoint:
-                with pytest.raises(FabricConnectionResetError):  # who leaves first might leave too early
+                with pytest.raises(FabricConnectionResetError):  # the side that closes first might close too early
                     await endpoint.recv()
 
 
@@ -101,7 +101,7 @@ async def test_every_address_of_a_name_is_tried(provider: str, monkeypatch: pyte
 
 @pytest.mark.anyio
 async def test_hazard_many_at_once_are_not_a_thread_each() -> None:
-    """While a name is looked up, or the provider loaded: as many threads as anyio lends at once."""
+    """While a name is resolved, or a provider is loaded, in as many threads as anyio's limiter allows."""
     limit = int(current_default_thread_limiter().total_tokens)
     together = threading.Barrier(limit)
     now, most = set[int](), 0
@@ -180,7 +180,7 @@ def test_hazard_answer_to_a_loop_that_has_ended_keeps_no_thread() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_hazard_who_was_cancelled_counts_until_its_thread_is_gone() -> None:
-    """asyncio's own cancel is not shielded from: the thread goes on without whoever asked."""
+    """A cancel by asyncio is not shielded: the thread continues without its caller."""
     limiter = current_default_thread_limiter()
     asked, answer = threading.Event(), threading.Event()
 

@@ -36,7 +36,7 @@ pytestmark = [
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 NO_NUMBER = (-1, 1 << 64)  # of 64 bits
-LENGTH = 8000  # more than anybody injects
+LENGTH = 8000  # more than any provider injects
 
 
 class Side:
@@ -189,7 +189,7 @@ async def atomics(side: Side) -> None:
 
 
 async def closed(side: Side) -> None:
-    """Whatever is closed says so, twice closed or not; what is left open goes on."""
+    """Closed objects raise a clear error, closed once or twice; open ones still work."""
     one, names = side.one, side.names
     region = side.other.domain.register(bytearray(LENGTH), access=BOTH)
     own, remote = one.domain.register(bytearray(LENGTH)), region.remote

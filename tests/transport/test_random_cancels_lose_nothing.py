@@ -33,7 +33,7 @@ def nothing_is_left(*endpoints: MessageEndpoint) -> None:
 
 
 async def a_breath(chance: random.Random) -> None:
-    """Let go on whoever can, for none to a few iterations."""
+    """Let other tasks run for zero to a few iterations."""
     for _ in range(chance.randrange(4)):
         await anyio.lowlevel.checkpoint()
 
@@ -73,7 +73,7 @@ async def test_cancelled_receives(pair: Pair, provider: str, options: dict[str, 
 
 @OPTIONS
 async def test_cancelled_sends(pair: Pair, provider: str, options: dict[str, Any]) -> None:
-    """A cancelled send was sent whole or not at all; one that returned was sent, in order."""
+    """A cancelled send was sent completely or not at all; a send that returned was sent, in order."""
     count = CANCELS[provider]
     chance, direct = random.Random(11), "recv_size" in options
     returned: list[int] = []

@@ -14,7 +14,7 @@ __all__ = ["serve"]
 
 
 async def serve(parent: Parent, provider: str) -> None:
-    """Tell the target; any word ends the server."""
+    """Send the target; any message ends the server."""
     async with started(aio, options=[("aiofabric.provider", provider)]) as (_, target):
         parent.tell(target)
         await parent.areceive()

@@ -226,7 +226,7 @@ class IsCancelled(Case):
 
 
 class GoesOn(Case):
-    """It does not mind that its client has cancelled."""
+    """It continues although its client has cancelled."""
 
     async def handler(self, request: bytes, context: Any) -> Any:
         self.begun.set()
@@ -299,7 +299,7 @@ async def served(handler: Any, **codec: Any) -> AsyncIterator[tuple[Any, Any]]:
 
 
 async def observed(kind: type[Case], caplog: pytest.LogCaptureFixture, *, short: bool) -> list[Any]:
-    """What client, handler and log see of three calls with this handler, and how many there are at the end."""
+    """The observations of client, handler and log in three calls with this handler, and the number of calls left."""
     case, seen = kind(), list[Any]()
     caplog.clear()
     codec = {"request_deserializer": case.deserializer, "response_serializer": case.serializer}

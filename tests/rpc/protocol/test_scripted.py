@@ -21,7 +21,7 @@ SIZES = st.sampled_from([0, 1, 64, 1000, 16384, 16385, 40_000, 66_000, 200_000, 
 
 @dataclass
 class Expected:
-    """What one call has sent in each direction, and how it may end."""
+    """The messages that one call has sent in each direction, and its possible ends."""
 
     made: MadeCall
     requests: list[bytes] = field(default_factory=list)

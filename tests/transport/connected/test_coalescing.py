@@ -32,7 +32,7 @@ MANY = 50  # fewer than an await may answer at once, and than a receiver has rec
 
 @contextmanager
 def kernels(endpoint: MessageEndpoint) -> Iterator[socket.socket]:
-    """The socket beneath."""
+    """The socket of the connection."""
     with socket.socket(fileno=os.dup(socket_of(endpoint))) as sock:
         yield sock
 
@@ -74,7 +74,7 @@ def outlast_a_batch() -> None:
 
 
 def most_segments(seconds: float) -> float:
-    """Of messages that were sent in a row for so long: those of each batch make two."""
+    """The number of segments for messages that were sent for this time: two for each batch."""
     return 2 + 2 * seconds / BATCH
 
 
@@ -98,11 +98,11 @@ async def test_awaited_sends_are_one_as_well(pair: Pair) -> None:
                 await batch.send(word)
         took = perf_counter() - begin
         assert await received(passive, words)
-        assert segments(active) - before <= most_segments(took) + 2  # the batch may wait once in its midst
+        assert segments(active) - before <= most_segments(took) + 2  # the batch may wait once in its middle
 
 
 async def test_each_connection_has_its_own(pair: Pair) -> None:
-    """And all of them end with the first, however late another one sends."""
+    """All of them end with the first batch, however late another task sends."""
     async with pair() as (one, other_one), pair() as (two, other_two):
         words = batch(one)
         outlast_a_batch()
@@ -114,7 +114,7 @@ async def test_each_connection_has_its_own(pair: Pair) -> None:
 
 
 async def test_the_first_one_leaves_at_once(pair: Pair) -> None:
-    """In the same step of the task: a request alone waits for nobody."""
+    """In the same step of the task: a single request is not held back."""
     async with pair() as (active, passive):
         for _ in range(3):
             assert active.try_send(b"?")
@@ -170,7 +170,7 @@ async def test_it_leaves_though_the_process_ends(provider: str, child: Callable[
 
 
 async def test_the_cork_of_anothers_socket_stays(pair: Pair) -> None:
-    """A closed endpoint's descriptor is somebody else's soon."""
+    """The number of a closed endpoint's descriptor may soon be another file's."""
     async with pair() as (active, passive):
         words, number = batch(active), socket_of(active)
         active.close()

@@ -82,13 +82,13 @@ async def test_pending_operations_end_with_closed(pair: Pair, provider: str, kin
                         getattr(active, way)()
                 assert active.closed
             with anyio.fail_after(5), pytest.raises(aiofabric.FabricConnectionResetError):  # noqa: PT012
-                while True:  # what the provider has already may still come
+                while True:  # messages that the provider has already may still arrive
                     await passive.recv(*([HUGE] if kind in DIRECT else []))
         await passive.aclose()
         statistics = active.statistics()
         assert (statistics.sends, statistics.receives, statistics.queued, statistics.abandoned) == (0, 0, 0, 0)
         await keeper.aclose()
-        memory.append(1)  # nobody holds it
+        memory.append(1)  # no reference is left
 
 
 @pytest.mark.parametrize("kind", [*PENDING, *DIRECT])
@@ -223,7 +223,7 @@ async def test_closing_from_inside_the_end_of_a_sink(pair: Pair) -> None:
 
 
 async def test_closing_with_a_sink_and_a_full_queue(pair: Pair) -> None:
-    """What arrived is read after fi_close; the sink takes it, and no receive may be posted again then."""
+    """Messages that have arrived are read after fi_close. The sink gets them, and no receive may be posted again."""
     for _ in range(10):
         async with pair() as (active, passive):
             received: list[bytes] = []

@@ -130,7 +130,7 @@ async def test_hundreds_of_mebibytes(pair: Pair, provider: str) -> None:
 
 
 async def test_small_and_large_messages_keep_their_order(pair: Pair) -> None:
-    """What is injected, posted, fenced and queued goes out in the order of the calls."""
+    """Injected, posted, fenced and queued messages leave in the order of the calls."""
     sizes = random.Random(4)
     async with pair() as (active, passive), anyio.create_task_group() as tasks:
 
@@ -234,7 +234,7 @@ def skip_unless_unannounced(provider: str) -> None:
         pytest.skip(f"the peers of connections over {provider} always announce the longest message that they take")
 
 
-LEGACY: dict[str, Any] = {"preface": False}  # as a peer that does not use aiofabric, which knows no limit
+LEGACY: dict[str, Any] = {"preface": False}  # a peer that does not use aiofabric does not know the limit
 
 
 async def test_message_larger_than_the_pool_is_refused_with_both_sizes(pair: Pair) -> None:

@@ -50,7 +50,7 @@ async def test_cycles_leak_nothing(provider: str) -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
-            # What libfabric and the allocator keep for later is taken in the first cycles.
+            # libfabric and the allocator take the memory that they keep in the first cycles.
             for _ in range(cycles // 4):
                 await cycle()
             await last_one_closed()

@@ -37,7 +37,7 @@ async def closes_with_unread(parent: Parent, provider: str, port: int, count: in
 
 
 async def flood(endpoint: MessageEndpoint) -> None:
-    """Send what nobody reads."""
+    """Send messages that the peer does not read."""
     try:
         for _ in range(UNREAD):
             await endpoint.send(bytes(1000))
@@ -132,7 +132,7 @@ async def test_a_second_close_waits_for_the_first(pair: Pair) -> None:
 
 
 async def test_the_wait_for_a_peer_that_does_not_read_is_bounded(pair: Pair) -> None:
-    """What was sent arrives all the same, when the peer reads again: the kernel, or shared memory, still has it."""
+    """The sent messages arrive when the peer reads again: the kernel, or shared memory, still has them."""
     async with pair(accepting={"recv_count": 4}, close_timeout=0.2) as (active, passive):
         sent = 0
         with anyio.move_on_after(0.3):

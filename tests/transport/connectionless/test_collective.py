@@ -24,7 +24,7 @@ Part = Callable[[Group], Awaitable[Any]]
 
 
 async def everyone(groups: list[Group], part: Part) -> list[Any]:
-    """What each member's part returns, by rank; the parts run side by side."""
+    """The result of each member, by rank; the members run concurrently."""
     results: list[Any] = [None] * len(groups)
 
     async def play(rank: int) -> None:
@@ -249,7 +249,7 @@ async def test_closing_the_endpoint_ends_what_is_under_way() -> None:
 async def test_cancelling_a_join_leaves_nothing_behind() -> None:
     async with opened(2) as (one, other):
         members = [await one.add_peer(each.local_address) for each in (one, other)]
-        # rxm closes in the midst of connecting without closing the socket: they are connected before.
+        # rxm does not close its socket if it is closed while it connects, so they are connected before.
         await one.send(b"known", to=members[1])
         assert await other.recv() == b"known"
         with anyio.move_on_after(0.05):

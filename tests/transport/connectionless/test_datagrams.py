@@ -29,7 +29,7 @@ from tests.fixtures.peers import skip_without
 pytestmark = pytest.mark.anyio
 
 DGRAM = EndpointType.DGRAM
-GROUP = f"239.255.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # nobody else's
+GROUP = f"239.255.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # of no other process
 CAPS = Caps.MSG | Caps.SOURCE | Caps.MULTICAST
 
 
@@ -154,7 +154,7 @@ async def test_a_group_receives_what_its_members_send() -> None:
 
 @pytest.mark.usefixtures("multicast")
 async def test_a_member_that_left_receives_no_more_and_may_join_again() -> None:
-    """Of a member beside us Linux would let us receive, too (IP_MULTICAST_ALL); so an unknown peer sends."""
+    """Linux would also deliver messages of another member of this host (IP_MULTICAST_ALL), so an unknown peer sends."""
     async with member() as (one, address):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unknown:
             to = (GROUP, one.local_address.port)

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def source(provider: str, peer: Peer) -> Peer | None:
-    """Whom a message of ``peer`` names as its sender: rxd names nobody, although it grants FI_SOURCE."""
+    """The source of a message of ``peer``: rxd reports none, although it grants FI_SOURCE."""
     return None if provider.endswith("ofi_rxd") else peer
 
 
@@ -106,7 +106,7 @@ async def test_an_unknown_peers_message_has_no_source_until_he_is_known(rdm: str
 
 
 def nobody(provider: str) -> str:
-    """An address where nobody is."""
+    """An address without an endpoint."""
     return f"fi_{provider}://nobody-is-here" if where(provider) is None else "fi_sockaddr_in://127.0.0.1:1"
 
 
@@ -146,7 +146,7 @@ async def test_while_it_waits_for_a_dead_peer_the_loop_is_not_busy(rdm: str) -> 
 
 
 async def test_removing_a_peer_ends_what_waits_for_it(rdm: str) -> None:
-    """What waits to be sent is answered; what the provider has stays pinned, and other peers notice nothing."""
+    """Queued sends end with an error. Buffers that the provider has stay pinned, and other peers are not affected."""
     ended: list[BaseException | None] = []
 
     async def send(ep: RdmEndpoint, peer: Peer) -> None:
@@ -162,7 +162,7 @@ async def test_removing_a_peer_ends_what_waits_for_it(rdm: str) -> None:
         await anyio.wait_all_tasks_blocked()
         one.remove_peer(dead)
         await anyio.wait_all_tasks_blocked()
-        if rdm != "udp;ofi_rxd":  # rxd accepts what nobody may ever take
+        if rdm != "udp;ofi_rxd":  # rxd accepts messages that no receive may ever take
             assert len(ended) == 3
         with pytest.raises(ValueError, match="was removed"):
             await one.send(b"too late", to=dead)
@@ -203,11 +203,11 @@ async def test_closing_ends_whatever_is_under_way(rdm: str, options: dict[str, A
         tasks.start_soon(expect_the_end, "recv", lambda: one.recv(*room))
         tasks.start_soon(expect_the_end, "recv_tagged", lambda: one.recv_tagged(1, max_bytes=100))
         tasks.start_soon(expect_the_end, "recv_tagged from", lambda: one.recv_tagged(1, source=there, max_bytes=100))
-        tasks.start_soon(expect_the_end, "send to nobody", lambda: one.send(bytes(100_000), to=dead))
+        tasks.start_soon(expect_the_end, "send to a dead peer", lambda: one.send(bytes(100_000), to=dead))
         await anyio.wait_all_tasks_blocked()
         assert not ended
         one.close()
-    assert sorted(ended) == ["recv", "recv_tagged", "recv_tagged from", "send to nobody"]
+    assert sorted(ended) == ["recv", "recv_tagged", "recv_tagged from", "send to a dead peer"]
     with pytest.raises(anyio.ClosedResourceError):
         await one.send(b"", to=there)
     with pytest.raises(anyio.ClosedResourceError):

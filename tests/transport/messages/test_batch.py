@@ -64,7 +64,7 @@ async def test_selective_completion_reports_few(pair: Pair) -> None:
     async with pair(selective=True) as (active, passive):
         source = source_of(active)
         for _ in range(8):
-            await active.send(BIG)  # outside a batch each is reported as ever
+            await active.send(BIG)  # outside a batch each send has its own completion
         before = source.statistics().completions
         async with active.batch() as batch:
             for _ in range(100):
@@ -158,7 +158,7 @@ async def test_the_loss_of_the_peer_is_told(pair: Pair, selective: bool) -> None
 async def test_closing_ends_the_wait(pair: Pair, selective: bool) -> None:
     async def close_in_the_middle(ep: MessageEndpoint) -> None:
         async with ep.batch() as batch:
-            for _ in range(40):  # more than the sockets hold while nobody reads
+            for _ in range(40):  # more than the sockets hold while the peer does not read
                 await batch.send(bytes(1 << 20))
             ep.close()
 
@@ -204,7 +204,7 @@ async def test_rma_of_a_selective_endpoint_is_reported(pair: Pair) -> None:
 
 
 async def test_flags_do_not_silence_an_operation(pair: Pair) -> None:
-    """What is posted with flags of its own has to ask for its completion, or no waiter would wake."""
+    """An operation with flags of its own must ask for its completion, or its waiter would never wake."""
     async with pair(selective=True) as (active, passive):
         route = handle_of(active).route_to(None)
         with anyio.fail_after(5):

@@ -233,7 +233,7 @@ async def test_who_leaves_while_it_waits_takes_no_message_along(pair: Pair, way:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_hazard_who_is_dropped_with_a_message_in_hand_gives_it_back_at_once(pair: Pair) -> None:
-    """Though a turn still keeps what it waited with: the next one to ask would get the message behind it."""
+    """Although a pass still refers to its waiter: the next receive would get the message after it."""
     async with pair() as (active, passive):
         pool: Any = handle_of(passive).pool
         await active.send(b"first")
@@ -254,7 +254,7 @@ async def test_hazard_who_is_dropped_with_a_message_in_hand_gives_it_back_at_onc
 
 @SIZES
 async def test_hazard_buffer_is_the_callers_when_it_returns(pair: Pair, size: int) -> None:
-    """Though the call is kept: a bytearray cannot be resized while anybody has an export of it."""
+    """Although the call is kept: a bytearray cannot be resized while an export of it exists."""
     data = bytearray(size)
     async with pair() as (active, passive):
         made = active.send(data)
@@ -278,12 +278,12 @@ async def test_hazard_endpoint_that_nobody_else_keeps_lives_until_it_is_sent(pai
 
 
 class Meddler:
-    """A receiver that ends the call which asks it, in the midst of a step."""
+    """A receiver that closes the call inside one of its steps."""
 
     def __init__(self, pool: InboxBase, how: str, where: str) -> None:
         self.pool, self.how, self.where = pool, how, where
         self.errors: list[str] = []
-        self.call: Any = pool.receiving(self, ThreadCheck())  # which admits nobody, so that it is asked
+        self.call: Any = pool.receiving(self, ThreadCheck())  # it refuses every message, so it calls the receiver
 
     def meddle(self) -> None:
         try:
@@ -326,7 +326,7 @@ async def ends_a_call_from_within(parent: Parent, how: str, where: str) -> list[
 def test_hazard_call_that_is_running_is_not_ended_from_within(
     anyio_backend: object, child: Callable[..., Child], how: str, where: str
 ) -> None:
-    """What its steps hold is in use: it was freed under them."""
+    """The objects of a running step are in use; before, they were freed."""
     assert child(ends_a_call_from_within, how, where).result() == ["coroutine already executing"]
 
 
@@ -343,7 +343,7 @@ async def test_calls_leave_nothing_behind(pair: Pair) -> None:
 
 
 def test_what_is_called_says_what_it_takes() -> None:
-    """As the functions would: to `help`, to editors, to who makes a mock of it."""
+    """As functions do, for `help`, editors and mocks."""
     send, recv = inspect.signature(MessageEndpoint.send), inspect.signature(MessageEndpoint.recv)
     assert list(send.parameters) == ["self", "data", "to", "remote_data", "flags"]
     assert [each for each in send.parameters.values() if each.kind is each.KEYWORD_ONLY] == list(
@@ -388,7 +388,7 @@ def test_arguments_that_it_does_not_take(method: Callable[..., Any], args: Any) 
 
 
 async def test_hazard_object_that_is_no_endpoint(pair: Pair) -> None:
-    """What is at the place of an endpoint's parts is not read of anything else."""
+    """The parts of an endpoint are not read from an object of another type."""
     fast_path = MessageEndpoint.__dict__["send"], Receives.__dict__["recv"]
 
     class Other:

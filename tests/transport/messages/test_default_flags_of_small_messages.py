@@ -52,7 +52,7 @@ def afterwards() -> dict[str, Any]:
 async def test_delivery_is_waited_for_whatever_the_size(
     child: Callable[..., Child], provider: str, way: Callable[[], dict[str, Any]], size: int
 ) -> None:
-    """A peer that is stopped delivers nothing. What tcp's endpoints were opened with cannot be changed."""
+    """A stopped peer delivers nothing. The flags of an open tcp endpoint cannot be changed."""
     require(provider)
     peer = child(takes, provider)
     port = await peer.areceive()
@@ -67,7 +67,7 @@ async def test_delivery_is_waited_for_whatever_the_size(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send, endpoint, bytes(size), done)
             try:
-                await anyio.sleep(0.1)  # there is no state to wait for: nothing may happen
+                await anyio.sleep(0.1)  # there is no state to wait for, because nothing may happen
                 assert not done
                 assert endpoint.statistics().sends == 1
             finally:

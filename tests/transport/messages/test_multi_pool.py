@@ -129,7 +129,7 @@ async def test_many_messages_share_a_buffer(multi: str) -> None:
 
 
 async def test_buffers_come_back(multi: str) -> None:
-    """Far more than the buffers hold: each is posted anew once the provider and the reader are done with it."""
+    """Far more than the buffers hold: each is posted again once the provider and the reader have released it."""
     async with peers(multi, CAPS, multi_recv=8192, recv_size=1000, recv_count=2) as (one, other, peer, _):
 
         async def send() -> None:

@@ -76,7 +76,7 @@ async def test_plain_sends_and_receives(pair: Pair, called: list[str], way: str)
 
 async def test_what_the_provider_has_is_exported_until_it_is_done(pair: Pair) -> None:
     async with pair(recv_size=None, close_timeout=0.1) as (active, _):
-        source, room = bytearray(32 << 20), bytearray(10)  # more than the sockets hold, and nobody takes it
+        source, room = bytearray(32 << 20), bytearray(10)  # more than the sockets hold, and no receive takes it
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(active.send, source)
             tasks.start_soon(active.recv_into, room)
@@ -91,7 +91,7 @@ async def test_what_the_provider_has_is_exported_until_it_is_done(pair: Pair) ->
 
 
 def test_receive_that_is_finished_before_it_is_awaited_keeps_its_message() -> None:
-    """Answered by a look, but so many were that the loop goes round first; its pins are given back by then."""
+    """The poll finds it, but the loop iterates first, because many were found; the pins are released by then."""
     kept: list[bytes] = []
 
     class Receiver(Receives):
@@ -159,7 +159,7 @@ async def test_each_export_of_a_buffer_may_be_elsewhere(pair: Pair) -> None:
 
 
 async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A callback of the look that found it closed the endpoint, and so many awaits were answered at once already."""
+    """A callback of the poll closed the endpoint, and many awaits have returned at once before."""
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
         source, received = source_of(other), SubmissionQueue.received
 
@@ -176,7 +176,7 @@ async def test_a_message_in_its_buffer_is_not_lost_to_a_close(monkeypatch: pytes
         with anyio.fail_after(5):
             assert (await other.recv_tagged_into(room, 7)).length == 4
         assert room[:4] == b"here"
-        assert other.closed == (current_async_library() != "trio")  # there it goes the long way from the beginning
+        assert other.closed == (current_async_library() != "trio")  # there the receive uses Python from the beginning
 
 
 async def test_a_receive_that_was_to_take_an_undelivered_message_and_got_a_message_is_forgotten(

@@ -134,7 +134,7 @@ def test_a_receive_that_cannot_be_posted_again_fails() -> None:
 
 
 def test_a_receive_that_was_used_up_as_its_endpoint_closed_is_not_posted_again() -> None:
-    """What the provider flushed is read after fi_close: a post would write to freed memory."""
+    """Flushed completions are read after fi_close: a new post would write to freed memory."""
     endpoint = Endpoint()
     endpoint.source.unmatched.rx_cq_data = True
     transfer = endpoint.submit("receive")
@@ -182,7 +182,7 @@ def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
 @pytest.mark.exercises("FI_ASYNC_IOV")
 @pytest.mark.anyio
 async def test_arrays_of_buffers_stay_untouched_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FI_ASYNC_IOV: the provider may read the array when it gets to it, so it has to be there still."""
+    """FI_ASYNC_IOV: the provider may read the array later, so the array must still exist."""
     seen: list[Any] = []
     sendv = lib.fi_sendv
 

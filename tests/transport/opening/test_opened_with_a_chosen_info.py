@@ -153,7 +153,7 @@ async def talk_whole(info: Info, kind: EndpointType) -> None:
         aiofabric.open_endpoint(kind, info=info) as other,
     ):
         await talk(one, other)
-        data = bytes(min(one.max_inject, 60_000))  # of one that was given too much room the provider copies too much
+        data = bytes(min(one.max_inject, 60_000))  # if the array is too large, the provider copies too much
         await one.send(data, to=await one.add_peer(other.local_address))
         with anyio.fail_after(10):
             assert await other.recv() == data
@@ -351,7 +351,7 @@ async def test_a_layer_s_name_agrees_with_the_whole(name: str) -> None:
 
 
 async def test_what_contradicts_the_domain_is_refused(tcp: Info) -> None:
-    """Before, the domain was used, and the rest dropped in silence."""
+    """Before, the domain was used, and the other options were ignored."""
     with Domain(tcp) as domain:
         for wish, words in (
             ({"provider": "shm"}, "provider='shm' contradicts domain=, which is of tcp"),

@@ -1,9 +1,9 @@
 """Endpoints with random hints and options, used for everything that they can do (tests/fixtures/explorer.py).
 
-No crash, no hang, no message that differs from what was sent, and each refusal says why. The seeds are fixed, so what
-fails once fails again: the last line of the output has the number of the attempt, and
-``python -X faulthandler -m tests.fixtures.explorer PROVIDER SEED NUMBER LOOP`` makes that one alone; where earlier ones
-of the same process matter, ``0-NUMBER`` does. More seeds, or more attempts, find more.
+No crash, no hang, no message that differs from what was sent, and each refusal says why. The seeds are fixed, so a
+failure can be repeated. The last line of the output has the number of the attempt, and
+``python -X faulthandler -m tests.fixtures.explorer PROVIDER SEED NUMBER LOOP`` makes that attempt alone. If earlier
+attempts of the same process matter, use ``0-NUMBER``. More seeds, or more attempts, find more.
 
 1.17's net is left out: once in some hundred attempts fi_cq_read crashes while connections over FI_EP_RDM end.
 """

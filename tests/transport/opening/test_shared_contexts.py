@@ -70,7 +70,7 @@ async def test_one_pool_takes_the_messages_of_all(with_srx: str) -> None:
             assert sorted(got) == [b"from 0", b"from 1", b"from 2"]
             assert all(message == f"from {message.remote_data}".encode() for message in got)
             assert {message.source for message in got} == {None}
-            await receivers[1].send(b"back")  # sending is each endpoint's own business
+            await receivers[1].send(b"back")  # each endpoint has its own sends
             assert await senders[1].recv() == b"back"
             assert shared.statistics().messages == 3
             assert repr(shared) == "<SharedReceive 3 endpoints>"
@@ -117,7 +117,7 @@ async def test_an_endpoint_whose_peer_has_left_cannot_receive_either(with_srx: s
         async with connections(with_srx, 1, shared_receive=shared) as ((sender,), (receiver,)):
             sender.close()
             with anyio.fail_after(5):
-                while handle_of(receiver).gone is None:  # noqa: ASYNC110 - nobody is told who neither receives nor sends
+                while handle_of(receiver).gone is None:  # noqa: ASYNC110 - only receives and sends get the end
                     await anyio.sleep(0.001)
             for receive in (receiver.recv, lambda: receiver.recv_into(bytearray(1))):
                 with pytest.raises(TypeError, match="receive there"):
@@ -155,7 +155,7 @@ async def test_connecting_ends_can_share_as_well(with_srx: str) -> None:
                 async with await (await listener.accept_request()).accept() as ep:
                     await ep.send(b"hello")
                     async for _ in ep:
-                        raise AssertionError("nobody sends here")
+                        raise AssertionError("no peer sends here")
 
             async with anyio.create_task_group() as tg:
                 for _ in range(2):
@@ -191,7 +191,7 @@ async def test_connections_without_native_endpoints_share_nothing() -> None:
 
 
 async def test_one_pool_for_connectionless_endpoints() -> None:
-    """fi_endpoint(3), fi_srx_context: completions go to a queue of the endpoint's; the sender was told, nobody else."""
+    """fi_endpoint(3), fi_srx_context: completions go to the endpoint's queue. Before, only the sender got one."""
     attr = EpAttr(type=EndpointType.RDM, rx_ctx_cnt=SHARED_CONTEXT)
     info = aiofabric.getinfo("127.0.0.1", hints=Hints(ep_attr=attr))[0]
     rdm: dict[str, Any] = {"type": EndpointType.RDM, "node": "127.0.0.1", "provider": info.fabric_attr.prov_name}

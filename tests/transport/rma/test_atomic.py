@@ -72,7 +72,7 @@ COMPARES: dict[AtomicOp, Callable[[Any, Any], Any]] = {
     AtomicOp.CSWAP_GT: np.greater,
 }
 
-# Elements are the provider's business, not the loop's.
+# The loop has no influence on elements, only the provider.
 one_loop = pytest.mark.parametrize("anyio_backend", LOOPS[:1])
 
 TARGET, VALUE, COMPARE = [0, 3, 5, 7], [0, 5, 3, 1], [0, 3, 6, 2]
@@ -200,7 +200,7 @@ async def test_injected(atomic_provider: str) -> None:
         with other.domain.register(counter, access=REMOTE) as region:
             await one.atomic(AtomicOp.SUM, np.int32(1), region.remote, to=peer)
             assert one.try_atomic(AtomicOp.SUM, np.int32(41), region.remote, to=peer)
-            while counter[0] != 42:  # nothing tells when it has been done; the target does
+            while counter[0] != 42:  # there is no completion for it; the value at the target shows it
                 await checkpoint()
 
 

@@ -48,9 +48,9 @@ async def test_reader_gets_the_memory_or_an_error(child: Any, provider: str, del
                 await endpoint.send(region.remote.pack())
                 await endpoint.recv()
                 peer.tell("read")
-                await anyio.sleep(delay)  # how far the read has come is chance
+                await anyio.sleep(delay)  # the progress of the read is random
             with anyio.fail_after(20):
-                while not memory.closed:  # as a program frees its memory: as soon as it may
+                while not memory.closed:  # at the earliest moment at which a program may free its memory
                     try:
                         memory.close()
                     except BufferError:
@@ -115,7 +115,7 @@ async def test_growth_is_bounded_over_many_regions(pair: Pair, provider: str) ->
                 await active.read(RemoteRegion.unpack(await active.recv()))
                 await active.send(b"done")
                 await passive.recv()
-            kept = [len(handle_of(end).kept) for end in (active, passive)]  # nothing public tells of it
+            kept = [len(handle_of(end).kept) for end in (active, passive)]  # no public attribute shows it
             most = max(most, *kept)
         assert most < 20
 

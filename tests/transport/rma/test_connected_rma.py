@@ -187,9 +187,9 @@ async def test_only_an_open_region_for_peers_has_a_description(pair: Pair) -> No
 
 @pytest.mark.anyio
 async def test_write_with_remote_data_is_no_message(pair: Pair) -> None:
-    """The completion that it causes at the target is about nobody's operation there."""
+    """Its completion at the target belongs to no operation there."""
     async with pair() as (active, passive), passive.domain.register(bytearray(64), access=BOTH) as region:
-        for n in range(300):  # every transfer entry of the provider has been somebody's
+        for n in range(300):  # every transfer entry of the provider was used before
             await active.send(b"%d" % n)
             assert await passive.recv() == b"%d" % n
         for n in range(300):

@@ -76,7 +76,7 @@ async def test_a_part_of_a_registered_buffer_uses_its_registration(sides: Open, 
 
 
 def await_nothing(*endpoints: Any) -> bool:
-    """Whether nothing is registered, and so nobody looks for registrations."""
+    """Whether nothing is registered, so that no operation searches for registrations."""
     return not any(handle_of(ep).regions.busy or len(handle_of(ep).regions) for ep in endpoints)
 
 
@@ -172,7 +172,7 @@ async def test_closing_the_domain_first_closes_everything_in_order(provider: str
         accepted: list[MessageEndpoint] = []
 
         async def accept() -> None:
-            # Nobody takes the message: it is too long for a pool, and the connection would end before the domain does.
+            # The message has no receive: it is too long for a pool, and the connection would end before the domain.
             accepted.append(await (await listener.accept_request()).accept(recv_size=None))
 
         async with anyio.create_task_group() as tasks:

@@ -88,7 +88,7 @@ async def test_two_connections_of_one_loop_get_their_own_reports(pair: Pair) -> 
 
 async def test_virtual_connections_get_their_own_reports() -> None:
     async with _sides("shm connected", remote_writes=10) as a, _sides("shm connected", remote_writes=10) as b:
-        assert not handle_of(a.other).dormant  # nobody would wake it for a write
+        assert not handle_of(a.other).dormant  # a write would not wake it
         with a.other.domain.register(bytearray(8), access=BOTH) as region:
             for n in range(5):
                 await b.one.write(b"b", region.remote[:1], remote_data=100 + n)

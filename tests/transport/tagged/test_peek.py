@@ -34,7 +34,7 @@ def polling(request: pytest.FixtureRequest) -> str:
 
 
 async def arrived(ep: RdmEndpoint, tag: int, *, ignore: int = 0) -> Envelope:
-    """What `peek_tagged` tells, once there is something."""
+    """The result of `peek_tagged`, once there is a message."""
     with anyio.fail_after(10):
         while (found := await ep.peek_tagged(tag, ignore=ignore)) is None:
             await anyio.lowlevel.checkpoint()
@@ -151,7 +151,7 @@ async def test_a_message_that_a_cancelled_receive_left_is_seen(polling: str) -> 
 
 
 def leave_behind(ep: RdmEndpoint, message: Message) -> None:
-    """As a cancelled receive does that got a message all the same."""
+    """Like a cancelled receive that got a message nevertheless."""
     ep._stash.append(UndeliveredMessage(message, None, message.tag))
 
 

@@ -108,7 +108,7 @@ async def test_remote_data_beyond_the_providers_is_refused(rdm: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(120)
 async def test_random_cancels_lose_nothing(rdm: str) -> None:
-    """Every message arrives once, under its own tag, whoever was cancelled meanwhile."""
+    """Every message arrives once, with its own tag, whichever receive was cancelled meanwhile."""
     chance = random.Random(5)
     wanted = [(1, 0), (2, 0), (0, 3)]
     if rdm == "shm" and library_version() < (1, 18):

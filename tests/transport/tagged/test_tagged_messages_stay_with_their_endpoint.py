@@ -17,7 +17,7 @@ from tests.fixtures.peers import peers
 pytestmark = pytest.mark.anyio
 
 CAPS = Caps.MSG | Caps.TAGGED
-ITERATIONS = 200  # of the loop, for a message to arrive that nobody may take yet
+ITERATIONS = 200  # iterations of the loop, for a message to arrive that no receive may take yet
 
 
 @pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm", "shm", "udp;ofi_rxd"])

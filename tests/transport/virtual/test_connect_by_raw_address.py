@@ -125,7 +125,7 @@ async def test_nobody_there_ends_at_the_callers_deadline(provider: str, child: C
 
 @ONE_LOOP
 async def test_unknown_peers_that_ask_nonsense(provider: str, child: Callable[..., Child]) -> None:
-    """Of all lengths, with addresses of nobody, in answers that nobody waits for; then a friend, as if nothing were."""
+    """Frames of all lengths, with addresses that no endpoint has, in unexpected answers; then an honest client."""
     peer = child(serve, provider)
     address: Address = await peer.areceive()
     chance = random.Random(provider)

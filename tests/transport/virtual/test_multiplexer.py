@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once
 
 
 class Receives:
-    """A pool of a multiplexer; ``held`` receives have messages that nobody has taken."""
+    """A pool of a multiplexer; ``held`` receives have messages that were not taken yet."""
 
     def __init__(self, wanted: int, count: int = 0, held: int = 0) -> None:
         self.wanted, self.count, self.held = wanted, count, held

@@ -22,7 +22,7 @@ def _shm() -> None:
 
 
 async def asleep(endpoint: aiofabric.MessageEndpoint) -> None:
-    """Wait until the endpoint's side has stopped looking."""
+    """Wait until the endpoint's side has stopped polling."""
     source = source_of(endpoint)
     while True:
         passes = source.statistics().passes

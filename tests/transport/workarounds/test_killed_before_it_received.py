@@ -23,11 +23,11 @@ LARGE: dict[str, Any] = {"recv_size": 4 * MIB, "recv_count": 4}
 
 
 async def does_not_look(parent: Parent, port: int) -> None:
-    """Connects, and takes nothing until it is told how to end."""
+    """Connects, and receives nothing until the test says how to end."""
     endpoint = await aiofabric.connect("127.0.0.1", port, provider="shm", **LARGE)
-    assert await endpoint.recv() == b"welcome"  # the first message needs both sides' looks
+    assert await endpoint.recv() == b"welcome"  # the first message needs polls of both sides
     parent.tell("connected")
-    parent.receive()  # the loop stands still meanwhile
+    parent.receive()  # the loop does not run meanwhile
     endpoint.close()
 
 

@@ -66,7 +66,7 @@ class Watch:
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Watch]:
-    """Over a copy of an endpoint's memory: what is made up here is no message that libfabric could read."""
+    """On a copy of an endpoint's memory: libfabric could not read the messages that the test makes."""
     hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
     if Quirk.ORPHANED_ENTRIES_STAY not in quirks(aiofabric.getinfo(hints=hints)[0]):
         pytest.skip("this libfabric's shm is locked instead")
@@ -149,7 +149,7 @@ def test_an_entry_beside_a_process_that_sleeps_in_the_kernel_is_published(watch:
 
 
 def test_a_stopped_sender_keeps_its_entry_until_it_is_killed(watch: Watch) -> None:
-    """However long it is stopped: it would go on writing where it was."""
+    """However long it is stopped: it would continue to write to the entry."""
     with another(watch.orphaned_entries.path, COMPUTING) as process:
         stop(process)
         positions = watch.claim()
