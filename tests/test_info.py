@@ -1,6 +1,7 @@
 """Discovery: the hints, the offers, and the error if there is none."""
 
 # Privates: `_appended` lists the fields that later headers of libfabric have.
+# Doubles: a newer version is requested than any header has.
 
 import gc
 import pickle

@@ -1,4 +1,4 @@
-"""Tests that use private names give a reason: in fixtures/internals.py, or in a comment of the file."""
+"""Tests that use private names, or replace parts of the program, give a reason in a comment of the file."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.once
 
 TESTS = Path(__file__).parent
-REASON = "# Privates: "
+REASON, REPLACED = "# Privates: ", "# Doubles: "
 PUBLIC = {"_ffi", "_core", "_exit", "_fields", "_replace"}  # modules, os._exit, and methods of named tuples
 
 
@@ -35,6 +35,25 @@ def test_a_file_that_uses_privates_says_why() -> None:
     assert wrong == []
 
 
+def doubles(source: str) -> list[str]:
+    """Calls that replace an attribute for a time (``monkeypatch.setattr``)."""
+    return [
+        f"{node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr"
+    ]
+
+
+def test_a_file_that_replaces_attributes_says_why() -> None:
+    wrong = []
+    for path in sorted(TESTS.rglob("*.py")):
+        source = path.read_text()
+        says = any(line.startswith(REPLACED) for line in source.splitlines())
+        if says != bool(doubles(source)):
+            wrong.append(f"{path.relative_to(TESTS)}: {doubles(source)}")
+    assert wrong == []
+
+
 def test_handles_are_reached_by_helpers_only() -> None:
     found = [
         f"{path}:{each}"
@@ -48,3 +67,7 @@ def test_handles_are_reached_by_helpers_only() -> None:
 def test_the_check_sees_privates_of_others_only() -> None:
     source = "self._own = a._handle.x + os._exit(named._replace(b=c().__doc__)) + self.a._b"
     assert sorted(privates(source)) == ["1: a._handle", "1: self.a._b"]
+
+
+def test_the_check_sees_replaced_attributes() -> None:
+    assert doubles("monkeypatch.setattr(a, 'b', 1)\nsetattr(a, 'b', 1)") == ["1: monkeypatch.setattr(a, 'b', 1)"]

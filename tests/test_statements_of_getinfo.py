@@ -1,5 +1,7 @@
 """Statements of fi_getinfo(3) about more than a name; each test begins with the statement."""
 
+# Doubles: an older version is requested than aiofabric asks for.
+
 from operator import attrgetter
 
 import pytest

@@ -1,6 +1,7 @@
 """Promise: everything that reaches below libfabric's interface is in one table, was examined, and has a switch."""
 
 # Privates: states are per process; each test begins with none.
+# Doubles: other versions of libfabric, and a socket that is not found, are imitated.
 
 import subprocess
 from collections.abc import Iterator

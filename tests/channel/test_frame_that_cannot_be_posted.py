@@ -1,5 +1,7 @@
 """Hazard: the provider refuses a frame in the middle of a large send, and the sender waits for ever."""
 
+# Doubles: no provider refuses a chosen frame on request.
+
 from contextlib import suppress
 from typing import Any
 

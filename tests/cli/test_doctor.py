@@ -1,5 +1,7 @@
 """doctor, on this machine and on machines with a fault that the test makes."""
 
+# Doubles: a machine without faults has the reports and interpreters of a faulty one.
+
 import re
 import shutil
 import signal

@@ -2,6 +2,8 @@
 function is refused.
 """
 
+# Doubles: reports of the driver are collected; on trio they go to a log only.
+
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,5 +1,7 @@
 """Connections: how they are made, refused, rejected and lost, and how each side learns of it."""
 
+# Doubles: reports of the driver are collected; on trio they go to a log only.
+
 from typing import Any
 
 import anyio

@@ -1,6 +1,7 @@
 """The text of an event queue's error contains the provider's own words if the provider has a code of its own."""
 
 # Privates: an error entry of a provider is made by the test, and read as the queue reads it.
+# Doubles: no provider reports a chosen error on request.
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Hazard: fi_trywait of an event queue always fails, and aiofabric polls for ever and reports nothing."""
 
 # Privates: `_fabric` is the native pointer whose function fails.
+# Doubles: reports of the driver are collected; on trio they go to a log only.
 
 from typing import Any
 

@@ -4,6 +4,8 @@ The listener runs in a process of its own, because a provider may crash. It must
 next honest client at once. After they are gone, it must have as many descriptors as before.
 """
 
+# Doubles: patience is shortened, and a race is made certain.
+
 import os
 import random
 import resource

@@ -1,5 +1,7 @@
 """Promise: a connection that stays within the machine is not paced, whatever the system's congestion control is."""
 
+# Doubles: the congestion control of the machine cannot be chosen.
+
 import socket
 from contextlib import suppress
 from pathlib import Path

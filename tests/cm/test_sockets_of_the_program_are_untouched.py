@@ -5,6 +5,7 @@ Afterwards, every option of the program's sockets is as before, their connection
 """
 
 # Privates: `_options` is of this file's own class.
+# Doubles: patience is shortened, and a client that aiofabric misses is made certain.
 
 import os
 import socket

@@ -1,5 +1,7 @@
 """Hazard: asyncio has another private layout than the native core expects, or the interpreter is not supported."""
 
+# Doubles: no asyncio with another private layout is at hand.
+
 import asyncio
 from typing import Any
 

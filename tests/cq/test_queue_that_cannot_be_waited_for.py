@@ -1,5 +1,7 @@
 """Hazard: fi_trywait always fails. The queue is polled for ever, and its waiters get no error."""
 
+# Doubles: reports of the driver are collected; on trio they go to a log only.
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any

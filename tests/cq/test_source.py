@@ -2,6 +2,8 @@
 transferred.
 """
 
+# Doubles: calls of the queue and the driver are recorded: no counter has them.
+
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """Peers that are killed, stopped or hostile, cancels at random points: every call ends, and nothing stays."""
 
+# Doubles: timers are recorded instead of started.
+
 from __future__ import annotations
 
 import random

@@ -1,5 +1,7 @@
 """Tasks of a server: `TaskSet` in C on asyncio, system tasks on trio. Their ends are the same."""
 
+# Doubles: a loop with a `create_task` of its own is imitated.
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """DatagramStream: datagrams over the udp provider behave as those of anyio's UDP sockets."""
 
+# Doubles: the limit of known peers is lowered.
+
 from __future__ import annotations
 
 from contextlib import asynccontextmanager

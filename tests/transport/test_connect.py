@@ -1,5 +1,7 @@
 """The addresses and providers that connect and listen choose, and the arguments that they refuse first."""
 
+# Doubles: the resolver's answer is chosen, and a thread cannot be started.
+
 import asyncio
 import mmap
 import socket

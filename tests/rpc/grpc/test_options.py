@@ -1,5 +1,7 @@
 """Channel arguments, fairness, peers: the parts that reach into the runtime."""
 
+# Doubles: the clock of a burst is set by the test.
+
 from __future__ import annotations
 
 import asyncio

@@ -4,6 +4,7 @@
 """
 
 # Privates: the short ways are private; the long ones are called directly, to be compared with them.
+# Doubles: each use of a long way is recorded.
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Memory: a connection that takes more than its share waits, or loses calls, and the other connections go on."""
 
+# Doubles: the memory of other connections is set by the test.
+
 import struct
 
 import pytest

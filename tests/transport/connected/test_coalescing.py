@@ -4,6 +4,8 @@ A batch is held back with the option TCP_CORK of the kernel's socket. Hazards: t
 another socket, or messages are lost because the connection ends first.
 """
 
+# Doubles: a descriptor is reused at the moment of fi_close.
+
 import asyncio
 import os
 import select

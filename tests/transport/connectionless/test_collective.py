@@ -1,5 +1,7 @@
 """Collective operations: the result of each member, and requests that libfabric's own implementation must not get."""
 
+# Doubles: calls of libfabric are recorded, and must not be made.
+
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any

@@ -1,6 +1,7 @@
 """Batches: many sends and one wait, and few completions if the endpoint was opened for that."""
 
 # Privates: `_try` is replaced, so that the provider refuses the posts that the test chooses.
+# Doubles: no provider refuses a chosen post on request.
 
 import itertools
 

@@ -4,6 +4,8 @@ Hazards: a message is sent before the call is awaited, a message is taken by a c
 buffer is kept for longer than the call.
 """
 
+# Doubles: code runs at a moment that no public call reaches.
+
 import asyncio
 import gc
 import inspect

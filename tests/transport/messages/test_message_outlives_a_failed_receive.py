@@ -1,5 +1,7 @@
 """Hazard: a receive has taken its message and fails before it returns it, for example because of Ctrl-C."""
 
+# Doubles: Ctrl-C is made certain inside a receive.
+
 import anyio
 import pytest
 

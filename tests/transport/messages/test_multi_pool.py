@@ -1,5 +1,7 @@
 """Multi-receive: buffers that take many messages each."""
 
+# Doubles: a post of the pool is refused.
+
 from typing import Any
 
 import anyio

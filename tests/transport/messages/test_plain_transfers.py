@@ -1,6 +1,7 @@
 """Transfers without options are posted in C; all others are posted in Python."""
 
 # Privates: `_keeper` is called for an operation that a test posted itself.
+# Doubles: calls through Python are recorded, and a callback closes the endpoint.
 
 import sys
 from collections.abc import Callable, Coroutine

@@ -2,6 +2,8 @@
 text.
 """
 
+# Doubles: the resolver's answer is chosen.
+
 import errno
 import socket
 from collections.abc import Awaitable, Callable

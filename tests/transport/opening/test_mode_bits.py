@@ -3,6 +3,7 @@ them.
 """
 
 # Privates: a pool of the native core without an endpoint.
+# Doubles: no provider here sets these mode bits.
 
 from dataclasses import replace
 from typing import Any, ClassVar

@@ -1,6 +1,7 @@
 """Registration of local memory: operations find it, it stays until they complete, and it is never made twice."""
 
 # Privates: `_longest` bounds each search, and must not grow for ever.
+# Doubles: no provider refuses a registration or a send on request.
 
 import random
 from contextlib import suppress

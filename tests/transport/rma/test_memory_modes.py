@@ -2,6 +2,8 @@
 doubles.
 """
 
+# Doubles: no provider here has these registration modes.
+
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial

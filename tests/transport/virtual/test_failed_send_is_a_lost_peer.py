@@ -1,5 +1,7 @@
 """Hazard: the fabric of a virtual connection fails while its OOB socket is open. A failed send ends the connection."""
 
+# Doubles: no fabric fails on request while its sockets live.
+
 from collections.abc import Callable
 from typing import Any
 

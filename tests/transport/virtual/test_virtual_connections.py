@@ -1,6 +1,7 @@
 """Cases that only virtual connections have: many on one multiplexer, two processes, a heartbeat."""
 
 # Privates: an end that announces too many messages is made with the protocol's own format and a shorter delay.
+# Doubles: a refused receive, and shorter delays.
 
 from collections.abc import Callable
 

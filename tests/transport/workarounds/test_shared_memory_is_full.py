@@ -1,5 +1,7 @@
 """Hazard: a page of /dev/shm cannot be allocated, which is a SIGBUS. The endpoint is refused instead."""
 
+# Doubles: /dev/shm is full at a chosen moment.
+
 import os
 
 import pytest

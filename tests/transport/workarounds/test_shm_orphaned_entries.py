@@ -1,5 +1,7 @@
 """Queue entries in shared memory that a dead sender claimed are released; those of a live sender never are."""
 
+# Doubles: processes that cannot be examined are imitated.
+
 import mmap
 import shutil
 import signal

@@ -1,5 +1,7 @@
 """The test whether a thread may still write to a queue entry. A thread that cannot be examined may."""
 
+# Doubles: /proc is replaced by files of the test.
+
 from __future__ import annotations
 
 from typing import Any
