@@ -82,7 +82,7 @@ class Peer:
 
 
 class Watch(Protocol):
-    """Checks inserted addresses, for providers that cannot handle endpoints of the same process alone."""
+    """Checks inserted addresses, for providers with defects between endpoints of the same process."""
 
     def admit(self, address: Address) -> None:
         """Raise if the address must not be given to the provider."""
@@ -309,7 +309,9 @@ class AddressVector(Resource):
         return address in self._near
 
     def lose(self, address: Address) -> None:
-        """An endpoint of this process closes, or this one does: remove the other's number from the provider now."""
+        """Called when this endpoint, or another endpoint of this process, closes: remove the number of the other
+        endpoint from the provider at once.
+        """
         native = self._spare.pop(address, None)
         if native is None:
             native = self._near.pop(address, None)

@@ -76,7 +76,7 @@ class FabricError(OSError):
     """
 
     cure: str = ""
-    """What to do about it, in one sentence: the class's, unless the instance has a better one."""
+    """One sentence with the user's next step. The class has a default; an instance may have a more specific one."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class FabricConnectionEndedError(FabricConnectionResetError):
     Only another aiofabric endpoint can report this. The end of any other peer is a `FabricConnectionResetError`.
     """
 
-    cure = "Nothing more will come on this connection"
+    cure = "The peer will send no more messages; open a new connection to continue"
 
     def __init__(self, errno: int, call: str, **more: Any) -> None:
         super().__init__(errno, call, **more)
@@ -167,7 +167,7 @@ class UnreachableError(FabricConnectionError):
 
 
 class FabricTimeoutError(FabricError, TimeoutError):
-    """The provider gave up waiting for the peer. Deadlines set by the caller raise a plain TimeoutError."""
+    """The provider's own time limit for the peer has passed. Time limits of the caller raise a plain TimeoutError."""
 
     cure = "Check that the peer is alive and that no firewall blocks the connection"
 

@@ -1,8 +1,8 @@
 """Capabilities of this libfabric and its providers, and an error with a full sentence if one is missing.
 
-A function that libfabric has only since a version: `has` and `require` with a `Feature`. A capability of one offer:
-`require` with `Caps`. A provider's deviation from the manual: `quirks`, the one table of what is known about providers
-by name. No other code compares provider names.
+`has` and `require` with a `Feature` check for a function that libfabric has only since a certain version. `require`
+with `Caps` checks a capability of one offer. `quirks` returns the known differences between a provider and the manual,
+from the only table with names of providers. No other code compares provider names.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ def _who_has(caps: Caps, info: Info) -> str:
     try:
         offers = getinfo(hints=Hints(caps=caps))
     except NoProviderError:
-        return "no provider here has it"
+        return "no provider on this machine has it"
     names = dict.fromkeys(f"{each.fabric_attr.prov_name} ({each.ep_attr.type})" for each in offers)
-    return f"if the hints ask for it, these providers here have it: {', '.join(names)}"
+    return f"these providers on this machine have it, if the hints ask for it: {', '.join(names)}"
 
 
 class _Rule(NamedTuple):

@@ -25,7 +25,7 @@ __all__ = ["MemoryRegion", "pin"]
 _ANY_ACCESS = sum(Access)
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
 # The collector crashes when it clears a memoryview with an export (CPython gh-77894). A pin and its view in the cycle
-# that an exception makes are enough. So a pinned view is hidden from the collector. Debian 12 has 3.11.2.
+# that an exception makes are enough. So a pinned view is not tracked by the garbage collector. Debian 12 has 3.11.2.
 _FRAGILE_VIEWS = sys.version_info < (3, 11, 9) or (3, 12) <= sys.version_info < (3, 12, 3)
 
 

@@ -37,7 +37,7 @@ def span(name: str, **attributes: object) -> AbstractContextManager[object]:
 
 
 class Totals:
-    """Counts by (name, label); may be used in any thread."""
+    """Counters by (name, label); usable from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

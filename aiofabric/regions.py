@@ -257,8 +257,8 @@ class RegionTable:
         return region
 
     def find(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
-        """The region that covers all of ``pins`` and permits the access; of overlapping ones, the one that starts
-        last."""
+        """The region that covers all of ``pins`` and permits the access; if several regions overlap, the region that
+        starts last."""
         start = int(ffi.cast("uintptr_t", pins))
         stop, wanted = start + len(pins), int(access)
         for at in range(bisect_right(self._starts, start) - 1, -1, -1):

@@ -83,7 +83,7 @@ class RemoteRegion:
         return self.length
 
     def __getitem__(self, index: slice) -> RemoteRegion:
-        """A part, by byte range. Unlike with a sequence, a range that leaves the region is an `IndexError`."""
+        """A part, by byte range. Unlike with a sequence, a range that is not inside the region raises `IndexError`."""
         if not isinstance(index, slice):
             raise TypeError("a RemoteRegion is sliced by byte range, region[start:stop]")
         if index.step not in (None, 1):

@@ -2,11 +2,12 @@
 
 libfabric wants children closed before parents, and a refused ``fi_close`` is destructive. 1.17's tcp provider frees the
 transfer pool of a completion queue before it returns ``-FI_EBUSY`` (tcpx_cq.c). 2.x's stops the progress of an event
-queue (xnet_eq.c). So aiofabric never tries an order: this tree determines it.
+queue (xnet_eq.c). So this tree determines the order of closing; aiofabric never tries a close that may be refused.
 
 There are two classes. A `Handle` is the object that parents, queues and the reactor hold: the fid and the tree. A
-`Resource` is the object that the caller holds. Nothing native refers to a `Resource`, so a forgotten one is collected,
-and warns with the place where it was opened. Its parent still closes its handle in order.
+`Resource` is the object that the caller holds. No native object refers to a `Resource`. So a `Resource` that the
+program drops is collected, and its warning names the place where it was opened. Its parent still closes its handle in
+order.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Handle:
         self.needed.append(other)
 
     def close(self) -> None:
-        """Close the children, newest first, then this. A second call does nothing; neither does a forked child's."""
+        """Close the children, newest first, then this object. A second call and a forked child do nothing."""
         if self.closed or self.forked:
             return
         self.check_thread()
@@ -156,7 +157,7 @@ class Handle:
     def check_thread(self) -> None:
         if threading.get_ident() != self.thread:
             raise WrongThreadError(
-                f"this {self.what} belongs to the thread that opened it (at {self.opened_at}); hand the work to its "
+                f"this {self.what} belongs to the thread that opened it (at {self.opened_at}); run the call in its "
                 "event loop with loop.call_soon_threadsafe() or anyio.from_thread.run()"
             )
 

@@ -181,7 +181,7 @@ class EndpointSettings:
             detail = f"This build of aiofabric does not know FI_OPT_{name}: {describe()}"
             raise NotSupportedError(constants.FI_ENOPROTOOPT, call, detail=detail) from None
         if not self._enabled and Quirk.OPTIONS_NEED_ENABLE in quirks(self._info):
-            detail = f"{self._provider} crashes when FI_OPT_{name} is asked for before the endpoint is enabled"
+            detail = f"{self._provider} crashes when FI_OPT_{name} is read before the endpoint is enabled"
             raise FabricError(constants.FI_EOPBADSTATE, call, detail=detail)
         self._answer(function(fid, constants.FI_OPT_ENDPOINT, option, value, size), call, f"FI_OPT_{name}")
 
@@ -199,7 +199,10 @@ class EndpointSettings:
     def _size_left(self, call: str, function: Any) -> int:
         self._check_native()
         if ffi.typeof(self._handle.fid) != ffi.typeof("struct fid_ep *"):
-            raise _absent(call, "A listener has no queues: ask the endpoints that it has accepted")
+            raise _absent(
+                call,
+                "A listener has no transmit or receive queues: use this property on the endpoints that it has accepted",
+            )
         return self._answer(function(self._handle.fid), call, "this (deprecated) call")
 
     def _answer(self, rc: int, call: str, what: str) -> int:
@@ -230,7 +233,7 @@ def check_receive_flags(flags: OpFlags) -> None:
 
 
 def flag_bits(flags: OpFlags) -> int:
-    """The number of operation flags, with which Python computes faster.
+    """Operation flags as a plain int, which is faster than the enum.
 
     Raises:
         TypeError: they are no flags.

@@ -24,9 +24,9 @@ class ScriptedQueue:
     """A completion queue that returns the completions that a test writes into it, in that order; nothing is
     transferred.
 
-    It is as strict as hardware: its descriptor becomes readable only for completions written while the queue is armed,
-    and only `quiet` arms it. A reactor that sleeps without calling `quiet` is never woken. Close it after the source
-    that reads it; a context manager.
+    It behaves like a hardware queue: the descriptor becomes readable only for completions that are written while the
+    queue is armed, and only `quiet` arms it. A reactor that sleeps without calling `quiet` is never woken. Close it
+    after the source that reads it; a context manager.
 
     Args:
         descriptor: whether there is a wait descriptor; without one a queue can only be polled.

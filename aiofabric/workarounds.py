@@ -163,8 +163,8 @@ WORKAROUNDS = {
         Workaround(
             "robust_locks",
             "_ffi/robust_locks.c",
-            "shm guards memory that processes share by a pthread_spin_lock. A peer that is killed while it holds the "
-            "lock leaves it taken for ever.",
+            "shm protects memory that processes share with a pthread_spin_lock. If a peer is killed while it "
+            "holds the lock, the lock stays taken for ever.",
             ((Version(1, 0), _2_4), (_2_6, _EVER)),
             ((_1_17, _1_17), (_2_0, _2_4)),
             "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to aiofabric's own functions; "
@@ -196,11 +196,11 @@ WORKAROUNDS = {
         Workaround(
             "unanswered_sends",
             "transport/workarounds/shm_unanswered_sends.py",
-            "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. A receiver that ends before it "
-            "answers keeps all later sends from completing.",
+            "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. If a receiver ends before "
+            "it writes its response into the ring, no later send completes.",
             ((Version(1, 0), _1_17),),
             _OLD,
-            "The ring in the memory of our own endpoint, where the missing answer is written.",
+            "The ring in the memory of our own endpoint: aiofabric writes the missing response there.",
             _OWN_MEMORY + " A receiver counts as gone if no process has its memory mapped.",
             "A client that is killed before it received a large message stops all large messages of its server.",
             "transport/workarounds/test_killed_before_it_received.py",
@@ -210,15 +210,17 @@ WORKAROUNDS = {
             "signals",
             "transport/workarounds/shm_signals.py",
             "shm replaces the handlers of SIGINT, SIGTERM, SIGBUS and SIGSEGV when its first endpoint is opened. Such "
-            "a signal removes the memory of all endpoints from /dev/shm, also if the program's own handler lets the "
-            "process go on. Later clients then crash (1.17) or hang (2.x). libpsm-infinipath and libpsm2, which "
+            "a signal removes the memory of all endpoints from /dev/shm, also if the program has its own "
+            "handler and continues. Later clients then crash (1.17) or hang (2.x). libpsm-infinipath and "
+            "libpsm2, which "
             "Debian's libfabric loads, replace handlers when they are loaded.",
             _ALL,
             _BOTH,
-            "The process's handlers of these signals. If a signal had a handler, or was ignored, that is put back. "
-            "A signal with its default action ends the process and stays with shm. While libfabric is being loaded, "
-            "the environment contains IPATH_NO_BACKTRACE=1 and HFI_NO_BACKTRACE=1, which keep the psm libraries from "
-            "replacing handlers; that is before the version of libfabric is known, and nothing of it remains.",
+            "The process's handlers of these signals. If a signal had a handler, or was ignored, aiofabric "
+            "restores that. If it had the default action, "
+            "it ends the process in any case, and shm's handler stays. While libfabric is being loaded, "
+            "the environment contains IPATH_NO_BACKTRACE=1 and HFI_NO_BACKTRACE=1, which prevent the psm libraries from replacing handlers. At that time, the version of libfabric is "
+            "not known yet. The variables are removed after loading.",
             "The handler appeared during our own call of fi_endpoint, and its code is in libfabric's file. Variables "
             "that the program has set keep their values.",
             "A process that survives a signal accepts no more connections over shm; clients get an error. Ctrl-C may "
@@ -230,9 +232,9 @@ WORKAROUNDS = {
         Workaround(
             "shm_files",
             "transport/workarounds/shm_names.py",
-            "shm keeps the memory of an endpoint in a file of 6 to 16 MB in /dev/shm. The system allocates its pages "
-            "when they are first written: if /dev/shm is full then, any send ends the process with SIGBUS. A process "
-            "that is killed leaves its files behind.",
+            "shm keeps the memory of an endpoint in a file of 6 to 16 MB in /dev/shm. The system allocates a "
+            "page of the file when it is first written. If /dev/shm is full at that time, a send ends the "
+            "process with SIGBUS. The files of a killed process stay in /dev/shm.",
             _ALL,
             _BOTH,
             "Files in /dev/shm to which aiofabric gave the name. All pages of an endpoint's file are allocated when "
@@ -287,7 +289,7 @@ def _check_name(name: str) -> None:
 @cache
 def _report_unknown_words() -> None:
     for word in unknown_words():
-        _log.warning("%s names %r, which is no workaround and has no effect: %s", VARIABLE, word, meant(word))
+        _log.warning("%s contains the unknown name %r, which has no effect: %s", VARIABLE, word, meant(word))
 
 
 def _find(workaround: Workaround) -> State:

@@ -2,8 +2,9 @@
 
 All of it, or ``--combinations=pairs`` as `make test` has it, or what that leaves out (``--combinations=rest``).
 
-xdist starts the processes, two per libfabric, side by side, and fixtures/shares.py gives them their files. A crash in
-one of them is a failed test that is named, and ends the run: what may crash belongs in a child process of the test.
+xdist starts the processes, two per libfabric, side by side, and fixtures/shares.py gives them their files. If one of
+these processes crashes, its test is reported as failed, and the run ends. So code that may crash must run in a child
+process of the test.
 """
 
 import os

@@ -3,7 +3,7 @@
 python tools/grpc_aio_tests.py FOLDER [--python PROGRAM] [--loop uvloop] [--json FILE] [--markdown FILE] [FILES...]
 
 FOLDER holds `tests_aio`, `tests` and the generated `src/proto` of gRPC's repository. They are not part of this project:
-the how-to in CONTRIBUTING.md says how to bring them. PROGRAM is a Python with pytest, pytest-timeout, and the packages
+CONTRIBUTING.md describes how to install them. PROGRAM is a Python with pytest, pytest-timeout, and the packages
 that those tests import.
 
 Each file runs in a process of its own. There, `aiofabric.rpc.grpc` stands in for `grpc.aio` and for

@@ -1,7 +1,7 @@
 """Put small errors into the code, one at a time. A test must notice each: ``make mutate ARGS="aiofabric/cq"``.
 
 cosmic-ray makes the errors in Python: another comparison, a negated condition, ``break`` for ``continue``, another
-exception. Besides, calls that stand by themselves are left out. The errors in C are listed in `tools.mutations`.
+exception. In addition, calls whose result is not used are removed. The errors in C are listed in `tools.mutations`.
 
 Everything happens in a copy of the tree. One run of the tests on asyncio and the system's libfabric records which test
 executes which line. Some tests that execute an error's line run first, then the test files of its room, and finally the

@@ -1,7 +1,8 @@
 /*
  * Call: the return value of `send` and `recv`. It is a coroutine whose first step is in C, and mostly the only step.
- * If that step must wait, the Call awaits its other steps. As coroutines of Python, `send` and `recv` took 1,300 of
- * the 16,400 instructions that a request costs among a hundred connections, and one frame more for each waiting task.
+ * If that step must wait, the Call awaits its other steps. While `send` and `recv` were coroutines of Python, they took
+ * 1,300 of the 16,400 instructions of a request among a hundred connections, and each waiting task needed one more
+ * frame.
  *
  * To asyncio, anyio and trio it is a coroutine (collections.abc.Coroutine): a task can be made of it.
  */

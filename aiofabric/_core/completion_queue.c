@@ -20,7 +20,7 @@ PyTypeObject *NativeQueue_Type;
 
 _Static_assert(sizeof(struct fi_cq_tagged_entry) == 48, "an entry is read as six numbers of 64 bits");
 
-/* Whether this thread lost its core to another thread since the last call. */
+/* Whether the kernel gave this thread's core to another thread since the last call. */
 static int displaced(void)
 {
 	static __thread long known = -1;
@@ -42,14 +42,15 @@ static ssize_t read_once(NativeQueue *self)
 /*
  * Poll the queue until a read returns anything but -FI_EAGAIN, or for `window` nanoseconds, and at least once. The
  * interpreter lock is free meanwhile. `gap` receives the longest time between two polls. A long gap means that the
- * thread lost its core while it polled. Another thread needs that core, possibly the peer, and busy polling is
- * harmful. 0 means that the first poll found something, so longer polling gained nothing.
+ * kernel gave the core to another thread during the poll. That thread, possibly the peer, needs the core, so polling
+ * delays it. 0 means that the first poll found something, so longer polling gained nothing.
  * A poll that takes far longer than empty polls, and keeps its core, has moved a piece of a large message. That is
  * not a gap. The function then waits for the next piece: 50 us for each and 200 us in all, whatever the window.
- * Otherwise the peer wakes this process for each piece, in the middle of its sendmsg. With 1 MiB on fds that took 388
- * us a sendmsg and gave 2.5 GB/s; waiting took 190 us and gave 5.4. 50 us is the cost of a wake-up on both sides
- * together. With 20 us, adaptive waiting was 12 % slower, and writes of remote memory 30 %. If pieces still come
- * after the 200 us, `moving` is set: the loop goes round, and the next poll follows.
+ * Otherwise the peer wakes this process for each piece, in the middle of its sendmsg. With messages of 1 MiB and
+ * Waiting.FD, a sendmsg then took 388 us, and the bandwidth was 2.5 GB/s. With this wait, a sendmsg took 190 us, and
+ * the bandwidth was 5.4 GB/s. 50 us is the cost of a wake-up on both sides
+ * together. With 20 us, adaptive waiting was 12 % slower, and writes of remote memory 30 %. If pieces still arrive
+ * after the 200 us, `moving` is set: the loop runs one iteration, and then polls again.
  * The thread yields its core every 5 us. On one core the peer cannot reply otherwise, and an empty poll of 100 us
  * cost twice that.
  */

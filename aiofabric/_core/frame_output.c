@@ -1,5 +1,5 @@
 /*
- * FrameOutput: the way of RPC frames to the provider. The first frame of an iteration of the loop leaves at once, and
+ * FrameOutput: hands RPC frames to the provider. The first frame of an iteration of the loop leaves at once, and
  * the others leave together at its end: rpc/runtime/link.py, which has the rest.
  */
 #include "frame_output.h"
@@ -41,7 +41,7 @@ int frame_output_send(FrameOutput *self, PyObject *frame)
 			return 1;
 		if (sent < 0 && !PyErr_ExceptionMatches(PyExc_Exception))
 			return -1; /* Ctrl-C */
-		PyErr_Clear(); /* `transmit` meets the same error, and ends the connection with it */
+		PyErr_Clear(); /* `transmit` gets the same error, and ends the connection with it */
 	}
 	return drop(PyObject_CallFunctionObjArgs(self->transmit, frame, NULL)) ? -1 : 1;
 }

@@ -57,7 +57,7 @@ int operation_move(Operation *self, enum state state)
 	return -1;
 }
 
-/* The first of several failures is raised; the others are reported. The steps behind a failure run all the same. */
+/* The first of several failures is raised, and the others are reported. All steps run, also after a failure. */
 struct failure {
 	PyObject *type, *error, *traceback;
 };
@@ -116,13 +116,13 @@ int operation_complete(Operation *self, PyObject *error)
 
 	if (operation_move(self, FINISHED))
 		return -1;
-	if (error && self->error == Py_None) /* the caller may have its error before the provider's completion */
+	if (error && self->error == Py_None) /* the caller may get an error before the provider's completion arrives */
 		REPLACE(self->error, new_ref(error));
 	REPLACE(self->post, new_ref(Py_None));
 	if (left && !error && self->orphaned != Py_None &&
 	    drop(PyObject_CallFunctionObjArgs(self->orphaned, self, NULL)))
 		note(&first);
-	if (left || error) /* else the caller may still be interrupted before it has the message */
+	if (left || error) /* otherwise, an exception may still interrupt the caller before it has the message */
 		REPLACE(self->orphaned, new_ref(Py_None));
 	REPLACE(self->pins, new_ref(Py_None));
 	if (operation_release_held(self))

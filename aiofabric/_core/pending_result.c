@@ -1,7 +1,7 @@
 /*
  * PendingResult: the awaitable of an operation that is not finished yet. cq/submission.py handles an interrupted
- * caller. As coroutines this, and the rest of a receive into the caller's memory, took 24,000 instructions for each
- * message of 64 KiB.
+ * caller. When this, and the rest of a receive into the caller's memory, were coroutines of Python, they took 24,000
+ * instructions for each message of 64 KiB.
  */
 #include "pending_result.h"
 #include "arming.h"
@@ -192,8 +192,8 @@ static PySendResult PendingResult_step(PendingResult *self, PyObject *value, PyO
 }
 
 /*
- * Throw into the steps: those of a waiter let every exception pass. A scope of anyio catches its own, and then the
- * steps end.
+ * Throw the exception into the inner awaitable. A waiter raises every exception again. A cancel scope of anyio catches
+ * its own cancellation, and then the inner awaitable ends.
  */
 static PyObject *PendingResult_throw(PendingResult *self, PyObject *args)
 {

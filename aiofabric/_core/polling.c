@@ -17,7 +17,7 @@
 #define LATE 4			/* times the limit: polling for a later completion is not worthwhile */
 #define LATE_TWICE 2		/* such late completions in a row: the peer is slow */
 #define LATE_SKIP 64		/* waits without polling after these */
-#define LONGEST_SKIP 256	/* an empty poll costs one window in 256 waits: 0.4 us each */
+#define LONGEST_SKIP 256	/* a useless poll in one of 256 waits costs 0.4 us for each wait */
 #define POLL_WINDOW_NS 1000000	/* how long to poll a queue without a descriptor, over several passes: on average */
 
 PyTypeObject *Polling_Type;
@@ -25,7 +25,7 @@ static PyTypeObject *Window_Type;
 
 /* -- Window */
 
-/* The length to try without earlier results: slow completions cost no more than that. */
+/* The length of the first window, when there are no results yet. It limits the cost if completions are slow. */
 static long long trial(const Window *self)
 {
 	return self->limit / 2 < FLOOR_NS ? self->limit : self->limit / 2;
@@ -73,11 +73,11 @@ static void window_miss(Window *self)
 }
 
 /*
- * The sleep ended soon. If the peer sleeps as well, that is only two wake-ups, and polling through one of them keeps
- * the peer awake. So the whole limit is tried, and soon. Shorter and rarer polls are not enough where a wake-up takes
- * 100 us: the polls of both sides missed each other for thousands of round trips. Packed streams, samples of 0.1 s
- * after a pause: without this a quarter took 118 to 198 us. With it all take 28 to 92 us, three in four of them below
- * 32.
+ * The sleep ended soon. If the peer sleeps, too, the delay may be only that of two wake-ups, and polling during one of
+ * them keeps the peer awake. So the next window is soon, and has the full length. Shorter and rarer polls are not
+ * enough where a wake-up takes 100 us: the polls of both sides missed each other for thousands of round trips. Packed
+ * streams, samples of 0.1 s after a pause: without this a quarter took 118 to 198 us. With it all take 28 to 92 us,
+ * three in four of them below 32.
  */
 static void window_soon(Window *self)
 {
@@ -88,9 +88,9 @@ static void window_soon(Window *self)
 }
 
 /*
- * The sleep ended long after any poll. One such completion is a pause. After two in a row the peer is regarded as
- * slow, and polling is not tried while that lasts (a peer that takes 1 ms: eight polls in the first hundred waits
- * without this, two with it).
+ * The sleep ended much later than any window. One such completion is a pause. After two in a row, the peer counts as
+ * slow, and the source does not poll until a completion comes sooner. With a peer that takes 1 ms, this reduces the
+ * polls in the first hundred waits from eight to two.
  */
 static void window_late(Window *self)
 {

@@ -81,7 +81,8 @@ static PyObject *receive(SubmissionCore *self, PyObject *pins, int tagged, unsig
 	Py_buffer view;
 	ssize_t rc;
 
-	if (PyObject_GetBuffer(pins, &view, PyBUF_WRITABLE)) { /* of the pin: another export might be elsewhere */
+	/* The address is that of the pin: another export of the buffer could have another one. */
+	if (PyObject_GetBuffer(pins, &view, PyBUF_WRITABLE)) {
 		PyErr_Clear();
 		Py_RETURN_NONE;
 	}

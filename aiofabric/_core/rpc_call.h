@@ -23,7 +23,7 @@ typedef struct {
 	PyObject *running;		/* of a plain call: the set of its channel's running calls */
 	long long replay_size;
 	char attached, wants_end;
-	char plain;			/* an answer with OK is only stored, and wakes its tasks */
+	char plain;			/* a response with OK is only stored, and its tasks are woken */
 	char answered;			/* that has happened */
 } ClientCallCore;
 

@@ -27,7 +27,7 @@ static PyObject *start_frame(const ConnectionCore *self, uint16_t index, uint64_
 	return frame;
 }
 
-/* The microseconds that a call may take; 0: none are left, or the numbers are none. */
+/* The microseconds that a call may take; 0 if the deadline has passed, or if the arguments are not numbers. */
 static uint64_t timeout_of(PyObject *deadline, PyObject *now)
 {
 	double left;
@@ -146,7 +146,9 @@ static int store_answer(ClientCallCore *call, PyObject *message)
 	return wake_tasks(call);
 }
 
-/* Whether the answer is only stored: the connection goes on, and no other call waited for this one's place. */
+/*
+ * Whether the response only has to be stored: the connection stays open, and no other call waits for this call to end.
+ */
 static int is_plain(const ConnectionCore *self, const CallCore *call)
 {
 	return PyObject_TypeCheck((PyObject *) call, ClientCallCore_Type) && ((ClientCallCore *) call)->plain && !self->retired &&

@@ -44,7 +44,7 @@ static void let_go(Handling *self)
 	Py_CLEAR(self->base.steps);
 }
 
-/* After the end of the handler, whatever it was. An exception that is set stays set. */
+/* Called after the handler has returned, raised or was cancelled. An exception that is set stays set. */
 static void finish(Handling *self)
 {
 	PyObject *type, *error, *traceback;

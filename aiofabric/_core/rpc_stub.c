@@ -72,7 +72,7 @@ static PyObject *refused(StubCore *self)
 	return call;
 }
 
-/* Begin a call that has its message. 1: it has begun; 0: it is no plain call, and is as new; -1: an exception. */
+/* Begin a call whose message is set. 1: it has begun; 0: it is not a plain call, and is unchanged; -1: an exception. */
 static int begin(StubCore *self, ClientCallCore *rpc, ConnectionCore *connection, PyObject *calls, PyObject *message)
 {
 	PyObject *replay = PyList_New(1);

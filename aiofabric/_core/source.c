@@ -234,7 +234,7 @@ static PyMethodDef SourceCore_methods[] = {
 	{"touch", (PyCFunction) SourceCore_touch, METH_NOARGS,
 	 "An operation was posted: schedule a pass, one for all posts of this iteration."},
 	{"breathed", (PyCFunction) SourceCore_breathed, METH_NOARGS,
-	 "The loop went round: awaits may return at once again for a while."},
+	 "A new iteration of the loop has begun: reset the count of awaits that returned at once."},
 	{"woke", (PyCFunction) SourceCore_woke, METH_NOARGS,
 	 "A suspended task was woken: no task may poll while that one waits to run."},
 	{NULL},

@@ -25,14 +25,14 @@ typedef struct {
 	long long passes, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, empty_streak;
 	long long breathing;	/* tasks that could continue, and only let the loop go round */
 	long long respite;	/* how often the scheduled pass may still be put off for them */
-	long long ceded;	/* ns: when a poll was refused for the loop to go round; 0: not, or it may sleep */
+	long long ceded;	/* ns: a poll was refused then, so that the loop iterates; 0: none, or it may sleep */
 	long long shared;	/* iterations for which other tasks are still assumed to have work */
 	long long behind;	/* tasks that were woken when a pass was scheduled already: they run after it */
 	long long unsent;	/* outputs whose frames leave in the next iteration of the loop */
 	struct batch batch;	/* of messages that leave together */
 	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, recheck, paused;
 	char polls, busy_polls, at_rest_when_quiet;
-	char restless;		/* whether arming failed in this iteration: the next pass is to read first */
+	char restless;		/* arming failed in this iteration: the next pass reads first */
 	char checkpoints;	/* every await needs one (trio) */
 	char full;		/* whether the last read returned as many as it can */
 	char passing;		/* tasks resume within a pass, whose end sends their batches */

@@ -34,7 +34,7 @@ static int batch_will_end(SourceCore *source)
 	rc = source_schedule(source);
 	if (rc && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
 		PyErr_SetInterrupt(); /* raised again after the message has left */
-	PyErr_Clear(); /* or the loop is closed: the message can leave all the same */
+	PyErr_Clear(); /* or the loop is closed: the message can still be sent */
 	PyErr_Restore(type, error, traceback);
 	return !rc;
 }

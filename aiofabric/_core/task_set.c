@@ -2,9 +2,9 @@
  * TaskSet: starts tasks of asyncio, keeps them while they run, and calls a function at the end of each. Rare ends, with
  * an exception or with a task that waits for the last one, are handled in Python: rpc/runtime/tasks.py.
  *
- * The loop takes the first step of a task in its next iteration, and calls the done callback in one after that. Here the
- * Waker takes the first step, at the end of the pass that started the task, and a task that has ended then needs no
- * callback. So a server can poll for the next request instead of going round: see progress.c.
+ * The loop takes the first step of a task in its next iteration, and calls the done callback in one after that. Here
+ * the Waker takes the first step, at the end of the pass that started the task, and a task that has ended then needs no
+ * callback. So a server can poll for the next request instead of running another loop iteration: see progress.c.
  */
 #include "task_set.h"
 #include "names.h"

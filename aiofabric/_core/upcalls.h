@@ -20,7 +20,7 @@ struct frame_sink {
 };
 
 struct upcalls {
-	int (*wake)(PyObject *owner, PyObject *waiter); /* for operation: wakes a waiter; the owner counts it */
+	int (*wake)(PyObject *owner, PyObject *waiter); /* used by operation.c: wakes a waiter; the owner counts the wake-up */
 	struct completed buffer, transfer;		/* for completions; set by pool_buffer and transfer */
 	struct frame_sink frame_sink;			/* for receive_pool; set by rpc_frames */
 };

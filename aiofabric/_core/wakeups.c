@@ -5,12 +5,12 @@
  * A future passes through the loop for each result. Of the 15,600 instructions that a request costs among a hundred
  * connections, making the future took 1,500, setting its result 1,500 and the loop's handle 800. Here a task awaits a
  * future that never gets a result and can be used again. The task leaves a callback with the future. The core calls
- * it at the end of the pass that had the result. For a result from elsewhere, one callback of the loop serves all
- * tasks.
+ * it at the end of the pass that had the result. For results that arrive outside a pass, one callback of the loop
+ * resumes all tasks.
  *
  * To the task, to code that cancels it and to code that inspects it, this is an ordinary future. It is pending as
- * long as the task waits. This matters for anyio, which skips tasks whose future is done: a task whose every result
- * is there when anyio checks would never be cancelled.
+ * long as the task waits. This matters for anyio, which skips tasks whose future is done: otherwise, anyio could never
+ * cancel a task whose results are always available when anyio checks.
  *
  * trio has its own waiters, in cq/drivers.py.
  */
@@ -225,8 +225,9 @@ static int wake_or_call(Waker *self, PyObject *item)
 }
 
 /*
- * Tasks that get their results meanwhile resume later: other callbacks need the loop, too. So they do after a
- * millisecond: with 64 handlers that compute for 1 ms each, timers were 200 ms late without this limit.
+ * Tasks that get their results during this call resume in a later callback, because other callbacks need the loop, too.
+ * After a millisecond, the remaining tasks also resume later: without this limit, 64 handlers that compute for 1 ms
+ * each made timers 200 ms late.
  */
 #define LONGEST_RUN_NS 1000000
 

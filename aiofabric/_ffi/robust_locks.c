@@ -11,8 +11,8 @@
  * process that finds it taken has subtracted 1, and waits. If such a process is killed while it holds the lock, waiters
  * still hang, because the owner is not known.
  *
- * The steps that a dead process left incomplete under the lock are published only by the last of them
- * (ofi_cirque_commit), so they have no effect. Entries that it had already taken out of a pool are lost, and must be
+ * A process may end in the middle of the steps under the lock. Only the last step (ofi_cirque_commit) publishes them,
+ * so incomplete steps have no effect. Entries that it had already taken out of a pool are lost, and must be
  * counted as taken.
  */
 #define _GNU_SOURCE /* dlinfo */
@@ -92,7 +92,10 @@ static int counts_alone(void)
 	return alone;
 }
 
-/* Whether the process has ended, with all its threads, reaped or not. In doubt the result is no. */
+/*
+ * Whether the process, with all its threads, has ended; a zombie counts as ended. If this cannot be determined, the
+ * result is no.
+ */
 static int has_ended(uint32_t found)
 {
 	uint32_t number = found >> NUMBER_SHIFT & NUMBER_MASK;
@@ -192,7 +195,7 @@ static void **find_slot(void)
 	if (!handle)
 		return NULL;
 	known = !dlinfo(handle, RTLD_DI_LINKMAP, &library);
-	dlclose(handle); /* the library stays: this module needs it */
+	dlclose(handle); /* the library is not unloaded meanwhile, because this module links to it */
 	if (!known)
 		return NULL;
 	for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)

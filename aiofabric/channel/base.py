@@ -2,7 +2,7 @@
 end.
 
 Streams, asyncio transports and all integrations use :class:`ByteChannel`, and nothing below it. It serves two kinds of
-callers, and neither costs the other anything:
+callers. Neither kind pays for the other:
 
 * callbacks (an asyncio transport): :meth:`~ByteChannel.watch`, :meth:`~ByteChannel.try_recv`,
   :meth:`~ByteChannel.try_send`, :meth:`~ByteChannel.post`; plain calls from the loop's thread, so that a connection
@@ -231,7 +231,7 @@ class ByteChannel(ABC):
         return anyio.Event()
 
     def poll(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
-        """Before waiting: poll for new data, for as long as that pays."""
+        """Before waiting: poll for new data, as long as the polls find data."""
 
     def poll_for(self, take: Callable[[], T | None]) -> T | None:
         """Poll for data that ``take`` takes."""
@@ -240,7 +240,7 @@ class ByteChannel(ABC):
 
     @property
     def breathless(self) -> bool:
-        """Whether an await that does not wait must still take a checkpoint; each await asks once."""
+        """Whether an await that returns at once must still run a checkpoint; each await calls this once."""
         return True
 
     async def checkpoint(self) -> None:

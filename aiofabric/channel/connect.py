@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["HELLO", "accept_channel", "connect_channel"]
 
 RECV_COUNT: Final = 16
-"""Receive buffers of a connection: 1 MiB, of which an idle connection has touched nothing."""
+"""Receive buffers of a connection: 1 MiB of virtual memory; an idle connection has used no page of it."""
 
 _PAYLOAD: Final = 65536
 
 HELLO = Hello(recv_size=HEADER_SIZE + _PAYLOAD, window=RECV_COUNT * (_PAYLOAD + FRAME_COST))
-"""A frame holds as much as ``receive()`` returns by default; with a slow reader, the window fills all buffers."""
+"""A frame has as many bytes as ``receive()`` returns by default. The window is as large as all buffers together."""
 
 
 async def connect_channel(

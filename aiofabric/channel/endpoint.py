@@ -3,7 +3,7 @@
 Frames arrive through the endpoint's sink, in the reactor's progress pass. Control frames are handled at once. Data is
 offered to the watcher while it is still in the pool's memory, so a waiting reader takes it with one copy. Otherwise it
 is copied and queued, and the pool's buffer is posted again. Credits bound the queued data: a reader that does not read
-grants none, and the writer stops.
+grants no credits, and the writer stops.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class EndpointChannel(Sending):
         if self._watcher is not None:
             self._watcher()
 
-    # -- pace: for an adapter that completes many awaits at once ------------------------------------------------------
+    # -- fairness: for an adapter whose awaits often return at once
 
     @property
     def pace(self) -> tuple[Source, bool]:
@@ -223,7 +223,7 @@ class EndpointChannel(Sending):
             self._pump()
 
     def _peer_closed(self) -> None:
-        """The peer takes and sends nothing any more, and waits only for this side's CLOSE."""
+        """The peer has stopped receiving and sending, and only waits for CLOSE from this side."""
         self._ends_received |= {END, CLOSE}
         self._say(CLOSE)
         self._lost(FabricBrokenPipeError(errno.EPIPE, "send", peer=self.peer_address))

@@ -12,8 +12,8 @@ handled when they arrive.
 
 END announces that no more data comes, so that an orderly end differs from a lost peer. CLOSE announces that its sender
 also receives nothing more. It is answered with CLOSE. A side that has both sent and received CLOSE may end the
-connection. Without this exchange, the last frames of one side would meet a closed socket, and the resulting reset would
-destroy data that the other side has not read yet.
+connection. Without this exchange, the last frames of one side could arrive at a closed socket. The resulting reset
+would destroy data that the other side has not read yet.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Hello:
     """How one side receives, and which kind of stream it expects.
 
     ``recv_size``: bytes of its receive buffers. ``window``: bytes that it can store, which are the other side's credits
-    at the start. ``kind``: `BYTES`, or `MESSAGES` on top of them. A stream of messages that meets a stream of bytes is
-    refused at once. The other fields are for messages: whether small ones may share a frame, and the bytes of the
-    longest one.
+    at the start. ``kind``: `BYTES`, or `MESSAGES` on top of them. If one side opens a stream of messages and the other
+    one a stream of bytes, the connection is refused. The other fields are for messages: whether small ones may share a
+    frame, and the bytes of the longest one.
     """
 
     recv_size: int

@@ -66,8 +66,8 @@ class Outbox:
     def next_frame(self, payload: int) -> tuple[memoryview, Posted | None]:
         """The data of the next frame, at most ``payload`` bytes; call `report_sent` when it was handed over.
 
-        A large buffer is cut without a copy. If it is lent, its `Posted` is returned, too, and must be told when the
-        frame has left. Adjacent small buffers are joined into one frame.
+        A large buffer is cut without a copy. If it is lent, its `Posted` is returned, too, and must be notified when
+        the frame has left. Adjacent small buffers are joined into one frame.
         """
         first = self._waiting[0]
         if len(self._waiting) == 1 or len(first.rest) + len(self._waiting[1].rest) > payload:
@@ -93,7 +93,9 @@ class Outbox:
         return memoryview(joined), None
 
     def report_sent(self) -> None:
-        """The frame was handed over: report its buffers as free. Not earlier: the callback may send at once."""
+        """Report the buffers of a frame as free, after the frame was handed over. Call this only then, because the
+        callback may send at once.
+        """
         over, self._over = self._over, []
         for each in over:
             each.over()

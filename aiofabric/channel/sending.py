@@ -46,8 +46,8 @@ class Sending(ByteChannel):
         self._farewell: int | None = None  # END or CLOSE, to be sent after all posted data
         self._said: set[int] = set()
         self._on_writable: Callable[[], object] | None = None
-        self._taken = 0  # credits of taken data that were not granted again yet
-        self._outstanding = self._window  # credits that the peer has, as counted here
+        self._taken = 0  # credits of data that the application has taken, and that were not granted again yet
+        self._outstanding = self._window  # credits that the peer may still use, by this side's count
         self._gone: Exception | None = None  # the error of receiving when all data was taken
         self._closed: Exception | None = None  # the error of all calls after this side has closed
         self._refusal: Exception | None = None  # the error of sending: one of these two, or after the end was announced
@@ -55,7 +55,7 @@ class Sending(ByteChannel):
 
     @property
     def flowing(self) -> bool:
-        """Whether new data would wait for nothing but the provider."""
+        """Whether only the provider delays new data: no earlier data is queued, and credits are left."""
         return self._credits > FRAME_COST and not self._outbox.size and self._refusal is None
 
     @property

@@ -204,7 +204,7 @@ def _release(version: Version) -> str:
 def _print_variables(part: str, *, as_json: bool) -> None:
     known = [each for each in parameters() if part.upper() in each.name]
     if not known:
-        raise UsageError(f"-g {part}: no variable has that in its name; -e shows all")
+        raise UsageError(f"-g {part}: no variable's name contains this; -e lists all variables")
     if as_json:
         print(json.dumps([fields_of(each._asdict()) for each in known], indent=2))
         return

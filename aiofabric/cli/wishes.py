@@ -1,4 +1,6 @@
-"""Options that cannot be met, reported by their flags and not by fields of structures."""
+"""Errors for options that no provider supports; they name the command's flags, and not the fields of libfabric's
+structures.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def unmet(options: Namespace, flags: Mapping[str, str], ask: Callable[[Namespace
         except (NoProviderError, OSError):
             return False
 
-    text = f"no provider has all of {' '.join(words.values())}" if words else "no provider has anything to offer"
+    text = f"no provider has all of {' '.join(words.values())}" if words else "no provider on this machine has an offer"
     blamed = [words[name] for name in given if matches_without(name)]
     return f"{text}; it would match without {' or without '.join(blamed)}" if blamed and len(words) > 1 else text
 

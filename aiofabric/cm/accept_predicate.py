@@ -32,7 +32,8 @@ class AcceptPredicate:
             raise TypeError(f"listen() takes a function as accept=, or None, not {predicate!r}")
         if _is_async(predicate):
             raise TypeError(
-                f"listen() takes a plain function as accept=, but {predicate!r} is async: no task awaits it. {_INSTEAD}"
+                f"listen() takes a plain function as accept=, but {predicate!r} is async, and a listener "
+                f"cannot await it. {_INSTEAD}"
             )
         self._predicate = predicate
         self._reported = False

@@ -2,7 +2,7 @@
 
     OPEN -> CONNECTING -> CONNECTED -> PEER_GONE -> CLOSED        any state -> CLOSED
 
-FI_SHUTDOWN does not say whether the end was orderly, so PEER_GONE does not either.
+FI_SHUTDOWN does not report whether the end was orderly. So the state PEER_GONE does not distinguish the two.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ MOVES: dict[ConnectionState, frozenset[ConnectionState]] = {
 def check_param(param: Any, limit: int) -> bytes:
     """Private data as bytes; raises if it is too long, because the providers only assert the size (or overflow)."""
     try:
-        data = bytes(memoryview(param))  # bytes(param) would make that many zeros of a number
+        data = bytes(memoryview(param))  # bytes(number) would return that many zero bytes
     except TypeError:
         raise TypeError(f"param must be bytes, the private data for the other side, not {param!r}") from None
     if len(data) > limit:
@@ -117,7 +117,7 @@ def _words(param: bytes) -> str | bytes:
 def foreign(peer: object, call: str) -> FabricError:
     """The error for a peer that answered with another protocol than the provider's."""
     error = FabricConnectionAbortedError(constants.FI_ECONNABORTED, call, peer=peer)
-    error.detail = "The peer there uses another protocol, such as HTTP or another provider's"
+    error.detail = "The server at this address uses another protocol, such as HTTP or that of another provider"
     error.cure = CHECK_BOTH_SIDES
     return error
 

@@ -30,7 +30,7 @@ class EventHandler(Protocol):
     def event_error(self, error: EventError, /) -> None: ...
 
     def wait_failed(self, error: FabricError, /) -> int:
-        """No event will come: wake the tasks that wait for one with the error; return how many there were."""
+        """Raise the error in all tasks that wait for an event, because none will arrive; return their number."""
 
 
 class EventQueue(Resource):
@@ -90,7 +90,9 @@ class EventQueue(Resource):
         return code != -_EAGAIN and check(code, "fi_trywait") == 0
 
     def wait_failed(self, error: Callable[[], FabricError]) -> int:
-        """The descriptor will wake no task: wake those that wait for events with an error; return how many."""
+        """Raise an error in all tasks that wait for events, because the descriptor cannot be waited for; return their
+        number.
+        """
         return sum(handler.wait_failed(error()) for handler in [*self._handlers.values()])
 
     def read(self) -> int:

@@ -87,7 +87,7 @@ class RequestQueue(Handle, ABC):
         self.counts["requests"] += 1
         if not self._wanted(request):
             _log.debug("%r: rejected by the accept= predicate", request)
-            if request in self.unanswered:  # otherwise the predicate rejected it itself, with data of its own
+            if request in self.unanswered:  # otherwise the predicate has already called reject(), with private data
                 self.dismiss(request)
         elif not self._hand_out(request):
             if len(self.pending) >= self.backlog:
@@ -125,7 +125,7 @@ class RequestQueue(Handle, ABC):
         return False
 
     def fail_waiters(self, error: BaseException) -> int:
-        """No request can arrive: raise the error in the tasks that wait for one; return how many there were."""
+        """Raise the error in all tasks that wait for a request, because none can arrive; return their number."""
         count = 0
         while self.waiters:
             waiter = self.waiters.popleft()
@@ -167,7 +167,8 @@ class RequestQueue(Handle, ABC):
 
 
 class ConnectionRequest:
-    """A request for a connection. It must be accepted or rejected exactly once; one that is dropped holds its socket.
+    """A request for a connection. It must be accepted or rejected exactly once. A request that is dropped without an
+    answer keeps its socket open.
 
     Attributes:
         param: the private data that came with the request, at most 256 bytes.
@@ -227,7 +228,9 @@ class ConnectionRequest:
         return self not in self._listener.unanswered
 
     def withdraw(self) -> None:
-        """Reject after an accept that failed before the provider was called: the peer must not wait for ever."""
+        """Reject the request after an accept that failed before it called the provider. Otherwise, the peer would wait
+        for ever.
+        """
         with suppress(FabricError):
             self._listener.refuse(self, b"")
 

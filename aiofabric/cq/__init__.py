@@ -1,1 +1,1 @@
-"""Floor 2: completion queues, operations and the reactor. The only floor that knows which event loop runs."""
+"""Layer 2: completion queues, operations and the reactor. The only layer that depends on the kind of event loop."""

@@ -77,7 +77,7 @@ def _try_out(loop: Any) -> None:
     for number, waiter in enumerate(waiters):
         waiter.set_result(number)
     loop.run()
-    _expect([task.done() and task.result() for task in answered] == [0, 1], "a task did not get its answer")
+    _expect([task.done() and task.result() for task in answered] == [0, 1], "a task did not get its result")
 
     cancelled = asyncio.Task(wait(), loop=loop)
     loop.run()
@@ -90,7 +90,7 @@ def _try_out(loop: Any) -> None:
     waiters[-1].set_result(None)
     both.cancel()
     loop.run()
-    _expect(both.done(), "a task that was answered and cancelled did not end")
+    _expect(both.done(), "a task that got its result and was then cancelled did not end")
     _try_first_steps(loop, waker)
     _expect(not loop.errors, f"the loop's exception handler was called with {loop.errors}")
 
@@ -118,7 +118,7 @@ def _try_first_steps(loop: Any, waker: Waker) -> None:
     _expect(list(running) == [long] and not long.done(), "a task did not wait in its first step")
     future.set_result(None)
     loop.run()
-    _expect(long.done() and not running, "a task did not go on after its first step")
+    _expect(long.done() and not running, "a task did not resume after its first step")
 
 
 def misfit() -> str | None:

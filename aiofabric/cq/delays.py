@@ -1,9 +1,10 @@
 """Delays: the part of a source that decides when the next pass comes if the loop cannot just sleep until a wake-up.
 
-A queue without a descriptor is polled. And a pass must not rely on fi_trywait: while a message waits for a receive that
-is not posted, tcp of libfabric 1.17 returns -FI_EAGAIN for ever, or 0 although the descriptor stays readable. After two
-passes without a completion, further passes follow with a growing delay, until an operation is posted or completes. The
-descriptor still wakes the source meanwhile. If its wake-ups stay empty, it is not watched any more.
+A queue without a descriptor is polled. For a queue with a descriptor, a pass must not rely on fi_trywait alone: while a
+message waits for a receive that is not posted, tcp of libfabric 1.17 returns -FI_EAGAIN for ever, or 0 although the
+descriptor stays readable. After two passes without a completion, further passes follow with a growing delay, until an
+operation is posted or completes. During these delays, the descriptor still wakes the source. If several wake-ups in a
+row find no completion, the source stops watching the descriptor.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _DROWSY = 16  # empty passes, 70 ms, after which a queue without a descriptor ma
 class Delays:
     """When the next pass of ``source`` comes.
 
-    ``deaf``: the queue has no descriptor, and is polled until it is closed. ``doze`` says whether such a queue may be
-    left alone. ``starved`` says whether a descriptor may stay readable for long; None: never.
+    ``deaf``: the queue has no descriptor, and is polled until it is closed. ``doze`` says whether polling of such a
+    queue may stop. ``starved`` says whether a descriptor may stay readable for long; None: never.
     """
 
     def __init__(self, source: SourceCore, deaf: bool) -> None:
@@ -40,7 +41,7 @@ class Delays:
         self._cancel: Callable[[], None] | None = None
 
     def rest(self, moved: int) -> None:
-        """Arm and sleep, or come back after a delay. C decides this itself if the source has only a queue."""
+        """Arm the queue and sleep, or schedule a pass after a delay. If the source has only a queue, C decides this."""
         source = self._source
         if source.polls:
             # The queue is polled even without waiting tasks: it drives a peer's RMA and rendezvous, and resends of rxd.

@@ -29,7 +29,8 @@ MISFIT = misfit()
 """Why waiters on asyncio are written in Python; None: the native core makes them."""
 if MISFIT is not None:
     _log.warning(
-        "this asyncio is not as the native core expects (%s): waiters in Python are used, and waiting takes longer",
+        "the native core cannot wake tasks of this version of asyncio (%s). aiofabric works, but waiting "
+        "takes some microseconds longer: it uses waiters written in Python",
         MISFIT,
     )
 

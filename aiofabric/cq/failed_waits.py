@@ -1,4 +1,4 @@
-"""Fails the tasks of a source whose queue cannot be waited for: its descriptor will wake none of them."""
+"""Raises an error in the tasks of a source if fi_trywait fails for good: the descriptor would never wake them."""
 
 from __future__ import annotations
 

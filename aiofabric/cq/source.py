@@ -23,15 +23,15 @@ One pass:
     on asyncio, run the tasks that were woken; they arm the queue themselves when they wait again
     then: poll again in the next iteration, or arm and sleep, or come back after a delay
 
-Before the loop sleeps, the last libfabric call must be an fi_trywait that returned 0, made after the last post.
-The reasons: tcp of libfabric 1.17 matches a receive with an earlier message only inside a queue read (tcpx_msg.c
-queues, tcpx_cq.c matches), and only fi_trywait arms a verbs queue. So each post makes the source dirty, and a dirty
-source has a scheduled pass (`touch`). There is no watchdog timer.
+Before the loop sleeps, the last libfabric call must be an fi_trywait that returned 0, made after the last post. The
+reasons: tcp of libfabric 1.17 matches a receive with an earlier message only inside a queue read (tcpx_msg.c queues,
+tcpx_cq.c matches), and only fi_trywait arms a verbs queue. So each post schedules a pass (`touch`). There is no
+watchdog timer.
 
-An awaiting call first polls the queue, for a bounded time and while that pays. A completion that arrives meanwhile
-costs no loop iteration. When the call suspends, `prepare` makes sure that the queue will be drained: the descriptor is
-armed, or a pass is scheduled. After a number of awaits that returned at once, one await yields to the loop, so that
-other callbacks run and a cancellation is delivered.
+An awaiting call first polls the queue, for a limited time, as long as polls find completions. A completion that arrives
+meanwhile costs no loop iteration. When the call suspends, `prepare` makes sure that the queue will be drained: the
+descriptor is armed, or a pass is scheduled. After a number of awaits that returned at once, one await yields to the
+loop, so that other callbacks run and a cancellation is delivered.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Source(SourceCore):
         """Read the queue and finish operations outside of a pass; return how many completions were read."""
         found = self._drain()
         if found and not self.driver.closed():
-            self.touch()  # credits for queued operations, and a queue that must be armed again
+            self.touch()  # the completions may return credits for queued operations, and the queue must be armed again
         return found
 
     def enqueue(self, handle: Any) -> None:

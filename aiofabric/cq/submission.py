@@ -184,8 +184,9 @@ class SubmissionQueue(SubmissionCore):
     async def _cancel(self, transfer: Transfer) -> None:
         source = self.source
         transfer.move(CANCELLING)
-        self.owner.cancel(transfer.slot.pointer)  # its return code means nothing; only a completion counts
-        source.drain()  # tcp completes it at once
+        # the return code of fi_cancel has no meaning; only a completion shows the result
+        self.owner.cancel(transfer.slot.pointer)
+        source.drain()  # tcp completes the cancelled operation at once
         source.touch()
         try:
             if self.grace and transfer.state is not FINISHED:
@@ -228,7 +229,9 @@ class SubmissionQueue(SubmissionCore):
         self._wake_waiters()
 
     def hand_over(self, error: Callable[[], BaseException], successor: SubmissionQueue) -> None:
-        """The peer is gone and the endpoint stays: wake the callers, and move posted operations to ``successor``."""
+        """Called when the peer has ended and the endpoint stays open: wake the callers, and move posted operations to
+        ``successor``.
+        """
         self.fail_waiting(error)
         left, self.posted = self.posted, {}
         for transfer in left:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # Modes and capabilities of libfabric until 1.20; each changes the meaning of a completion.
 _REFUSED = {
-    "BUFFERED_RECV": "messages would stay in the provider's buffers until they are claimed; pools do that better",
+    "BUFFERED_RECV": "messages would stay in the provider's buffers until they "
+    "are claimed; use the pool (recv_size=, recv_count=) instead",
     "VARIABLE_MSG": "a receive would learn its size first and be posted then; use tags, or a pool of large receives",
     "NOTIFY_FLAGS_ONLY": "completions would not name the kind of their operation",
     "RESTRICTED_COMP": "endpoints of different capabilities could not share a queue, but in aiofabric they do",

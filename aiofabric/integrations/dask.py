@@ -51,7 +51,10 @@ def _uri(address: Address) -> str:
 
 def _refuse_encryption(options: dict[str, Any]) -> None:
     if options.get("require_encryption"):
-        raise RuntimeError("encryption required by Dask configuration, and fabric:// has none")
+        raise RuntimeError(
+            "Dask's configuration requires encryption, and fabric:// has no encryption: use tls://, or set "
+            "distributed.comm.require-encryption to false"
+        )
 
 
 class FabricComm(Comm):
@@ -126,7 +129,9 @@ class FabricComm(Comm):
 
     @contextmanager
     def _all_or_closed(self) -> Iterator[None]:
-        """End the connection after a cancel or failure: after half a message, the start of the next one is unknown."""
+        """End the connection after a cancel or failure: a part of a message was transferred, so the start of the next
+        message is unknown.
+        """
         if self._closed:
             raise CommClosedError
         try:

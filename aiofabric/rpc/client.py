@@ -167,7 +167,7 @@ class StreamCall(ChannelCall):
         await waiter.wait(self.channel.driver, self.connection.link if self.attached else None)
 
     async def change(self) -> None:
-        """Wait for anything that happens to the call; may return earlier. Several tasks may wait."""
+        """Wait for the next event of the call; may return earlier. Several tasks may wait."""
         waiter = CallWaiter()
         self._others.append(waiter)
         try:
@@ -243,7 +243,7 @@ class Channel(ChannelCore):
         if status.code:
             raise error_of(status)
         if call.reply is None:
-            raise RpcError(INTERNAL, f"{method} ended with OK and without a message")
+            raise RpcError(INTERNAL, f"{method} ended with OK, but the server sent no response message")
         return call.reply
 
     def call(

@@ -11,7 +11,7 @@ __all__ = ["MessageIterator", "check_grace", "message_bytes", "method_name"]
 
 
 def message_bytes(message: Any) -> bytes:
-    """The bytes of a message; TypeError if it is no buffer."""
+    """The bytes of a message; TypeError if it is not a buffer."""
     if type(message) is bytes:
         return message
     try:

@@ -138,7 +138,7 @@ class Server:
         """
         core = self.core
         if core.stopping:
-            raise RuntimeError("The server has stopped: it listens no more")
+            raise RuntimeError("The server has stopped and cannot listen again: create a new one")
         if not options.keys().isdisjoint(("recv_size", "recv_count")):
             raise TypeError("listen() of a server takes no recv_size and recv_count: set Limits.recv_size")
         return await core.listen(

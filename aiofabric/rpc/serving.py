@@ -1,4 +1,4 @@
-"""ServerContext: one call of a server, as its handler sees it; and what runs the handler."""
+"""ServerContext: the interface of one call for its handler; and the code that runs the handler."""
 
 from __future__ import annotations
 
@@ -118,7 +118,9 @@ class ServerContext(MessageIterator):
         call = self._call
         inbox, receiver = call.inbox, call.receiver
         if inbox is None or receiver is None:
-            raise RuntimeError("this method takes one request; its handler has it as an argument")
+            raise RuntimeError(
+                "this method takes one request, which the handler gets as an argument: do not call recv()"
+            )
         while not inbox:
             if call.received_end or call.over:
                 raise EndOfStream

@@ -21,7 +21,7 @@ class StatusCode(IntEnum):
     CANCELLED = 1
     """The client or the handler has cancelled the call."""
     UNKNOWN = 2
-    """A handler raised an exception that says no more."""
+    """A handler raised an exception other than RpcError."""
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
     """The time limit of the client has passed."""
@@ -43,7 +43,7 @@ class StatusCode(IntEnum):
 
 
 class RpcError(Exception):
-    """A call ended with a status other than OK. A handler raises it to end its call so.
+    """A call ended with a status other than OK. A handler raises it to end its call with that status.
 
     Attributes:
         code: a `StatusCode`, or the number if it is none of gRPC's.

@@ -98,7 +98,7 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         self._channel.abort()
 
     def _flush(self) -> None:
-        """Send data that the stream holds back for a while."""
+        """Send messages that are still held back for packing."""
 
     def _check_sendable(self) -> None:
         if self._closed or self._eof_sent:

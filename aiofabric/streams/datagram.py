@@ -249,6 +249,7 @@ def _open(info: Info, domain: Domain | None) -> DatagramEndpoint:
     if host is not None and ip_address(host.partition("%")[0]).is_unspecified:
         endpoint.close()
         raise ValueError(
-            f"each datagram carries its sender's address, and peers cannot answer to {host}: name one host"
+            f"each datagram carries its sender's address, and peers cannot answer to {host}: pass one local "
+            "address as local_host="
         )
     return endpoint

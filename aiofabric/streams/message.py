@@ -104,7 +104,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         with self._sending:
             self._check_sendable()
             if len(view) > self._longest:
-                detail = f"The message has {len(view)} bytes; the peer takes at most {self._longest}"
+                detail = f"The message has {len(view)} bytes; the peer accepts at most {self._longest}"
                 raise MessageTooLongError(errno.EMSGSIZE, "send", peer=self._channel.peer_address, detail=detail)
             self._flush()  # keeps the order: packed messages go first
             length = _LENGTH.pack(len(view))

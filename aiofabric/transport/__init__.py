@@ -1,4 +1,4 @@
-"""Floor 4: endpoints and data transfer, in rooms.
+"""Layer 4: endpoints and data transfer, in packages.
 
 From the ground up:
 

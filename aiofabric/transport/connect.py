@@ -219,7 +219,7 @@ async def reserve(
     provider: str | None = None,
     hints: Hints | None = None,
 ) -> AsyncIterator[Reservation]:
-    """Hold a local address before its use is decided: ``async with reserve(node) as reservation``.
+    """Reserve a local address for a later `connect` or `listen`: ``async with reserve(node) as reservation``.
 
     Args:
         node: the local address; None for all addresses.
@@ -230,7 +230,7 @@ async def reserve(
     Pass the `Reservation` to `connect` or to `listen`. If it was not used, leaving the block frees the address.
 
     Raises:
-        NoProviderError: no provider here has connected endpoints of its own.
+        NoProviderError: no provider on this machine has connected endpoints of its own.
         OSError: the address is in use, or is not an address of this machine.
 
     Man page: fi_endpoint (fi_passive_ep), fi_getinfo (handle).

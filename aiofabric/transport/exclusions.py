@@ -1,9 +1,9 @@
 """Exclusions: calls that an endpoint refuses, because it was opened without the capability (man page: fi_getinfo,
 caps).
 
-The decision is made once, when the endpoint opens. The endpoint gets a subclass in which the calls that its
-capabilities leave out raise an error that names the missing capability. So the other calls need no check, and an
-endpoint with all capabilities keeps its class.
+The decision is made once, when the endpoint opens. The class of the endpoint is replaced by a subclass. In it, each
+call that the capabilities exclude raises an error that names the missing capability. So the other calls need no check,
+and an endpoint with all capabilities keeps its class.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Refill(Exception):
     """Ends a posted receive, so that it takes a message that a cancelled receive left behind."""
 
 
-# Errors of operations that were in flight when the connection ended: a receive half filled, a send half out.
+# Errors of operations that were in flight when the connection ended, such as a partly filled receive or a partly sent
+# message.
 _ENDED = frozenset(
     (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
 )
@@ -78,8 +79,8 @@ class Failures(RouteOwner):
             )
         elif self.regions.exposed:
             detail = (
-                "Memory is registered here for remote access. If the peer accessed it last: a wrong key, range or kind "
-                "of access ends the connection"
+                "This process has registered memory for remote access. If the peer accessed it with a wrong key, "
+                "range or kind of access, the provider has ended the connection for that reason"
             )
         return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name, detail=detail)
 

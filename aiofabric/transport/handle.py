@@ -1,4 +1,6 @@
-"""EndpointHandle: the object that the reactor and the parents hold of an endpoint, also after the program forgot it."""
+"""EndpointHandle: the internal object for an endpoint. The reactor and the parents refer to it, also after the program
+has dropped its own object.
+"""
 
 from __future__ import annotations
 
@@ -119,11 +121,12 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.rx = SubmissionQueue(source, self, max(1, info.rx_attr.size), receives=True, grace=cancel_grace)
         self.pool: InboxBase | None = None
         self.remote_writes: RemoteWriteEvents | None = None
-        self.checkpoint = source.driver.checkpoint_if_cancelled  # None: an await needs no checkpoint (asyncio)
+        self.checkpoint = source.driver.checkpoint_if_cancelled  # None if an await needs no checkpoint (asyncio)
         # Dictionaries as sets: empty ones take 150 bytes less.
         self.refills: dict[Transfer, None] = {}
         self.lent_at: dict[Any, str] = {}  # buffers lent to callers, and the line that got each
-        self.returned: list[Any] = []  # buffers that callers kept after their loan, and have released since
+        # buffers that callers kept after the end of the `recv_view` block, and have now released
+        self.returned: list[Any] = []
         self.exhausted = 0
         self.private: dict[Transfer, None] = {}  # receives into memory that aiofabric allocated
         self.orphans: list[SubmissionQueue] = []  # of closed aliases, while the provider holds operations for them

@@ -65,8 +65,8 @@ class OrderlyEnd(RouteOwner):
             self.post_end()
 
     async def tell_end(self) -> bool:
-        """Announce the end to the peer, behind all earlier sends. Returns whether the peer will answer by ending,
-        too."""
+        """Announce the end to the peer, behind all earlier sends. Returns whether the peer will also end the connection
+        in response."""
         assert self.tx is not None
         if self.end_mark:
             self.post_end()

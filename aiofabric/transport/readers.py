@@ -6,7 +6,7 @@ the memory were freed then, the response would contain other data, or the connec
 
 So each endpoint of the domain keeps the buffer exported until the endpoint has no response left:
 
-- a connection over tcp: until its socket has room, and the provider, asked for progress, writes nothing;
+- a connection over tcp: until its socket has room, and a progress call of the provider writes no more data;
 - a virtual connection: until a message sent after ``fi_close`` has left, since the provider sends in order;
 - any other endpoint: until it is closed.
 """

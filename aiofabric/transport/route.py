@@ -48,7 +48,7 @@ _UNTRACKED_MOST = 256  # injected messages that may be in flight without a compl
 class Route(SubmissionQueue):
     """The posted and queued operations for one peer; ``peer`` is its fi_addr."""
 
-    flags = _FLAGS  # the flags that an operation here may have
+    flags = _FLAGS  # the flags that operations of this route may have
 
     __slots__ = ("covered", "fid", "handle")
     direct = True  # small messages go to the provider without `_inject`

@@ -42,7 +42,7 @@ class TagFormat(NamedTuple):
         if (tag | ignore) >> self.bits:
             most = (1 << self.bits) - 1
             raise ValueError(
-                f"a tag has {self.bits} bits and no sign here, unlike {tag:#x} with ignore={ignore:#x}; "
+                f"a tag has {self.bits} bits, and must not be negative, unlike {tag:#x} with ignore={ignore:#x}; "
                 f"the provider uses the other bits (ep_attr.mem_tag_format). ignore={most:#x} takes any tag"
             )
         if (ignore ^ ignore >> 1) & self.joined:

@@ -11,10 +11,10 @@ _HEAD = f"""\
 
 <!-- Written by python -m tests.docs.workarounds: change aiofabric/workarounds.py, not this. -->
 
-aiofabric runs inside your program. It touches only its own objects and libfabric's. If libfabric has a defect, or lacks
-a function that aiofabric needs to keep a promise of the [design](../design.md) page, a *workaround* acts. It changes
-things that libfabric's interface does not give access to: the kernel's sockets that a provider opened, an endpoint's
-memory in /dev/shm, the environment. This page lists all workarounds.
+aiofabric runs inside your program. It changes only its own objects and those of libfabric. If libfabric has a defect,
+or lacks a function that a guarantee of the [design](../design.md) page needs, aiofabric uses a *workaround*. A
+workaround changes things below libfabric's interface, such as the kernel's sockets that a provider opened, an
+endpoint's memory in /dev/shm, or the environment. This page lists all workarounds.
 
 A workaround acts only with a version of libfabric on which it was examined, and only if that version needs it.
 `python -m aiofabric doctor` shows the state of each. To change it, set `{VARIABLE}` before the program starts, or call

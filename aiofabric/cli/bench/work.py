@@ -26,7 +26,7 @@ class Side(Protocol):
 
 
 async def serve(side: Side) -> None:
-    """Do the announced measurements until the client leaves."""
+    """Run the announced measurements until the client disconnects."""
     while True:
         what, size, count = _NEXT.unpack(await side.receive(_NEXT.size))
         for _ in range(count):
@@ -82,7 +82,7 @@ class Work:
 
 
 WORKS = (
-    Work("64 B THERE AND BACK", 64, 200, _round_trips, lambda seconds: f"{seconds * 1e6:.1f} us", min),
+    Work("64 B ROUND TRIP", 64, 200, _round_trips, lambda seconds: f"{seconds * 1e6:.1f} us", min),
     Work("64 B ONE WAY", 64, 2000, _one_way, lambda rate: f"{rate / 1000:.0f} k/s"),
     Work("1 MIB ONE WAY", 1 << 20, 32, _one_way, lambda rate: f"{rate * (1 << 20) / 1e9:.2f} GB/s"),
 )

@@ -20,7 +20,7 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; a problem has a cure."""
+    """The result of one check; a problem has a remedy."""
 
     level: Level
     subject: str

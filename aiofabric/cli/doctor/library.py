@@ -47,7 +47,7 @@ def environment() -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             name,
-            "set, but nothing in this libfabric reads it",
+            "set, but this libfabric does not read it",
             f"unset it, or did you mean {close[0]}?" if close else "unset it; aiofabric info -e lists the known ones",
         )
     if allowed := os.environ.get("FI_PROVIDER"):
@@ -67,7 +67,8 @@ def signals() -> Iterator[Finding]:
             Level.FAILURE,
             "signals",
             f"getinfo in a fresh process failed: {report.failure}",
-            "FI_LOG_LEVEL=info aiofabric info shows how far it comes; FI_PROVIDER=tcp leaves the other providers out",
+            "FI_LOG_LEVEL=info aiofabric info shows the last step before the failure; FI_PROVIDER=tcp leaves "
+            "the other providers out",
         )
     elif taken := report.answer["signals"]:
         cure = "do not load that library ahead of aiofabric (LD_PRELOAD, other modules)"

@@ -51,7 +51,7 @@ def open_files() -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "open files",
-            f"at most {limit}: a queue takes some ten of them, a connection one or two",
+            f"at most {limit}: a queue takes about ten of them, a connection one or two",
             "ulimit -n 65536, for good in /etc/security/limits.conf; systemd: LimitNOFILE=65536",
         )
     else:

@@ -44,7 +44,10 @@ def _finding(info: Info, report: Report) -> Finding:
     if report.failure:
         # A failure of a provider that aiofabric never chooses by itself is only a warning.
         level = Level.WARNING if Quirk.NO_WAIT_FD in quirks(info) else Level.FAILURE
-        cure = f"choose another provider; the man page fi_{name.rpartition('ofi_')[2]}(7) tells what this one needs"
+        cure = (
+            f"choose another provider; the man page fi_{name.rpartition('ofi_')[2]}(7) lists the requirements of "
+            "this provider"
+        )
         return Finding(level, subject, f"no echo over loopback: {report.failure}", cure)
     time = f"64 B round trip {_duration(report.answer['microseconds'])}"
     waits = "polled (has no descriptor)" if report.answer["waiting"] == "poll" else "waits on a descriptor"

@@ -122,10 +122,10 @@ class Control:
             async with asyncio.timeout(PATIENCE):
                 start = await self._read(_SIZE.size)
         except TimeoutError:
-            raise ControlError(f"the other side has sent nothing for {PATIENCE:.0f} s: is it a pingpong?") from None
+            raise ControlError(f"the other side has sent nothing for {PATIENCE:.0f} s: check that it runs pingpong") from None
         (size,) = _SIZE.unpack(start)
         if size > _LONGEST_NAME:
-            raise ControlError(f"the other side sent {start!r} instead of an address: is it a pingpong?")
+            raise ControlError(f"the other side sent {start!r} instead of an address: check that it runs pingpong")
         (kind,) = _FORMAT.unpack(await self._read(_FORMAT.size))
         address = Address(AddressFormat(kind), await self._read(size))
         _log.debug("the other side is at %s", address)
@@ -153,7 +153,7 @@ class Control:
             return answers
         text = (await self._read(_COUNT_SIZE)).rstrip(b"\0")
         if not text.isdigit():
-            raise ControlError(f"the other side sent {text!r} as a count: is it a pingpong?")
+            raise ControlError(f"the other side sent {text!r} as a count: check that it runs pingpong")
         await self._say(_COUNTED)
         return int(text)
 
@@ -177,4 +177,4 @@ class Control:
 
     async def _expect(self, word: bytes) -> None:
         if (received := await self._read(len(word))) != word:
-            raise ControlError(f"the other side sent {received!r} instead of {word!r}: is it a pingpong?")
+            raise ControlError(f"the other side sent {received!r} instead of {word!r}: check that it runs pingpong")

@@ -52,9 +52,9 @@ async def play(options: argparse.Namespace) -> None:
 
 
 async def _watch_other_side(control: Control) -> None:
-    """End the measurement when the other side is gone, because not every fabric reports it."""
+    """End the measurement when the other side has ended, because not every provider reports this."""
     await control.lost.wait()
-    raise ControlError(f"the other side went away; if it does not say why: {_SAME}")
+    raise ControlError(f"the other side has ended. If it printed no reason: {_SAME}")
 
 
 class Match:
@@ -134,7 +134,9 @@ class Match:
     def _take(self, message: memoryview, size: int) -> None:
         self._answers += 1
         if len(message) != size:
-            raise CorruptMessageError(f"a message of {len(message)} bytes came instead of one of {size}: {_SAME}")
+            raise CorruptMessageError(
+                f"a message of {len(message)} bytes arrived instead of a message of {size}: {_SAME}"
+            )
         if self._theirs is not None:
             self._theirs.check(message, self._answers)
 

@@ -2,9 +2,9 @@
 
 tcp and net, in every version, read the first bytes of a new client with a recv that blocks (tcpx_conn_mgr.c, xnet_cm.c:
 rx_cm_data). They read a header, and then the private data whose length the header names. A client that sends only the
-header stops the whole process for as long as it likes. If that recv does not block, the provider forgets the connection
-(2.x) or reads it again and again (1.17). A client that sends nothing holds a descriptor for ever, without a limit on
-their number.
+header blocks the whole process until it sends the rest or disconnects. If that recv does not block, the provider
+forgets the connection (2.x) or reads it again and again (1.17). A client that sends nothing holds a descriptor for
+ever, without a limit on their number.
 
 So new connections are examined before the provider reads them. A correct client sends its request in one segment. A
 connection with only a part of a request is shut down, which the provider handles correctly; so is one that sends
@@ -13,8 +13,8 @@ the recv does not block, because accepted sockets inherit SO_RCVTIMEO from the l
 provider forgets because of that is closed here.
 
 Connectionless endpoints over TCP (rxm; tcp and net with FI_EP_RDM) accept connections while messages move, too often to
-examine clients each time. There the kernel holds silent clients back for as long as it can (TCP_DEFER_ACCEPT), and an
-incomplete request does not block.
+examine clients each time. For these endpoints, the kernel delays the accept of a client that has sent nothing
+(TCP_DEFER_ACCEPT), and an incomplete request does not block.
 
 Only sockets that are proved to be the provider's are touched: see `provider_sockets`.
 """
@@ -346,7 +346,7 @@ class GuardedQueue(EventQueue):
 
 
 def _close(sock: socket.socket) -> None:
-    """Close a client that the provider has forgotten: no other code closes it, and none uses its descriptor."""
+    """Close a client whose socket the provider no longer uses: no other code closes the descriptor."""
     os.close(sock.fileno())
 
 

@@ -54,11 +54,14 @@ def unwatched(provider: str, peer: object) -> NotSupportedError:
     """The error of a connection with a heartbeat whose socket may not be changed, or was not found."""
     error = NotSupportedError(constants.FI_ENOSYS, "heartbeat", peer=peer)
     if not is_on("keepalive"):
-        error.detail = f"The workaround 'keepalive' is {state('keepalive')}, and tcp itself does not watch its peer"
+        error.detail = (
+            f"The workaround 'keepalive' is {state('keepalive')}, and the tcp provider has no heartbeat of its own"
+        )
         error.cure = "Leave heartbeat= out, or switch the workaround on (AIOFABRIC_WORKAROUNDS=keepalive)"
     elif provider in _TCP:
         error.detail = (
-            "The kernel watches the peer through the connection's socket, which was not found this time. Before "
+            "The heartbeat needs the connection's kernel socket, and aiofabric could not identify it. Try "
+            "again. Before "
             f"libfabric {Feature.GET_FD.since}, aiofabric finds it by the number of its descriptor, and another thread "
             "that opens a file at the same moment may take that number. Or the connection has ended already"
         )

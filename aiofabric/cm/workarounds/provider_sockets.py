@@ -1,4 +1,5 @@
-"""The kernel's sockets that a provider over TCP opened in this process; each is used only with proof.
+"""The kernel's sockets that a provider over TCP has opened in this process. A socket is used only with proof that the
+provider opened it.
 
 tcp of 2.2 and later names the socket of a connection (FI_GET_FD). All others have to be found. The proof that a socket
 is the provider's:

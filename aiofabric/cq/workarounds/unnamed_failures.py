@@ -1,9 +1,9 @@
 """Unnamed failures: reads and writes of a peer's memory whose error entry does not say which operation failed.
 
-shm copies a peer's memory within the posting call. Where that fails, because the peer has freed the memory, the
-provider reports an error without a context (smr_rma_fast). 1.17 then says that the operation was posted; 2.x answers
--FI_EAGAIN, so that it is posted again. Either way the operation would never end. The copies are made one after the
-other, so the error belongs to the oldest operation that has not ended.
+shm copies a peer's memory within the posting call. If the copy fails because the peer has freed the memory, the
+provider reports an error without a context (smr_rma_fast). The posting call returns 0 in 1.17, and -FI_EAGAIN in 2.x,
+after which the operation is posted again. In both cases the operation would never end. The copies are made one after
+the other, so the error belongs to the oldest operation that has not ended.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The call object is its own attempt: for another one, it begins again on another 
 sent messages for that until an attempt is committed: by initial metadata, by a message, or because `MOST_REPLAY` bytes
 were sent. Two kinds of attempts are repeated:
 
-* without being asked (transparent): what has not left this process, without limit; what the server refused before a
-  handler saw it, once;
+* transparently (without a retry policy): an attempt that has not left this process is repeated without limit, and an
+  attempt that the server refused before a handler saw it is repeated once;
 * as the service config says (`retry`).
 """
 
@@ -153,7 +153,7 @@ class ChannelCall(ClientCall):
         self.cancel(DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def fail(self, details: str) -> None:
-        """No connection can be had, and the call does not wait for one."""
+        """No connection is available, and the call does not wait for one."""
         self.end_here(Status(UNAVAILABLE, details, may_have_run=self.left))
 
     def end_here(self, status: Status) -> None:

@@ -110,7 +110,8 @@ class ChannelCore:
     def _bind(self) -> None:
         if self._bound:
             raise WrongLoopError(
-                f"the channel to {self.target} belongs to the event loop of another thread: make one for each loop"
+                f"the channel to {self.target} belongs to the event loop of another thread: create a channel "
+                "for each event loop"
             )
         self.driver = Reactor.current().driver
         self.deadlines = Deadlines.of(self.driver)
@@ -207,7 +208,8 @@ class ChannelCore:
         self.bind()
         if self.driver.closed():
             raise WrongLoopError(
-                f"the channel to {self.target} belongs to an event loop that has ended: make one for each loop"
+                f"the channel to {self.target} belongs to an event loop that has ended: create a channel for "
+                "each event loop"
             )
         if self._resolution.current:
             self._policy.connect()

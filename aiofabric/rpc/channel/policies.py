@@ -1,4 +1,4 @@
-"""Policies: which connection a call takes. `PickFirst` and `RoundRobin` are gRPC's; a program can bring its own.
+"""Policies: which connection a call takes. `PickFirst` and `RoundRobin` are gRPC's; a program can define its own.
 
 A policy gets the subchannels of its channel, and decides which of them connect. It must not wait.
 """

@@ -62,7 +62,7 @@ class ChannelConnection(ClientConnection):
         return self.peer_known or not metadata or metadata_size(metadata) <= self.peer.max_metadata
 
     def call_ended(self) -> None:
-        """A call is over that ran on a retired connection, or on one that had all its calls."""
+        """Called when a call has ended whose connection was retired, or was at its limit of calls."""
         self.subchannel.call_ended(self)
 
 

@@ -21,7 +21,9 @@ def check_callback(callback: Any) -> None:
 
 
 def run_callback(callback: Callable[[], object], loop: asyncio.AbstractEventLoop) -> bool:
-    """Call a done callback; False if it raised. No exception leaves it: the same message may end other calls, too."""
+    """Call a done callback; False if it raised. It never raises, because the same fabric message may end other calls,
+    too.
+    """
     try:
         callback()
         return True

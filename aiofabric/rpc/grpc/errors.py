@@ -30,7 +30,8 @@ MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RP
 
 
 class CallFailedError(aio.AioRpcError):
-    """A call ended with a status other than OK. This is grpc.aio's `AioRpcError`, and knows more.
+    """A call ended with a status other than OK. This is a subclass of grpc.aio's `AioRpcError`, with one more
+    attribute.
 
     ``may_have_run`` is False if no handler has seen the call, so that it can be repeated without a risk.
     """

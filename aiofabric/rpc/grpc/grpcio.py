@@ -1,4 +1,4 @@
-"""grpcio, of which only interfaces and plain values are used: no channel, no server, no event loop of its own."""
+"""Imports of grpcio: only interfaces and plain values are used, and no channel, server or event loop of grpcio."""
 
 from __future__ import annotations
 

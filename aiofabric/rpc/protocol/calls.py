@@ -52,7 +52,7 @@ class Status:
 
 
 class Outgoing:
-    """A message that waits for credits or for its turn: ``sent`` of its bytes have left."""
+    """A message that waits for credits, or for other messages before it: ``sent`` of its bytes have left."""
 
     __slots__ = ("announced", "data", "end", "proceed", "sent")
 
@@ -173,7 +173,9 @@ class Call(CallCore, ABC):
                 size = min(size, most - _PREFIX)
             if size < min(rest, most - _PREFIX, self.window // 4):
                 first.announced = False
-                return None  # no tiny pieces at the end of the credits: more are granted in quarters of the window
+                # Do not send a tiny piece for the last credits: the peer grants at least a quarter of the window at a
+                # time
+                return None
             if not first.sent and size < rest:
                 flags, prefix = _FIRST | (_RENDEZVOUS if first.announced else 0), _U64.pack(rest)
             self.credits -= size + FRAME_COST
@@ -200,7 +202,7 @@ class Call(CallCore, ABC):
     def message_arrived(self, flags: int, data: memoryview) -> None:
         """Handle a MESSAGE frame for this call."""
         if self.received_end:
-            raise ProtocolError("A message came after the end of its direction")
+            raise ProtocolError("A message came after the peer had ended its direction with END")
         if self._partial is not None:
             self._piece_arrived(self._partial, flags, data)
         elif flags & _FIRST:
@@ -258,7 +260,7 @@ class Call(CallCore, ABC):
         try:
             complete = partial.add(piece)
         except ValueError:
-            complete = bool(flags & _MORE)  # too long: an error, as a wrong end is
+            complete = bool(flags & _MORE)  # more bytes than announced: the same error as for too few
         if complete == bool(flags & _MORE):
             raise ProtocolError("The pieces of a message differ from its announced size")
         if complete:

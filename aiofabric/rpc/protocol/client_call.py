@@ -131,7 +131,7 @@ class ClientCall(ClientCallCore, Call):
         return True
 
     def _long_start(self, method: str, metadata: Metadata) -> tuple[bytes, int, int]:
-        """The parts of START that most calls do not have: a new method, metadata."""
+        """The optional parts of START: the name of a method without an index, and metadata."""
         connection, parts, flags = self.connection, [], 0
         if metadata and (size := metadata_size(metadata)) > (most := connection.peer.max_metadata):
             text = f"The metadata has {size} bytes; the server accepts {most}"

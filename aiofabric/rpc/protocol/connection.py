@@ -124,7 +124,7 @@ class Connection(ConnectionCore, ABC):
         self.received_names = ReceivedNames(limits.table)
         self.rotation: deque[Call] = deque()
         self.announced: deque[tuple[Call, int]] = deque()
-        """Announced messages that wait because this connection holds more than its share of the memory."""
+        """Announced messages that wait until this connection holds less than its share of the memory."""
         self._held_at_least = 0  # while some wait
         self.drained: list[Call] = []
         self.finishing: list[Any] = []
@@ -222,7 +222,8 @@ class Connection(ConnectionCore, ABC):
     def memory_freed(self, size: int) -> None:
         """A call has released memory while announced messages of this connection wait.
 
-        The calls are added up again only after a 16th of the share: a peer cannot make each small message cost that.
+        The sum over all calls is computed again only after a 16th of the share was released. So a peer cannot cause
+        this work with each small message.
         """
         self._held_at_least -= size
         share = self.budget.share
@@ -233,7 +234,7 @@ class Connection(ConnectionCore, ABC):
             self._held_at_least = self.held
 
     def ping(self, id: int) -> None:
-        """Ask for a sign of life; `pong_received` follows."""
+        """Send PING; `pong_received` is called when the peer has replied."""
         self.emit(frame(Kind.PING, id))
 
     # -- input

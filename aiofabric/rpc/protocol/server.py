@@ -43,7 +43,8 @@ class ServerConnection(Connection):
         super().__init__(limits, budget)
         self.new_call = new_call
         self.admits = admits
-        self._full_at = -1  # memory in use when a call was refused: as long as it is the same, no relief is to be had
+        # memory in use when a call was refused; while it is unchanged, `relieve` would not find memory
+        self._full_at = -1
         self.method_names = self.received_names.names[METHODS]
         self._handlers_after_preface[Kind.START] = self._start_arrived
         self._handlers_after_preface[Kind.END] = self._end_arrived
@@ -78,7 +79,7 @@ class ServerConnection(Connection):
             self.has_failed()
 
     def pong_received(self, id: int) -> None:
-        """The client has read the announcement: tell it the last call that is handled."""
+        """The client has read the announcement of the end: send it the id of the last call that is handled."""
         if self.goaway_sent == EVERY_CALL:
             self.goaway_sent = self.highest
             self.emit(frame(Kind.GOAWAY, self.highest))
@@ -87,7 +88,7 @@ class ServerConnection(Connection):
         if id <= self.highest:
             raise ProtocolError(f"Call {id} began after call {self.highest}")
         if self.goaway_sent is not None and id > self.goaway_sent:
-            return  # refused in silence: the client knows from GOAWAY
+            return  # ignored without a reply: GOAWAY has told the client that the call does not run
         self.highest = id
         (timeout,) = _U64.unpack_from(payload)
         call = self.new_call()
@@ -141,7 +142,8 @@ class ServerConnection(Connection):
     def _refusal(self) -> str | None:
         most = self.limits.max_calls
         if self.running >= most and (len(self.calls) > most or self.running >= 2 * most):
-            # A client may begin a call when another one is over for it. Handlers of that one may end somewhat later.
+            # A client may begin a new call as soon as an earlier one is over. The handler of the earlier one may still
+            # run for a moment.
             return f"This connection has its {most} calls"
         budget = self.budget
         if budget.used > budget.limit:

@@ -117,7 +117,7 @@ class ServerCall(Call):
         if text:
             flags |= _DETAILS
             if len(text) > MOST_DETAILS:
-                text = text[:MOST_DETAILS].decode("utf-8", "ignore").encode()  # not within a character
+                text = text[:MOST_DETAILS].decode("utf-8", "ignore").encode()  # cut between two characters
             parts.append(_U32.pack(len(text)) + text)
         if metadata:
             flags |= _METADATA

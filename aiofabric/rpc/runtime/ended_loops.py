@@ -1,8 +1,8 @@
 """Channels and servers that the program left open when their event loop ended.
 
-An open endpoint is referred to until it is closed, so the collector cannot free what belongs to it. A program that runs
-one loop after the other would keep the descriptors of all of them. So a new channel or server closes the endpoints of
-those whose loop, in the same thread, has ended.
+Open endpoints are referenced by aiofabric's tables until they are closed, so the garbage collector cannot free the
+objects of a channel. A program that runs one loop after the other would keep the descriptors of all of them. So a new
+channel or server closes the endpoints of those whose loop, in the same thread, has ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Link: an endpoint and the protocol's connection over it.
 
 Input comes from the endpoint's sink, in the progress pass. Output is gathered: the first frame leaves at once, and the
-others of the same pass of the loop in one fabric message when the pass ends. Something that arrives begins a new pass,
-so that a task which waits alone, and polls, is never delayed. Pieces of large messages go last, at most two at a time
+others of the same pass of the loop in one fabric message when the pass ends. An arriving message also counts as the
+start of a new iteration. So the first frame after it leaves at once, and a single task that polls for replies is never
+delayed. Pieces of large messages go last, at most two at a time
 with the provider, so that a small frame never waits for more than those.
 """
 
@@ -134,7 +135,7 @@ class Link:
             self._flush()
 
     def _transmit(self, frames: Any) -> Any:
-        """Hand one fabric message to the provider; the operation of one that was not injected."""
+        """Hand one fabric message to the provider. Return its operation, or None if the message was injected."""
         handle = self._handle
         try:
             if not handle.thread_check.admits():
@@ -150,7 +151,7 @@ class Link:
 
     def _linger(self) -> None:
         if not self.ended and not self._lingers:
-            self._lingers = True  # one timer, however much the peer still sends
+            self._lingers = True  # only one timer, even if the peer sends more frames
             self.driver.call_later(LINGER, self.abort)
 
     def _endpoint_ended(self, error: BaseException) -> None:

@@ -1,11 +1,11 @@
-"""Relief: which calls a server ends when they keep its memory from other clients.
+"""Relief: chooses the calls that a server ends if one client holds the memory that others need.
 
 Two things are done, and only while memory is short:
 
-* A new call finds the memory used up: connections that hold more than their share lose the calls that hold most. If
-  none does, the new call is refused.
+* If a new call arrives and the memory is used up, the server ends the calls that hold most memory, on connections that
+  hold more than their share. If no connection holds more than its share, the server refuses the new call.
 * Announced messages wait for memory: every `PATIENCE` seconds, the calls end whose reserved messages have not received
-  `LEAST_PROGRESS` bytes meanwhile. A client that announces messages and sends nothing so keeps the memory for at most
+  `LEAST_PROGRESS` bytes meanwhile. So a client that announces messages and sends nothing holds the memory for at most
   twice that time.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Relief"]
 
 PATIENCE: Final = 5.0
-"""Seconds between two looks at the messages that arrive, while others wait for memory."""
+"""Seconds between two checks of the arriving messages, while others wait for memory."""
 
 LEAST_PROGRESS: Final = 65536
-"""Bytes of a message that must arrive in this time, or its end."""
+"""Bytes of a message, or its rest if that is smaller, that must arrive between two checks."""
 
 RESOURCE_EXHAUSTED = 8
 
@@ -58,7 +58,7 @@ class Relief:
                     return
 
     def watch(self) -> None:
-        """A message waits for memory: watch those that have got some."""
+        """Called when a message begins to wait for memory: check regularly the messages whose memory is reserved."""
         if self._cancel is None:
             self._seen = self._arriving()
             self._cancel = self._driver.call_later(self.patience, self._look)
@@ -76,7 +76,7 @@ class Relief:
                 call.cut(
                     RESOURCE_EXHAUSTED,
                     f"Less than {LEAST_PROGRESS} bytes of an announced message came in {self.patience:g} s, "
-                    "while others waited for its memory",
+                    "while other calls waited for memory, so the call was ended",
                 )
         self._seen = {}
         if self._budget.reservations:

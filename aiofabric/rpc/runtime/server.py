@@ -130,13 +130,14 @@ class ServerCore:
     def drain(self) -> None:
         """Announce the end: clients begin no more calls here. Calls of the next round trip are still handled."""
         self.stopping = True
-        for link in list(self.links):  # one may end when it is told
+        for link in list(self.links):  # a connection may end during this call
             link.connection.drain()  # type: ignore[union-attr]
 
     async def stop(self, grace: float | None) -> None:
         """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut.
 
-        Handlers of cut calls are cancelled. Those that still run `LAST_WORDS` later are left to themselves.
+        Handlers of calls that were ended are cancelled. `stop` no longer waits for handlers that still run `LAST_WORDS`
+        seconds later.
 
         Called again meanwhile, the shortest grace wins, and each call returns when the server has stopped.
         """
@@ -152,7 +153,8 @@ class ServerCore:
             with self._grace:
                 await self.tasks.wait()
             await self.cut()
-        except BaseException:  # cancelled: nothing may run on, since another call of `stop` only waits for this one
+        # This call was cancelled. End everything now, because another call of `stop` only waits for this one.
+        except BaseException:
             self.tasks.cancel_all()
             self._accepts.cancel_all()
             for link in list(self.links):
@@ -178,7 +180,11 @@ class ServerCore:
         with anyio.move_on_after(LAST_WORDS):
             await self.tasks.wait()
         if self.tasks:
-            _log.warning("The server has stopped; handlers that still run though cancelled: %d", len(self.tasks))
+            _log.warning(
+                "The server has stopped, but %d handlers still run although they were cancelled: let handlers "
+                "end when they get CancelledError",
+                len(self.tasks),
+            )
         self._accepts.cancel_all()
         await self._accepts.wait()
 

@@ -81,7 +81,7 @@ class Tasks(ABC):
 
 
 def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether ``create_task`` is asyncio's or uvloop's own. Its work is known, so a task can be made without it."""
+    """Whether ``create_task`` is asyncio's or uvloop's own. If so, a task can be made without calling it."""
     create = type(loop).create_task
     uvloop = sys.modules.get("uvloop")
     own = create is asyncio.BaseEventLoop.create_task or (uvloop is not None and create is uvloop.Loop.create_task)

@@ -26,7 +26,7 @@ class CallWaiter:
         return self._waiter is not None
 
     def wake(self) -> None:
-        """Let the waiting task go on; nothing if none waits."""
+        """Wake the waiting task, if there is one."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             if self._link is not None:

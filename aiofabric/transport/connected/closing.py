@@ -4,8 +4,8 @@ If a socket is closed with unread data in it, the kernel resets the connection, 
 same side had sent. So the closing side sends its end mark behind its last message, receives and drops messages until
 the peer ends, too, and then closes. The peer closes its native endpoint when it has read the end mark; messages that it
 received before stay available to its program. A peer with direct receives (``recv_size=None``) gets no end mark:
-without a posted receive it would not read the mark, and 1.17's tcp would not report the end of the connection behind it
-either.
+without a posted receive it would not read the mark. With tcp of 1.17, the end of the connection behind the mark would
+then not be reported, either.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 if sock is not None:
                     self._adjust(sock, handle.tx)
         _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)
-        self.info.trim()  # saves memory: thousands of connections have an info each
+        self.info.trim()  # saves memory: each of thousands of connections has its own info
 
     def _adjust(self, sock: socket, route: Route) -> None:
         """Set options of the connection's TCP socket; see the workarounds."""

@@ -41,11 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Collective", "Group"]
 
-_MOST_GROUPS = 256  # of one endpoint in its lifetime: the number of a group is not used again (OFI_MAX_GROUP_ID)
-# rxm takes completions of collective messages larger than its eager size, 16 KiB, for the caller's (rxm_cq.c), and then
-# waits forever. The largest message of a tree is half of the data.
+_MOST_GROUPS = 256  # of one endpoint in its lifetime. The number of a group is not used again (OFI_MAX_GROUP_ID).
+
+# If a collective message is larger than rxm's eager size, 16 KiB, rxm treats its completion as one of the caller's
+# operations (rxm_cq.c), and then waits forever. The largest message of a tree is half of the data.
 _MOST_BYTES = 8192
-_MOST_AT_ONCE = 1  # the members would not agree on the order of two
+_MOST_AT_ONCE = 1  # otherwise, members could perform two operations in different orders
 _BYTE = Datatype.UINT8
 
 
@@ -89,7 +90,9 @@ class _GroupHandle(Handle):
             check(lib.fi_av_set_insert(self.set, member.native), "fi_av_set_insert")
 
     def poll(self) -> int:
-        """Return 0: there is nothing to count. The provider needs a progress pass, and no descriptor signals it."""
+        """Return 0: nothing has changed. This object is only polled so that progress passes run; no descriptor signals
+        the provider's work.
+        """
         return 0
 
     async def join(self) -> None:

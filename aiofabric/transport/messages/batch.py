@@ -83,7 +83,8 @@ class Batch:
         self._closed = False
 
     async def send(self, data: Buffers, *, tag: int | None = None, remote_data: int | None = None) -> None:
-        """Send one message, as `MessageEndpoint.send` or with a tag; return when its place in the order is fixed.
+        """Send one message, as `MessageEndpoint.send` or with a tag; return when it is posted or queued, so that its
+        order is fixed.
 
         The provider may use the buffer until the end of the block.
 
@@ -114,7 +115,8 @@ class Batch:
         route.check_size(sum(map(len, pins)), "fi_send")
         if remote_data is not None:
             route.check_data(remote_data)
-        if route.waiting:  # wait for the posts, not for completions: the sends in flight may all be silent
+        # wait until all sends are posted, and not for their completions: perhaps no send in flight reports a completion
+        if route.waiting:
             await route.all_posted()
             if self._error is not None:
                 raise self._error

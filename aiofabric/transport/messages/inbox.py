@@ -66,7 +66,9 @@ class Inbox(InboxBase):
         return await self._enlist(room, receiver)
 
     async def _before_waiting(self) -> None:
-        """Run the checkpoint or the loop iteration that the caller owes, then poll if that is allowed again."""
+        """Run the checkpoint or the loop iteration that must come before the wait, then poll if polling is allowed
+        again.
+        """
         source = self.source
         checkpoint = source.driver.checkpoint_if_cancelled
         if checkpoint is not None:
@@ -82,7 +84,8 @@ class Inbox(InboxBase):
 
     def _return_message(self, item: ReceivedBuffer | BaseException) -> None:
         """The receive was cancelled: give the message it was handed to the next receive."""
-        if self.ended is None or not isinstance(item, BaseException):  # every later receive gets the end anyway
+        # the end is not put back: every later receive raises it, too
+        if self.ended is None or not isinstance(item, BaseException):
             self._requeue(item)
 
     def _requeue(self, item: ReceivedBuffer | BaseException) -> None:

@@ -1,7 +1,8 @@
 """Loans: pooled memory that callers hold, and its return to the pool.
 
 A slice of a lent view is a view of its own, and stays valid when the lent view is released. So each loan is a view of
-its own object, which lives as long as any view of it. A slice that a caller keeps holds its buffer out of the pool.
+its own object, which lives as long as any view of it. While a caller keeps a slice, the buffer does not return to the
+pool.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class Loan:
                 _end_loan(self._inbox, self._buffer)
         if kept:
             warnings.warn(
-                "a slice of a recv_view is kept after its block: the pool has one buffer less until it is gone; "
-                "copy the needed part, bytes(view[a:b])",
+                "a slice of a recv_view is kept after its block: the pool has one buffer less until the slice "
+                "is released. Copy the part that you need: "
+                "bytes(view[a:b])",
                 ResourceWarning,
                 stacklevel=4,  # end, recv_view, contextlib
             )
@@ -97,8 +99,9 @@ def warn_of_all_lent(inbox: InboxBase) -> None:
     places = ", ".join(f"{place} ({count})" for place, count in counted)
     warnings.warn(
         f"recv waits, and all {inbox.count} receive buffers of the {handle.what} opened at {handle.opened_at} are lent "
-        f"by recv_view, among others at {places}: no message can arrive before one is "
-        "given back. Leave the blocks first, or open the endpoint with a larger recv_count=",
+        f"by recv_view, among others at {places}: no message can arrive before one of them is returned. Leave "
+        "a recv_view block before you receive, or "
+        "open the endpoint with a larger recv_count=",
         RuntimeWarning,
         stacklevel=2,
     )

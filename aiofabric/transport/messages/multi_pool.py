@@ -117,7 +117,7 @@ class MultiPool(Inbox):
         if least < size:
             detail = (
                 f"The provider {handle.info.fabric_attr.prov_name} gives a buffer back when it has less than {least} "
-                f"bytes left, and messages of {size} bytes may not fit: recv_size is at most {least} here"
+                f"bytes left, so messages of {size} bytes may not fit: recv_size is at most {least} here"
             )
             raise _unsupported(detail)
         memory = mmap.mmap(-1, room * count)
@@ -132,8 +132,7 @@ class MultiPool(Inbox):
 
     @staticmethod
     def prepare(handle: EndpointHandle, size: int) -> None:
-        """Before fi_enable: ask for buffers to be given back when a message of ``size`` bytes might not fit any
-        more."""
+        """Before fi_enable: tell the provider to return a buffer when it has less than ``size`` bytes left."""
         with suppress(NotSupportedError):
             EndpointSettings(handle, handle.info, enabled=False).min_multi_recv = size
 

@@ -42,7 +42,7 @@ def _area() -> Any:
         except (OSError, OverflowError):
             continue
         return area, ffi.from_buffer("char[]", area, require_writable=True)
-    raise MemoryError("no address space for messages that are longer than their receive: raise RLIMIT_AS (ulimit -v)")
+    raise MemoryError("cannot reserve address space for the overflow area of receives: raise RLIMIT_AS (ulimit -v)")
 
 
 def has_overflow(handle: EndpointHandle) -> bool:

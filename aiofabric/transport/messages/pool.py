@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Pool", "PoolBuffer"]
 
 _FIRST = 4  # buffers to begin with
-# Buffers a power of two apart would map to few sets of every cache, so each begins five lines further on.
+# Buffers at a distance of a power of two would map to a few sets of each cache, so each buffer begins five cache lines
+# further on.
 _LINE = 64
 _STEP = 5 * _LINE
 _PAGE = 4096

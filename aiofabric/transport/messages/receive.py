@@ -151,8 +151,9 @@ class Receives(Resource):
     async def recv_view(self) -> AsyncIterator[memoryview]:
         """Receive the next message without a copy: lends the pool's memory until the end of the block.
 
-        The view is released at the end of the block. A slice that is kept holds its buffer out of the pool, with a
-        ResourceWarning. Each lent buffer is one posted receive less. If all are lent, a receive that waits warns.
+        The view is released at the end of the block. While the caller keeps a slice, its buffer does not return to the
+        pool, and a ResourceWarning is emitted. Each lent buffer reduces the posted receives by one. If all buffers are
+        lent, a receive that waits logs a warning.
         """
         self._check_receivable()
         pool = self._pool()
@@ -219,7 +220,9 @@ class Receives(Resource):
         if self._handle.pool is not None:
             raise TypeError("max_bytes is for endpoints opened with recv_size=None; this one has a pool")
         if max_bytes is None:
-            raise TypeError("this endpoint has no pool (recv_size=None): say how many bytes, recv(max_bytes)")
+            raise TypeError(
+                "this endpoint has no pool (recv_size=None): pass the size of the largest message, recv(max_bytes)"
+            )
         room = pin(bytearray(max_bytes), writable=True)
         message: Message = await self._receive(room, self._handle.any_message, private=True)
         return message

@@ -46,7 +46,7 @@ class Sends(Resource):
         Above the transmit limit of the endpoint, sends to a peer wait, in order. Over tcp, messages that follow a first
         one at once leave in one segment when the task waits or the loop starts its next iteration.
 
-        Cancelling: a message that still waits is not sent. One that was posted is sent all the same, and its buffer
+        Cancelling: a message that still waits is not sent. A message that was posted is still sent, and its buffer
         stays pinned until the provider has completed it: do not change the buffer while `statistics` counts it as
         abandoned.
 

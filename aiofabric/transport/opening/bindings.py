@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["as_opened", "check_bindings", "check_receives", "check_selective", "without_unsafe_flags"]
 
 _REMOTE = Bind.REMOTE_READ | Bind.REMOTE_WRITE
-_PLACES = 256  # entries of a queue that was never seen to hang
+_PLACES = 256  # entries of a queue for which no hang was observed
 _LEVELS: int = constants.FI_INJECT_COMPLETE | constants.FI_TRANSMIT_COMPLETE | constants.FI_DELIVERY_COMPLETE
 
 
@@ -79,7 +79,7 @@ def check_selective(info: Info) -> None:
     if info.ep_attr.type != EndpointType.MSG:
         detail = (
             "Without a connection, operations complete in any order, so no completion covers those before it: "
-            "leave selective= out; a batch there still wakes its task once"
+            "leave selective= out; a batch on such an endpoint still wakes its task only once"
         )
         error = NotSupportedError(constants.FI_EOPNOTSUPP, "selective", detail=detail)
         error.cure = ""  # no other hints would help

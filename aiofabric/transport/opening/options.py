@@ -74,9 +74,9 @@ class EndpointOptions:
         close_timeout: seconds for which ``aclose()``, and leaving ``async with``, wait until the peer has received
             everything and has ended the connection, too; 0 does not wait. The call waits only for peers that use
             aiofabric and have pooled receives.
-        heartbeat: period in seconds, at least 3. Both sides notice a vanished host within 1.5 periods. One small packet
-            is sent in each period of an idle connection. The end of a process is always noticed at once. Not over
-            sockets.
+        heartbeat: period in seconds, at least 3. Both sides detect the failure of a host within 1.5 periods. One small
+            packet is sent in each period of an idle connection. The end of a process is always noticed at once. Not
+            over sockets.
         counters: counters of the same domain, each with the operations that it counts.
         selective: of a connected endpoint: the provider reports only sends that ask for it; for
             `MessageEndpoint.batch`. Refused without a connection, because operations then complete in any order.
@@ -117,7 +117,10 @@ class EndpointOptions:
         if self.remote_writes < 0:
             raise ValueError("remote_writes must be 0 or more: the number of writes that may wait to be taken")
         if self.remote_writes and self.shared_receive is not None:
-            raise ValueError("remote_writes needs a queue of the endpoint's own, but shared_receive has one for all")
+            raise ValueError(
+                "remote_writes= and shared_receive= exclude each other: events of remote writes need a "
+                "completion queue for this endpoint alone"
+            )
         if self.recv_count < 1:
             raise ValueError("recv_count must be at least 1")
         for each in self.counters:
@@ -235,7 +238,7 @@ class EndpointOptions:
         return min(self.recv_size, handle.max_size)
 
     def report_writes(self, handle: EndpointHandle) -> None:
-        """Report peers' writes with data, if that was asked for; the endpoint then has a queue of its own."""
+        """Report peers' writes with data, if the options ask for it; the endpoint then has its own queue."""
         if self.remote_writes:
             handle.remote_writes = RemoteWriteQueue(handle, self.remote_writes)
 

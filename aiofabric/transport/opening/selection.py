@@ -232,7 +232,9 @@ async def resolve(
 
 
 async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
-    """Run ``question`` in a thread that ends with it; a thread of anyio's pool would stay as long as the loop."""
+    """Run the function ``question`` in its own thread, which then ends; a thread of anyio's pool would stay as long as
+    the loop.
+    """
     from anyio import CancelScope, Event
     from anyio.to_thread import current_default_thread_limiter
 

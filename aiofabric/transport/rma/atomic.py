@@ -219,7 +219,8 @@ class Atomic(Resource):
         delivered = form is AtomicForm.BASE and flags & OpFlags.DELIVERY_COMPLETE
         if delivered and Quirk.DELIVERED_ATOMIC_CORRUPTS in handle.known:
             detail = (
-                "This provider would overwrite later messages: use fetch_atomic(), which returns after the delivery"
+                "An atomic with FI_DELIVERY_COMPLETE would overwrite later messages over this provider: use "
+                "fetch_atomic(), which returns after the delivery"
             )
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_DELIVERY_COMPLETE", peer=route.name, detail=detail)
         parts = [(given.pins, Access.WRITE)]

@@ -114,7 +114,7 @@ class RemoteWriteQueue:
             if waiter in self.waiters:
                 self.waiters.remove(waiter)
             elif self.events and not source.driver.closed():
-                self._wake()  # woken and cancelled in one iteration: pass the event to the next task
+                self._wake()  # the task was woken and cancelled in one loop iteration: pass the event to the next task
             raise
         finally:
             source.interest -= 1

@@ -63,7 +63,8 @@ class Trigger:
     def fill(self, context: Any, endpoint: EndpointHandle) -> None:
         handle = self.counter._handle
         if handle not in endpoint.needed:
-            endpoint.need(handle)  # the provider refers from the operation to its counter, and back
+            # the provider keeps pointers from the operation to its counter, and from the counter to the operation
+            endpoint.need(handle)
         native = ffi.cast("struct fi_triggered_context *", context)
         native.event_type = constants.FI_TRIGGER_THRESHOLD
         native.trigger.threshold.cntr, native.trigger.threshold.threshold = handle.fid, self.threshold

@@ -204,7 +204,7 @@ class Peeks(TaggedReceives):
             raise
 
     def _receive_claimed(self, where: Where, transfer: Operation) -> None:
-        """The claiming task was cancelled: receive the message for another receive."""
+        """The task that claims was cancelled: receive the claimed message, and keep it for a later receive."""
         if not self._handle.thread_check.admits():
             return  # the endpoint is closed as well, and drops the message
         pins = pin(bytearray(transfer.length), writable=True)

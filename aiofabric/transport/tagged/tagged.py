@@ -99,7 +99,9 @@ class TaggedReceives(Endpoint, Receives):
         """
         size = max_bytes if max_bytes is not None else self.recv_size
         if size is None:
-            raise TypeError("this endpoint was opened with recv_size=None: say how many bytes, max_bytes=")
+            raise TypeError(
+                "this endpoint was opened with recv_size=None: pass the size of the largest message, max_bytes="
+            )
         room = pin(bytearray(size), writable=True)
         message: Message = await self._receive(room, self._where(tag, ignore, source), private=True)
         return message
@@ -151,7 +153,10 @@ class TaggedReceives(Endpoint, Receives):
             raise TypeError(RECEIVE_AT_SHARED)
         handle.tags.check(tag, ignore)
         if ignore and Quirk.IGNORE_FORGOTTEN in handle.known:
-            detail = "With an ignore mask, this provider loses or misdelivers earlier messages: name the exact tag"
+            detail = (
+                "Over this provider, a receive with ignore= loses or misdelivers messages that arrived before it: "
+                "leave out ignore=, and receive with the exact tag"
+            )
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "a receive that ignores bits of its tag", detail=detail)
         return (_UNSPEC if source is None else handle.receive_from(source), tag, ignore)
 

@@ -1,8 +1,8 @@
 """Address query: ask the multiplexer at a raw fabric address, through the fabric, for its OOB listener's host and port.
 
-Some programs know only the raw address of a peer, from which no TCP port follows. The query is one small message with
-the sender's own raw address. The reply has a host and a port. Everything after it works as with a known host and port.
-This includes the OOB socket, whose end shows that the peer has ended.
+Some programs know only the raw address of a peer. The TCP port of its OOB listener cannot be derived from it. The query
+is one small message with the sender's own raw address. The reply has a host and a port. Everything after it works as
+with a known host and port. This includes the OOB socket, whose end shows that the peer has ended.
 
 Any process can send queries. A query costs the listener one peer address for `_PATIENCE` seconds. If too many queries
 arrive, the oldest reply is given up. Messages that are not queries are dropped.
@@ -131,7 +131,8 @@ class AddressQueries:
             self._let_go(peer)
         self._answered[peer] = multiplexer.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
         host = listener.host or ""
-        if ip_address(host).is_unspecified:  # the client knows an address of this host, or else uses its name
+        # the client uses the address of this host by which it knows it; otherwise the host's name
+        if ip_address(host).is_unspecified:
             host = "" if multiplexer.endpoint.local_address.host else socket.gethostname()
         body = _HEAD.pack(_VERSION, number) + _PORT.pack(listener.port or 0) + host.encode()
         route = multiplexer.handle.route_to(peer)

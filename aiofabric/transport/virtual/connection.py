@@ -1,8 +1,9 @@
 """Connection: one virtual connection on a multiplexer, its sending side, its receiving side and its end.
 
 Messages are numbered, and delivered by number. Each message carries the number of messages that its sender has taken in
-the other direction (modulo 256, so a lost or late count does no harm). A sender with a full window of messages in
-flight waits until the peer's count grows. If no message goes back, the count is sent in a message of its own.
+the other direction (a total modulo 256, so a lost or delayed count is corrected by the next one). A sender with a full
+window of messages in flight waits until the peer's count grows. If no message goes back, the count is sent in a message
+of its own.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ class ConnectionHandle(SendingHandle):
         return super().explain(transfer, entry)
 
     def cancel(self, context: Any) -> int:
-        # Code that learns of the peer's end may close the last connection, and with it the multiplexer.
+        # A callback that is told the end of the peer may close the last connection, and so the multiplexer.
         return super().cancel(context) if self.multiplexer.handle.native_open else 0
 
     def unreachable(self, code: int) -> bool:

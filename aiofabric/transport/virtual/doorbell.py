@@ -71,7 +71,7 @@ class Doorbell:
         return self.announced or connection.oob_socket is None or connection.oob_socket.closed
 
     def frame_received(self, kind: int, body: bytes) -> None:
-        """Handle a frame of the peer: it sleeps, or it rings."""
+        """Handle a frame of the peer: SLEEPING or RING."""
         tx = self.connection.tx
         if kind == FrameKind.RING:
             self.announced = False

@@ -1,8 +1,8 @@
 """Multiplexer: the one connectionless endpoint that all virtual connections of a domain share, and their receives.
 
-The receives are shared: a pool of one size takes messages for all its connections, and the tag names the connection. So
-a connection that ends leaves no receives posted, and a late message for it is dropped. Matching takes as long for a
-thousand connections as for one. Credits keep every sender within the room of its receiver.
+The receives are shared: a pool of one size receives the messages of all its connections, and the tag identifies the
+connection. So no receive stays posted for a connection that has ended, and a late message for it is dropped. Matching
+takes as long for a thousand connections as for one. Credits keep every sender within the room of its receiver.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Multiplexer:
         connection.pooled.promised -= connection.window
 
     def share_out(self, pool: ReceivePool) -> None:
-        """Give a pool the receives that it wants, from the one supply that the provider has for all pools.
+        """Give a pool the receives that it needs. The provider has one fixed number of receives for all pools.
 
         Other pools give back the receives above their share. A pool without receives would never get a message, and a
         message that waits for a receive blocks all messages behind it.
@@ -223,7 +223,9 @@ class Multiplexer:
             self.share_out(pool)
 
     def bereave(self) -> None:
-        """A peer ended without an orderly end: a message it had begun may block messages of other peers."""
+        """Called when a peer has ended without an orderly end: an incomplete message of it may block messages of other
+        peers.
+        """
         if self._orphaned_entries is not None:
             self._orphaned_entries.watch()
 

@@ -1,8 +1,8 @@
 """OOB listener: the TCP port of a virtual listener, with limits on the number of clients and on their time.
 
-Any client can connect here. A client that sends nothing within `PATIENCE` seconds is disconnected, one that sends an
-invalid frame at once. If too many clients are silent, the oldest of them is disconnected. No fabric resource is opened
-before the first frame is complete.
+Any client can connect to this port. A client that sends nothing within `PATIENCE` seconds is disconnected. A client
+that sends an invalid frame is disconnected at once. If too many clients are silent, the oldest of them is disconnected.
+No fabric resource is opened before the first frame is complete.
 """
 
 from __future__ import annotations

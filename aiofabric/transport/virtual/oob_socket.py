@@ -1,7 +1,7 @@
 """OobSocket: the TCP connection beside a virtual one. It carries the handshake, and its end shows the peer's end.
 
-A provider with only connectionless endpoints (shm, rxm, EFA, Slingshot) does not report that a peer is gone. The kernel
-does: it closes the sockets of a process that ends, in order or killed, at once.
+A provider with only connectionless endpoints (shm, rxm, EFA, Slingshot) does not report that a peer has ended. The
+kernel does: when a process exits or is killed, the kernel closes its sockets at once.
 
 A frame has a header of five bytes (mark, kind, length) and a body of at most `MAX_FRAME` bytes. A peer that sends
 anything else is disconnected.

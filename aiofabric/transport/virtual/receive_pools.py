@@ -197,7 +197,8 @@ class ReceivePool:
                 free.append(buffer)
                 if rc not in _FULL:
                     check(rc, "fi_trecv")
-                elif not self._waits:  # a timer is needed: without receives, no message would trigger the next post
+                # a timer must post them later: without posted receives, no message arrives that would trigger the post
+                elif not self._waits:
                     self._waits = True
                     source.driver.call_later(_AGAIN, self._post_again)
                 break

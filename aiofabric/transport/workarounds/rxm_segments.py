@@ -1,4 +1,4 @@
-"""Segments: rxm sends messages of 16 to 128 KiB in several pieces, and 2.x crashes when a connection ends between them.
+"""Segments: rxm sends messages of 16 to 128 KiB in several pieces. rxm of 2.x crashes if a connection ends when only some pieces have arrived.
 
 rxm_conn.c, rxm_close_conn: the buffers of the pieces that have arrived are released twice. rxm reads the limit from the
 environment each time an endpoint is opened, so the variable is set before the first one.

@@ -1,8 +1,8 @@
-"""Unique names for endpoints in shared memory, and what they allow: the workaround ``shm_files``.
+"""Unique names for endpoints in shared memory, and the workaround ``shm_files``, which needs them.
 
 By default the shm provider names an endpoint after its process. A killed process leaves its name and 16 MB in /dev/shm.
-When its process id is used again, the new process is refused (-FI_EBUSY, util_shm.c). So each endpoint gets a name that
-tells which process made it, and is used once.
+When its process id is used again, the new process is refused (-FI_EBUSY, util_shm.c). So each endpoint gets a unique
+name that contains the id of its process.
 """
 
 from __future__ import annotations

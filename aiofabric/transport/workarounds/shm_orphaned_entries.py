@@ -2,14 +2,14 @@
 
 A sender over shm of libfabric 1.18 and later claims the next entry in its receiver's queue, writes the message, and
 publishes the entry. The reader takes entries in order. A sender that is killed before it publishes blocks all senders
-to that endpoint, for ever: this happened to one of 450 killed senders of 2,000 B. The same holds for the queue by which
-receivers give back buffers that they have read.
+to that endpoint, for ever: in a test, one of 450 killed senders of messages of 2,000 B caused this. The same holds for
+the queue by which receivers give back buffers that they have read.
 
 So when a connection ends without an orderly end, the queue is examined. An entry that is claimed and not published is
 released once its sender is proved dead. The proof: since then, every live thread of every process that has the memory
 mapped was asleep inside a system call, where no claim is held (`writers`). A sender that is stopped keeps its entry
-until it continues, or is killed. A released entry is published as empty, as a sender does that gives up
-(ofi_atomic_queue.h, _discard), and the reader skips it.
+until it continues, or is killed. A released entry is published as empty, and the reader skips it. A sender that gives
+up an entry does the same (ofi_atomic_queue.h, _discard).
 """
 
 from __future__ import annotations

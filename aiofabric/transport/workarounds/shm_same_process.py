@@ -10,15 +10,16 @@ unmaps. After that, every access to the closed endpoint crashes the process:
 
 Endpoints of two processes have separate mappings and are not affected.
 
-So an endpoint that has exchanged addresses with others of its process lingers when it is closed. No endpoint sends to
-it any more, and its unread messages are dropped, so it refers to no others. Its native half stays, with the messages
-that it sent and their pinned buffers, until the endpoints that know it have read them or are closed. Its address
+So an endpoint that has exchanged addresses with others of its process lingers when it is closed. Other endpoints no
+longer send to it, and its unread messages are dropped, so it refers to no other endpoint. Its native endpoint stays
+open, with the messages that it sent and their pinned buffers, until the endpoints that have its address have read these
+messages or are closed. Its address
 stays with them longer, because messages that wait to be received name their sender. All this is checked whenever an
 endpoint of the process opens or closes.
 
-2.5 has another defect: a peer learns where to find messages to it when the other endpoint's name arrives. Only the
-endpoint that sends first sends its name, and the answer to it is read from address 0. So here both send their names
-when one gets the address of the other.
+2.5 has another defect: an endpoint can read messages of a peer only after the name of that peer has arrived. Only the
+endpoint that sends first sends its name, and so it reads the reply from address 0. So both endpoints send their names
+as soon as one of them gets the address of the other.
 
 All this is done with functions of libfabric, so it is not in the table of `aiofabric.workarounds` and has no switch.
 """
@@ -212,8 +213,8 @@ def check_room() -> None:
             raise FabricError(
                 constants.FI_ENOSPC,
                 "fi_endpoint",
-                detail=f"{len(_gone)} closed endpoints of this process wait until others of it, which know them, have "
-                "received what they sent, or are closed",
+                detail=f"{len(_gone)} closed endpoints of this process are still open internally, because other "
+                "endpoints have not received their last messages: receive these messages, or close those endpoints",
             )
 
 

@@ -1,8 +1,8 @@
 """Signals: the first endpoint over shm replaces the handlers of SIGINT, SIGTERM, SIGBUS and SIGSEGV (smr_signal.h).
 
 Its handler removes the files of all endpoints from /dev/shm, puts back the handler that it replaced, and raises the
-signal again. That is right for a process that the signal ends. A process whose own handler lets it go on living has
-endpoints without names from then on: processes that connect to them crash (1.17) or hang (2.5).
+signal again. This is correct if the signal ends the process. If the process has its own handler and continues, the
+files of its endpoints are missing from then on: processes that connect to them crash (1.17) or hang (2.5).
 
 So a handler that the process had before is put back at once. If the signal has its default action, it ends the process,
 and the provider's handler stays.

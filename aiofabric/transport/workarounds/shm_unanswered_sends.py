@@ -2,8 +2,7 @@
 
 A send of more than 4 KiB has an entry in a ring in the sender's own memory. The receiver copies the message out of the
 sender's process, and writes the result into that entry. The ring is read in order (smr_progress.c, smr_progress_resp).
-So one message to a process that was killed, or that closed its endpoint, keeps all later ones of the same endpoint from
-completing, to every peer.
+So if one receiver was killed or closed its endpoint, no later send of the same endpoint completes, to any peer.
 
 So when the last connection with a peer has ended and sends to it are still unanswered, the peer is checked. Once no
 process has the peer's memory mapped any more, no answer can come, and this module writes the answer "cancelled".

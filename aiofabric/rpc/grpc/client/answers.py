@@ -14,7 +14,7 @@ __all__ = ["AnsweredCall", "AnsweredStream", "AnsweredStreamStreamCall", "Answer
 
 
 class AnsweredCall:
-    """A call with one response that an interceptor gave: it has ended with OK, and never met a server."""
+    """A call with one response that an interceptor gave: it has ended with OK, and was not sent to a server."""
 
     __slots__ = ("__weakref__", "_response")
 

@@ -1,6 +1,7 @@
 """The call objects that programs hold, of the four kinds.
 
-A stream that the program forgets is cancelled. So the runtime's tables hold the `ClientRpc`, and not the call object.
+A streaming call is cancelled when the program drops its call object. So the runtime's tables refer to the `ClientRpc`,
+and not to the call object.
 """
 
 from __future__ import annotations

@@ -199,4 +199,6 @@ class SecureChannel(Channel):
     """Stands for a channel with TLS, which cannot be opened yet."""
 
     def _open(self) -> ChannelCore:
-        raise NotImplementedError("TLS is not bound to RPC yet: use insecure_channel, on a network that you trust")
+        raise NotImplementedError(
+            "aiofabric's RPC does not support TLS yet: use insecure_channel() on a network that you trust"
+        )

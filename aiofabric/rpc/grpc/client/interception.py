@@ -1,4 +1,4 @@
-"""The chain of client interceptors. It needs a function that makes a call object, and nothing else of the client."""
+"""The chain of client interceptors. It uses only one part of the client: a function that creates a call object."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class MultiCallable(StubCore, ABC):
 class UnaryUnaryMultiCallable(MultiCallable):
     """One request, one response.
 
-    `StubCore` begins calls that get nothing but their request, and `_begin_call` begins the others.
+    `StubCore` begins calls without options, and `_begin_call` begins the others.
     """
 
     __slots__ = ()

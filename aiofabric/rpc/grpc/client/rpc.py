@@ -158,17 +158,17 @@ class ClientRpc(ChannelCall):
             await receiver.wait(self.channel.driver, link)
         finally:
             self._receiver = None
-            if self._waiters is not None:  # one of the other tasks takes the place
+            if self._waiters is not None:  # one of the other waiting tasks becomes the receiver
                 self._wake_all()
 
     async def yield_to_loop(self) -> None:
-        """After many awaits in a row that did not wait: let other tasks run."""
+        """Let other tasks run, after many awaits in a row that returned at once."""
         source = self.connection.link.source
         await source.checkpoint()
         source.breathed()
 
     def change(self) -> asyncio.Future[None]:
-        """A future of anything that happens to the call, except messages."""
+        """A future for the next event of the call other than a message."""
         waiter = self._loop.create_future()
         if self._waiters is None:
             self._waiters = [waiter]

@@ -1,4 +1,4 @@
-"""Registry: which handler a method has, and the interceptors around that question."""
+"""Registry: finds the handler of a method, and runs the interceptors around that."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Registry:
     def fixed(self, method: str) -> bool:
         """Whether all calls of a method have the same handler, whatever their metadata is.
 
-        grpc's own generic handlers answer from a dictionary; those of a program may answer each time otherwise.
+        grpc's own generic handlers look the method up in a dictionary. A generic handler of a program may return
+        another handler each time.
         """
         if self.interceptors:
             return False

@@ -73,7 +73,7 @@ class ServerRpc(ServerRpcCore, ServerCall):
     # -- events of the runtime
 
     def begin(self) -> None:
-        """Run the handler of a call that is not handled as the others of its method."""
+        """Run the handler of a call that does not use the `Plan` of its method."""
         host = self.owner
         plan = host.plans.get(self.method)
         if plan is None or self.deadline is not None or self.metadata:
@@ -126,7 +126,7 @@ class ServerRpc(ServerRpcCore, ServerCall):
         return waiter
 
     def check(self) -> None:
-        """Raise if the handler must not go on: it aborted, its status is sent, or the client has gone."""
+        """Raise if the handler must stop: it called abort(), its status was sent, or the client has disconnected."""
         if self.aborted is not None:
             raise self.aborted
         if self.decided:

@@ -77,7 +77,10 @@ class Server(aio.Server):
 
     def add_secure_port(self, address: str, server_credentials: Any) -> int:
         """TLS is not bound yet: raises RuntimeError."""
-        raise RuntimeError(f"Failed to bind to address {address}: TLS is not bound to RPC yet")
+        raise RuntimeError(
+            f"Failed to bind to address {address}: aiofabric's RPC does not support TLS yet: use "
+            "add_insecure_port() on a network that you trust"
+        )
 
     async def start(self) -> None:
         """Listen, and handle calls."""
@@ -172,7 +175,10 @@ class Server(aio.Server):
         elif self._most is not None and self._core is not None and len(self._core.tasks) - own >= self._most:
             rpc.reject(RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
         elif rpc.metadata and self._compression_refused(rpc):
-            rpc.reject(UNIMPLEMENTED, "The server does not accept the compression of this call")
+            rpc.reject(
+                UNIMPLEMENTED,
+                "The server's grpc.compression_enabled_algorithms_bitset excludes the compression of this call",
+            )
         else:
             return False
         return True
@@ -194,7 +200,7 @@ class Server(aio.Server):
     # -- the end
 
     async def stop(self, grace: float | None) -> None:
-        """Accept no more calls, let those that run end within ``grace`` seconds, and cut the rest."""
+        """Accept no more calls. Running calls may take ``grace`` seconds; the rest ends with UNAVAILABLE."""
         if self._core is None:
             for port in self._ports:
                 port.close()
