@@ -64,6 +64,6 @@ clean:  ## forget the environment and everything built
 	@$(bin)/python -m pip install --quiet --group $*
 	@touch $@
 
-.PHONY: help demo docs test test-long check mutate bench lint types clean
+.PHONY: help demo docs test test-long check mutate bench sanitize fuzz leaks lint types clean
 .PRECIOUS: .venv/.with-%
 .NOTPARALLEL:  # one pip at a time

@@ -1,7 +1,7 @@
 """The registrations of a domain: made once, looked up per operation, kept until no operation uses them (fi_mr).
 
 Code that lets the provider access local memory calls `RegionTable.acquire` for the memory's registration. It passes the
-descriptor to the operation, and calls `unuse` when the operation has ended. If the provider wants all local memory
+descriptor to the operation, and calls `end_use` when the operation has ended. If the provider wants all local memory
 registered (FI_MR_LOCAL), memory in no region is registered while an operation uses it. A longer registration would be a
 cache, which must learn when memory is freed and allocated again; the providers that need such a cache have one.
 """
@@ -37,7 +37,7 @@ _BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # the meaning of
 class Held(Protocol):
     """An object that an operation holds until it has ended."""
 
-    def unuse(self) -> None:
+    def end_use(self) -> None:
         """Remove one user. Never raises, because the caller has other operations to end."""
 
 
@@ -109,7 +109,7 @@ class RegionHandle(Handle):
         if not self.users:
             self._deregister()
 
-    def unuse(self) -> None:
+    def end_use(self) -> None:
         """Remove one user; a region that was closed meanwhile is deregistered with its last one."""
         self.users -= 1
         if self.users or self.forked or not (self.closed or self.temporary):
@@ -141,7 +141,7 @@ class MappedKey:
         self.key = int(out[0])
         self.users = 0
 
-    def unuse(self) -> None:
+    def end_use(self) -> None:
         self.users -= 1
         if not self.users:
             del self.table.mapped[self.raw]
@@ -243,7 +243,7 @@ class RegionTable:
     # -- finding them again
 
     def acquire(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
-        """The registration for an operation on local memory; the operation must call its `unuse` at the end.
+        """The registration for an operation on local memory; the operation must call its `end_use` at the end.
 
         None if the memory is in no region and needs none.
         """

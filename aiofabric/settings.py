@@ -181,7 +181,7 @@ class EndpointSettings:
             detail = f"This build of aiofabric does not know FI_OPT_{name}: {describe()}"
             raise NotSupportedError(constants.FI_ENOPROTOOPT, call, detail=detail) from None
         if not self._enabled and Quirk.OPTIONS_NEED_ENABLE in quirks(self._info):
-            detail = f"{self._provider} crashes when FI_OPT_{name} is read before the endpoint is enabled"
+            detail = f"{self._provider} crashes when FI_OPT_{name} is used before the endpoint is enabled"
             raise FabricError(constants.FI_EOPBADSTATE, call, detail=detail)
         self._answer(function(fid, constants.FI_OPT_ENDPOINT, option, value, size), call, f"FI_OPT_{name}")
 

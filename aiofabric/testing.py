@@ -37,7 +37,7 @@ class ScriptedQueue:
     def __init__(self, *, descriptor: bool = True) -> None:
         self._script: deque[Entry | ErrorEntry | None] = deque()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if descriptor else None
-        self._restless = 0
+        self._refused_quiet = 0
         self._stuck = False
         self.armed = False
         self.reads = 0
@@ -62,9 +62,12 @@ class ScriptedQueue:
         """The next ``times`` reads find nothing; later entries come after them."""
         self._script.extend([None] * times)
 
-    def restless(self, times: int) -> None:
+    def refuse_quiet(self, times: int) -> None:
         """The next ``times`` calls of `quiet` return False although there is nothing to read, as 1.17's tcp does."""
-        self._restless = times
+        self._refused_quiet = times
+
+    restless = refuse_quiet
+    """Deprecated name of `refuse_quiet`."""
 
     def stuck(self, readable: bool) -> None:
         """Make the descriptor always readable, with or without something to read."""
@@ -116,8 +119,8 @@ class ScriptedQueue:
         if self._fd is not None and not self._stuck:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
-        if self._restless:
-            self._restless -= 1
+        if self._refused_quiet:
+            self._refused_quiet -= 1
             return False
         self.armed = not self._script
         return self.armed

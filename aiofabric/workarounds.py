@@ -219,7 +219,8 @@ WORKAROUNDS = {
             "The process's handlers of these signals. If a signal had a handler, or was ignored, aiofabric "
             "restores that. If it had the default action, "
             "it ends the process in any case, and shm's handler stays. While libfabric is being loaded, "
-            "the environment contains IPATH_NO_BACKTRACE=1 and HFI_NO_BACKTRACE=1, which prevent the psm libraries from replacing handlers. At that time, the version of libfabric is "
+            "the environment contains IPATH_NO_BACKTRACE=1 and HFI_NO_BACKTRACE=1, which prevent the psm "
+            "libraries from replacing handlers. At that time, the version of libfabric is "
             "not known yet. The variables are removed after loading.",
             "The handler appeared during our own call of fi_endpoint, and its code is in libfabric's file. Variables "
             "that the program has set keep their values.",

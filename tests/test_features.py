@@ -55,7 +55,7 @@ def test_a_capability_that_is_missing_names_who_has_it() -> None:
 
 
 def test_a_capability_that_nobody_has_is_said_so() -> None:
-    with pytest.raises(NotSupportedError, match="no provider here has"):
+    with pytest.raises(NotSupportedError, match="no provider on this machine has"):
         require(Caps(1 << 61), offer("tcp", EndpointType.MSG))
 
 

@@ -36,7 +36,7 @@ FAMILIES = [
 SOURCES = [path for path in Path(flags.__file__).parent.glob("*.py") if path.name not in ("__init__.py", "family.py")]
 
 # No member of a family: versions, special values, errors (errors.py), and second names of a bit.
-ELSEWHERE = re.compile(
+IN_PYTHON = re.compile(
     r"AIOFABRIC_|FI_\w+_VERSION|FI_E[A-Z0-9]+$|FI_SUCCESS|FI_ADDR_UNSPEC|FI_ADDR_NOTAVAIL|FI_KEY_NOTAVAIL"
     r"|FI_SHARED_CONTEXT|FI_AV_AUTH_KEY|FI_OPT_ENDPOINT|FI_TC_DSCP|FI_TC_LABEL|FI_MR_UNSPEC"
 )
@@ -57,7 +57,7 @@ def members() -> list[tuple[type[Flags | Choice], str, str]]:
 
 def test_every_constant_has_a_member() -> None:
     header = (Path(aiofabric._ffi.__file__).parent / "constants.cdef.h").read_text()
-    wanted = {name for name in re.findall(r"#define (\w+) \.\.\.", header) if not ELSEWHERE.match(name)}
+    wanted = {name for name in re.findall(r"#define (\w+) \.\.\.", header) if not IN_PYTHON.match(name)}
     assert wanted - {name for _, _, name in members()} == set()
 
 

@@ -1,5 +1,6 @@
 """Our own words are few and in the glossary, and words for which the field has another one are not used any more."""
 
+import ast
 import io
 import re
 import tokenize
@@ -38,6 +39,28 @@ RENAMED = {
     "hear": "receive",
     "heard": "received",
     "unheard": "unread",
+    "breath": "iteration",
+    "breathe": "yield_to_loop",
+    "breathless": "must_yield",
+    "winded": "must_iterate",
+    "ceded": "poll_refused_at",
+    "respite": "postponements",
+    "crowd": "others_woken",
+    "hurried": "after_empty_wakeup",
+    "fruitless": "empty_polls",
+    "disquiet": "not_quiet",
+    "anew": "again",
+    "doze": "may_stop_polling",
+    "deaf": "without_descriptor",
+    "starved": "may_stay_readable",
+    "bereave": "peer_lost",
+    "straggler": "late message",
+    "suspect": "candidate",
+    "farewell": "end frame",
+    "surrender": "detach",
+    "misfit": "layout error",
+    "unuse": "end_use",
+    "relieve": "reclaim",
 }
 # Identifiers of words that are right elsewhere: "lent" buffers are documented, and hints are "met".
 RENAMED_NAMES = {
@@ -52,6 +75,8 @@ RENAMED_NAMES = {
     "TURN": "YIELD_AFTER",
     "looks": "polls",
 }
+# Words in names of classes and files that the field knows. A new word goes in here, or into the glossary.
+FIELD_WORDS = ROOT / "tests" / "field_words.txt"
 EXCEPTIONS = {("aiofabric/device_memory.py", "lane")}  # DLPack's
 KEPT = "# deprecated"  # beside names that programs may still use
 
@@ -102,6 +127,23 @@ def test_the_glossary_is_short() -> None:
     own = OWN.findall((ROOT / "docs" / "glossary.md").read_text())[1:]
     assert 0 < len(own) <= OWN_MOST
     assert not set(own) & RENAMED.keys()
+
+
+def words_of_names() -> set[str]:
+    """The words in the names of classes and files."""
+    found = set()
+    for path in (ROOT / "aiofabric").rglob("*.py"):
+        found |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
+        found.add(path.stem)
+    found |= {path.stem for path in (ROOT / "aiofabric" / "_core").glob("*.c")}
+    return {word.lower() for name in found for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_each_word_in_a_name_is_in_the_glossary_or_the_fields() -> None:
+    field, own = set(FIELD_WORDS.read_text().split()), set(OWN.findall((ROOT / "docs" / "glossary.md").read_text())[1:])
+    assert words_of_names() - field - own == set()
+    assert field - words_of_names() == set(), "no name has these words any more"
+    assert not field & (own | RENAMED.keys())
 
 
 def test_renamed_words_are_not_used() -> None:

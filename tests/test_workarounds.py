@@ -108,7 +108,7 @@ def test_a_word_that_names_none_is_logged_once() -> None:
         workarounds.state("pacing"), workarounds.state("coalescing")
     """
     ended = run_in_child(program, AIOFABRIC_WORKAROUNDS="no-half-open-clients")
-    text = "AIOFABRIC_WORKAROUNDS names 'no-half-open-clients', which is no workaround and has no effect"
+    text = "AIOFABRIC_WORKAROUNDS contains the unknown name 'no-half-open-clients', which has no effect"
     assert ended.err == f"WARNING:aiofabric:{text}: did you mean no-half_open_clients?\n"
 
 
@@ -171,7 +171,7 @@ async def test_a_heartbeat_without_a_socket_can_be_tried_again(provider: str, mo
     async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(accept_one, listener)
         monkeypatch.setattr(connected, "next_descriptor", lambda: None)
-        with pytest.raises(NotSupportedError, match=r"not found this time.*another thread.*Connect again$"):
+        with pytest.raises(NotSupportedError, match=r"could not identify it this time.*another thread.*Connect again$"):
             await aiofabric.connect(listener.address, provider=provider, heartbeat=5)
 
 

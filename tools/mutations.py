@@ -32,7 +32,7 @@ C_ERRORS = (
     ("rpc_client_frames.c", "->plain && !self->retired &&", "->plain &&"),
     ("rpc_client_frames.c", "PyDict_Size(self->calls) < self->peer_max_calls - 1;", "1;"),
     ("rpc_client_frames.c", "\treturn wake_tasks(call);\n}\n\n/* Whether", "\treturn 0;\n}\n\n/* Whether"),
-    ("rpc_response.c", "\tif (self->phase == BREATHING)\n\t\tself->source->breathing--;\n", ""),
+    ("rpc_response.c", "\tif (self->phase == YIELDING)\n\t\tself->source->yielding--;\n", ""),
     ("rpc_response.c", "\t\tREPLACE(rpc->receiver, NULL);", "\t\t;"),
     ("rpc_response.c", "++self->source->streak > STREAK", "0"),
     ("rpc_response.c", "\t\tREPLACE(self->response, new_ref(response));", "\t\t;"),

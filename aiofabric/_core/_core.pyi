@@ -68,7 +68,7 @@ class Registry:
     def keys(self) -> list[int]: ...
 
 class SourceCore:
-    breath: int
+    iteration_began: int
     streak: int
     wakes: int
     interest: int
@@ -79,18 +79,18 @@ class SourceCore:
     delays: Delays
     closed: bool
     armed: bool
-    winded: bool
-    _breathing: int
+    must_iterate: bool
+    _yielding: int
     _completions: int
     _passes: int
     _wakeups: int
     _empty: int
-    fruitless: int
+    empty_polls: int
     empty_streak: int
     _draining: bool
-    _crowd: bool
+    _others_woken: bool
     _scheduled: bool
-    _hurried: bool
+    _after_empty_wakeup: bool
     events_due: bool
     _recheck: bool
     paused: bool
@@ -128,11 +128,11 @@ class SourceCore:
     @property
     def slots(self) -> Slots: ...
     @property
-    def breathless(self) -> bool: ...
+    def must_yield(self) -> bool: ...
     def poll(self) -> None: ...
     def prepare(self) -> None: ...
     def touch(self) -> None: ...
-    def breathed(self) -> None: ...
+    def loop_iterated(self) -> None: ...
     def woke(self) -> None: ...
     def _drain(self) -> int: ...
     def quiet(self) -> bool: ...

@@ -11,7 +11,7 @@
 
 #include <rdma/fi_errno.h>
 
-static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_quiet_failed, *name_sleep;
+static PyObject *name_reset, *name_longest_gap, *name_quiet, *name_quiet_failed, *name_sleep;
 
 /*
  * An awaiting call may poll only if the last iteration of the loop began less than this time ago. An iteration costs a
@@ -20,9 +20,9 @@ static PyObject *name_begin_anew, *name_longest_gap, *name_quiet, *name_quiet_fa
  * that other tasks have work; then those tasks are 0.5 ms late. With a third in all cases, a round trip on asyncio took
  * 27 us instead of 24.5.
  */
-#define BREATH_NS 180000
-#define SHARED_BREATH_NS 60000
-#define RESPITE 3 /* iterations after a useful poll: the reply's send, the next receive, and one more */
+#define LONGEST_ITERATION_NS 180000
+#define LONGEST_SHARED_ITERATION_NS 60000
+#define POSTPONEMENTS 3 /* iterations after a useful poll: the reply's send, the next receive, and one more */
 
 long long source_poll_once(SourceCore *self, long long now, int offering)
 {
@@ -50,15 +50,15 @@ int source_poll(SourceCore *self)
 	long long now, found;
 	int offers;
 
-	if (self->crowd || self->closed)
+	if (self->others_woken || self->closed)
 		return 0;
 	offers = self->native && queue_yields(self->native);
 	if (!offers && (!self->busy_polls || polling_is_pointless(self->polling)))
 		return 0;
 	now = now_ns();
-	if (now - self->breath > (self->shared ? SHARED_BREATH_NS : BREATH_NS)) {
-		self->winded = self->paid;
-		self->ceded = now;
+	if (now - self->iteration_began > (self->shared ? LONGEST_SHARED_ITERATION_NS : LONGEST_ITERATION_NS)) {
+		self->must_iterate = self->last_poll_hit;
+		self->poll_refused_at = now;
 		return 0;
 	}
 	self->wakes = 0;
@@ -66,11 +66,11 @@ int source_poll(SourceCore *self)
 	found = source_poll_once(self, now, offers);
 	if (found < 0)
 		return -1;
-	self->paid = found > 0;
-	if (!self->paid)
+	self->last_poll_hit = found > 0;
+	if (!self->last_poll_hit)
 		return 0;
-	self->crowd = self->wakes > 0;
-	self->respite = RESPITE;
+	self->others_woken = self->wakes > 0;
+	self->postponements = POSTPONEMENTS;
 	if (!self->scheduled)
 		return source_schedule(self);
 	self->behind += self->wakes;
@@ -101,19 +101,19 @@ static int queue_is_quiet(SourceCore *self)
 int source_is_quiet(SourceCore *self)
 {
 	Py_ssize_t i;
-	int calm;
+	int quiet;
 
 	if (self->closed) /* a task that has resumed meanwhile closed the source: the queue may be freed, too */
 		return 0;
 	if (self->queue != Py_None) {
-		calm = queue_is_quiet(self);
-		if (calm <= 0)
-			return calm;
+		quiet = queue_is_quiet(self);
+		if (quiet <= 0)
+			return quiet;
 	}
 	for (i = 0; self->recheck && i < PyList_Size(self->attached_queues); i++) {
-		calm = truth_of(PyObject_CallMethodObjArgs(PyList_GetItem(self->attached_queues, i), name_quiet, NULL));
-		if (calm <= 0)
-			return calm;
+		quiet = truth_of(PyObject_CallMethodObjArgs(PyList_GetItem(self->attached_queues, i), name_quiet, NULL));
+		if (quiet <= 0)
+			return quiet;
 	}
 	self->recheck = 0;
 	return 1;
@@ -131,7 +131,7 @@ int source_arm(SourceCore *self)
 {
 	batch_end(&self->batch);
 	self->armed = 1;
-	self->ceded = 0; /* the loop may sleep now: its next iteration says nothing about other tasks */
+	self->poll_refused_at = 0; /* the loop may sleep now: its next iteration says nothing about other tasks */
 	if (self->busy_polls)
 		polling_end(self->polling);
 	return source_rest_readers(self);
@@ -140,7 +140,7 @@ int source_arm(SourceCore *self)
 int source_prepare_wait(SourceCore *self)
 {
 	Polling *polling = self->polling;
-	int calm;
+	int quiet;
 
 	/*
 	 * Other tasks of this pass may still send, and its end ends the batch. While the loop resumes tasks, a
@@ -149,17 +149,17 @@ int source_prepare_wait(SourceCore *self)
 	if (!self->passing && !(self->waker && self->waker->going))
 		batch_end(&self->batch);
 	self->streak = 0; /* other tasks run now. Without this, every third send among 100 connections would wait for a pass */
-	if (self->polls && drop(PyObject_CallMethodObjArgs(self->delays, name_begin_anew, NULL)))
+	if (self->polls && drop(PyObject_CallMethodObjArgs(self->delays, name_reset, NULL)))
 		return -1;
-	if (self->armed || (self->scheduled && (self->crowd || self->restless || polling->deadline)))
+	if (self->armed || (self->scheduled && (self->others_woken || self->arming_failed || polling->deadline)))
 		return 0;
 	if (self->busy_polls)
 		polling_open(polling, now_ns());
 	if (polling->deadline || self->polls)
 		return source_schedule(self);
-	calm = source_is_quiet(self);
-	self->restless = !calm;
-	return calm < 0 ? -1 : calm ? source_arm(self) : source_schedule(self);
+	quiet = source_is_quiet(self);
+	self->arming_failed = !quiet;
+	return quiet < 0 ? -1 : quiet ? source_arm(self) : source_schedule(self);
 }
 
 /* -- the methods */
@@ -176,9 +176,9 @@ static PyObject *SourceCore_prepare(SourceCore *self, PyObject *unused)
 
 static PyObject *SourceCore_quiet(SourceCore *self, PyObject *unused)
 {
-	int calm = source_is_quiet(self);
+	int quiet = source_is_quiet(self);
 
-	return calm < 0 ? NULL : PyBool_FromLong(calm);
+	return quiet < 0 ? NULL : PyBool_FromLong(quiet);
 }
 
 static PyObject *SourceCore_sleep(SourceCore *self, PyObject *unused)
@@ -199,7 +199,7 @@ static PyMethodDef methods[] = {
 int add_arming(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_begin_anew, "begin_anew"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
+		{&name_reset, "reset"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
 		{&name_quiet_failed, "_quiet_failed"}, {&name_sleep, "sleep"}, {NULL},
 	};
 

@@ -14,7 +14,7 @@ struct held_socket {
 	struct held_socket *next;
 };
 
-/* All messages sent before the next poll of a queue, or before the loop goes round. */
+/* All messages sent before the next poll of a queue, or before the loop iterates. */
 struct batch {
 	long long number;
 	struct held_socket *held; /* a list */

@@ -31,9 +31,9 @@ int frame_output_send(FrameOutput *self, PyObject *frame)
 		PyErr_SetString(PyExc_RuntimeError, "the output was not initialised");
 		return -1;
 	}
-	if (self->source->breath == self->pass)
+	if (self->source->iteration_began == self->pass)
 		return schedule(self);
-	self->pass = self->source->breath;
+	self->pass = self->source->iteration_began;
 	if (route && PyBytes_Check(frame) && route->thread_check && thread_check_admits(route->thread_check)) {
 		int sent = submission_try_inject(route, frame);
 

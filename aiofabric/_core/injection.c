@@ -137,7 +137,7 @@ static PyMethodDef methods[] = {
 	 "inject(data, tag=None): copy a small message into the provider; no completion, no slot. False: `post`\n"
 	 "is needed."},
 	{"send", (PyCFunction) (void (*)(void)) SubmissionCore_send, METH_FASTCALL,
-	 "send(data, tag=None): as `inject`, for a task. True: the task should let the loop go round now. None:\n"
+	 "send(data, tag=None): as `inject`, for a task. True: the task should let the loop iterate now. None:\n"
 	 "`post` is needed.\n\n"
 	 "Raises the handle's error if it does not admit this thread."},
 	{NULL},

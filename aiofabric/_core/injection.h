@@ -6,7 +6,7 @@
 #include "submission.h"
 
 /*
- * Let the provider copy a small message, for a task. 1: the task continues; 2: it should let the loop go round first;
+ * Let the provider copy a small message, for a task. 1: the task continues; 2: it should let the loop iterate first;
  * 0: `post` is needed; -1: an exception.
  */
 int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag);

@@ -119,7 +119,7 @@ static PyObject *next(InboxCore *self, PyObject *room, PyObject *receiver)
 {
 	SourceCore *source = self->source;
 
-	if (source->checkpoints || self->inbox->count || source->winded || self->ended != Py_None)
+	if (source->checkpoints || self->inbox->count || source->must_iterate || self->ended != Py_None)
 		return PyObject_CallMethodObjArgs((PyObject *) self, name_next_after, room ? room : Py_None,
 						  receiver ? receiver : Py_None, NULL);
 	return enlist(self, room, receiver);

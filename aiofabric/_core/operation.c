@@ -7,7 +7,7 @@
 
 PyTypeObject *Operation_Type;
 
-static PyObject *name_unuse;
+static PyObject *name_end_use;
 
 /* Set by cq/operation.py: the states in the order of `enum state`, and the possible moves of each. */
 static PyObject *states[STATES], *impossible;
@@ -92,7 +92,7 @@ int operation_release_held(Operation *self)
 	for (i = 0; i < count; i++) {
 		PyObject *each = PySequence_GetItem(held, i);
 
-		if (!each || drop(PyObject_CallMethodObjArgs(each, name_unuse, NULL)))
+		if (!each || drop(PyObject_CallMethodObjArgs(each, name_end_use, NULL)))
 			note(&first);
 		Py_XDECREF(each);
 	}
@@ -367,7 +367,7 @@ int operation_is_received(const Operation *self)
 
 int add_operation(PyObject *module)
 {
-	static const struct name names[] = {{&name_unuse, "unuse"}, {NULL}};
+	static const struct name names[] = {{&name_end_use, "end_use"}, {NULL}};
 
 	if (intern(names) || PyModule_AddFunctions(module, functions))
 		return -1;

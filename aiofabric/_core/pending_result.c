@@ -14,7 +14,7 @@
 
 static PyTypeObject *PendingResult_Type;
 
-static PyObject *name_breathe, *name_close, *name_leave, *name_left_behind;
+static PyObject *name_yield_to_loop, *name_close, *name_leave, *name_left_behind;
 
 enum { CREATED, WAITING, LEAVING, OVER };
 
@@ -148,7 +148,7 @@ static int wait(PendingResult *self)
 	return self->steps ? 0 : -1;
 }
 
-/* 1: it must wait, or let the loop go round; 0: the result is there; -1: an exception. */
+/* 1: it must wait, or let the loop iterate; 0: the result is there; -1: an exception. */
 static int begin(PendingResult *self)
 {
 	SourceCore *source = self->submission->source;
@@ -165,7 +165,7 @@ static int begin(PendingResult *self)
 	if (source->streak++ < STREAK)
 		return 0;
 	self->phase = WAITING;
-	self->steps = PyObject_CallMethodObjArgs((PyObject *) source, name_breathe, NULL);
+	self->steps = PyObject_CallMethodObjArgs((PyObject *) source, name_yield_to_loop, NULL);
 	return self->steps ? 1 : -1;
 }
 
@@ -311,7 +311,7 @@ static PyMethodDef methods[] = {
 int add_pending_result(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_breathe, "breathe"}, {&name_close, "close"}, {&name_leave, "_leave"},
+		{&name_yield_to_loop, "yield_to_loop"}, {&name_close, "close"}, {&name_leave, "_leave"},
 		{&name_left_behind, "_left_behind"}, {NULL},
 	};
 

@@ -115,7 +115,7 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 }
 
 /*
- * The finished operation if its completion is there, or comes during a poll, and the loop need not go round first;
+ * The finished operation if its completion is there, or comes during a poll, and the loop need not iterate first;
  * else None.
  */
 PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)

@@ -10,7 +10,7 @@
 Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size);
 PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc);
 /*
- * The finished operation if its completion is there, or comes during a poll, and the loop need not go round first;
+ * The finished operation if its completion is there, or comes during a poll, and the loop need not iterate first;
  * else None.
  */
 PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *transfer);

@@ -13,7 +13,7 @@
 #include "source.h"
 #include "wakeups.h"
 
-static PyObject *name_disquiet, *name_failed, *name_others, *name_rest;
+static PyObject *name_not_quiet, *name_failed, *name_others, *name_rest;
 
 #define EMPTY_WAKEUPS 32 /* wake-ups in a row without a completion */
 
@@ -44,18 +44,18 @@ static int rest_by_name(SourceCore *self, long long moved)
 /* Arm and sleep; if that is impossible, come back later. */
 static int rest(SourceCore *self, long long moved)
 {
-	int calm;
+	int quiet;
 
 	if (self->scheduled)
 		return 0;
 	if (self->polls || self->empty_streak >= EMPTY_WAKEUPS || has_others(self))
 		return rest_by_name(self, moved);
-	calm = source_is_quiet(self);
-	if (calm < 0)
+	quiet = source_is_quiet(self);
+	if (quiet < 0)
 		return -1;
-	if (!calm)
-		return drop(PyObject_CallMethodObjArgs(self->delays, name_disquiet, NULL));
-	self->fruitless = 0;
+	if (!quiet)
+		return drop(PyObject_CallMethodObjArgs(self->delays, name_not_quiet, NULL));
+	self->empty_polls = 0;
 	return source_arm(self);
 }
 
@@ -93,7 +93,7 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 		long long found;
 		int rc;
 
-		self->crowd = self->wakes > 1;
+		self->others_woken = self->wakes > 1;
 		rc = waker_resume(waker);
 		waker_hold(waker);
 		found = rc ? -1 : source_read(self, 0, 0);
@@ -113,20 +113,20 @@ static void begin_pass(SourceCore *self)
 	source_iterated(self);
 	self->wakes = self->behind;
 	self->behind = 0;
-	self->crowd = self->wakes > 1;
+	self->others_woken = self->wakes > 1;
 }
 
 /* Read and dispatch the completions that are there. Returns how much moved, or -1. */
 static long long read_completions(SourceCore *self, Waker *waker)
 {
-	int linger = self->polling->deadline && !(self->hurried || self->breathing);
+	int linger = self->polling->deadline && !(self->after_empty_wakeup || self->yielding);
 	long long moved, more = 0;
 
-	self->hurried = 0;
-	moved = read_on(self, waker, linger ? source_poll_once(self, self->breath, 0) : source_read(self, 0, 0));
+	self->after_empty_wakeup = 0;
+	moved = read_on(self, waker, linger ? source_poll_once(self, self->iteration_began, 0) : source_read(self, 0, 0));
 	if (moved < 0)
 		return -1;
-	self->crowd = self->wakes > 1;
+	self->others_woken = self->wakes > 1;
 	if (!self->closed && has_others(self))
 		more = poll_others(self);
 	return more < 0 ? -1 : moved + more;
@@ -162,10 +162,10 @@ static int pass(SourceCore *self, Waker *waker)
 	if (self->closed) /* by a callback */
 		return 0;
 	if (moved)
-		self->fruitless = self->empty_streak = 0;
+		self->empty_polls = self->empty_streak = 0;
 	if (self->armed && !has_others(self))
 		return 0;
-	return moved >= BUDGET || polling_continues(self->polling, self->breath, moved) ? source_schedule(self) : rest(self, moved);
+	return moved >= BUDGET || polling_continues(self->polling, self->iteration_began, moved) ? source_schedule(self) : rest(self, moved);
 }
 
 static PyObject *progress(SourceCore *self, Waker *waker)
@@ -190,7 +190,7 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 	if (has_others(self))
 		return progress(self, self->waker);
 	if (self->armed && !self->polling->deadline) {
-		begin_pass(self); /* armed inline since then: only record that the loop went round */
+		begin_pass(self); /* armed inline since then: only record that the loop has iterated */
 		Py_RETURN_NONE;
 	}
 	/*
@@ -198,8 +198,8 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 	 * empty queue, and its arming causes a wake-up for a completion that a poll has found (64 B round trip: 27 us
 	 * without such a pass, 38 with it).
 	 */
-	if (self->checkpoints && self->breathing && self->respite) {
-		self->respite--;
+	if (self->checkpoints && self->yielding && self->postponements) {
+		self->postponements--;
 		begin_pass(self);
 		return none_if(source_schedule(self));
 	}
@@ -244,12 +244,12 @@ static int woken(SourceCore *self, long long found, int due)
 {
 	long long finished = self->waker ? self->waker->finished : 0;
 
-	self->fruitless = self->empty_streak = 0;
-	self->crowd = self->wakes > 1;
+	self->empty_polls = self->empty_streak = 0;
+	self->others_woken = self->wakes > 1;
 	if (self->busy_polls && !source_is_moving(self)) {
-		polling_woken(self->polling, self->breath);
+		polling_woken(self->polling, self->iteration_began);
 		if (!self->wakes) /* all went to a sink: no task waits and opens a window */
-			polling_open(self->polling, self->breath);
+			polling_open(self->polling, self->iteration_began);
 	}
 	if (due ? defer(self, self->waker) : resume(self, self->waker))
 		return schedule_after_failure(self);
@@ -287,16 +287,16 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	self->empty++;
 	self->empty_streak++;
 	if (armed && self->empty_streak < EMPTY_WAKEUPS) {
-		int calm = source_is_quiet(self);
+		int quiet = source_is_quiet(self);
 
-		if (calm < 0)
+		if (quiet < 0)
 			return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
-		if (calm) { /* asyncio asked the kernel first; then a callback polled and armed */
+		if (quiet) { /* asyncio asked the kernel first; then a callback polled and armed */
 			self->armed = 1;
 			return none_if(source_rest_readers(self));
 		}
 	}
-	self->hurried = 1; /* uvloop calls readers before the task that the last pass woke */
+	self->after_empty_wakeup = 1; /* uvloop calls readers before the task that the last pass woke */
 	return progress(self, self->waker);
 }
 
@@ -312,7 +312,7 @@ static PyMethodDef methods[] = {
 int add_progress(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_disquiet, "disquiet"}, {&name_failed, "_failed"}, {&name_others, "_poll_others"},
+		{&name_not_quiet, "not_quiet"}, {&name_failed, "_failed"}, {&name_others, "_poll_others"},
 		{&name_rest, "rest"}, {NULL},
 	};
 

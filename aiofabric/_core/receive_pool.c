@@ -18,7 +18,7 @@
 
 PyTypeObject *PoolCore_Type, *PoolBuffer_Type;
 
-static PyObject *name_end_came, *name_native_open, *name_overlong, *name_post_each, *name_post_failed, *name_ran_dry,
+static PyObject *name_end_came, *name_native_open, *name_overlong, *name_post_each, *name_post_failed, *name_exhausted,
 	*name_sink_failed, *name_view;
 
 /* -- posting */
@@ -137,7 +137,7 @@ static int came_back(PoolBuffer *self)
 	if (--inbox->posted)
 		return 0;
 	if (PyList_Size(self->pool->buffers) < self->pool->capacity)
-		return drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_ran_dry, NULL));
+		return drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_exhausted, NULL));
 	return self->pool->nfree ? post(self->pool) : 0;
 }
 
@@ -361,7 +361,7 @@ int add_receive_pool(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_end_came, "end_came"}, {&name_native_open, "native_open"}, {&name_overlong, "overlong"},
-		{&name_post_each, "_post_each"}, {&name_post_failed, "_post_failed"}, {&name_ran_dry, "ran_dry"},
+		{&name_post_each, "_post_each"}, {&name_post_failed, "_post_failed"}, {&name_exhausted, "exhausted"},
 		{&name_sink_failed, "_sink_failed"}, {&name_view, "view"}, {NULL},
 	};
 

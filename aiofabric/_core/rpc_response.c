@@ -19,8 +19,8 @@ static PyTypeObject *CallObject_Type, *ResponseCore_Type, *ResponseWaiter_Type;
 static PyObject *CancelledError;
 static PyObject *name_cancel_locally, *name_check, *name_close, *name_outcome_later, *name_wait;
 
-/* BREATHING: the loop goes round once; WAITING: for the waiter; ELSEWHERE: `steps` has the rest */
-enum { CREATED, BREATHING, WAITING, ELSEWHERE, OVER };
+/* YIELDING: the loop iterates once; WAITING: for the waiter; IN_PYTHON: `steps` has the rest */
+enum { CREATED, YIELDING, WAITING, IN_PYTHON, OVER };
 
 typedef struct {
 	PyObject_HEAD
@@ -73,7 +73,7 @@ static ConnectionCore *connection_of(const ClientCallCore *rpc)
 /* As Link.poll: send what is gathered and poll the queue, unless other tasks are about to run. */
 static int poll_once(ConnectionCore *connection, SourceCore *source)
 {
-	if (source->crowd)
+	if (source->others_woken)
 		return 0;
 	if (connection->output && PyList_Check(connection->output) && PyList_Size(connection->output) &&
 	    !is_none(connection->flush) && drop(PyObject_CallNoArgs(connection->flush)))
@@ -86,8 +86,8 @@ static void leave(ResponseWaiter *self)
 {
 	ClientCallCore *rpc = (ClientCallCore *) self->call->rpc;
 
-	if (self->phase == BREATHING)
-		self->source->breathing--;
+	if (self->phase == YIELDING)
+		self->source->yielding--;
 	self->phase = OVER;
 	if (self->waiter && rpc->receiver == self->waiter)
 		REPLACE(rpc->receiver, NULL);
@@ -132,7 +132,7 @@ static PySendResult continue_elsewhere(ResponseWaiter *self, PyObject *name, PyO
 	REPLACE(self->steps, PyObject_CallMethodObjArgs((PyObject *) self->call, name, NULL));
 	if (!self->steps)
 		return PYGEN_ERROR;
-	self->phase = ELSEWHERE;
+	self->phase = IN_PYTHON;
 	return elsewhere(self, Py_None, result);
 }
 
@@ -172,28 +172,28 @@ static PySendResult suspend(ResponseWaiter *self, PyObject **result)
 	return how == PYGEN_ERROR ? interrupted(self) : how;
 }
 
-static PySendResult breathed(ResponseWaiter *self, PyObject **result)
+static PySendResult loop_iterated(ResponseWaiter *self, PyObject **result)
 {
 	self->phase = WAITING;
-	self->source->breathing--;
+	self->source->yielding--;
 	source_iterated(self->source);
 	if (!has_ended(self->call) && poll_once(self->connection, self->source))
 		return interrupted(self);
 	return has_ended(self->call) ? found(self, result) : suspend(self, result);
 }
 
-/* As Source.breathe. */
-static PySendResult breathe(ResponseWaiter *self, PyObject **result)
+/* As Source.yield_to_loop. */
+static PySendResult yield_to_loop(ResponseWaiter *self, PyObject **result)
 {
 	SourceCore *source = self->source;
-	int calm = !source->armed && source->at_rest_when_quiet ? source_is_quiet(source) : 0;
+	int quiet = !source->armed && source->at_rest_when_quiet ? source_is_quiet(source) : 0;
 
-	if (calm < 0)
+	if (quiet < 0)
 		return interrupted(self);
-	if (calm)
+	if (quiet)
 		source->armed = 1;
-	source->breathing++;
-	self->phase = BREATHING;
+	source->yielding++;
+	self->phase = YIELDING;
 	*result = new_ref(Py_None);
 	return PYGEN_NEXT;
 }
@@ -219,7 +219,7 @@ static PySendResult begin(ResponseWaiter *self, PyObject **result)
 	if (!self->waiter)
 		return interrupted(self);
 	REPLACE(rpc->receiver, new_ref(self->waiter));
-	return self->source->winded ? breathe(self, result) : suspend(self, result);
+	return self->source->must_iterate ? yield_to_loop(self, result) : suspend(self, result);
 }
 
 static PySendResult ResponseWaiter_step(ResponseWaiter *self, PyObject *value, PyObject **result)
@@ -230,13 +230,13 @@ static PySendResult ResponseWaiter_step(ResponseWaiter *self, PyObject *value, P
 	switch (self->phase) {
 	case CREATED:
 		return begin(self, result);
-	case BREATHING:
-		return breathed(self, result);
+	case YIELDING:
+		return loop_iterated(self, result);
 	case WAITING:
 		how = waiter_step((Waiter *) self->waiter, result);
 		Py_CLEAR(*result);
 		return how == PYGEN_RETURN ? woken(self, result) : interrupted(self);
-	case ELSEWHERE:
+	case IN_PYTHON:
 		return elsewhere(self, value, result);
 	default:
 		return used_up();
@@ -247,7 +247,7 @@ static PyObject *ResponseWaiter_throw(ResponseWaiter *self, PyObject *args)
 {
 	PyObject *result;
 
-	if (self->phase == ELSEWHERE) {
+	if (self->phase == IN_PYTHON) {
 		result = awaitable_throw(self->steps, args);
 		if (!result)
 			self->phase = OVER;
@@ -257,7 +257,7 @@ static PyObject *ResponseWaiter_throw(ResponseWaiter *self, PyObject *args)
 		waiter_throw((Waiter *) self->waiter, args);
 	else
 		awaitable_raise(args);
-	if (self->phase == BREATHING || self->phase == WAITING)
+	if (self->phase == YIELDING || self->phase == WAITING)
 		interrupted(self);
 	else
 		self->phase = OVER;
@@ -266,7 +266,7 @@ static PyObject *ResponseWaiter_throw(ResponseWaiter *self, PyObject *args)
 
 static PyObject *ResponseWaiter_close(ResponseWaiter *self, PyObject *unused)
 {
-	PyObject *steps = self->phase == ELSEWHERE ? new_ref(self->steps) : NULL;
+	PyObject *steps = self->phase == IN_PYTHON ? new_ref(self->steps) : NULL;
 	PyObject *closed = steps ? PyObject_CallMethodObjArgs(steps, name_close, NULL) : new_ref(Py_None);
 
 	Py_XDECREF(steps);

@@ -1,4 +1,4 @@
-/* Multi-callables, and the short way to begin their calls. */
+/* Multi-callables, and the fast path to begin their calls. */
 #ifndef AIOFABRIC_RPC_STUB_H
 #define AIOFABRIC_RPC_STUB_H
 

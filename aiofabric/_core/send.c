@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 
 static PyObject *names[2][2]; /* name of the call, by [tagged][several pieces] */
-static PyObject *name_breathe, *name_post;
+static PyObject *name_yield_to_loop, *name_post;
 
 struct pieces {
 	struct iovec iov[PIECES];
@@ -159,7 +159,7 @@ static int begin(Call *call, PyObject **result)
 	if (!sent)
 		sent = begin_long(call, self);
 	if (sent == 2) {
-		call->base.steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_breathe, NULL);
+		call->base.steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_yield_to_loop, NULL);
 		return call->base.steps ? 0 : -1;
 	}
 	if (sent > 0)
@@ -182,7 +182,7 @@ int add_send(PyObject *module)
 {
 	static const struct name table[] = {
 		{&names[0][0], "fi_send"}, {&names[0][1], "fi_sendv"}, {&names[1][0], "fi_tsend"}, {&names[1][1], "fi_tsendv"},
-		{&name_breathe, "breathe"}, {&name_post, "post"}, {NULL},
+		{&name_yield_to_loop, "yield_to_loop"}, {&name_post, "post"}, {NULL},
 	};
 
 	return intern(table) ? -1 : add_methods(SubmissionCore_Type, methods);

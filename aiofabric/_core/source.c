@@ -48,13 +48,13 @@ int source_is_moving(SourceCore *self)
 
 void source_iterated(SourceCore *self)
 {
-	self->breath = now_ns();
-	if (self->ceded && self->breath - self->ceded > SHARED_NS)
+	self->iteration_began = now_ns();
+	if (self->poll_refused_at && self->iteration_began - self->poll_refused_at > SHARED_NS)
 		self->shared = SHARED_FOR;
-	else if (self->ceded && self->shared)
+	else if (self->poll_refused_at && self->shared)
 		self->shared--;
-	self->ceded = 0;
-	self->crowd = self->winded = self->restless = 0;
+	self->poll_refused_at = 0;
+	self->others_woken = self->must_iterate = self->arming_failed = 0;
 	self->streak = self->wakes = 0;
 }
 
@@ -95,7 +95,7 @@ static PyObject *SourceCore_touch(SourceCore *self, PyObject *unused)
 	return none_if(source_schedule(self));
 }
 
-static PyObject *SourceCore_breathed(SourceCore *self, PyObject *unused)
+static PyObject *SourceCore_loop_iterated(SourceCore *self, PyObject *unused)
 {
 	source_iterated(self);
 	Py_RETURN_NONE;
@@ -107,7 +107,7 @@ static PyObject *SourceCore_woke(SourceCore *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyObject *SourceCore_get_breathless(SourceCore *self, void *unused)
+static PyObject *SourceCore_get_must_yield(SourceCore *self, void *unused)
 {
 	return PyBool_FromLong(++self->streak > STREAK);
 }
@@ -155,7 +155,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	self->checkpoints = checkpoint != Py_None;
 	self->recheck = 1;
 	self->batch.number = 1; /* no submission queue has sent in it */
-	self->breath = now_ns();
+	self->iteration_began = now_ns();
 	Py_DECREF(waker);
 	Py_DECREF(demand);
 	Py_DECREF(checkpoint);
@@ -233,7 +233,7 @@ static void SourceCore_dealloc(SourceCore *self)
 static PyMethodDef SourceCore_methods[] = {
 	{"touch", (PyCFunction) SourceCore_touch, METH_NOARGS,
 	 "An operation was posted: schedule a pass, one for all posts of this iteration."},
-	{"breathed", (PyCFunction) SourceCore_breathed, METH_NOARGS,
+	{"loop_iterated", (PyCFunction) SourceCore_loop_iterated, METH_NOARGS,
 	 "A new iteration of the loop has begun: reset the count of awaits that returned at once."},
 	{"woke", (PyCFunction) SourceCore_woke, METH_NOARGS,
 	 "A suspended task was woken: no task may poll while that one waits to run."},
@@ -243,8 +243,8 @@ static PyMethodDef SourceCore_methods[] = {
 static PyGetSetDef SourceCore_getset[] = {
 	OBJECT_FIELD("unmatched", SourceCore, unmatched, "Handles completions that finish no operation, and errors."),
 	OBJECT_FIELD("delays", SourceCore, delays, "Decides when the next pass comes if the loop cannot just sleep."),
-	{"breathless", (getter) SourceCore_get_breathless, NULL,
-	 "Whether so many awaits returned at once that the next one should let the loop go round. Counts each call."},
+	{"must_yield", (getter) SourceCore_get_must_yield, NULL,
+	 "Whether so many awaits returned at once that the next one should let the loop iterate. Counts each call."},
 	{NULL},
 };
 
@@ -262,26 +262,26 @@ static PyMemberDef SourceCore_members[] = {
 	OBJECT(polled),
 	OBJECT(polling),
 	OBJECT(slots),
-	COUNT("breath", breath),
+	COUNT("iteration_began", iteration_began),
 	COUNT("streak", streak),
 	COUNT("wakes", wakes),
 	COUNT("interest", interest),
 	COUNT("abandoned", abandoned),
-	COUNT("_breathing", breathing),
+	COUNT("_yielding", yielding),
 	{"unsent", T_LONGLONG, offsetof(SourceCore, unsent), READONLY, "outputs that send in the next iteration of the loop"},
 	COUNT("_completions", completions),
 	COUNT("_passes", passes),
 	COUNT("_wakeups", wakeups),
 	COUNT("_empty", empty),
-	COUNT("fruitless", fruitless),
+	COUNT("empty_polls", empty_polls),
 	COUNT("empty_streak", empty_streak),
 	FLAG("closed", closed),
 	FLAG("armed", armed),
-	FLAG("winded", winded),
+	FLAG("must_iterate", must_iterate),
 	FLAG("_draining", draining),
-	FLAG("_crowd", crowd),
+	FLAG("_others_woken", others_woken),
 	FLAG("_scheduled", scheduled),
-	FLAG("_hurried", hurried),
+	FLAG("_after_empty_wakeup", after_empty_wakeup),
 	FLAG("events_due", events_due),
 	FLAG("_recheck", recheck),
 	FLAG("paused", paused),

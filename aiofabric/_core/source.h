@@ -22,17 +22,17 @@ typedef struct {
 	PyObject *call_soon;
 	Waker *waker;		/* asyncio's; NULL for other drivers, which make waiters */
 	SlotsCore *slots;
-	long long passes, breath, streak, wakes, interest, abandoned, completions, wakeups, empty, fruitless, empty_streak;
-	long long breathing;	/* tasks that could continue, and only let the loop go round */
-	long long respite;	/* how often the scheduled pass may still be put off for them */
-	long long ceded;	/* ns: a poll was refused then, so that the loop iterates; 0: none, or it may sleep */
+	long long passes, iteration_began, streak, wakes, interest, abandoned, completions, wakeups, empty, empty_polls, empty_streak;
+	long long yielding;	/* tasks that could continue, and only let the loop iterate */
+	long long postponements;	/* how often the scheduled pass may still be put off for them */
+	long long poll_refused_at;	/* ns: a poll was refused then, so that the loop iterates; 0: none, or it may sleep */
 	long long shared;	/* iterations for which other tasks are still assumed to have work */
 	long long behind;	/* tasks that were woken when a pass was scheduled already: they run after it */
 	long long unsent;	/* outputs whose frames leave in the next iteration of the loop */
 	struct batch batch;	/* of messages that leave together */
-	char closed, draining, armed, winded, paid, crowd, scheduled, hurried, events_due, recheck, paused;
+	char closed, draining, armed, must_iterate, last_poll_hit, others_woken, scheduled, after_empty_wakeup, events_due, recheck, paused;
 	char polls, busy_polls, at_rest_when_quiet;
-	char restless;		/* arming failed in this iteration: the next pass reads first */
+	char arming_failed;		/* arming failed in this iteration: the next pass reads first */
 	char checkpoints;	/* every await needs one (trio) */
 	char full;		/* whether the last read returned as many as it can */
 	char passing;		/* tasks resume within a pass, whose end sends their batches */
@@ -51,7 +51,7 @@ PyObject *source_waiter(SourceCore *self);
  */
 int source_wake(SourceCore *self, PyObject *waiter, PyObject *result);
 int source_wake_waiter(SourceCore *self, Waiter *waiter, PyObject *result);
-/* The loop went round. */
+/* The loop has iterated. */
 void source_iterated(SourceCore *self);
 /*
  * Whether pieces of a large message are coming: completions.c has scheduled another poll. A source that only polls

@@ -414,7 +414,7 @@ static PyMethodDef Waker_methods[] = {
 
 static PyMemberDef Waker_members[] = {
 	{"longest_run", T_LONGLONG, offsetof(Waker, longest_run), 0,
-	 "ns for which one callback may resume tasks; then the loop goes round"},
+	 "ns for which one callback may resume tasks; then the loop iterates"},
 	{NULL},
 };
 

@@ -25,7 +25,7 @@ typedef struct {
 	long long longest_run;	/* ns for which one callback may resume tasks */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */
 	char going;		/* that callback is resuming tasks now */
-	char overdue;		/* tasks are left that took too long for one callback: the loop goes round first */
+	char overdue;		/* tasks are left that took too long for one callback: the loop iterates first */
 } Waker;
 
 typedef struct {

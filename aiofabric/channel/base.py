@@ -163,7 +163,7 @@ class ByteChannel(ABC):
             return await self._receive(partial(self.try_recv_into, view))
 
     async def _receive(self, take: Callable[[], T | None]) -> T:
-        if self.breathless:
+        if self.must_yield:
             await self.checkpoint()  # before data is taken, so that a cancel loses nothing
         taken = take()
         if taken is None:
@@ -183,7 +183,7 @@ class ByteChannel(ABC):
         sent = self.try_send(whole)
         if sent < len(whole):
             await self._send_rest(memoryview(whole)[sent:])
-        elif self.breathless:
+        elif self.must_yield:
             await self.checkpoint()
 
     async def _send_rest(self, rest: memoryview) -> None:
@@ -199,7 +199,7 @@ class ByteChannel(ABC):
         try:
             if not outcome:
                 await signal.wait()
-            elif self.breathless:
+            elif self.must_yield:
                 await self.checkpoint()
         except BaseException:
             if self.unsent:
@@ -239,7 +239,7 @@ class ByteChannel(ABC):
         return take()
 
     @property
-    def breathless(self) -> bool:
+    def must_yield(self) -> bool:
         """Whether an await that returns at once must still run a checkpoint; each await calls this once."""
         return True
 

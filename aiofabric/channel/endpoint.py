@@ -175,16 +175,16 @@ class EndpointChannel(Sending):
 
     @property
     def pace(self) -> tuple[Source, bool]:
-        """The source whose ``breathless`` counts awaits that do not wait, and whether each await takes a checkpoint."""
+        """The source whose ``must_yield`` counts awaits that do not wait, and whether each await takes a checkpoint."""
         return self._source, self._strict
 
     @property
-    def breathless(self) -> bool:
-        return self._strict or self._source.breathless
+    def must_yield(self) -> bool:
+        return self._strict or self._source.must_yield
 
     async def checkpoint(self) -> None:
         await self._source.checkpoint()
-        self._source.breathed()
+        self._source.loop_iterated()
 
     def poll(self) -> None:
         self._source.poll()
@@ -219,7 +219,7 @@ class EndpointChannel(Sending):
         if CLOSE in self._ends_received or self._gone is not None:
             self._finish()
         else:
-            self._farewell = CLOSE
+            self._end_frame = CLOSE
             self._pump()
 
     def _peer_closed(self) -> None:

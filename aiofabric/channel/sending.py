@@ -43,7 +43,7 @@ class Sending(ByteChannel):
         self._least = min(self._copied, theirs.window // 4)
         self._credits = self._most_credits = theirs.window
         self._outbox = Outbox()
-        self._farewell: int | None = None  # END or CLOSE, to be sent after all posted data
+        self._end_frame: int | None = None  # END or CLOSE, to be sent after all posted data
         self._said: set[int] = set()
         self._on_writable: Callable[[], object] | None = None
         self._taken = 0  # credits of data that the application has taken, and that were not granted again yet
@@ -95,8 +95,8 @@ class Sending(ByteChannel):
     def shutdown_write(self) -> None:
         if self._closed is not None:
             raise self._closed.with_traceback(None)
-        if self._farewell is None:
-            self._farewell = END
+        if self._end_frame is None:
+            self._end_frame = END
             self._refusal = self._refusal or ClosedResourceError("the end of this direction was announced")
             self._pump()
 
@@ -110,8 +110,8 @@ class Sending(ByteChannel):
             piece, posted = self._outbox.next_frame(room)
             self._send_data([self._data_header(), piece], len(piece), None if posted is None else posted.sent)
             self._outbox.report_sent()
-        if self._farewell is not None and self._farewell not in self._said:
-            self._say(self._farewell)
+        if self._end_frame is not None and self._end_frame not in self._said:
+            self._say(self._end_frame)
         if self._on_writable is not None and self._credits > FRAME_COST:
             self._wake_writer()
 

@@ -36,8 +36,8 @@ class PollingSignal:
 
     async def wait(self) -> None:
         source = self._source
-        if not self._set and source.winded:  # after one iteration of the loop, polling is allowed again
-            await source.breathe()
+        if not self._set and source.must_iterate:  # after one iteration of the loop, polling is allowed again
+            await source.yield_to_loop()
             if not self._set:
                 source.poll()
         if self._set:

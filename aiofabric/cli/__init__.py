@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from aiofabric import __version__
 from aiofabric.cli.sentence import reason, sentence
-from aiofabric.cli.wishes import UsageError
+from aiofabric.cli.unsupported import UsageError
 from aiofabric.errors import FabricError, LibfabricNotFound
 from aiofabric.info import library_path, library_version
 from aiofabric.starting import INTERRUPTED, leave_on_interrupt, raise_on_interrupt

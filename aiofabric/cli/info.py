@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiofabric.address import Address
 from aiofabric.cli.table import DIM, on_terminal, paint, table, width
-from aiofabric.cli.wishes import UsageError, check_provider, port, unmet
+from aiofabric.cli.unsupported import UsageError, check_provider, port, unmet
 from aiofabric.errors import NoProviderError
 from aiofabric.flags import AddressFormat, Caps, Choice, EndpointType, Flags, GetInfoFlags, Mode
 from aiofabric.info import (

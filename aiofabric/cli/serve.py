@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aiofabric.cli.loop import run as run_loop
-from aiofabric.cli.wishes import UsageError, check_provider, port
+from aiofabric.cli.unsupported import UsageError, check_provider, port
 from aiofabric.errors import FabricError, NameResolutionError, NoProviderError
 from aiofabric.transport.connect import listen, reserve
 

@@ -80,7 +80,7 @@ class Listener(Resource):
         if driver.checkpoint_if_cancelled is not None:
             await driver.checkpoint_if_cancelled()
         if handle.pending:
-            await handle.source.breathe()
+            await handle.source.yield_to_loop()
             handle.check_open()
         request = handle.pending.popleft() if handle.pending else await self._next()
         request._accept = self._accept

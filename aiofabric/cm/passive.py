@@ -41,7 +41,7 @@ class PassiveHandle(RequestQueue):
         self._warned = False
         self.events = GuardedQueue(fabric)
         listening = reservation.sockets
-        super().__init__(reservation.surrender(), fabric._handle, Reactor.current().attach(None), backlog)
+        super().__init__(reservation.detach(), fabric._handle, Reactor.current().attach(None), backlog)
         try:
             check(lib.fi_pep_bind(self.fid, self.events.native, 0), "fi_pep_bind")
             if Quirk.BLOCKING_HANDSHAKE in quirks(info) and is_on("half_open_clients"):
@@ -52,7 +52,7 @@ class PassiveHandle(RequestQueue):
             raise
         self.events.handle_events_of(self.fid, self)
         self.source.attach_queue(self.events)
-        self.source.delays.starved = self._out_of_descriptors
+        self.source.delays.may_stay_readable = self._out_of_descriptors
         self.source.touch_events()
 
     def address(self) -> Address:

@@ -70,7 +70,7 @@ class Reservation(Resource):
         self._handle.check_open()
         return ffi.cast("struct fid *", self._handle.fid)
 
-    def surrender(self) -> Any:
+    def detach(self) -> Any:
         """The passive endpoint, owned by the caller from now on; the reservation ends."""
         self._handle.check_open()
         fid, self._handle.fid = self._handle.fid, None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Context
 
-__all__ = ["misfit"]
+__all__ = ["layout_error"]
 
 
 class _Loop:
@@ -54,13 +54,13 @@ class _Loop:
                 context.run(callback, *args)
 
 
-class Misfit(Exception):
+class LayoutError(Exception):
     """A step of the trial had another result than expected."""
 
 
 def _expect(holds: bool, what: str) -> None:
     if not holds:
-        raise Misfit(what)
+        raise LayoutError(what)
 
 
 def _try_out(loop: Any) -> None:
@@ -121,7 +121,7 @@ def _try_first_steps(loop: Any, waker: Waker) -> None:
     _expect(long.done() and not running, "a task did not resume after its first step")
 
 
-def misfit() -> str | None:
+def layout_error() -> str | None:
     """Return the first difference from the expected layout in words; None if there is none."""
     found: list[str | None] = []
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Delays"]
 
-_FRUITLESS = 2  # passes without a completion although fi_trywait announced one
+_EMPTY_PASSES = 2  # passes without a completion although fi_trywait announced one
 _DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
 _POLL_DELAYS = _DELAYS[:4]
 _DROWSY = 16  # empty passes, 70 ms, after which a queue without a descriptor may be left alone
@@ -29,15 +29,16 @@ _DROWSY = 16  # empty passes, 70 ms, after which a queue without a descriptor ma
 class Delays:
     """When the next pass of ``source`` comes.
 
-    ``deaf``: the queue has no descriptor, and is polled until it is closed. ``doze`` says whether polling of such a
-    queue may stop. ``starved`` says whether a descriptor may stay readable for long; None: never.
+    ``without_descriptor``: the queue has no descriptor, and is polled until it is closed. ``may_stop_polling`` says
+    whether polling of such a queue may stop. ``may_stay_readable`` says whether a descriptor may stay readable for
+    long; None: never.
     """
 
-    def __init__(self, source: SourceCore, deaf: bool) -> None:
+    def __init__(self, source: SourceCore, without_descriptor: bool) -> None:
         self._source = source
-        self._deaf = deaf
-        self.starved: Callable[[], bool] | None = None
-        self.doze: Callable[[], bool] | None = None
+        self._without_descriptor = without_descriptor
+        self.may_stay_readable: Callable[[], bool] | None = None
+        self.may_stop_polling: Callable[[], bool] | None = None
         self._cancel: Callable[[], None] | None = None
 
     def rest(self, moved: int) -> None:
@@ -46,45 +47,50 @@ class Delays:
         if source.polls:
             # The queue is polled even without waiting tasks: it drives a peer's RMA and rendezvous, and resends of rxd.
             source.polling.over()
-            if self.doze is not None and source.fruitless >= _DROWSY and not self._blind() and self.doze():
+            if (
+                self.may_stop_polling is not None
+                and source.empty_polls >= _DROWSY
+                and not self._blind()
+                and self.may_stop_polling()
+            ):
                 return
-            if self._deaf or source.fruitless < len(_POLL_DELAYS):
+            if self._without_descriptor or source.empty_polls < len(_POLL_DELAYS):
                 # An event queue's descriptor that stays readable, as with net, is polled, too.
                 if source.empty_streak >= EMPTY_WAKEUPS:
                     self._pause()
                 waited_for = source.interest or self._blind()
-                self._later(0 if moved else source.fruitless if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
-                source.fruitless += 1
+                self._later(0 if moved else source.empty_polls if waited_for else len(_POLL_DELAYS), _POLL_DELAYS)
+                source.empty_polls += 1
                 return
         if self._blind():
-            self._later(source.fruitless)
-            source.fruitless += 1
+            self._later(source.empty_polls)
+            source.empty_polls += 1
         if not source.quiet():
-            self.disquiet()
-        elif source.empty_streak >= EMPTY_WAKEUPS and self.starved is not None and self.starved():
+            self.not_quiet()
+        elif source.empty_streak >= EMPTY_WAKEUPS and self.may_stay_readable is not None and self.may_stay_readable():
             self._pause()
             self._later(1)
         else:
-            source.fruitless = source.fruitless if self._blind() else 0
+            source.empty_polls = source.empty_polls if self._blind() else 0
             source.sleep()
 
-    def disquiet(self) -> None:
+    def not_quiet(self) -> None:
         """fi_trywait does not allow sleeping: schedule a pass, at once or with a growing delay."""
         source = self._source
         source.events_due = True
-        source.fruitless += 1
-        if source.fruitless <= _FRUITLESS:
+        source.empty_polls += 1
+        if source.empty_polls <= _EMPTY_PASSES:
             source.touch()
             return
         if source.empty_streak >= EMPTY_WAKEUPS:
             self._pause()
         else:
             source.readers.sleep()
-        self._later(source.fruitless - _FRUITLESS)
+        self._later(source.empty_polls - _EMPTY_PASSES)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Start with the shortest delay again."""
-        self._source.fruitless = 0
+        self._source.empty_polls = 0
         self.cancel()
 
     def cancel(self) -> None:
@@ -116,7 +122,7 @@ class Delays:
     def _delayed_pass(self) -> None:
         source = self._source
         self._cancel = None
-        source.events_due |= self._deaf and source.paused
+        source.events_due |= self._without_descriptor and source.paused
         # Try a descriptor again that was not watched.
         source.empty_streak = min(source.empty_streak, EMPTY_WAKEUPS - 1)
         source.progress()

@@ -16,7 +16,7 @@ import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from .._core import Waker
-from .asyncio_layout import misfit
+from .asyncio_layout import layout_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -25,13 +25,13 @@ __all__ = ["Driver", "Waiter", "current_driver"]
 
 _log = logging.getLogger(__name__)
 
-MISFIT = misfit()
+LAYOUT_ERROR = layout_error()
 """Why waiters on asyncio are written in Python; None: the native core makes them."""
-if MISFIT is not None:
+if LAYOUT_ERROR is not None:
     _log.warning(
         "the native core cannot wake tasks of this version of asyncio (%s). aiofabric works, but waiting "
         "takes some microseconds longer: it uses waiters written in Python",
-        MISFIT,
+        LAYOUT_ERROR,
     )
 
 
@@ -74,7 +74,7 @@ class Driver(Protocol):
     def closed(self) -> bool: ...
     def running(self) -> bool: ...  # a loop of asyncio may run again later
     def report(self, message: str, error: BaseException) -> None: ...
-    async def breathe(self) -> None: ...
+    async def yield_to_loop(self) -> None: ...
     def checkpoint(self) -> Awaitable[None]: ...  # one loop iteration; raises if the scope is cancelled
 
 
@@ -124,7 +124,7 @@ class AsyncioDriver:
         self.key: object = loop
         self._loop = loop
         # The loop's own methods: a wrapper would add a call to every wait.
-        self.waker = Waker(loop) if MISFIT is None else None
+        self.waker = Waker(loop) if LAYOUT_ERROR is None else None
         self.create_waiter: Callable[[], Waiter] = (
             partial(PlainWaiter, loop) if self.waker is None else self.waker.create_waiter
         )
@@ -146,7 +146,7 @@ class AsyncioDriver:
     def report(self, message: str, error: BaseException) -> None:
         self._loop.call_exception_handler({"message": message, "exception": error})
 
-    async def breathe(self) -> None:
+    async def yield_to_loop(self) -> None:
         await asyncio.sleep(0)
 
     async def checkpoint(self) -> None:
@@ -254,7 +254,7 @@ class TrioDriver:
         self.create_waiter: Callable[[], Waiter] = _TrioWaiter
         self.checkpoint_if_cancelled: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
         self.shielded_checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.cancel_shielded_checkpoint
-        self.breathe: Callable[[], Coroutine[Any, Any, None]] = trio.lowlevel.cancel_shielded_checkpoint
+        self.yield_to_loop: Callable[[], Coroutine[Any, Any, None]] = trio.lowlevel.cancel_shielded_checkpoint
         self.checkpoint: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._soon: list[Callable[[], None]] = []
         self._asleep: Any = None

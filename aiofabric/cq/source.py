@@ -75,8 +75,8 @@ class Source(SourceCore):
         busy_poll: float = 200.0,
         on_close: Callable[[Any], None] | None = None,
     ) -> None:
-        deaf = queue is not None and queue.fileno() is None
-        if deaf:
+        without_descriptor = queue is not None and queue.fileno() is None
+        if without_descriptor:
             waiting = Waiting.POLL
         self.waiting = waiting
         polls, busy_polls = waiting is Waiting.POLL, waiting is not Waiting.FD
@@ -85,7 +85,7 @@ class Source(SourceCore):
         )
         super().__init__(driver, queue, Readers(driver), deque(), polling, Slots(), polls=polls, busy_polls=busy_polls)
         self.unmatched = Unmatched(self.operations, queue, self._callback_failed)
-        self.delays = Delays(self, deaf)
+        self.delays = Delays(self, without_descriptor)
         self._on_close = on_close
         if queue is not None:
             self.readers.add(queue.fileno(), self._readable, on_demand=True)
@@ -109,7 +109,7 @@ class Source(SourceCore):
         self.armed = False
         # fi_trywait of 1.17 does not reset this descriptor while it refuses for the other queue.
         self.empty_streak += 1
-        self._hurried = True
+        self._after_empty_wakeup = True
         self.events_due = True
         self.progress()
 
@@ -178,28 +178,28 @@ class Source(SourceCore):
 
     async def checkpoint(self) -> None:
         """Yield to the loop, and deliver a cancellation. A scheduled pass does not poll for long meanwhile."""
-        self._breathing += 1
+        self._yielding += 1
         try:
             await self.driver.checkpoint()
         finally:
-            self._breathing -= 1
+            self._yielding -= 1
 
-    async def breathe(self) -> None:
+    async def yield_to_loop(self) -> None:
         """Yield to the loop once. A scheduled pass does not poll for long meanwhile."""
         # After a successful poll the descriptor is still readable. Its reset here takes 1.5 us. An empty wake-up would
         # take 20 us, and the peer's polling would end too early.
         if not self.armed and self._at_rest_when_quiet and self.quiet():
             self.armed = True
-        self._breathing += 1
+        self._yielding += 1
         try:
-            await self.driver.breathe()
+            await self.driver.yield_to_loop()
         finally:
-            self._breathing -= 1
-        self.breathed()
+            self._yielding -= 1
+        self.loop_iterated()
 
     def wake(self) -> None:
         """Poll the queue soon, although no descriptor is readable."""
-        self.delays.begin_anew()
+        self.delays.reset()
         self.polling.over()
         self.polling.ask(monotonic_ns())
         self.touch()

@@ -74,7 +74,7 @@ class FabricServer:
         """Wait until it listens. Raises: RuntimeError, with the reason as its cause, if :meth:`serve` ended before."""
         await self._decided.wait()
         if not self.started:
-            raise RuntimeError("the server ended before it listened; the cause has the reason; the cause has the reason") from self._failure
+            raise RuntimeError("the server ended before it listened; the cause has the reason") from self._failure
 
     async def serve(self, *, shutdown_trigger: Callable[[], Awaitable[object]] | None = None) -> None:
         """Start the application and serve until ``shutdown_trigger`` returns or this is cancelled.

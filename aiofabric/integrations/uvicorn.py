@@ -48,7 +48,7 @@ class FabricServer(uvicorn.Server):
         """Wait until it listens. Raises: RuntimeError, with the reason as its cause, if :meth:`serve` ended before."""
         await self._decided.wait()
         if not self.started:
-            raise RuntimeError("the server ended before it listened; the cause has the reason; the cause has the reason") from self._failure
+            raise RuntimeError("the server ended before it listened; the cause has the reason") from self._failure
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until ``should_exit``, SIGINT or SIGTERM, then end in order. ``sockets`` are ignored.

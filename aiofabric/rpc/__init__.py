@@ -1,4 +1,4 @@
-"""Floor 5: remote procedure calls over fabric messages, with gRPC's semantics.
+"""Layer 5: remote procedure calls over fabric messages, with gRPC's semantics.
 
 * `client`, `server` and `serving`: the public interface for messages that are bytes; `status`: how calls end
 * `grpc`: the interface of grpc.aio

@@ -84,7 +84,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         elif not self._begin(item):
             await self._send_now(item)
             return
-        if self._strict or self._source.breathless:  # this also bounds the number of messages in a pack
+        if self._strict or self._source.must_yield:  # this also bounds the number of messages in a pack
             await self._channel.checkpoint()
 
     def _begin(self, item: Buffer) -> bool:
@@ -133,7 +133,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: EndOfStream, BrokenResourceError (also when the peer ended within a message),
         ClosedResourceError, BusyResourceError.
         """
-        if self._messages and not (self._strict or self._source.breathless):
+        if self._messages and not (self._strict or self._source.must_yield):
             return self._messages.popleft()
         with self._receiving:
             if self._messages:

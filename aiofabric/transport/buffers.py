@@ -108,7 +108,7 @@ def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) ->
                 held.extend(regions)
         except BaseException:
             for region in held:
-                region.unuse()
+                region.end_use()
             raise
     return (descriptors(found) if held else ffi.NULL), held
 
@@ -125,7 +125,7 @@ def acquire_rma(
         key, more = regions.acquire_key(remote)
     except BaseException:
         for region in held:
-            region.unuse()
+            region.end_use()
         raise
     return descriptor, key, (*held, *more)
 
@@ -144,7 +144,7 @@ def acquire_rma_parts(
             held += regions
     except BaseException:
         for each in held:
-            each.unuse()
+            each.end_use()
         raise
     return key, found, held
 

@@ -30,7 +30,7 @@ from ..info import Hints
 from ..info.place import check_remote
 from ..observe import span
 from .connected.connect import accept_native, connect_native, listen_native
-from .opening.chosen import check_wishes
+from .opening.chosen import check_arguments
 from .opening.connect_options import ConnectOptions
 from .opening.keywords import endpoint_options
 from .opening.selection import find, find_connectable, must_resolve, places
@@ -96,7 +96,7 @@ async def connect(
     Man page: fi_cm (fi_connect).
     """
     chosen = endpoint_options("connect", options)
-    check_wishes(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info)
     if info is not None and node is None and service is None:
         node, raw = info.dest_addr, info.ep_attr.type != EndpointType.MSG
     data = check_param(param, MAX_PARAM)
@@ -178,7 +178,7 @@ async def listen(
     Man page: fi_cm (fi_listen).
     """
     defaults = endpoint_options("listen", options)
-    check_wishes(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info)
     predicate = None if accept is None else AcceptPredicate(accept)
     if isinstance(backlog, bool) or not isinstance(backlog, SupportsIndex):
         raise TypeError(f"backlog must be a number of requests, not {backlog!r}")
@@ -235,7 +235,7 @@ async def reserve(
 
     Man page: fi_endpoint (fi_passive_ep), fi_getinfo (handle).
     """
-    check_wishes(provider, None, hints)
+    check_arguments(provider, None, hints)
     await must_resolve(node, service)
     info = await find(node, service, provider=provider, hints=hints, passive=True)
     fabric, release = acquire_fabric(Reactor.current(), info)

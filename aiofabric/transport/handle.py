@@ -69,7 +69,6 @@ class EndpointHandle(OrderlyEnd, Failures):
         "gone",
         "gone_waiters",
         "kept",
-        "landing",
         "lent_at",
         "on_end",
         "on_release",
@@ -78,6 +77,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         "own",
         "pool",
         "private",
+        "receive_ranges",
         "refills",
         "remote_writes",
         "returned",
@@ -138,7 +138,9 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.on_release: Callable[[], None] | None = None
         # How a connection ends in order; see connected/closing.py.
         self.last_access: tuple[str, int] | None = None  # call and bytes of the last access to the peer's memory
-        self.landing: list[list[tuple[int, int]]] = []  # memory that waiting pooled receives will fill: start, end
+        self.receive_ranges: list[
+            list[tuple[int, int]]
+        ] = []  # memory that waiting pooled receives will fill: start, end
         self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py
         self.closes_in_order = False  # the peer understands an end mark; close_timeout limits the wait for its end
         self.close_timeout = 0.0
@@ -159,7 +161,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.thread_check.thread = 0  # the child's main thread has the parent's thread id
 
     @property
-    def starved(self) -> bool:
+    def may_stay_readable(self) -> bool:
         """Whether a message may arrive while no receive is posted."""
         return self.thread_check.thread != 0 and not self.rx.posted and (self.pool is None or not self.pool.posted)
 
@@ -337,7 +339,7 @@ class EndpointHandle(OrderlyEnd, Failures):
             self.remote_writes.end(error)
         own, self.own = self.own, []
         for region in own:
-            region.unuse()
+            region.end_use()
 
     @property
     def native(self) -> Any:

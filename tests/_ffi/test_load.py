@@ -166,6 +166,7 @@ def test_ctrl_c_is_still_a_keyboard_interrupt() -> None:
     """Debian's 1.17 loads a library whose constructor takes over SIGINT and SIGTERM unless a variable is set."""
     child = run_in_child("""
         import os, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for jobs in the background
         mine = lambda *_: print("terminated", flush=True)
         signal.signal(signal.SIGTERM, mine)
         import aiofabric

@@ -21,7 +21,7 @@ def test_a_row_for_each_loop_and_transport() -> None:
     said = aiofabric(*QUICK)
     assert (said.err, said.status) == ("", 0)
     heading, *lines = rows(said.out.splitlines())
-    assert heading == ["LOOP", "TRANSPORT", "64 B THERE AND BACK", "64 B ONE WAY", "1 MIB ONE WAY"]
+    assert heading == ["LOOP", "TRANSPORT", "64 B ROUND TRIP", "64 B ONE WAY", "1 MIB ONE WAY"]
     assert [line[:2] for line in lines] == [
         [loop, transport] for loop in LOOPS for transport in ("asyncio sockets", "aiofabric tcp")
     ]

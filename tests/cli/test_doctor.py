@@ -132,7 +132,7 @@ def test_a_slip_in_a_variables_name_is_seen() -> None:
     level, text = findings(aiofabric("doctor", FI_TCP_IFCAE="lo", **ONLY_TCP))["FI_TCP_IFCAE"]
     assert (level, text) == (
         "warn",
-        "set, but nothing in this libfabric reads it cure: unset it, or did you mean FI_TCP_IFACE?",
+        "set, but this libfabric does not read it cure: unset it, or did you mean FI_TCP_IFACE?",
     )
 
 

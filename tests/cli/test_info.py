@@ -136,7 +136,7 @@ def test_nothing_found_is_said_in_the_flags_that_were_typed() -> None:
         (["-s", "no.such.invalid"], "-s no.such.invalid: "),
         (["-P", "no-such-service"], "-P no-such-service: "),
         (["-P", "99999"], "a port must be 0 to 65535, not '99999'"),
-        (["-g", "zzz"], "-g zzz: no variable has that in its name"),
+        (["-g", "zzz"], "-g zzz: no variable's name contains this"),
         (["-l", "-e"], "-e/--env: not allowed with argument -l/--list"),
         (["-n", "localhost", "-s", "localhost"], "not allowed with argument"),
         (["-n", "\udcff\udcfe"], "b'\\xff\\xfe' is not valid text"),

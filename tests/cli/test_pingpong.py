@@ -248,7 +248,7 @@ def test_a_port_where_no_pingpong_listens_is_one_sentence(words: bytes) -> None:
                 said = calling.end()
     assert (said.out, said.status) == ("", 1)
     assert said.err.startswith("aiofabric pingpong: the other side ")
-    assert said.err.endswith("is it a pingpong?\n")
+    assert said.err.endswith("check that it runs pingpong\n")
 
 
 @pytest.mark.once

@@ -28,7 +28,7 @@ from tests.fixtures.providers import require
 
 pytestmark = pytest.mark.anyio
 
-HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+HERE, IN_PYTHON = "127.0.0.1", "127.0.0.2"
 OPTIONS = {
     name: (getattr(socket, level), getattr(socket, name), size)
     for name, level, size in (
@@ -129,7 +129,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oob_listener, "PATIENCE", 0.1)
 
 
-@pytest.mark.parametrize("host", [ELSEWHERE, "::1", "::"])
+@pytest.mark.parametrize("host", [IN_PYTHON, "::1", "::"])
 @pytest.mark.parametrize("provider", ["tcp", "shm", "tcp;ofi_rxm"])
 async def test_server_with_the_number_of_a_listener_at_another_address(provider: str, host: str) -> None:
     require(provider)
@@ -163,7 +163,7 @@ async def test_server_that_comes_later_and_connections_that_are_missed(
             port = listener.address.port
             assert port is not None
             tasks.start_soon(accept_all, listener)
-            neighbour = Neighbour(stack, bound(ELSEWHERE, port))
+            neighbour = Neighbour(stack, bound(IN_PYTHON, port))
             await misbehave(port, provider)
             neighbour.is_untouched()
             tasks.cancel_scope.cancel()
@@ -175,7 +175,7 @@ async def test_a_listener_that_closes_ends_the_clients_that_it_never_found(monke
     require("tcp")
     monkeypatch.setattr(half_open_clients.HalfOpenClients, "after_read", lambda self: None)
     with ExitStack() as stack:
-        neighbour = Neighbour(stack, bound(ELSEWHERE))
+        neighbour = Neighbour(stack, bound(IN_PYTHON))
         async with aiofabric.listen(HERE, 0, provider="tcp") as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(accept_all, listener)
             port = listener.address.port or 0
@@ -194,7 +194,7 @@ async def test_a_listener_that_closes_ends_the_clients_that_it_never_found(monke
 @pytest.mark.parametrize("provider", ["udp", "tcp;ofi_rxm", "shm"])
 async def test_server_with_the_number_of_a_connectionless_endpoint(provider: str) -> None:
     kind = EndpointType.DGRAM if provider == "udp" else EndpointType.RDM
-    host = HERE if provider == "udp" else ELSEWHERE
+    host = HERE if provider == "udp" else IN_PYTHON
     with ExitStack() as stack:
         listening = bound(host)
         port = listening.getsockname()[1]
@@ -212,7 +212,7 @@ async def test_sockets_of_other_threads_come_and_go_meanwhile() -> None:
     def churn() -> None:
         while not stop.is_set():
             with ExitStack() as stack:
-                neighbour = Neighbour(stack, bound(ELSEWHERE))
+                neighbour = Neighbour(stack, bound(IN_PYTHON))
                 try:
                     assert [*neighbour._options()] == neighbour.before
                     for client, accepted in neighbour.ends:
@@ -243,7 +243,7 @@ async def test_descriptors_that_the_program_duplicated_stay_open() -> None:
     """Of a listening socket with the same number at another address, and of a plain file."""
     require("tcp")
     with ExitStack() as stack:
-        listening = bound(ELSEWHERE)
+        listening = bound(IN_PYTHON)
         neighbour = Neighbour(stack, listening)
         copies = [os.dup(sock.fileno()) for sock in neighbour.sockets] + [os.open("/", os.O_RDONLY)]
         inodes = [os.fstat(copy).st_ino for copy in copies]
@@ -265,7 +265,7 @@ async def test_a_default_timeout_of_the_program_s_sockets_changes_no_other_file(
     """socket.socket(fileno=...) makes the file non-blocking while socket.setdefaulttimeout is in force."""
     require("tcp")
     with ExitStack() as stack:
-        listening = bound(ELSEWHERE)
+        listening = bound(IN_PYTHON)
         neighbour = Neighbour(stack, listening)
         socket.setdefaulttimeout(5)
         stack.callback(socket.setdefaulttimeout, None)

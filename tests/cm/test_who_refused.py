@@ -106,7 +106,7 @@ async def test_http_server(provider: str) -> None:
     with client(answer) as port:
         error = await error_of(service=port, provider=provider)
     assert isinstance(error, aiofabric.FabricConnectionAbortedError)
-    assert "uses another protocol, such as HTTP or another provider's. Check the port, and " in str(error)
+    assert "uses another protocol, such as HTTP or that of another provider. Check the port, and " in str(error)
 
 
 async def test_program_that_hangs_up(provider: str) -> None:

@@ -85,12 +85,12 @@ class ManualDriver:
     def report(self, message: str, error: BaseException) -> None:
         self.reports.append(error)
 
-    async def breathe(self) -> None:
+    async def yield_to_loop(self) -> None:
         waiter = self.create_waiter()
         self.call_soon(lambda: waiter.set_result(None))
         await waiter
 
-    checkpoint = breathe
+    checkpoint = yield_to_loop
 
     # -- for the test
 

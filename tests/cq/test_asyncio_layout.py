@@ -17,8 +17,8 @@ provider = over(["tcp"])
 
 
 def test_this_interpreter_s_asyncio_is_as_expected() -> None:
-    assert asyncio_layout.misfit() is None
-    assert drivers.MISFIT is None
+    assert asyncio_layout.layout_error() is None
+    assert drivers.LAYOUT_ERROR is None
 
 
 class Mute:
@@ -34,7 +34,7 @@ class Mute:
 @pytest.mark.parametrize("waker", [Mute, None])
 def test_another_asyncio_is_noticed(monkeypatch: pytest.MonkeyPatch, waker: Any) -> None:
     monkeypatch.setattr(asyncio_layout, "Waker", waker)
-    assert asyncio_layout.misfit() is not None
+    assert asyncio_layout.layout_error() is not None
 
 
 class OfAnotherLoop:
@@ -53,12 +53,12 @@ class OfAnotherLoop:
 
 def test_tasks_that_cannot_be_given_to_their_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio_layout, "TaskSet", OfAnotherLoop)
-    assert asyncio_layout.misfit() is not None
+    assert asyncio_layout.layout_error() is not None
 
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drivers, "MISFIT", "as a test wants it")
+    monkeypatch.setattr(drivers, "LAYOUT_ERROR", "as a test wants it")
 
 
 @pytest.mark.anyio
@@ -107,7 +107,7 @@ class TestWaitersOfPython:
 
 @pytest.mark.asyncio
 async def test_the_fallback_is_what_the_driver_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drivers, "MISFIT", "as a test wants it")
+    monkeypatch.setattr(drivers, "LAYOUT_ERROR", "as a test wants it")
     driver = drivers.AsyncioDriver(asyncio.get_running_loop())
     assert driver.waker is None
     waiter = driver.create_waiter()

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.once
 class Refusing:
     """A region whose release fails."""
 
-    def unuse(self) -> None:
-        raise LookupError("unuse")
+    def end_use(self) -> None:
+        raise LookupError("end_use")
 
 
 def left_behind(held: tuple[Any, ...] = ()) -> tuple[Operation, list[Any]]:
@@ -41,7 +41,7 @@ def test_a_failing_orphaned_call_still_drops_the_pins_and_tells_the_waiter() -> 
 
 def test_a_region_that_cannot_be_released_still_has_the_waiter_told() -> None:
     it, told = left_behind((Refusing(),))
-    with pytest.raises(LookupError, match="unuse"):
+    with pytest.raises(LookupError, match="end_use"):
         it.finish()
     assert (it.pins, told) == (None, [it])
 

@@ -239,18 +239,18 @@ def test_look_is_refused_until_the_loop_has_gone_round() -> None:
     for pays in (False, True):  # among many tasks whose polls find nothing, a further iteration is no gain
         if pays:
             endpoint.queue.complete(endpoint.submit().slot.address)
-        source.breathed()
+        source.loop_iterated()
         source.poll()
-        source.breathed()
-        source.breath -= 1_000_000  # 1 ms ago
+        source.loop_iterated()
+        source.iteration_began -= 1_000_000  # 1 ms ago
         reads = endpoint.queue.reads
         source.poll()
-        assert (source.winded, endpoint.queue.reads) == (pays, reads)
-    caller = Caller(endpoint.driver, source.breathe())
+        assert (source.must_iterate, endpoint.queue.reads) == (pays, reads)
+    caller = Caller(endpoint.driver, source.yield_to_loop())
     endpoint.driver.iterate()
     endpoint.driver.iterate()
     assert caller.done
-    assert not source.winded
+    assert not source.must_iterate
     reads = endpoint.queue.reads
     source.poll()
     assert endpoint.queue.reads > reads
@@ -263,8 +263,8 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
     endpoint.driver.settle_down(10_000)
 
     def looks_after(nanoseconds: int) -> bool:
-        source.breathed()
-        source.breath -= nanoseconds
+        source.loop_iterated()
+        source.iteration_began -= nanoseconds
         reads = endpoint.queue.reads
         source.poll()
         return endpoint.queue.reads > reads
@@ -322,7 +322,7 @@ def test_wake_ups_that_are_always_late_have_no_looks_tried() -> None:
     glances = []
 
     def busy_polls() -> bool:
-        endpoint.source.breathed()
+        endpoint.source.loop_iterated()
         reads = endpoint.queue.reads
         endpoint.source.poll()
         return endpoint.queue.reads > reads
@@ -374,7 +374,7 @@ def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
     endpoint.submit()  # a pass is scheduled
     for address in endpoint.posted[:3]:
         endpoint.queue.complete(address)
-    endpoint.source.breathed()
+    endpoint.source.loop_iterated()
     endpoint.source.poll()
     endpoint.driver.soon.popleft()()  # the turn
     assert not any(caller.done for caller in callers)
@@ -385,7 +385,7 @@ def test_who_goes_on_after_a_turn_is_still_one_of_many() -> None:
     assert all(caller.done for caller in callers)
     endpoint.source.touch()
     endpoint.driver.settle_down(10_000)
-    endpoint.source.breathed()
+    endpoint.source.loop_iterated()
     reads = endpoint.queue.reads
     endpoint.source.poll()
     assert endpoint.queue.reads > reads
@@ -404,7 +404,7 @@ def test_queue_that_may_not_be_armed_is_asked_once_in_an_iteration(
 
     monkeypatch.setattr(endpoint.queue, "quiet", noted)
     transfers = [endpoint.submit() for _ in range(5)]
-    endpoint.queue.restless(1)
+    endpoint.queue.refuse_quiet(1)
     callers = [endpoint.await_(transfer) for transfer in transfers]
     assert asked == [False]
     endpoint.driver.settle_down()
@@ -421,11 +421,11 @@ def test_descriptor_is_reset_before_the_loop_goes_round() -> None:
     endpoint.driver.settle_down(10_000)
     transfer = endpoint.submit()
     endpoint.queue.complete(transfer.slot.address)
-    endpoint.source.breathed()
+    endpoint.source.loop_iterated()
     endpoint.source.poll()
     assert transfer.state is State.FINISHED
     assert not endpoint.source.armed
-    caller = Caller(endpoint.driver, endpoint.source.breathe())
+    caller = Caller(endpoint.driver, endpoint.source.yield_to_loop())
     assert endpoint.queue.armed
     endpoint.driver.settle_down(10_000)
     assert caller.done
@@ -434,10 +434,10 @@ def test_descriptor_is_reset_before_the_loop_goes_round() -> None:
 
 
 @pytest.mark.parametrize("stuck", [False, True])
-def test_restless_queue_is_asked_with_growing_delays(endpoint: Endpoint, stuck: bool) -> None:
+def test_queue_that_refuses_is_polled_with_growing_delays(endpoint: Endpoint, stuck: bool) -> None:
     """1.17's tcp refuses fi_trywait while a message waits for a receive; its descriptor may stay readable."""
     transfer = endpoint.submit()
-    endpoint.queue.restless(60)
+    endpoint.queue.refuse_quiet(60)
     endpoint.queue.stuck(stuck)
     delays = []
     endpoint.driver.settle_down(50)
@@ -447,7 +447,7 @@ def test_restless_queue_is_asked_with_growing_delays(endpoint: Endpoint, stuck: 
         endpoint.driver.settle_down(50)
         if len(delays) == 10:
             endpoint.queue.stuck(False)
-            endpoint.queue.restless(0)
+            endpoint.queue.refuse_quiet(0)
     assert delays == sorted(delays)
     assert len(delays) > 5
     assert endpoint.driver.readers != {}
@@ -458,15 +458,15 @@ def test_restless_queue_is_asked_with_growing_delays(endpoint: Endpoint, stuck: 
 
 def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoint: Endpoint) -> None:
     """1.17's tcp, the other way: fi_trywait says 0."""
-    starved = True
-    endpoint.source.delays.starved = lambda: starved
+    may_stay_readable = True
+    endpoint.source.delays.may_stay_readable = lambda: may_stay_readable
     endpoint.queue.stuck(True)
     endpoint.driver.settle_down(50)
     for _ in range(10):
         assert endpoint.driver.readers == {}
         assert endpoint.driver.pass_time() == 0.001
         endpoint.driver.settle_down(50)
-    starved = False
+    may_stay_readable = False
     endpoint.queue.stuck(False)
     endpoint.driver.pass_time()
     endpoint.driver.settle_down(50)
@@ -476,7 +476,7 @@ def test_stuck_descriptor_is_left_alone_where_messages_wait_for_receives(endpoin
 
 def test_descriptor_that_wakes_for_a_peers_sake_is_served(endpoint: Endpoint) -> None:
     """RMA of a peer progresses in our reads, and has no completion here."""
-    endpoint.source.delays.starved = lambda: False
+    endpoint.source.delays.may_stay_readable = lambda: False
     endpoint.queue.stuck(True)
     before = endpoint.source.statistics().wakeups
     for _ in range(500):
@@ -484,9 +484,9 @@ def test_descriptor_that_wakes_for_a_peers_sake_is_served(endpoint: Endpoint) ->
     assert endpoint.source.statistics().wakeups - before == 500
 
 
-def test_post_ends_the_delay_of_a_restless_queue(endpoint: Endpoint) -> None:
+def test_post_ends_the_delay_of_a_queue_that_refuses(endpoint: Endpoint) -> None:
     endpoint.submit()
-    endpoint.queue.restless(50)
+    endpoint.queue.refuse_quiet(50)
     endpoint.driver.settle_down(10)
     assert endpoint.driver.delays
     transfer = endpoint.submit()
@@ -586,7 +586,7 @@ def test_attached_queues_are_drained_in_passes_that_they_cause(endpoint: Endpoin
 
 def test_closed_source_leaves_the_loop_and_has_no_turns(endpoint: Endpoint) -> None:
     endpoint.submit()
-    endpoint.queue.restless(50)
+    endpoint.queue.refuse_quiet(50)
     endpoint.driver.settle_down(10)
     endpoint.submit()
     endpoint.source.close()
@@ -651,7 +651,7 @@ def on_trio() -> Iterator[Endpoint]:
 def _look_that_finds(endpoint: Endpoint) -> int:
     """A pass is scheduled after it; return the number of reads of the queue."""
     endpoint.queue.complete(endpoint.submit().slot.address)
-    endpoint.source.breathed()
+    endpoint.source.loop_iterated()
     endpoint.source.poll()
     return endpoint.queue.reads
 
@@ -659,7 +659,7 @@ def _look_that_finds(endpoint: Endpoint) -> int:
 def test_turn_waits_for_a_task_that_only_lets_the_loop_go_round(on_trio: Endpoint) -> None:
     """The task polls next, or waits and arms. An earlier pass would read and arm without effect."""
     reads = _look_that_finds(on_trio)
-    caller = Caller(on_trio.driver, on_trio.source.breathe())
+    caller = Caller(on_trio.driver, on_trio.source.yield_to_loop())
     while not caller.done:
         on_trio.driver.iterate()
     assert on_trio.queue.reads == reads
@@ -671,7 +671,7 @@ def test_turn_waits_for_a_task_that_only_lets_the_loop_go_round(on_trio: Endpoin
 def test_turn_does_not_wait_for_ever(on_trio: Endpoint) -> None:
     _look_that_finds(on_trio)
     for _ in range(10_000):  # the window that the poll left open ends first
-        caller = Caller(on_trio.driver, on_trio.source.breathe())
+        caller = Caller(on_trio.driver, on_trio.source.yield_to_loop())
         while not caller.done:
             on_trio.driver.iterate()
         if on_trio.source.armed:
@@ -679,7 +679,7 @@ def test_turn_does_not_wait_for_ever(on_trio: Endpoint) -> None:
     assert on_trio.source.armed
 
 
-def test_breath_beside_which_no_turn_was_leaves_the_next_wait_its_look() -> None:
+def test_iteration_without_a_pass_lets_the_next_wait_poll() -> None:
     driver = ManualDriver()
     driver.demand = lambda _: None
     driver.checkpoint_if_cancelled = driver.checkpoint
@@ -691,7 +691,7 @@ def test_breath_beside_which_no_turn_was_leaves_the_next_wait_its_look() -> None
         windows.append(window)
         return read(window)
 
-    caller = Caller(driver, endpoint.source.breathe())
+    caller = Caller(driver, endpoint.source.yield_to_loop())
     driver.settle_down()
     assert caller.done
     endpoint.queue.read = noted  # type: ignore[method-assign]
@@ -713,7 +713,7 @@ def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None
     window = endpoint.source.polling.window
 
     def poll() -> None:
-        endpoint.source.breathed()
+        endpoint.source.loop_iterated()
         endpoint.source.polling.over()
         endpoint.source.poll()
 

@@ -72,7 +72,7 @@ async def test_waiting_for_the_receive_does_not_spin(pair: Pair, size: int, coun
 
 
 @pytest.mark.parametrize("size", [1, 5000])
-async def test_pool_that_ran_dry_does_not_spin(pair: Pair, size: int) -> None:
+async def test_exhausted_pool_does_not_spin(pair: Pair, size: int) -> None:
     async with pair(recv_count=4) as (active, passive):
         for _ in range(100):
             active.send_nowait(bytes(size))
@@ -82,7 +82,7 @@ async def test_pool_that_ran_dry_does_not_spin(pair: Pair, size: int) -> None:
         assert await turns_of_a_while() <= 15
 
 
-async def test_pool_that_ran_dry_goes_on(pair: Pair) -> None:
+async def test_exhausted_pool_goes_on(pair: Pair) -> None:
     """When every pooled receive is used, the next message is unexpected, too."""
     async with pair(accepting={"recv_count": 2, "recv_size": 6000}) as (active, passive):
         for n in range(40):

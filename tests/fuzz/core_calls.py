@@ -90,7 +90,7 @@ TOLD = {
     "failed",
     "overlong",
     "_post_failed",
-    "ran_dry",
+    "exhausted",
     "feed",
     "message_refused",
     "_requeue",
@@ -119,7 +119,7 @@ RANDOM = random.Random()
 
 
 def ready_connection() -> _core.ConnectionCore:
-    """A connection that takes the short ways of both roles."""
+    """A connection that takes the fast paths of both roles."""
     connection = _core.ConnectionCore()
     connection.calls, connection._handlers, connection.output = {}, {}, []
     connection.method_indexes, connection.method_names, connection.new_call = {"text": 0}, ["text"], _core.CallCore
@@ -177,7 +177,7 @@ def ready_server_call(plan: _core.HandlerPlan, connection: _core.ConnectionCore)
 
 
 def ready_stub(connection: _core.ConnectionCore, loop: Any) -> _core.StubCore:
-    """A stub that takes the short way."""
+    """A stub that takes the fast path."""
     stub = _core.StubCore(Helpful(), "text", RANDOM.choice([None, lambda data: data]), None, ClientCall, Response)
     stub._core, stub._direct = Helpful(), _core.DirectPath(set())
     stub._direct.connection, stub._direct.loop = connection, loop

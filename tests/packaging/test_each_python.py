@@ -39,7 +39,7 @@ CORE = [
     "tests/rpc/test_calls.py",
     "tests/rpc/test_tasks.py",
 ]
-GRPC = ["tests/rpc/grpc/test_handling.py", "tests/rpc/grpc/test_short_ways.py"]
+GRPC = ["tests/rpc/grpc/test_handling.py", "tests/rpc/grpc/test_fast_paths.py"]
 INTEGRATIONS = ["tests/integrations", "tests/aio/test_transport.py", "tests/streams"]
 
 

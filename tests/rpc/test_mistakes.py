@@ -366,5 +366,7 @@ def test_use_in_a_later_loop_names_the_channel() -> None:
         await channels[0].unary("/test/echo", b"")
 
     anyio.run(first)
-    with pytest.raises(WrongLoopError, match="belongs to an event loop that has ended: make one for each loop"):
+    with pytest.raises(
+        WrongLoopError, match="belongs to an event loop that has ended: create a channel for each event loop"
+    ):
         anyio.run(second)

@@ -47,7 +47,7 @@ async def ticking_server(parent: Parent, provider: str) -> None:
 
 
 async def test_other_tasks_of_a_server_run_while_a_client_makes_call_after_call(provider: str, child: Start) -> None:
-    """Hazard: the poll finds each next call, so that the loop never goes round."""
+    """Hazard: the poll finds each next call, so that the loop never iterates."""
     port = await child(ticking_server, provider).areceive()
     async with channel_to(port, provider=provider) as channel:
         first = int(await channel.unary("/test/ticks", b""))

@@ -120,7 +120,7 @@ async def test_a_server_runs_once_at_a_time(provider: str) -> None:
 async def test_a_server_that_has_stopped_listens_no_more(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
         await server.stop()
-        with pytest.raises(RuntimeError, match="The server has stopped: it listens no more"):
+        with pytest.raises(RuntimeError, match="The server has stopped and cannot listen again: create a new one"):
             await server.listen("127.0.0.1", 0, provider=provider)
 
 

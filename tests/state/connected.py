@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 
 import aiofabric
 from aiofabric import MessageEndpoint, library_version
-from tests.state.machine import BREATHS, OUTSTANDING, PICKS, ROOM, SIDES, SIZES, SPANS, Machine
+from tests.state.machine import ITERATIONS, OUTSTANDING, PICKS, ROOM, SIDES, SIZES, SPANS, Machine
 
 
 class Connected(Machine):
@@ -50,14 +50,14 @@ class Connected(Machine):
         message: Coroutine[Any, Any, bytes] = self.ends[side].recv(*room)
         return message
 
-    @rule(side=SIDES, size=SIZES, breaths=BREATHS)
-    def cancel_as_it_comes(self, side: int, size: int, breaths: int) -> None:
+    @rule(side=SIDES, size=SIZES, iterations=ITERATIONS)
+    def cancel_as_it_comes(self, side: int, size: int, iterations: int) -> None:
         books = self.books[1 - side]
         if books.outstanding < OUTSTANDING and len(self.receiving[side]) < OUTSTANDING:
             self.ordered[1 - side] &= not self.receiving[side]
             number, data = books.write(size)
             send = lambda: self.ends[1 - side].send(data)  # noqa: E731
-            self.cancel_amid(side, None, lambda: self.next(side), number, send, breaths)
+            self.cancel_amid(side, None, lambda: self.next(side), number, send, iterations)
 
     @rule(side=SIDES, pick=PICKS)
     def cancel_send(self, side: int, pick: int) -> None:
@@ -111,7 +111,7 @@ class Connected(Machine):
         assert not books.owed, "messages whose sends returned did not arrive"
 
     @rule(first=SIDES)
-    def close_and_connect_anew(self, first: int) -> None:
+    def close_and_connect_again(self, first: int) -> None:
         self.close_both(first)
         self.run(self._begin())
 

@@ -9,7 +9,7 @@ import aiofabric
 from aiofabric import EndpointType, Quirk
 from aiofabric.features import quirks
 from tests.fixtures.peers import where
-from tests.state.machine import BREATHS, OUTSTANDING, PICKS, ROOM, SIDES, SIZES, SPANS, Machine
+from tests.state.machine import ITERATIONS, OUTSTANDING, PICKS, ROOM, SIDES, SIZES, SPANS, Machine
 
 TAGS = st.integers(1, 4)
 MASKS = st.sampled_from((0, 1, 2, 3, 7))
@@ -64,14 +64,14 @@ class Connectionless(Machine):
     def cancel_receive(self, side: int, pick: int) -> None:
         self.cancel(self.receiving[side], pick)
 
-    @rule(side=SIDES, size=SIZES, tag=TAGS, breaths=BREATHS)
-    def cancel_as_it_comes(self, side: int, size: int, tag: int, breaths: int) -> None:
+    @rule(side=SIDES, size=SIZES, tag=TAGS, iterations=ITERATIONS)
+    def cancel_as_it_comes(self, side: int, size: int, tag: int, iterations: int) -> None:
         books, end, other, to = self.books[1 - side], self.ends[side], self.ends[1 - side], self.to(1 - side)
         if books.outstanding < OUTSTANDING and len(self.receiving[side]) < OUTSTANDING:
             number, data = books.write(size, tag)
             receive = lambda: end.recv_tagged(tag, max_bytes=ROOM)  # noqa: E731
             send = lambda: other.send_tagged(data, tag, **to)  # noqa: E731
-            self.cancel_amid(side, (tag, 0), receive, number, send, breaths)
+            self.cancel_amid(side, (tag, 0), receive, number, send, iterations)
 
     @rule(side=SIDES, span=SPANS, cancel=st.booleans())
     def write_memory(self, side: int, span: slice, cancel: bool) -> None:
@@ -111,6 +111,6 @@ class Connectionless(Machine):
             self.settle_sends(1 - side)
 
     @rule(first=SIDES)
-    def close_and_open_anew(self, first: int) -> None:
+    def close_and_open_again(self, first: int) -> None:
         self.close_both(first)
         self.run(self._begin())

@@ -29,7 +29,7 @@ Start: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
 
 SIDES = st.integers(0, 1)
 SIZES = st.sampled_from((8, 64, 128, 129, 1000, 4097, 16385, ROOM))
-BREATHS = st.integers(0, 6)  # iterations of the loop
+ITERATIONS = st.integers(0, 6)  # iterations of the loop
 PICKS = st.integers(0, OUTSTANDING)
 SPANS = st.tuples(st.integers(0, REGION - 1), st.integers(1, REGION)).map(lambda s: slice(s[0], min(sum(s), REGION)))
 
@@ -141,7 +141,7 @@ class Machine(RuleBasedStateMachine):
             self.run(_ended(task))
             self.collect()
 
-    def cancel_amid(self, side: int, what: Any, receive: Start, number: int, send: Start, breaths: int) -> None:
+    def cancel_amid(self, side: int, what: Any, receive: Start, number: int, send: Start, iterations: int) -> None:
         """A message is on its way to a receive that is cancelled: it goes to that one, or to the next that it fits."""
 
         async def cross() -> asyncio.Task[Any]:
@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
             self.receiving[side][task] = what
             await anyio.lowlevel.checkpoint()
             self.sending[1 - side][asyncio.create_task(send())] = number
-            for _ in range(breaths):
+            for _ in range(iterations):
                 await anyio.lowlevel.checkpoint()
             task.cancel()
             return task

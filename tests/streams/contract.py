@@ -77,7 +77,7 @@ class _Core:
 
 @contextmanager
 def _assert_checkpoints() -> Iterator[None]:
-    """trio's where trio runs; elsewhere: the block let the loop go round at least once."""
+    """trio's where trio runs; elsewhere: the block let the loop iterate at least once."""
     if sniffio.current_async_library() == "trio":
         with trio.testing.assert_checkpoints():
             yield

@@ -32,7 +32,7 @@ def nothing_is_left(*endpoints: MessageEndpoint) -> None:
         assert statistics.receives == 0
 
 
-async def a_breath(chance: random.Random) -> None:
+async def let_others_run(chance: random.Random) -> None:
     """Let other tasks run for zero to a few iterations."""
     for _ in range(chance.randrange(4)):
         await anyio.lowlevel.checkpoint()
@@ -54,11 +54,11 @@ async def test_cancelled_receives(pair: Pair, provider: str, options: dict[str, 
             scope = anyio.CancelScope()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(attempt, scope)
-                await a_breath(chance)
+                await let_others_run(chance)
                 if chance.random() < 0.5 and sent - len(got) < 4:
                     await active.send(numbered(sent, chance.choice((4, 64, 2048))))
                     sent += 1
-                await a_breath(chance)
+                await let_others_run(chance)
                 scope.cancel()
             cancelled += scope.cancelled_caught
         with anyio.fail_after(10):
@@ -103,7 +103,7 @@ async def test_cancelled_sends(pair: Pair, provider: str, options: dict[str, Any
                         number += 1
                         sends.start_soon(attempt, scope, number, chance.choice((64, 256, 4096)))
                         if chance.random() < 0.4:
-                            await a_breath(chance)
+                            await let_others_run(chance)
                         if chance.random() < 0.9:
                             scope.cancel()
                 cancelled += sum(scope.cancelled_caught or scope.cancel_called for scope in scopes)

@@ -12,7 +12,7 @@ from aiofabric.cli.bench.progress import Progress
 from aiofabric.cli.bench.race import race
 from aiofabric.cli.bench.work import WORKS
 from aiofabric.cli.table import table
-from aiofabric.cli.wishes import check_provider
+from aiofabric.cli.unsupported import check_provider
 
 if TYPE_CHECKING:
     import argparse

@@ -13,7 +13,7 @@ from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.pingpong.control import PORT
 from aiofabric.cli.pingpong.link import hints_of
 from aiofabric.cli.pingpong.match import play
-from aiofabric.cli.wishes import UsageError, check_provider, port, unmet
+from aiofabric.cli.unsupported import UsageError, check_provider, port, unmet
 from aiofabric.errors import NoProviderError
 from aiofabric.flags import EndpointType
 from aiofabric.info import Info, getinfo

@@ -122,7 +122,9 @@ class Control:
             async with asyncio.timeout(PATIENCE):
                 start = await self._read(_SIZE.size)
         except TimeoutError:
-            raise ControlError(f"the other side has sent nothing for {PATIENCE:.0f} s: check that it runs pingpong") from None
+            raise ControlError(
+                f"the other side has sent nothing for {PATIENCE:.0f} s: check that it runs pingpong"
+            ) from None
         (size,) = _SIZE.unpack(start)
         if size > _LONGEST_NAME:
             raise ControlError(f"the other side sent {start!r} instead of an address: check that it runs pingpong")

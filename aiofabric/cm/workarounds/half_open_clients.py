@@ -84,7 +84,7 @@ def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
                 incoming.register(sock, select.POLLIN)
     if listening:
         # 2.x's rxm accepts one connection in 10 ms. Until then the queue's descriptor is readable without an event.
-        source.delays.starved = lambda: bool(incoming.poll(0))
+        source.delays.may_stay_readable = lambda: bool(incoming.poll(0))
 
 
 def out_of_descriptors() -> bool:

@@ -60,8 +60,7 @@ def unwatched(provider: str, peer: object) -> NotSupportedError:
         error.cure = "Leave heartbeat= out, or switch the workaround on (AIOFABRIC_WORKAROUNDS=keepalive)"
     elif provider in _TCP:
         error.detail = (
-            "The heartbeat needs the connection's kernel socket, and aiofabric could not identify it. Try "
-            "again. Before "
+            "The heartbeat needs the connection's kernel socket, and aiofabric could not identify it this time. Before "
             f"libfabric {Feature.GET_FD.since}, aiofabric finds it by the number of its descriptor, and another thread "
             "that opens a file at the same moment may take that number. Or the connection has ended already"
         )

@@ -31,14 +31,14 @@ class Budget(BudgetCore):
     ``share``: bytes that one connection may hold before its announced messages wait for its own memory.
     """
 
-    __slots__ = ("relieve", "reservations", "share", "waits")
+    __slots__ = ("reclaim", "reservations", "share", "waits")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.share = limit // SHARES
         self.used = 0
         self.reservations: deque[tuple[Reserver, int]] = deque()
-        self.relieve: Callable[[], object] = _nothing
+        self.reclaim: Callable[[], object] = _nothing
         """Set by a server's runtime: ends calls of connections that hold more than their share."""
         self.waits: Callable[[], object] = _nothing
         """Set by a server's runtime: a reservation begins to wait."""

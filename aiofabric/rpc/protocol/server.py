@@ -43,7 +43,7 @@ class ServerConnection(Connection):
         super().__init__(limits, budget)
         self.new_call = new_call
         self.admits = admits
-        # memory in use when a call was refused; while it is unchanged, `relieve` would not find memory
+        # memory in use when a call was refused; while it is unchanged, `reclaim` would not find memory
         self._full_at = -1
         self.method_names = self.received_names.names[METHODS]
         self._handlers_after_preface[Kind.START] = self._start_arrived
@@ -148,7 +148,7 @@ class ServerConnection(Connection):
         budget = self.budget
         if budget.used > budget.limit:
             if budget.used != self._full_at and self.held <= budget.share:
-                budget.relieve()
+                budget.reclaim()
             if budget.exhausted:
                 self._full_at = budget.used
                 return "The server is out of memory for calls"

@@ -86,7 +86,7 @@ class Link:
     def poll(self) -> None:
         """Before a task waits: send what is gathered and poll the queue, unless other tasks are about to run."""
         source = self.source
-        if not source._crowd:
+        if not source._others_woken:
             connection = self.connection
             if connection.output:
                 self._flush()

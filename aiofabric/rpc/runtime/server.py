@@ -16,7 +16,7 @@ from ..protocol.server import ServerConnection
 from .deadlines import Deadlines
 from .ended_loops import watch
 from .link import RECV_COUNT, Link
-from .relief import Relief
+from .memory_reclaim import MemoryReclaim
 from .tasks import tasks_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ UNAVAILABLE = 14
 
 _log = logging.getLogger(__name__)
 
-LAST_WORDS = 1.0
+CANCEL_TIMEOUT = 1.0
 """Seconds in which clients must close their connections after the last call of a drain has ended, and in which the
 handlers of cut calls must end."""
 
@@ -73,7 +73,7 @@ class ServerCore:
         self.deadlines = Deadlines.of(self.driver)
         self.tasks = tasks_of(self.driver)
         self.links: set[Link] = set()
-        self.relief = Relief(self.budget, self.links, self.driver)
+        self.memory_reclaim = MemoryReclaim(self.budget, self.links, self.driver)
         self.listeners: list[Listener] = []
         self._accepts = tasks_of(self.driver)
         self._new_call = new_call
@@ -136,8 +136,8 @@ class ServerCore:
     async def stop(self, grace: float | None) -> None:
         """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut.
 
-        Handlers of calls that were ended are cancelled. `stop` no longer waits for handlers that still run `LAST_WORDS`
-        seconds later.
+        Handlers of calls that were ended are cancelled. `stop` no longer waits for handlers that still run
+        `CANCEL_TIMEOUT` seconds later.
 
         Called again meanwhile, the shortest grace wins, and each call returns when the server has stopped.
         """
@@ -163,7 +163,7 @@ class ServerCore:
                 await self.close_listeners()
             raise
         finally:
-            self.relief.close()
+            self.memory_reclaim.close()
             self._stopped.set()
 
     async def cut(self) -> None:
@@ -173,11 +173,11 @@ class ServerCore:
                 call.cut(UNAVAILABLE, "The server has stopped")
         self.tasks.cancel_all()
         if self.links:
-            with anyio.move_on_after(LAST_WORDS):  # each client closes when it has read GOAWAY and its last status
+            with anyio.move_on_after(CANCEL_TIMEOUT):  # each client closes when it has read GOAWAY and its last status
                 await self._until_no_links()
         for link in list(self.links):
             link.abort()
-        with anyio.move_on_after(LAST_WORDS):
+        with anyio.move_on_after(CANCEL_TIMEOUT):
             await self.tasks.wait()
         if self.tasks:
             _log.warning(
@@ -213,7 +213,7 @@ class ServerCore:
             link.loop_ended()
 
     def _abort(self) -> None:
-        self.relief.close()
+        self.memory_reclaim.close()
         self.tasks.cancel_all()
         self._accepts.cancel_all()
         for listener in self.listeners:

@@ -43,14 +43,14 @@ class CallWaiter:
         try:
             if link is not None:
                 source = link.source
-                if source.winded:  # after one iteration of the loop, polling is allowed again
-                    await source.breathe()
+                if source.must_iterate:  # after one iteration of the loop, polling is allowed again
+                    await source.yield_to_loop()
                 if not waiter.done():
                     link.poll()
                 if waiter.done():
-                    if source.breathless:
+                    if source.must_yield:
                         await source.checkpoint()
-                        source.breathed()
+                        source.loop_iterated()
                     return
                 source.prepare()
             await waiter

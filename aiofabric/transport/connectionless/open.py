@@ -11,7 +11,7 @@ from ...address_vector import AddressVector
 from ...errors import NoProviderError, NotSupportedError
 from ...flags import AvType, Caps, EndpointType
 from ...info import Hints
-from ..opening.chosen import check_wishes
+from ..opening.chosen import check_arguments
 from ..opening.keywords import endpoint_options
 from ..opening.selection import find
 from .endpoint import DatagramEndpoint, RdmEndpoint
@@ -130,7 +130,7 @@ async def open_endpoint(
             raise ValueError(f"{type} endpoints have one peer: use connect() and listen()") from None
         await _refuse(type, provider, hints)
     chosen = endpoint_options("open_endpoint", options)
-    check_wishes(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info)
     if address_vector is not None:
         domain = _domain_of(address_vector, domain, av_type)
     domain = chosen.domain_for(domain)

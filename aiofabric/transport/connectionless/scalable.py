@@ -26,7 +26,7 @@ from ...resource import Resource
 from ..exclusions import exclude
 from ..handle import EndpointHandle
 from ..opening.bindings import check_receives, check_selective, without_unsafe_flags
-from ..opening.chosen import check_wishes
+from ..opening.chosen import check_arguments
 from ..opening.keywords import endpoint_options
 from ..opening.selection import find
 from ..opening.shared_objects import acquire_domain
@@ -257,7 +257,7 @@ async def open_scalable_endpoint(
     Man page: fi_endpoint (fi_scalable_ep, fi_tx_context, fi_rx_context).
     """
     chosen = endpoint_options("open_scalable_endpoint", options)
-    check_wishes(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info)
     sends, receives = _contexts("transmit", transmit), _contexts("receive", receive)
     hints = (Hints() if hints is None else hints).replace(
         ep_attr={"tx_ctx_cnt": len(sends), "rx_ctx_cnt": len(receives)}

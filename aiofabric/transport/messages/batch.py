@@ -105,8 +105,8 @@ class Batch:
             raise self._error
         if remote_data is None and self._held is None:
             if route.inject(data, tag):
-                if handle.checkpoint is not None or handle.source.breathless:
-                    await handle.source.breathe()
+                if handle.checkpoint is not None or handle.source.must_yield:
+                    await handle.source.yield_to_loop()
                 return
             if not (self._silently or route.waiting):  # like `_post_held`: a tenth less time for 16 messages of 64 KiB
                 self._wait_for(route.post(data, tag))

@@ -76,9 +76,9 @@ class Inbox(InboxBase):
             # because the peer
             # works meanwhile, and no message can be lost.
             await checkpoint()
-        elif not (self.inbox or source.winded):
+        elif not (self.inbox or source.must_iterate):
             return
-        await source.breathe()
+        await source.yield_to_loop()
         if not self.inbox and self.ended is None:
             source.poll()
 

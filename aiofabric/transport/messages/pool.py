@@ -91,7 +91,7 @@ class Pool(PoolCore, Inbox):
             source.operations[slot.address] = buffer = self.buffer_type(self, index, offset, slot)
             self._enter(buffer, memory + offset, slot.address)
 
-    def ran_dry(self) -> None:
+    def exhausted(self) -> None:
         """No receive is posted and all buffers are in use: double the pool, up to its count."""
         if self.ended is None:
             self._extend(min(self.count, 2 * len(self._buffers)))

@@ -110,8 +110,8 @@ class Receives(Resource):
         handle = self._handle
         pool = handle.pool
         if pool is None:
-            long_way = self._stash or handle.regions.busy or handle.landing
-            posted = None if long_way else handle.rx.receive(buffer)
+            general_path = self._stash or handle.regions.busy or handle.receive_ranges
+            posted = None if general_path else handle.rx.receive(buffer)
             if posted is not None:
                 try:
                     if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
@@ -130,7 +130,7 @@ class Receives(Resource):
     async def _landing(self, pool: InboxBase, pins: Any) -> Any:
         """Wait for the message that goes into ``pins``; no other waiting receive may use that memory."""
         ranges = self._kept_apart(pins)
-        waiting = self._handle.landing
+        waiting = self._handle.receive_ranges
         waiting.append(ranges)
         try:
             return await pool.next(len(pins))
@@ -141,7 +141,7 @@ class Receives(Resource):
         """Start and end of each buffer of ``pins``; raises if another waiting receive may write there."""
         pieces = pins.pins if isinstance(pins, Pieces) else [pins]
         ranges = [(start := address_of(piece), start + len(piece)) for piece in pieces]
-        others = product(chain.from_iterable(self._handle.landing), ranges)
+        others = product(chain.from_iterable(self._handle.receive_ranges), ranges)
         for one, other in chain(others, combinations(ranges, 2)):
             if one[0] < other[1] and other[0] < one[1]:
                 raise ValueError("a receive into overlapping memory is under way: each message needs memory of its own")
@@ -228,14 +228,14 @@ class Receives(Resource):
         return message
 
     async def _recv_into_direct(self, pins: Any, posted: Transfer | None) -> int:
-        landing = self._handle.landing
+        receive_ranges = self._handle.receive_ranges
         ranges: list[tuple[int, int]] = []
         try:
             if isinstance(pins, Pieces):  # the submission queue posts receives of one piece only
                 apart = self._kept_apart(pins)
                 for start, end in apart:
                     self._handle.rx.keep_apart(start, end - start)
-                landing.append(apart)
+                receive_ranges.append(apart)
                 ranges = apart
             got = await self._receive(pins, self._handle.any_message, posted=posted)
         except BaseException:
@@ -243,7 +243,7 @@ class Receives(Resource):
             raise
         finally:
             if ranges:
-                landing.remove(ranges)
+                receive_ranges.remove(ranges)
         if isinstance(got, Message):
             fill(pins, got, len(got))
             return len(got)

@@ -78,10 +78,10 @@ class Sends(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         if remote_data is None and flags is NO_FLAGS:
-            breathless = route.send(data, tag)
-            if breathless is not None:
-                if breathless:
-                    await handle.source.breathe()
+            must_yield = route.send(data, tag)
+            if must_yield is not None:
+                if must_yield:
+                    await handle.source.yield_to_loop()
                 return
         else:
             handle.check_usable(call)

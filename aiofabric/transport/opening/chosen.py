@@ -12,10 +12,10 @@ from ...settings import check_receive_flags
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check_agreement", "check_capabilities", "check_wishes"]
+__all__ = ["check_agreement", "check_capabilities", "check_arguments"]
 
 
-def check_wishes(provider: object, domain: object, hints: object, info: object = None) -> None:
+def check_arguments(provider: object, domain: object, hints: object, info: object = None) -> None:
     """Raise TypeError for keywords of a wrong type, and ValueError for default flags that no endpoint can use."""
     if not isinstance(provider, str | None):
         raise TypeError(f"provider must be a provider's name, such as 'tcp', or None, not {provider!r}")

@@ -128,13 +128,13 @@ class DomainQueues:
             self.source.attach_queue(self.events)
             opened.pop_all()
         if Quirk.UNEXPECTED_MESSAGE_SPINS in quirks(info):
-            self.source.delays.starved = self._starved
+            self.source.delays.may_stay_readable = self._may_stay_readable
         # The domain of a caller may close the queues: the source must leave the loop first.
         self._detach = _Detach(self)
 
-    def _starved(self) -> bool:
+    def _may_stay_readable(self) -> bool:
         ours = (child for child in self.domain._handle.children if isinstance(child, EndpointHandle))
-        return any(each.starved for each in ours if each.source is self.source)
+        return any(each.may_stay_readable for each in ours if each.source is self.source)
 
     def close(self) -> None:
         """Leave the loop, close the queues, then release the domain."""

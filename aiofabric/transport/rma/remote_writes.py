@@ -86,9 +86,9 @@ class RemoteWriteQueue:
         source = self.source
         if source.driver.checkpoint_if_cancelled is not None:
             await source.driver.checkpoint_if_cancelled()
-            await source.breathe()
-        elif self.events and source.breathless:
-            await source.breathe()
+            await source.yield_to_loop()
+        elif self.events and source.must_yield:
+            await source.yield_to_loop()
         if not self.events and self.ended is None:
             source.poll()
         while not self.events:

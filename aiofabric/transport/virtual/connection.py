@@ -45,7 +45,7 @@ _LOST = _ENDED | frozenset(
         errno.ENETRESET, errno.ETIMEDOUT, constants.FI_ECANCELED,
     )
 )  # fmt: skip
-_STRAGGLERS = 0.1  # seconds to wait for messages after the end of the OOB socket, if their number is unknown
+_LATE_MESSAGES = 0.1  # seconds to wait for messages after the end of the OOB socket, if their number is unknown
 _ANNOUNCED = 1.0  # the same, if the peer has sent the number
 
 
@@ -212,7 +212,7 @@ class ConnectionHandle(SendingHandle):
         """Whether this error means that the peer is lost; if so, the end of the connection is expected."""
         lost = code in _LOST
         if lost and self.native_open:
-            self._expect_stragglers(_STRAGGLERS)
+            self._expect_late_messages(_LATE_MESSAGES)
         return lost
 
     # -- peers that read memory of closed regions
@@ -250,7 +250,7 @@ class ConnectionHandle(SendingHandle):
             self.last = _COUNT.unpack(frame.body)[0]
             self._is_this_the_end()
             if self.gone is None:
-                self._expect_stragglers(_ANNOUNCED)
+                self._expect_late_messages(_ANNOUNCED)
         elif frame.kind in (FrameKind.ASLEEP, FrameKind.RING):
             self.doorbell.frame_received(frame.kind, frame.body)
 
@@ -265,20 +265,20 @@ class ConnectionHandle(SendingHandle):
         if self.ending:
             self.peer_gone()
         elif self.last is None:
-            self._expect_stragglers(_STRAGGLERS)
-            self.multiplexer.bereave()
+            self._expect_late_messages(_LATE_MESSAGES)
+            self.multiplexer.peer_lost()
 
-    def _expect_stragglers(self, seconds: float) -> None:
+    def _expect_late_messages(self, seconds: float) -> None:
         """The peer has left; messages that it sent before may still arrive."""
         if self._cancel_wait is None and self.gone is None and not self.closed:
             self.source.interest += 1
-            self._cancel_wait = self.source.driver.call_later(seconds, self._no_more_stragglers)
+            self._cancel_wait = self.source.driver.call_later(seconds, self._no_more_late_messages)
             self.source.touch()
 
-    def _no_more_stragglers(self) -> None:
+    def _no_more_late_messages(self) -> None:
         if self.last is not None and self.pool is None and not self.rx.posted:
             # The messages wait with the provider for receives that the program has not posted yet.
-            self._cancel_wait = self.source.driver.call_later(_ANNOUNCED, self._no_more_stragglers)
+            self._cancel_wait = self.source.driver.call_later(_ANNOUNCED, self._no_more_late_messages)
         else:
             self.peer_gone()
 
@@ -335,4 +335,4 @@ class ConnectionHandle(SendingHandle):
         for buffer in self._early.values():
             buffer.pool.recycle(buffer)
         self._early.clear()
-        self.pooled.relieve()
+        self.pooled.release_pages()

@@ -109,7 +109,7 @@ class Multiplexer:
         self._pools: dict[int, ReceivePool] = {}
         self._address_queries: tuple[AddressQueries, ReceivePool] | None = None
         if self.host:
-            self.source.delays.doze = self._fall_asleep
+            self.source.delays.may_stop_polling = self._fall_asleep
         self._short = False  # a pool has fewer receives than its share
         self._users: dict[Peer, int] = {}
         self._released: dict[Peer, None] = {}  # peers without a connection, the oldest first
@@ -121,7 +121,7 @@ class Multiplexer:
             for pool in self._pools.values():
                 pool.end()
             self._pools.clear()
-            self.source.delays.doze = None
+            self.source.delays.may_stop_polling = None
             if self._address_queries is not None:
                 address_queries, pool = self._address_queries
                 address_queries.end()
@@ -222,7 +222,7 @@ class Multiplexer:
         if not self.closed:
             self.share_out(pool)
 
-    def bereave(self) -> None:
+    def peer_lost(self) -> None:
         """Called when a peer has ended without an orderly end: an incomplete message of it may block messages of other
         peers.
         """

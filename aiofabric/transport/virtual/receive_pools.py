@@ -138,7 +138,7 @@ class ReceivePool:
         if wanted > self.count:
             self.grow(max(wanted - self.count, min(self.count, self._most - self.count)))
 
-    def relieve(self) -> None:
+    def release_pages(self) -> None:
         """A connection has ended: after the last one, release the pages that messages were in."""
         if not self.promised and self.posted + len(self._free) + len(self._idle) == len(self._buffers):
             for memory in self._memory:

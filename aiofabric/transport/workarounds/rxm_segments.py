@@ -1,7 +1,8 @@
-"""Segments: rxm sends messages of 16 to 128 KiB in several pieces. rxm of 2.x crashes if a connection ends when only some pieces have arrived.
+"""Segments: rxm sends messages of 16 to 128 KiB in several pieces.
 
-rxm_conn.c, rxm_close_conn: the buffers of the pieces that have arrived are released twice. rxm reads the limit from the
-environment each time an endpoint is opened, so the variable is set before the first one.
+rxm of 2.x crashes if a connection ends when only some pieces have arrived (rxm_conn.c, rxm_close_conn: their buffers
+are released twice). rxm reads the limit from the environment each time an endpoint is opened, so the variable is set
+before the first one.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class OrphanedEntries:
         self._driver = driver
         self._published = published
         self._watching = False
-        self._suspects: dict[Place, set[Thread]] = {}  # the threads that may have claimed it
+        self._candidates: dict[Place, set[Thread]] = {}  # the threads that may have claimed it
         self._attempts = 0
         self._reported = ""
 
@@ -126,7 +126,7 @@ class OrphanedEntries:
         except (OSError, ValueError, Unprovable) as error:  # no descriptor left, no memory, or no proof
             self._report(f"{self.path} cannot be examined: {error}")
         else:
-            self._watching = bool(self._suspects)
+            self._watching = bool(self._candidates)
         if self._watching:
             self._attempts += 1
             self._driver.call_later(DELAYS[min(self._attempts, len(DELAYS) - 1)], self._examine)
@@ -137,24 +137,24 @@ class OrphanedEntries:
         """Publish entries that no live thread can have claimed; return whether there were any."""
         queues = [(offset, queue, list(queue.unpublished())) for offset, queue in _queues(start)]
         claimed = {Place(offset, position) for offset, _, positions in queues for position in positions}
-        suspects = {place: threads for place, threads in self._suspects.items() if place in claimed}
-        if new := claimed - suspects.keys():  # only threads that exist now can have claimed these
-            suspects |= dict.fromkeys(new, threads_that_map(self.path))
-        innocent = {thread for thread in set[Thread]().union(*suspects.values()) if left_a_write(thread)}
-        self._suspects = {place: threads - innocent for place, threads in suspects.items()}
+        candidates = {place: threads for place, threads in self._candidates.items() if place in claimed}
+        if new := claimed - candidates.keys():  # only threads that exist now can have claimed these
+            candidates |= dict.fromkeys(new, threads_that_map(self.path))
+        cleared = {thread for thread in set[Thread]().union(*candidates.values()) if left_a_write(thread)}
+        self._candidates = {place: threads - cleared for place, threads in candidates.items()}
         released = False
         for offset, queue, _ in queues:
             # Read again: a live sender may have published its message before it was seen asleep.
             left = [*queue.unpublished()]
-            mine = [position for position in left if not self._suspects.get(Place(offset, position), True)]
+            mine = [position for position in left if not self._candidates.get(Place(offset, position), True)]
             if mine and queue.plausible:
                 for position in mine:
                     queue.publish_empty(position)
                     _log.info("a process was killed while it sent; its entry (%d) is skipped", position)
                 released = True
-        self._suspects = {place: threads for place, threads in self._suspects.items() if threads}
-        if self._suspects:
-            processes = {thread.process for threads in self._suspects.values() for thread in threads}
+        self._candidates = {place: threads for place, threads in self._candidates.items() if threads}
+        if self._candidates:
+            processes = {thread.process for threads in self._candidates.values() for thread in threads}
             self._report(f"entries of {self.path} are kept: processes {sorted(processes)} may be about to fill them")
         return released
 

@@ -201,7 +201,7 @@ class _Remains:
             _log.warning("%s opened at %s: %s", handle.what, handle.opened_at, error)
         for _, held in self.pins:
             for each in held:
-                each.unuse()
+                each.end_use()
         self.pins.clear()
 
 

@@ -1,7 +1,7 @@
 """`HandlerPlan` in C handles a call as `handle` in Python does, which has all cases."""
 
-# Privates: the plan of a server is private; it is replaced by the long way, to be compared with it.
-# Doubles: the short way is removed, so that the long way runs.
+# Privates: the plan of a server is private; it is replaced by the general path, to be compared with it.
+# Doubles: the fast path is removed, so that the general path runs.
 
 from __future__ import annotations
 

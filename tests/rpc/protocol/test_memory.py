@@ -89,12 +89,12 @@ def test_new_calls_are_refused_past_the_limit_unless_another_connection_is_above
     for _ in range(8):
         heavy.receive(memoryview(frame(Kind.MESSAGE, 1, bytes(16_000))), 0.0)
 
-    def relieve() -> None:
+    def reclaim() -> None:
         if relieved:
             for call in list(heavy.calls.values()):
                 call.cut(8, "too much")
 
-    budget.relieve = relieve
+    budget.reclaim = reclaim
     for side, admitted in ((heavy, False), (light, relieved)):
         side.receive(memoryview(frame(Kind.START, 2, START, field=0xFFFF)), 0.0)
         assert (2 in side.calls) is admitted
@@ -128,12 +128,12 @@ def test_small_messages_beside_waiting_announcements_do_not_add_up_all_calls_eac
     assert budget.used == 0
 
 
-def test_a_flood_of_refused_calls_asks_for_relief_once() -> None:
+def test_a_flood_of_refused_calls_reclaims_memory_once() -> None:
     limits = Limits(memory=100_000)
     budget = Budget(limits.memory)
     side = connection(budget, limits)
     asked: list[bool] = []
-    budget.relieve = lambda: asked.append(True)
+    budget.reclaim = lambda: asked.append(True)
     budget.used = budget.limit + 1  # of others
     for id in range(1, 100):
         side.receive(memoryview(frame(Kind.START, id, START, field=0xFFFF)), 0.0)

@@ -41,7 +41,7 @@ def skip_unless_pending(kind: str, provider: str) -> None:
 
 
 async def end_or_end_with(expected: type[BaseException], operation: Awaitable[Any]) -> None:
-    """The loop goes round once before a cancel arrives; an operation may complete meanwhile."""
+    """The loop iterates once before a cancel arrives; an operation may complete meanwhile."""
     with suppress(expected):
         await operation
 

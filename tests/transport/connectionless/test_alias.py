@@ -78,7 +78,7 @@ async def test_what_was_posted_through_a_closed_alias_goes_on() -> None:
             assert len(await passive.recv()) == 60_000
         with anyio.fail_after(5):
             while len(answered) < 8:
-                await source_of(active).driver.breathe()
+                await source_of(active).driver.yield_to_loop()
         assert answered == [None] * 8
 
 

@@ -85,7 +85,7 @@ async def test_barrier_waits_for_everyone() -> None:
     async with joined() as groups, anyio.create_task_group() as tg:
         tg.start_soon(wait, groups[0])
         tg.start_soon(wait, groups[2])
-        await handle_of(groups[0]).endpoint.source.driver.breathe()
+        await handle_of(groups[0]).endpoint.source.driver.yield_to_loop()
         assert passed == []
         await groups[1].barrier()
     assert sorted(passed) == [0, 2]
@@ -230,7 +230,7 @@ async def test_leaving_during_an_operation_waits_for_it() -> None:
         await other.barrier()
         with anyio.fail_after(5):
             while handle.busy:
-                await handle.endpoint.source.driver.breathe()
+                await handle.endpoint.source.driver.yield_to_loop()
         assert handle.closed
 
 

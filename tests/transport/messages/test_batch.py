@@ -180,7 +180,7 @@ async def test_cancelled_at_the_end_it_is_sent_all_the_same(pair: Pair, selectiv
             assert len(await passive.recv()) == size
         with anyio.fail_after(5):
             while active.statistics().sends:
-                await source_of(active).driver.breathe()
+                await source_of(active).driver.yield_to_loop()
 
 
 async def test_tagged_batches_over_connectionless_endpoints() -> None:

@@ -111,7 +111,7 @@ def test_receive_that_is_finished_before_it_is_awaited_keeps_its_message() -> No
     endpoint.close()
 
 
-async def test_registered_memory_goes_the_long_way(pair: Pair, called: list[str]) -> None:
+async def test_registered_memory_goes_the_general_path(pair: Pair, called: list[str]) -> None:
     async with pair(recv_size=None) as (active, passive):
         source, room = bytearray(b"1" * LONG), bytearray(LONG)
         with active.domain.register(source), passive.domain.register(room):

@@ -37,7 +37,7 @@ def test_bits_are_counted_from_the_highest_one_down() -> None:
         tag_format(pattern).check((1 << bits) - 1, (1 << bits) - 1)
         for wrong in (1 << bits, -1, (1 << bits) + 5):
             for tag, ignore in ((wrong, 0), (0, wrong)):
-                with pytest.raises(ValueError, match=f"a tag has {bits} bits and no sign here"):
+                with pytest.raises(ValueError, match=f"a tag has {bits} bits, and must not be negative"):
                     tag_format(pattern).check(tag, ignore)
 
 
@@ -73,10 +73,13 @@ async def send_and_receive(parent: Parent, provider: str, caps: Caps, pattern: i
                 lambda tag: other.claim_tagged(0, ignore=tag),
                 other.discard_tagged,
             ):
-                with anyio.fail_after(5), pytest.raises(ValueError, match=f"a tag has {bits} bits and no sign here"):
+                with (
+                    anyio.fail_after(5),
+                    pytest.raises(ValueError, match=f"a tag has {bits} bits, and must not be negative"),
+                ):
                     await call(wrong)
             async with one.batch(to=there) as batch:
-                with pytest.raises(ValueError, match="bits and no sign"):
+                with pytest.raises(ValueError, match="bits, and must not be negative"):
                     await batch.send(b"x", tag=wrong)
         for tag in (most, 5):
             async with anyio.create_task_group() as tg, one.batch(to=there) as batch:

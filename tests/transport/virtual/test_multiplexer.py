@@ -68,10 +68,10 @@ def test_the_end_of_a_peer_without_an_orderly_end_has_its_queues_examined() -> N
     watched: list[bool] = []
     sharing = Sharing(16)
     sharing._orphaned_entries = None
-    sharing.bereave()  # a provider without such queues
+    sharing.peer_lost()  # a provider without such queues
     entries: Any = SimpleNamespace(watch=lambda: watched.append(True))
     sharing._orphaned_entries = entries
-    sharing.bereave()
+    sharing.peer_lost()
     assert watched == [True]
 
 

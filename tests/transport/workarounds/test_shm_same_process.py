@@ -263,7 +263,7 @@ def test_too_many_closed_endpoints_with_unread_messages_are_told_of() -> None:
                             tasks.cancel_scope.cancel()
             except FabricError as error:
                 assert count == 8, count
-                assert "8 closed endpoints of this process wait" in str(error.detail)
+                assert "8 closed endpoints of this process are still open internally" in str(error.detail)
             else:
                 raise AssertionError("never refused")
             with anyio.fail_after(8):

@@ -165,7 +165,7 @@ class ClientRpc(ChannelCall):
         """Let other tasks run, after many awaits in a row that returned at once."""
         source = self.connection.link.source
         await source.checkpoint()
-        source.breathed()
+        source.loop_iterated()
 
     def change(self) -> asyncio.Future[None]:
         """A future for the next event of the call other than a message."""

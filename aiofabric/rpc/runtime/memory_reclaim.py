@@ -1,4 +1,4 @@
-"""Relief: chooses the calls that a server ends if one client holds the memory that others need.
+"""MemoryReclaim: chooses the calls that a server ends if one client holds the memory that others need.
 
 Two things are done, and only while memory is short:
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..protocol.flow import Budget
     from .link import Link
 
-__all__ = ["Relief"]
+__all__ = ["MemoryReclaim"]
 
 PATIENCE: Final = 5.0
 """Seconds between two checks of the arriving messages, while others wait for memory."""
@@ -31,7 +31,7 @@ LEAST_PROGRESS: Final = 65536
 RESOURCE_EXHAUSTED = 8
 
 
-class Relief:
+class MemoryReclaim:
     """Ends calls of a server that keep the memory of ``budget`` from others. ``links`` are its connections."""
 
     def __init__(self, budget: Budget, links: Collection[Link], driver: Driver) -> None:
@@ -41,10 +41,10 @@ class Relief:
         self._driver = driver
         self._cancel: Callable[[], None] | None = None
         self._seen: dict[Any, tuple[Any, int]] = {}
-        budget.relieve = self.relieve
+        budget.reclaim = self.reclaim
         budget.waits = self.watch
 
-    def relieve(self) -> None:
+    def reclaim(self) -> None:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
         held = {link.connection: link.connection.held for link in self._links}

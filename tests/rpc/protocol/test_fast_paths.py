@@ -1,6 +1,6 @@
-"""The short ways in C of usual calls do the same as the methods in Python, which have all cases.
+"""The fast paths in C of usual calls do the same as the methods in Python, which have all cases.
 
-The same script runs on two pairs of connections: one as it is, the other without its short ways.
+The same script runs on two pairs of connections: one as it is, the other without its fast paths.
 """
 
 # Privates: `_held`, `_owed` and `_unread` are a part of what must be the same.
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.once
 
 
 class LongClient(ClientConnection):
-    """A client whose calls never take the short way."""
+    """A client whose calls never take the fast path."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
@@ -41,7 +41,7 @@ class LongClient(ClientConnection):
 
 
 class LongServer(ServerConnection):
-    """A server whose calls never take the short way."""
+    """A server whose calls never take the fast path."""
 
     def __init__(self, limits: Limits, new_call: Any) -> None:
         super().__init__(limits, new_call, admits=lambda: None)
@@ -122,24 +122,24 @@ def run(network: Network, steps: list[tuple[Any, ...]]) -> list[Any]:
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_the_short_ways_do_the_same_as_the_long_ones(steps: list[tuple[Any, ...]]) -> None:
+def test_the_fast_paths_do_the_same_as_the_general_ones(steps: list[tuple[Any, ...]]) -> None:
     assert run(pair(False), steps) == run(pair(True), steps)
 
 
-def test_a_usual_call_takes_the_short_ways() -> None:
+def test_a_usual_call_takes_the_fast_paths() -> None:
     network = pair(False)
     network.call(message=b"x", end=True)  # defines the name of the method
     network.settle()
 
     class Spied(AcceptedCall):
         def _end(self) -> None:
-            pytest.fail("the long way was taken")
+            pytest.fail("the general path was taken")
 
     network.server.new_call = Spied
-    network.client.emit_start = lambda *_: pytest.fail("the long way was taken")  # type: ignore[method-assign]
+    network.client.emit_start = lambda *_: pytest.fail("the general path was taken")  # type: ignore[method-assign]
     for connection in (network.client, network.server):
         for kind in (Kind.START, Kind.STATUS):
-            connection._handlers[kind] = lambda *_: pytest.fail("the long way was taken")
+            connection._handlers[kind] = lambda *_: pytest.fail("the general path was taken")
     call = network.call(message=b"request", end=True)
     network.settle()
     network.server.calls[call.id].finish(message=b"reply")

@@ -1,10 +1,10 @@
-"""The short ways in C of unary calls do the same as the methods in Python, which have all cases.
+"""The fast paths in C of unary calls do the same as the methods in Python, which have all cases.
 
 `StubCore` begins a call, `ResponseCore` awaits its response, and a `Plan` runs its handler.
 """
 
-# Privates: the short ways are private; the long ones are called directly, to be compared with them.
-# Doubles: each use of a long way is recorded.
+# Privates: the fast paths are private; the general ones are called directly, to be compared with them.
+# Doubles: each use of a general path is recorded.
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def seen_of(begin: Any, wrap: Any, request: Any, use: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_the_short_ways_do_the_same_as_the_long_ones(use: str) -> None:
+async def test_the_fast_paths_do_the_same_as_the_general_ones(use: str) -> None:
     async with served() as (server, channel, stub):
         for text in ["late"] if use in ("cancelled", "timeout") else TEXTS:  # others may answer before that
             for size in SIZES if use == "at once" and not text else SIZES[:1]:
@@ -164,11 +164,11 @@ async def test_the_short_ways_do_the_same_as_the_long_ones(use: str) -> None:
         await until(lambda: not server._core.tasks)
 
 
-async def test_a_usual_call_takes_the_short_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_usual_call_takes_the_fast_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as (_, _, stub):
 
         def taken(*_: Any, **__: Any) -> Any:
-            pytest.fail("the long way was taken")
+            pytest.fail("the general path was taken")
 
         monkeypatch.setattr(UnaryUnaryMultiCallable, "_begin_call", taken)
         monkeypatch.setattr(OneResponse, "_wait", taken)
@@ -242,10 +242,12 @@ async def test_an_await_may_let_the_loop_go_round_first() -> None:
             request.status.text = "late"
             call = stub.Unary(request)
             source = source_of(call)
-            source._crowd = source.winded = True  # as after a poll that was refused so that the loop can iterate
+            source._others_woken = source.must_iterate = (
+                True  # as after a poll that was refused so that the loop can iterate
+            )
             steps = call.__await__()
             assert steps.send(None) is None
-            assert source._breathing == 1
+            assert source._yielding == 1
             if end == "close":
                 steps.close()
             elif end == "throw":
@@ -259,7 +261,7 @@ async def test_an_await_may_let_the_loop_go_round_first() -> None:
                 with pytest.raises(StopIteration) as response:
                     steps.send(None)
                 assert response.value.value.body == b""
-            assert source._breathing == 0
+            assert source._yielding == 0
             assert call._rpc._receiver is None
             assert (await call).body == b""
 
@@ -284,7 +286,7 @@ async def test_after_many_responses_in_a_row_other_tasks_run_first(
             call = stub.Unary(pb2.Request(size=3))
             select.select([], [], [], 0.001)  # the other process answers meanwhile, and the await's poll finds it
             source = source_of(call)
-            source.breath, source.streak = time.monotonic_ns(), _core.STREAK  # as if the loop had iterated now
+            source.iteration_began, source.streak = time.monotonic_ns(), _core.STREAK  # as if the loop had iterated now
             assert (await call).body == bytes(3)
             if later:
                 break
@@ -355,7 +357,7 @@ async def test_a_serializer_that_fails_ends_the_call_and_no_other() -> None:
             return request
 
         multi_callable = channel.unary_unary(METHOD, request_serializer=serialize)
-        assert await multi_callable(b"") == b""  # now it takes the short way
+        assert await multi_callable(b"") == b""  # now it takes the fast path
         for request, error in ((LookupError("on purpose"), LookupError), (5, TypeError)):
             call = multi_callable(request)
             assert call.done()
@@ -380,7 +382,7 @@ async def test_a_serializer_may_call_and_may_close_the_channel() -> None:
             return request
 
         multi_callable = channel.unary_unary(METHOD, request_serializer=serialize)
-        assert await multi_callable(b"") == b""  # now it takes the short way
+        assert await multi_callable(b"") == b""  # now it takes the fast path
         actions.append(lambda: multi_callable(b""))
         assert [await multi_callable(b""), await made.pop()] == [b"", b""]
         actions.append(channel.core.abort)
@@ -407,7 +409,7 @@ async def test_a_deserializer_that_raises_is_called_again_by_the_next_await() ->
         assert [await call, await call] == ["second", "second"]
 
 
-async def test_a_close_with_grace_waits_for_calls_of_the_short_way() -> None:
+async def test_a_close_with_grace_waits_for_calls_of_the_fast_path() -> None:
     async with started(aio, Kinds()) as (_, target):
         channel = aio.insecure_channel(target)
         stub = pb2_grpc.InteropStub(channel)
