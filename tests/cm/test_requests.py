@@ -8,6 +8,8 @@ import pytest
 
 import aiofabric
 from aiofabric import ConnectionRequest, FabricConnectionRefusedError, Listener
+from aiofabric.cm.requests import RequestQueue
+from tests.fixtures.internals import handle_of
 
 
 async def refusal(listener: Listener, provider: str) -> bytes:
@@ -47,3 +49,27 @@ async def test_request_belongs_to_its_listener(provider: str) -> None:
             requests[0].reject()
         with pytest.raises(anyio.ClosedResourceError):
             await requests[0].accept()
+
+
+@pytest.mark.anyio
+async def test_a_request_of_a_cancelled_task_stays_the_first(provider: str) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def connect(number: bytes) -> None:
+            with pytest.raises(FabricConnectionRefusedError):
+                await aiofabric.connect(listener.address, provider=provider, param=number)
+
+        for number in (b"1", b"2"):
+            tasks.start_soon(connect, number)
+            with anyio.fail_after(10):
+                while listener.statistics().pending < int(number):  # noqa: ASYNC110
+                    await anyio.sleep(0.001)
+        handle = handle_of(listener)
+        assert isinstance(handle, RequestQueue)
+        first = handle.pending.popleft()  # as for a task that was cancelled before it could return the request
+        handle.requeue(first)
+        with anyio.fail_after(10):
+            requests = [await listener.accept_request() for _ in range(2)]
+        for request in requests:
+            request.reject()
+        assert [request.param for request in requests] == [b"1", b"2"]

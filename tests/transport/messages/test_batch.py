@@ -1,9 +1,12 @@
 """Batches: many sends and one wait, and few completions if the endpoint was opened for that."""
 
-# Privates: `_try` is replaced, so that the provider refuses the posts that the test chooses.
+# Privates: `_try` is replaced, so that the provider refuses the posts that the test chooses; `_wait_for` gets scripted
+# operations.
 # Doubles: no provider refuses a chosen post on request.
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
@@ -11,7 +14,8 @@ from anyio import ClosedResourceError
 
 from aiofabric import Access, Caps, FabricConnectionError, MessageEndpoint, MessageTooLongError, OpFlags
 from aiofabric.cq.submission import Transfer
-from aiofabric.transport.messages.batch import SelectiveRoute
+from aiofabric.transport.messages.batch import Batch, SelectiveRoute
+from tests.cq.manual import Caller, Endpoint
 from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -212,3 +216,24 @@ async def test_flags_do_not_silence_an_operation(pair: Pair) -> None:
             await route.outcome(route.post(BIG, None, None, OpFlags.DELIVERY_COMPLETE))
             await active.send([BIG, BIG], remote_data=1)
         assert [len(await passive.recv()) for _ in range(2)] == [2000, 4000]
+
+
+@pytest.mark.parametrize("failing", [0, 2, 4])
+def test_one_failure_among_the_successes_of_a_batch_is_raised(failing: int) -> None:
+    endpoint = Endpoint(limit=8)
+    handle: Any = SimpleNamespace(source=endpoint.source, closed=False, gone=None)
+    route: Any = SimpleNamespace(limit=8)
+    batch = Batch(handle, route)
+    for number in range(5):
+        batch._wait_for(endpoint.submit(number))
+    for number, address in enumerate([*endpoint.posted]):
+        if number == failing:
+            endpoint.queue.fail(address, 5)
+        else:
+            endpoint.queue.complete(address)
+    ended = Caller(endpoint.driver, batch.__aexit__(None, None, None))
+    endpoint.driver.settle_down()
+    assert isinstance(ended.outcome, OSError)
+    assert ended.outcome.errno == 5
+    assert endpoint.source.statistics().in_flight == 0
+    endpoint.close()
