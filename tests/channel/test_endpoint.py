@@ -298,3 +298,25 @@ async def test_who_is_told_and_sends_at_once_comes_after_what_it_was_told_of(pee
         assert len(await raw.recv()) == 904
         await raw.send(header(GRANT, 500))
         assert [await raw.recv() for _ in range(2)] == [PLAIN + b"abc", PLAIN + b"d"]
+
+
+async def test_try_send_uses_exactly_the_credits_that_are_left(peers: Peers) -> None:
+    async with peers(Hello(recv_size=1004, window=1000 + 10 + 2 * FRAME_COST)) as (channel, raw):
+        assert channel.try_send(bytes(1000)) == 1000
+        assert channel.try_send(bytes(11)) == 0
+        assert channel.try_send(bytes(10)) == 10
+        assert channel.try_send(b"x") == 0
+        assert [len(await raw.recv()) for _ in range(2)] == [1004, 14]
+
+
+async def test_a_closed_channel_has_no_interest_in_its_queue(peers: Peers) -> None:
+    """A queue without a descriptor is polled while there is an interest in it."""
+    async with peers() as (first, _):
+        source = first.pace[0]
+        before = source.interest
+        async with peers() as (second, raw):
+            assert second.pace[0] is source
+            assert source.interest == before + 1
+            await raw.aclose()
+            await closed(second)
+            assert source.interest == before

@@ -3,13 +3,14 @@
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
 import aiofabric
 from aiofabric import ConnectionRequest, FabricConnectionRefusedError, Listener
 from aiofabric.cm.requests import RequestQueue
-from tests.fixtures.internals import handle_of
+from tests.fixtures.internals import handle_of, source_of
 
 
 async def refusal(listener: Listener, provider: str) -> bytes:
@@ -73,3 +74,48 @@ async def test_a_request_of_a_cancelled_task_stays_the_first(provider: str) -> N
         for request in requests:
             request.reject()
         assert [request.param for request in requests] == [b"1", b"2"]
+
+
+@pytest.mark.anyio
+async def test_the_task_that_waits_longest_gets_the_first_request(provider: str) -> None:
+    got: list[tuple[str, bytes]] = []
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def wait(name: str) -> None:
+            request = await listener.accept_request()
+            got.append((name, request.param))
+            request.reject()
+
+        handle = handle_of(listener)
+        assert isinstance(handle, RequestQueue)
+        for name in ("first", "second"):
+            waiting = len(handle.waiters)
+            tasks.start_soon(wait, name)
+            while len(handle.waiters) == waiting:
+                await anyio.lowlevel.checkpoint()
+        for number in (b"1", b"2"):
+            with pytest.raises(FabricConnectionRefusedError):
+                await aiofabric.connect(listener.address, provider=provider, param=number)
+    assert got == [("first", b"1"), ("second", b"2")]
+
+
+@pytest.mark.anyio
+async def test_connections_that_are_made_or_refused_leave_no_interest_in_their_queues(provider: str) -> None:
+    """A source with an interest polls a queue without a descriptor, so an idle one would cost CPU."""
+    accepted: list[aiofabric.MessageEndpoint] = []
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def answer() -> None:
+            (await listener.accept_request()).reject()
+            accepted.append(await (await listener.accept_request()).accept())
+
+        tasks.start_soon(answer)
+        with pytest.raises(FabricConnectionRefusedError):
+            await aiofabric.connect(listener.address, provider=provider)
+        active = await aiofabric.connect(listener.address, provider=provider)
+    (passive,) = accepted
+    await active.send(b"x")
+    assert await passive.recv() == b"x"
+    assert (source_of(active).interest, source_of(passive).interest) == (0, 0)
+    active.abort()
+    passive.abort()

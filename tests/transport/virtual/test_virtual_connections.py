@@ -104,6 +104,34 @@ async def test_receives_that_the_provider_has_no_room_for_are_posted_later(
                 assert await passive.recv() == b"%d" % number
 
 
+async def test_a_pool_without_posted_receives_is_filled_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hazard: no receive is posted, so no message arrives that would have the next one posted. A timer must do it."""
+    refused = 0
+
+    def refuse(*_: object) -> int:
+        nonlocal refused
+        refused += 1
+        return -constants.FI_EAGAIN
+
+    async with pair(recv_count=4, recv_size=500) as (active, passive), anyio.create_task_group() as tasks:
+        pool = handle_of(passive).pooled
+
+        async def receive_all() -> None:
+            while await passive.recv() != b"late":
+                pass
+
+        tasks.start_soon(receive_all)
+        with monkeypatch.context() as patch, anyio.fail_after(30):
+            patch.setattr(lib, "fi_trecv", refuse)
+            while pool.posted:
+                active.send_nowait(b"early")
+                await anyio.sleep(0.001)
+            refused = 0
+            while refused < 3:  # each time by the timer
+                await anyio.sleep(0.001)
+        active.send_nowait(b"late")
+
+
 @pytest.mark.parametrize("way", ["abort", "peer"])
 async def test_a_task_that_waits_for_a_remote_write_sees_the_end_of_the_connection(pair: Pair, way: str) -> None:
     """Found by `make mutate`: nothing noticed that the end was not passed on."""
