@@ -21,12 +21,21 @@ provider = over(VIRTUAL)
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 
 
-@pytest.mark.parametrize("size", [8, 3000], ids=["injected", "posted"])
-async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(pair: Pair, size: int) -> None:
+@pytest.mark.parametrize("way", ["injected", "posted", "posted without waiting"])
+async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(pair: Pair, way: str) -> None:
     """With four receives at the peer, four messages leave, whether or not they have a completion."""
-    async with pair(recv_count=4, recv_size=4096) as (active, passive):
+    size = 8 if way == "injected" else 3000
+
+    async def send() -> None:
         for _ in range(10):
-            active.send_nowait(bytes(size))
+            await active.send(bytes(size))
+
+    async with pair(recv_count=4, recv_size=4096) as (active, passive), anyio.create_task_group() as tasks:
+        if way == "posted without waiting":
+            for _ in range(10):
+                active.send_nowait(bytes(size))
+        else:
+            tasks.start_soon(send)
         assert isinstance(handle_of(active).tx, ConnectionRoute)
         assert handle_of(passive).pool is not None
         with anyio.fail_after(30):  # rxm opens its own connection with the first message
@@ -35,7 +44,7 @@ async def test_the_window_of_a_virtual_connection_holds_for_each_way_of_sending(
         for _ in range(20):  # the four have arrived, so a fifth could leave now
             await anyio.lowlevel.checkpoint()
         assert handle_of(active).tx.sent == 4
-        assert active.statistics().queued == 6
+        assert active.statistics().queued == (6 if way == "posted without waiting" else 1)
         for _ in range(10):
             assert len(await passive.recv()) == size
 

@@ -127,7 +127,7 @@ async def test_a_pool_without_posted_receives_is_filled_again(pair: Pair, monkey
                 active.send_nowait(b"early")
                 await anyio.sleep(0.001)
             refused = 0
-            while refused < 3:  # each time by the timer
+            while refused < 3:  # noqa: ASYNC110 - by the timer, which no event announces
                 await anyio.sleep(0.001)
         active.send_nowait(b"late")
 
