@@ -67,3 +67,13 @@ def test_an_operation_that_ended_within_its_posting_is_not_watched(endpoint: End
     assert transfer.state is State.FINISHED
     watch(endpoint.source, transfer)
     assert endpoint.source.unmatched.unnamed_failure is None
+
+
+@pytest.mark.parametrize(("context", "failed"), [(0, True), (12345, False)])
+def test_only_an_error_without_a_context_is_given_to_an_operation(
+    endpoint: Endpoint, context: int, failed: bool
+) -> None:
+    transfer = submitted(endpoint, "write")
+    endpoint.queue.fail(context, constants.FI_EIO)
+    endpoint.driver.settle_down()
+    assert (transfer.error is not None) is failed

@@ -122,11 +122,12 @@ async def test_a_peer_that_announces_too_long_a_message_breaks_the_stream(stream
             await passive.receive()
 
 
-async def test_an_end_within_a_message_is_a_broken_stream(streams: Streams) -> None:
+@pytest.mark.parametrize("part", [(100).to_bytes(4, "little") + b"half", b"\x64\x00"], ids=["message", "length"])
+async def test_an_end_within_a_message_is_a_broken_stream(streams: Streams, part: bytes) -> None:
     async with streams() as (active, passive):
         await active.send(b"whole")
         active._flush()
-        await channel_of(active).send((100).to_bytes(4, "little") + b"half")
+        await channel_of(active).send(part)
         await active.aclose()
         assert await passive.receive() == b"whole"
         with pytest.raises(anyio.BrokenResourceError, match="within a message"):

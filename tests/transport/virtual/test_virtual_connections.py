@@ -132,6 +132,19 @@ async def test_a_pool_without_posted_receives_is_filled_again(pair: Pair, monkey
         active.send_nowait(b"late")
 
 
+async def test_a_connection_that_ends_gives_its_share_of_the_receives_back(pair: Pair) -> None:
+    async with pair() as (active, _):
+        pool = handle_of(active).pooled
+        before = pool.promised
+        async with pair() as (other, _):
+            assert handle_of(other).pooled is pool
+            assert pool.promised > before
+        with anyio.fail_after(10):
+            while pool.promised > before:  # noqa: ASYNC110 - no event announces it
+                await anyio.sleep(0.001)
+        assert pool.promised == before
+
+
 @pytest.mark.parametrize("way", ["abort", "peer"])
 async def test_a_task_that_waits_for_a_remote_write_sees_the_end_of_the_connection(pair: Pair, way: str) -> None:
     """Found by `make mutate`: nothing noticed that the end was not passed on."""
