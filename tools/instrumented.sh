@@ -26,7 +26,7 @@ if [ "$kind" != debug ]; then
     [ "$kind" != fuzz ] || flags="$flags -fwrapv"
     CFLAGS=$flags LDFLAGS=$flags "$python" setup.py -q build_ext --inplace
     cc=${CC:-gcc}
-    # The interpreter is not instrumented: the runtime has to be there before it. What it never frees is no leak of ours.
+    # The interpreter is not instrumented: the runtime has to be there before it. Its leaks are not ours.
     export LD_PRELOAD; LD_PRELOAD="$($cc -print-file-name=libasan.so) $($cc -print-file-name=libubsan.so)"
     export ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1:log_path="$tree/asan"
     export UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
@@ -41,7 +41,7 @@ elif [ $# -eq 0 ]; then
     set -- tests/cq tests/transport/{connected/test_connected_messages,connectionless/test_rdm,tagged/test_tagged}.py \
         tests/transport/messages tests/transport/test_random_cancels_lose_nothing.py \
         tests/streams/test_lengths.py tests/rpc/protocol tests/rpc/test_calls.py tests/rpc/test_tasks.py \
-        tests/rpc/grpc/test_short_ways.py tests/rpc/grpc/test_plans.py tests/rpc/grpc/test_handling.py -k "not uvloop" \
+        tests/rpc/grpc/test_fast_paths.py tests/rpc/grpc/test_plans.py tests/rpc/grpc/test_handling.py -k "not uvloop" \
         --deselect tests/transport/messages/test_closed_endpoints_give_their_memory_back.py `# it keeps freed memory` \
         --deselect tests/rpc/protocol/test_assembly.py::test_a_size_that_cannot_be_is_refused # it reports such an allocation
 fi
