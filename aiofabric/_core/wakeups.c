@@ -55,6 +55,8 @@ static int report_to_loop(Waker *self)
 		return -1;
 	PyErr_Fetch(&type, &error, &traceback);
 	PyErr_NormalizeException(&type, &error, &traceback);
+	if (error && traceback)
+		PyException_SetTraceback(error, traceback);
 	context = Py_BuildValue("{sssO}", "message", "aiofabric: a task could not be resumed", "exception", error);
 	if (context)
 		rc = drop(PyObject_CallMethodObjArgs(self->loop, name_call_exception_handler, context, NULL));

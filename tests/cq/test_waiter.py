@@ -592,6 +592,7 @@ def test_callback_that_fails_is_told_to_the_loop(loop: Loop, waker: Waker) -> No
     waiter.set_result(None)
     loop.run_until_complete(asyncio.sleep(0))
     assert [str(error) for error in told] == ["a defect"]
+    assert told[0].__traceback__.tb_frame.f_code.co_name == "fails"
 
 
 READ = 64  # completions of one read

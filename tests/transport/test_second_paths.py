@@ -7,13 +7,17 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import Access, OpFlags
+from aiofabric import Access, FabricError, OpFlags
+from aiofabric._ffi import constants
 from aiofabric.testing import live_resources
+from aiofabric.transport.messages.pool import Pool
 from aiofabric.transport.virtual.route import ConnectionRoute
 from tests.aio.protocols import where
-from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import VIRTUAL, Pair, over
+from tests.fixtures.internals import handle_of, source_of
+from tests.fixtures.providers import VIRTUAL, Pair, over, require
 from tests.fixtures.sides import Open
+
+# Doubles: no provider refuses the first receive on request.
 
 pytestmark = pytest.mark.anyio
 provider = over(VIRTUAL)
@@ -111,3 +115,36 @@ async def test_a_factory_that_raises_leaves_nothing_open(provider: str) -> None:
             await aiofabric.aio.create_connection(factory, host, port, provider=provider)
     with suppress(OSError):
         await server.wait_closed()
+
+
+async def test_a_pool_whose_first_post_fails_leaves_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("tcp")
+    accepted: list[aiofabric.MessageEndpoint] = []
+    async with aiofabric.listen("127.0.0.1", 0, provider="tcp") as listener, anyio.create_task_group() as tasks:
+
+        async def accept() -> None:
+            async for request in listener:
+                with suppress(FabricError):  # the client has failed
+                    accepted.append(await request.accept())
+
+        tasks.start_soon(accept)
+        async with await aiofabric.connect(listener.address, provider="tcp") as sound:
+            while not accepted:
+                await anyio.lowlevel.checkpoint()
+            before = source_of(sound).statistics().slots_in_use
+            with monkeypatch.context() as patch:
+                patch.setattr(Pool, "post", refuse_post)
+                with pytest.raises(FabricError, match="fi_recv"):
+                    await aiofabric.connect(listener.address, provider="tcp")
+            with anyio.fail_after(10):  # the accepted end of that connection has slots, too
+                while source_of(sound).statistics().slots_in_use != before:
+                    for each in accepted[1:]:
+                        each.abort()
+                    await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    for each in accepted:
+        each.abort()
+
+
+def refuse_post(_: Pool) -> None:
+    raise FabricError(constants.FI_EIO, "fi_recv")

@@ -79,7 +79,11 @@ class Pool(PoolCore, Inbox):
         endpoint, descriptor = address_of(handle.fid), address_of(self._descriptor)
         self._prepare(endpoint, descriptor, size + extra, count, behind, limits, self.by_hand)
         self._extend(min(count, _FIRST))
-        self.post()
+        try:
+            self.post()
+        except BaseException:
+            handle.pool = self  # the handle ends it, after the native endpoint is closed
+            raise
 
     def _extend(self, count: int) -> None:
         """Grow the pool to ``count`` buffers."""
