@@ -213,3 +213,21 @@ def test_a_task_that_waits_for_an_empty_queue_is_woken(endpoint: Endpoint, way: 
     assert empty.done
     assert room.done
     assert caller.done
+
+
+def test_queued_operations_that_fail_give_their_slots_back(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(2 * LIMIT)]
+    endpoint.submissions.fail_waiting(lambda: ConnectionResetError("ended"))
+    assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.FINISHED] * LIMIT
+    assert [str(t.error) for t in transfers[LIMIT:]] == ["ended"] * LIMIT
+    assert endpoint.source.statistics().slots_in_use == LIMIT
+
+
+def test_every_task_that_waits_for_the_posts_is_woken(endpoint: Endpoint) -> None:
+    for number in range(LIMIT + 1):
+        endpoint.submit(number)
+    waiting = [Caller(endpoint.driver, endpoint.submissions.all_posted()) for _ in range(3)]
+    endpoint.driver.settle_down()
+    assert [caller.done for caller in waiting] == [False] * 3
+    finish(endpoint, endpoint.posted[0])
+    assert [caller.done for caller in waiting] == [True] * 3
