@@ -167,8 +167,7 @@ WORKAROUNDS = {
             "holds the lock, the lock stays taken for ever.",
             ((Version(1, 0), _2_4), (_2_6, _EVER)),
             ((_1_17, _1_17), (_2_0, _2_4)),
-            "libfabric's calls of pthread_spin_lock and pthread_spin_trylock, which go to aiofabric's own functions; "
-            "locks in shared memory.",
+            "libfabric's calls of pthread_spin_lock, which go to aiofabric's own function; locks in shared memory.",
             "Only a libfabric that aiofabric loaded is changed. It stays as it is if another module loaded it earlier, "
             "or if another object of the process is linked to it (an MPI). A lock is taken only from a process that "
             "has ended (pidfd_open).",

@@ -18,7 +18,7 @@ static int Assembly_init(Assembly *self, PyObject *args, PyObject *kwargs)
 
 	if (!PyArg_ParseTuple(args, "n", &size))
 		return -1;
-	if (size < 0 || self->bytes) {
+	if (size < 0 || self->bytes || self->have) { /* after take() its bytes are gone, and `have` is not 0 */
 		PyErr_SetString(PyExc_ValueError, "an assembly has one size, which is not negative");
 		return -1;
 	}

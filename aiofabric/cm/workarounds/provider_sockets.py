@@ -22,8 +22,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import resource
+import secrets
 import select
 import socket
 import struct
@@ -69,7 +69,7 @@ class Mark:
     """A send timeout of some weeks that only the sockets of one listener have."""
 
     _TIMEVAL = struct.Struct("@ll")
-    _seconds = count(random.randrange(2 << 20, 3 << 20))
+    _seconds = count((2 << 20) + secrets.randbelow(1 << 20))
 
     def __init__(self) -> None:
         self._value = self._TIMEVAL.pack(next(self._seconds), 0)

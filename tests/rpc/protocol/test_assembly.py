@@ -50,3 +50,11 @@ def test_a_second_init_is_refused() -> None:
 def test_what_is_no_buffer_is_refused() -> None:
     with pytest.raises(TypeError):
         Assembly(1).add("a")  # type: ignore[arg-type]
+
+
+def test_an_assembly_whose_bytes_were_taken_is_not_initialised_again() -> None:
+    assembly = Assembly(2)
+    assembly.add(b"ab")
+    assert assembly.take() == b"ab"
+    with pytest.raises(ValueError, match="one size"):
+        assembly.__init__(2)  # type: ignore[misc]
