@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from itertools import pairwise
 
 __all__ = ["INTERRUPTED", "leave_on_interrupt", "raise_on_interrupt"]
 
@@ -33,9 +32,21 @@ def _leave(*_: object) -> None:
     os._exit(INTERRUPTED)
 
 
+def _module(arguments: list[str]) -> str | None:
+    """The module that the interpreter runs as a program. Arguments of a program may look the same, behind its name."""
+    options = iter(arguments)
+    for option in options:
+        if option == "-m":
+            return next(options, None)
+        if option in ("-W", "-X"):
+            next(options, None)
+        elif option == "-c" or not option.startswith("-"):
+            break
+    return None
+
+
 def _is_command_line() -> bool:
-    as_module = any(pair == ("-m", "aiofabric") for pair in pairwise(sys.orig_argv))
-    return as_module or os.path.basename(sys.argv[0]) == "aiofabric"
+    return _module(sys.orig_argv[1:]) == "aiofabric" or os.path.basename(sys.argv[0]) == "aiofabric"
 
 
 if _is_command_line():

@@ -3,6 +3,8 @@
 # Privates: the lists of lazy names are compared with what type checkers see.
 
 import ast
+import subprocess
+import sys
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -77,3 +79,14 @@ def test_star_takes_every_name() -> None:
 
 def test_version_is_the_distributions() -> None:
     assert aiofabric.__version__ == metadata.version("aiofabric")
+
+
+def test_an_argument_of_a_program_does_not_replace_its_signal_handler(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import signal, aiofabric\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, program, "-m", "aiofabric"], capture_output=True, text=True, check=True, start_new_session=True
+    )
+    assert ended.stdout == "True\n"
