@@ -309,9 +309,7 @@ class AddressVector(Resource):
         return address in self._near
 
     def lose(self, address: Address) -> None:
-        """Called when this endpoint, or another endpoint of this process, closes: remove the number of the other
-        endpoint from the provider at once.
-        """
+        """Remove the number of an endpoint of this process at once, because one of the two closes."""
         native = self._spare.pop(address, None)
         if native is None:
             native = self._near.pop(address, None)

@@ -211,13 +211,12 @@ WORKAROUNDS = {
             "shm replaces the handlers of SIGINT, SIGTERM, SIGBUS and SIGSEGV when its first endpoint is opened. Such "
             "a signal removes the memory of all endpoints from /dev/shm, also if the program has its own "
             "handler and continues. Later clients then crash (1.17) or hang (2.x). libpsm-infinipath and "
-            "libpsm2, which "
-            "Debian's libfabric loads, replace handlers when they are loaded.",
+            "libpsm2, which Debian's libfabric loads, replace handlers when they are loaded.",
             _ALL,
             _BOTH,
             "The process's handlers of these signals. If a signal had a handler, or was ignored, aiofabric "
-            "restores that. If it had the default action, "
-            "it ends the process in any case, and shm's handler stays. While libfabric is being loaded, "
+            "restores that. If it had the default action, it ends the process in any case, and shm's handler "
+            "stays. While libfabric is being loaded, "
             "the environment contains IPATH_NO_BACKTRACE=1 and HFI_NO_BACKTRACE=1, which prevent the psm "
             "libraries from replacing handlers. At that time, the version of libfabric is "
             "not known yet. The variables are removed after loading.",
@@ -327,6 +326,8 @@ def switch(name: str, on: bool) -> None:
         ValueError: there is no workaround of that name.
     """
     _check_name(name)
+    if name == "signals":  # it also acts while libfabric is loaded
+        load.keeps_signals = on
     _states[name] = State.ON if on else State.OFF
 
 

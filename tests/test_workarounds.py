@@ -190,6 +190,27 @@ def test_loading_libfabric_leaves_the_environment_as_it_was(words: str, monkeypa
     assert (ended.status, ended.out) == (0, "True\n"), ended
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("on", [True, False])
+def test_signals_can_be_switched_before_libfabric_is_loaded(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE"):
+        monkeypatch.delenv(name, raising=False)
+    program = f"""
+        import ctypes, os, aiofabric
+        from aiofabric import workarounds
+        workarounds.switch("signals", {on})
+        real, seen = ctypes.CDLL, set()
+        def watched(*args, **options):
+            seen.add(os.environ.get("IPATH_NO_BACKTRACE"))
+            return real(*args, **options)
+        ctypes.CDLL = watched
+        aiofabric.library_version()
+        print("1" in seen)
+    """
+    ended = run_in_child(program, AIOFABRIC_WORKAROUNDS="")
+    assert (ended.status, ended.out) == (0, f"{on}\n"), ended
+
+
 @pytest.mark.parametrize("order", ["loaded earlier", "linked"])
 def test_locks_stay_as_they_are_beside_another_user_of_libfabric(order: str, tmp_path: Path) -> None:
     """An MPI in the same process calls the same functions: they are not changed unless that is asked for."""

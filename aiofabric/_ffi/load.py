@@ -91,6 +91,9 @@ def file_of(function: object) -> str | None:
 was_loaded = False
 """Whether another module had loaded libfabric before this one."""
 
+keeps_signals: bool | None = None
+"""Whether the part of the workaround ``signals`` here acts; None: as the environment variable says."""
+
 
 def load() -> None:
     """Load libfabric, from the first place that has it.
@@ -102,7 +105,8 @@ def load() -> None:
     """
     global was_loaded
     was_loaded = loaded_path() is not None
-    if was_loaded or asked_for("signals") is False:
+    keeps = asked_for("signals") if keeps_signals is None else keeps_signals
+    if was_loaded or keeps is False:
         _load()
     else:
         with _without_backtraces():

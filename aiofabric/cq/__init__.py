@@ -1,1 +1,1 @@
-"""Layer 2: completion queues, operations and the reactor. The only layer that depends on the kind of event loop."""
+"""Layer 2: completion queues, operations and the reactor. Only `drivers` knows which event loop runs."""

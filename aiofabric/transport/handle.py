@@ -138,9 +138,8 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.on_release: Callable[[], None] | None = None
         # How a connection ends in order; see connected/closing.py.
         self.last_access: tuple[str, int] | None = None  # call and bytes of the last access to the peer's memory
-        self.receive_ranges: list[
-            list[tuple[int, int]]
-        ] = []  # memory that waiting pooled receives will fill: start, end
+        # memory that waiting pooled receives will fill: start, end
+        self.receive_ranges: list[list[tuple[int, int]]] = []
         self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py
         self.closes_in_order = False  # the peer understands an end mark; close_timeout limits the wait for its end
         self.close_timeout = 0.0
