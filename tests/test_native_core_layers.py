@@ -9,7 +9,10 @@ pytestmark = pytest.mark.once
 
 CORE = Path(__file__).parent.parent / "aiofabric/_core"
 LAYERS = (
-    {"references", "names", "clock", "upcalls", "freelist", "fifo", "awaitable", "coroutine", "call", "thread_check"},
+    {
+        *("references", "names", "exceptions", "clock", "upcalls", "freelist", "fifo"),
+        *("awaitable", "coroutine", "call", "thread_check"),
+    },
     {"slots", "registry", "operation"},
     {"completion_queue", "polling", "coalescing", "wakeups", "waiter"},
     {"source", "completions", "arming", "progress"},

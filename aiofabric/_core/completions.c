@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "coalescing.h"
 #include "completion_queue.h"
+#include "exceptions.h"
 #include "names.h"
 #include "polling.h"
 #include "references.h"
@@ -141,20 +142,13 @@ static int read_failed(SourceCore *self, ssize_t error)
 /* Ctrl-C in one dispatch does not skip the completions behind it. */
 static int dispatch_all(SourceCore *self, const struct found *found, ssize_t count)
 {
-	PyObject *type = NULL, *error, *traceback;
+	struct first_exception first = NO_EXCEPTION;
 	ssize_t i;
 
-	for (i = 0; i < count; i++) {
-		if (!dispatch(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
-			continue;
-		if (type) /* the first exception is enough */
-			PyErr_Clear();
-		else
-			PyErr_Fetch(&type, &error, &traceback);
-	}
-	if (type)
-		PyErr_Restore(type, error, traceback);
-	return type ? -1 : 0;
+	for (i = 0; i < count; i++)
+		if (dispatch(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
+			exception_keep(&first, self);
+	return exception_raise(&first);
 }
 
 static long long read_once(SourceCore *self, long long window, int offering)

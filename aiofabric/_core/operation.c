@@ -1,5 +1,6 @@
 /* Operation: slot, waiter and pins of a posted call. cq/operation.py has the states and their meaning. */
 #include "operation.h"
+#include "exceptions.h"
 #include "names.h"
 #include "references.h"
 #include "slots.h"
@@ -57,47 +58,26 @@ int operation_move(Operation *self, enum state state)
 	return -1;
 }
 
-/* The first of several failures is raised, and the others are reported. All steps run, also after a failure. */
-struct failure {
-	PyObject *type, *error, *traceback;
-};
-
-static void note(struct failure *first)
-{
-	if (first->type)
-		PyErr_WriteUnraisable((PyObject *) Operation_Type);
-	else
-		PyErr_Fetch(&first->type, &first->error, &first->traceback);
-}
-
-static int outcome(struct failure *first)
-{
-	if (!first->type)
-		return 0;
-	PyErr_Restore(first->type, first->error, first->traceback);
-	return -1;
-}
-
 int operation_release_held(Operation *self)
 {
 	PyObject *held = self->held;
 	Py_ssize_t count = PyObject_Size(held), i;
-	struct failure first = {NULL, NULL, NULL};
+	struct first_exception first = NO_EXCEPTION;
 
 	if (count <= 0)
 		return count < 0 ? -1 : 0;
 	self->held = PyTuple_New(0);
 	if (!self->held)
-		note(&first);
+		exception_keep(&first, Operation_Type);
 	for (i = 0; i < count; i++) {
 		PyObject *each = PySequence_GetItem(held, i);
 
 		if (!each || drop(PyObject_CallMethodObjArgs(each, name_end_use, NULL)))
-			note(&first);
+			exception_keep(&first, Operation_Type);
 		Py_XDECREF(each);
 	}
 	Py_DECREF(held);
-	return outcome(&first);
+	return exception_raise(&first);
 }
 
 /* `notify` is a callable, or a waiter: a closure for each wait would cost more than the waiting. */
@@ -111,7 +91,7 @@ static int wake(Operation *self, PyObject *notify)
 int operation_complete(Operation *self, PyObject *error)
 {
 	int left = self->state == CANCELLING || self->state == ABANDONED;
-	struct failure first = {NULL, NULL, NULL};
+	struct first_exception first = NO_EXCEPTION;
 	PyObject *notify;
 
 	if (operation_move(self, FINISHED))
@@ -121,21 +101,21 @@ int operation_complete(Operation *self, PyObject *error)
 	REPLACE(self->post, new_ref(Py_None));
 	if (left && !error && self->orphaned != Py_None &&
 	    drop(PyObject_CallFunctionObjArgs(self->orphaned, self, NULL)))
-		note(&first);
+		exception_keep(&first, Operation_Type);
 	if (left || error) /* otherwise, an exception may still interrupt the caller before it has the message */
 		REPLACE(self->orphaned, new_ref(Py_None));
 	REPLACE(self->pins, new_ref(Py_None));
 	if (operation_release_held(self))
-		note(&first);
+		exception_keep(&first, Operation_Type);
 	assert(self->state == FINISHED && self->pins == Py_None && self->post == Py_None);
 	notify = self->notify;
 	if (notify != Py_None) {
 		self->notify = new_ref(Py_None);
 		if (wake(self, notify))
-			note(&first);
+			exception_keep(&first, Operation_Type);
 		Py_DECREF(notify);
 	}
-	return outcome(&first);
+	return exception_raise(&first);
 }
 
 int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,

@@ -1,26 +1,26 @@
 /* Posting: an operation is made, registered and handed to the provider, or queued behind those that wait. */
 #include "posting.h"
 #include "arming.h"
+#include "exceptions.h"
 #include "names.h"
 #include "operation.h"
 #include "references.h"
-#include "registry.h"
 #include "slots.h"
 #include "source.h"
 #include "submission.h"
 #include "transfer.h"
 
-static PyObject *name_wait_for_credits, *name_try;
+static PyObject *name_context, *name_wait_for_credits, *name_try;
 
 /* Give the slot back because no operation was made; the exception stays set. */
 static void return_slot(SubmissionCore *self, Slot *slot)
 {
-	PyObject *type, *error, *traceback;
+	struct first_exception first = NO_EXCEPTION;
 
-	PyErr_Fetch(&type, &error, &traceback);
+	exception_keep(&first, self);
 	if (slots_release(self->source->slots, (PyObject *) slot))
-		PyErr_Clear();
-	PyErr_Restore(type, error, traceback);
+		exception_keep(&first, self);
+	exception_raise(&first);
 }
 
 Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
@@ -29,7 +29,7 @@ Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pi
 	Slot *slot = held ? slots_acquire(self->source->slots) : NULL;
 	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
 
-	if (transfer && registry_enter(self->source->operations, pointer_of(slot->address), (PyObject *) transfer)) {
+	if (transfer && submission_register(self, transfer)) {
 		Py_DECREF((PyObject *) transfer);
 		transfer = NULL;
 	}
@@ -42,7 +42,7 @@ Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pi
 
 PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ssize_t rc)
 {
-	if (!(rc ? submission_undo_post(self, transfer) : submission_note_posted(self, transfer))) {
+	if (!(rc ? submission_refused(self, transfer) : submission_accepted(self, transfer))) {
 		if (!rc)
 			return (PyObject *) transfer;
 		Py_DECREF((PyObject *) transfer);
@@ -53,32 +53,45 @@ PyObject *submission_call_returned(SubmissionCore *self, Operation *transfer, ss
 }
 
 /* The arguments of the call, followed by the context. */
-static PyObject *with_context(PyObject *function, PyObject *args, Slot *slot)
+static PyObject *with_context(PyObject *args, Slot *slot)
 {
 	Py_ssize_t count = PyTuple_Size(args), i;
-	PyObject *all = PyTuple_New(count + 1), *post = NULL;
+	PyObject *all = PyTuple_New(count + 1);
 
 	if (!all)
 		return NULL;
 	for (i = 0; i < count; i++)
 		PyTuple_SetItem(all, i, new_ref(PyTuple_GetItem(args, i)));
 	PyTuple_SetItem(all, count, new_ref(slot->pointer));
-	post = PyTuple_Pack(2, function, all);
-	Py_DECREF(all);
+	return all;
+}
+
+/* Function and arguments for `submission_try_post`. A structure such as fi_msg has the context itself. */
+static PyObject *call_with_context(PyObject *function, PyObject *args, PyObject *message, Slot *slot)
+{
+	PyObject *all, *post;
+
+	if (message == Py_None)
+		all = with_context(args, slot);
+	else
+		all = PyObject_SetAttr(message, name_context, slot->pointer) ? NULL : new_ref(args);
+	post = all ? PyTuple_Pack(2, function, all) : NULL;
+	Py_XDECREF(all);
 	return post;
 }
 
 static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", NULL};
-	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *given = Py_None, *post;
+	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", "message", NULL};
+	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *given = Py_None, *message = Py_None;
+	PyObject *post;
 	Operation *transfer;
 	long long length;
 	int posted = 0;
 	Slot *slot;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OO", names, &what, &function, &PyTuple_Type, &arguments,
-					 &pins, &length, &held, &kind, &given))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OOO", names, &what, &function, &PyTuple_Type, &arguments,
+					 &pins, &length, &held, &kind, &given, &message))
 		return NULL;
 	slot = given == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(given);
 	held = held ? new_ref(held) : PyTuple_New(0);
@@ -88,7 +101,7 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 		transfer = transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, length);
 	else
 		transfer = (Operation *) PyObject_CallFunction(kind, "OOOOLO", what, self, slot, pins, length, held);
-	post = transfer ? with_context(function, arguments, slot) : NULL;
+	post = transfer ? call_with_context(function, arguments, message, slot) : NULL;
 	Py_XDECREF(held);
 	if (!post) {
 		if (slot && given == Py_None)
@@ -136,11 +149,14 @@ PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 
 static PyMethodDef methods[] = {
 	{"submit", (PyCFunction) (void (*)(void)) SubmissionCore_submit, METH_VARARGS | METH_KEYWORDS,
-	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None)\n\n"
-	 "Post function(*args, context) now, or queue it behind the operations that wait already.\n\n"
+	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None, message=None)\n\n"
+	 "Post function(*args, context) now, or queue it behind the operations that wait already. The function\n"
+	 "must be libfabric's: after it has accepted an operation, a function in Python could still raise\n"
+	 "KeyboardInterrupt.\n\n"
 	 "Args:\n"
 	 "    kind: the class of the operation; `Transfer` by default.\n"
-	 "    slot: a slot that the caller kept, instead of a new one.\n\n"
+	 "    slot: a slot that the caller kept, instead of a new one.\n"
+	 "    message: a structure among the arguments whose field `context` is set, instead of the argument.\n\n"
 	 "Raises:\n"
 	 "    FabricError: the provider refused the call, or the submission queue is closed. Nothing was\n"
 	 "        posted, and nothing stays pinned or held."},
@@ -152,7 +168,9 @@ static PyMethodDef methods[] = {
 
 int add_posting(PyObject *module)
 {
-	static const struct name names[] = {{&name_wait_for_credits, "_wait_for_credits"}, {&name_try, "_try"}, {NULL}};
+	static const struct name names[] = {
+		{&name_context, "context"}, {&name_wait_for_credits, "_wait_for_credits"}, {&name_try, "_try"}, {NULL},
+	};
 
 	return intern(names) ? -1 : add_methods(SubmissionCore_Type, methods);
 }

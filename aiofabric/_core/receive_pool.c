@@ -2,6 +2,7 @@
 #include "receive_pool.h"
 #include "coalescing.h"
 #include "completion_queue.h"
+#include "exceptions.h"
 #include "inbox.h"
 #include "names.h"
 #include "references.h"
@@ -159,6 +160,7 @@ static int feed(PoolBuffer *self)
 	InboxCore *inbox = &self->pool->inbox;
 	PyObject *view = PyObject_GetAttr((PyObject *) inbox, name_view), *sink, *type, *error, *traceback;
 	const char *bytes = view ? pool_contents(self) : NULL;
+	struct first_exception first = NO_EXCEPTION;
 	int rc;
 
 	if (!bytes) {
@@ -172,17 +174,43 @@ static int feed(PoolBuffer *self)
 	if (rc) {
 		PyErr_Fetch(&type, &error, &traceback);
 		PyErr_NormalizeException(&type, &error, &traceback);
-		rc = drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_sink_failed, error ? error : Py_None, NULL));
+		if (drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_sink_failed, error ? error : Py_None, NULL)))
+			exception_keep(&first, inbox);
 		Py_XDECREF(type);
 		Py_XDECREF(error);
 		Py_XDECREF(traceback);
 	}
-	return pool_recycle(self) || rc ? -1 : 0;
+	if (pool_recycle(self))
+		exception_keep(&first, inbox);
+	return exception_raise(&first);
+}
+
+/* The peer's last message: see cm/preface.py. */
+static int end_came(PoolBuffer *self, struct first_exception *first)
+{
+	PyObject *inbox = (PyObject *) self->pool;
+
+	if (pool_recycle(self))
+		exception_keep(first, inbox);
+	if (drop(PyObject_CallMethodObjArgs(inbox, name_end_came, NULL)))
+		exception_keep(first, inbox);
+	return exception_raise(first);
+}
+
+static int deliver(PoolBuffer *self)
+{
+	InboxCore *inbox = &self->pool->inbox;
+
+	if (upcalls.frame_sink.type && PyObject_TypeCheck(inbox->sink, upcalls.frame_sink.type) &&
+	    Py_IS_TYPE((PyObject *) self, PoolBuffer_Type)) /* the message of a subclass may begin elsewhere */
+		return feed(self);
+	return inbox_deliver(inbox, (PyObject *) self);
 }
 
 int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
 	InboxCore *inbox = &self->pool->inbox;
+	struct first_exception first = NO_EXCEPTION;
 
 	if (self->pool->limits && entry->len > (size_t) inbox->size) {
 		PyObject *tuple = entry_tuple(entry, from), *result;
@@ -197,20 +225,18 @@ int pool_complete(PoolBuffer *self, const struct fi_cq_tagged_entry *entry, cons
 	self->length = entry->len;
 	self->data = entry->data;
 	self->tag = entry->tag;
+	if (came_back(self)) /* the message must still be delivered */
+		exception_keep(&first, inbox);
 	if (self->pool->end_mark && (entry->flags & FI_REMOTE_CQ_DATA) && entry->data == self->pool->end_mark &&
-	    !entry->len) /* cm/preface.py */
-		return came_back(self) || pool_recycle(self) ||
-		       drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_end_came, NULL)) ? -1 : 0;
+	    !entry->len)
+		return end_came(self, &first);
 	if (set_source(&self->source, from))
-		return -1;
+		exception_keep(&first, inbox);
 	inbox->messages++;
 	inbox->bytes += self->length;
-	if (came_back(self))
-		return -1;
-	if (upcalls.frame_sink.type && PyObject_TypeCheck(inbox->sink, upcalls.frame_sink.type) &&
-	    Py_IS_TYPE((PyObject *) self, PoolBuffer_Type)) /* the message of a subclass may begin elsewhere */
-		return feed(self);
-	return inbox_deliver(inbox, (PyObject *) self);
+	if (deliver(self))
+		exception_keep(&first, inbox);
+	return exception_raise(&first);
 }
 
 /* -- PoolCore */

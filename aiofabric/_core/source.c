@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "coalescing.h"
 #include "completion_queue.h"
+#include "exceptions.h"
 #include "names.h"
 #include "polling.h"
 #include "references.h"
@@ -34,7 +35,7 @@ int source_schedule(SourceCore *self)
 	if (!progress)
 		return -1;
 	self->scheduled = 1;
-	rc = drop(PyObject_CallFunctionObjArgs(self->call_soon, progress, NULL));
+	rc = call_soon_despite_interrupt(self->call_soon, progress);
 	if (rc)
 		self->scheduled = 0;
 	Py_DECREF(progress);

@@ -4,6 +4,7 @@
  */
 #include "submission.h"
 #include "coalescing.h"
+#include "exceptions.h"
 #include "names.h"
 #include "operation.h"
 #include "references.h"
@@ -18,25 +19,32 @@
 
 PyTypeObject *SubmissionCore_Type;
 
-static PyObject *name_call_failed, *name_retire, *name_submit, *name_wake_waiters, *name_try;
+static PyObject *name_call_failed, *name_retire, *name_wake_waiters, *name_try;
 
 /* -- batches */
+
+/*
+ * Schedule a pass, while the caller must not be interrupted: Ctrl-C is raised again at the next bytecode. -1: another
+ * exception, for example because the loop is closed.
+ */
+static int schedule_uninterrupted(SourceCore *source)
+{
+	if (!source_schedule(source))
+		return 0;
+	if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+		return -1;
+	PyErr_Clear();
+	PyErr_SetInterrupt();
+	return 0;
+}
 
 /* Outside of a pass, a pass must be scheduled: it ends the batch at the latest. */
 static int batch_will_end(SourceCore *source)
 {
-	PyObject *type, *error, *traceback;
-	int rc;
-
-	if (source->passing)
+	if (source->passing || !schedule_uninterrupted(source))
 		return 1;
-	PyErr_Fetch(&type, &error, &traceback);
-	rc = source_schedule(source);
-	if (rc && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-		PyErr_SetInterrupt(); /* raised again after the message has left */
-	PyErr_Clear(); /* or the loop is closed: the message can still be sent */
-	PyErr_Restore(type, error, traceback);
-	return !rc;
+	PyErr_Clear(); /* the loop is closed: the message can still be sent */
+	return 0;
 }
 
 void submission_joins_batch(SubmissionCore *self)
@@ -61,88 +69,95 @@ static PyObject *SubmissionCore_keep_socket(SubmissionCore *self, PyObject *numb
 
 /* -- posting */
 
-/* Delete a key of a dict, if it is there. */
-static int forget(PyObject *dict, PyObject *key)
+/* Its completion was read, or the provider refused it. */
+static void unregister(SubmissionCore *self, Operation *transfer)
 {
-	if (!PyDict_DelItem(dict, key))
-		return 0;
-	if (!PyErr_ExceptionMatches(PyExc_KeyError))
-		return -1;
-	PyErr_Clear();
-	return 0;
+	SourceCore *source = self->source;
+
+	registry_forget(source->operations, pointer_of(transfer->slot->address));
+	if (PyDict_DelItem(self->posted, (PyObject *) transfer))
+		PyErr_Clear(); /* no key: `hand_over` or `end` has removed it */
+	assert(source->interest > 0);
+	source->interest--;
 }
 
 int submission_completed(SubmissionCore *self, Operation *transfer)
 {
 	SourceCore *source = self->source;
 
-	registry_forget(source->operations, pointer_of(transfer->slot->address));
-	if (slots_release(source->slots, (PyObject *) transfer->slot) || forget(self->posted, (PyObject *) transfer))
-		return -1;
-	assert(source->interest > 0 && source->abandoned >= (transfer->state == ABANDONED));
-	source->interest--;
+	struct first_exception first = NO_EXCEPTION;
+
+	unregister(self, transfer);
 	source->abandoned -= transfer->state == ABANDONED;
-	if (PyList_Size(self->idle))
-		return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_wake_waiters, NULL));
-	return 0;
+	assert(source->abandoned >= 0);
+	if (slots_release(source->slots, (PyObject *) transfer->slot))
+		exception_keep(&first, self);
+	if (PyList_Size(self->idle) && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_wake_waiters, NULL)))
+		exception_keep(&first, self);
+	return exception_raise(&first);
 }
 
 /* Give up an operation that was not posted, and will not be. */
 int submission_discard(SubmissionCore *self, Operation *transfer)
 {
+	struct first_exception first = NO_EXCEPTION;
+
+	if (PyErr_Occurred())
+		exception_keep(&first, self);
 	if (slots_release(self->source->slots, (PyObject *) transfer->slot))
-		return -1;
+		exception_keep(&first, self);
 	REPLACE(transfer->pins, new_ref(Py_None));
-	return operation_release_held(transfer);
+	if (operation_release_held(transfer))
+		exception_keep(&first, self);
+	return exception_raise(&first);
 }
 
-int submission_note_posted(SubmissionCore *self, Operation *transfer)
+int submission_register(SubmissionCore *self, Operation *transfer)
 {
-	self->source->interest++;
-	if (PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None) || operation_move(transfer, POSTED))
+	SourceCore *source = self->source;
+	struct first_exception first = NO_EXCEPTION;
+
+	if (registry_enter(source->operations, pointer_of(transfer->slot->address), (PyObject *) transfer))
 		return -1;
-	return source_schedule(self->source);
+	source->interest++;
+	if (!PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None))
+		return 0;
+	exception_keep(&first, self);
+	unregister(self, transfer);
+	return exception_raise(&first);
 }
 
-int submission_undo_post(SubmissionCore *self, Operation *transfer)
+int submission_accepted(SubmissionCore *self, Operation *transfer)
 {
-	registry_forget(self->source->operations, pointer_of(transfer->slot->address));
+	return operation_move(transfer, POSTED) ? -1 : schedule_uninterrupted(self->source);
+}
+
+int submission_refused(SubmissionCore *self, Operation *transfer)
+{
+	unregister(self, transfer);
 	return submission_discard(self, transfer);
 }
 
-/* Register, then post. 1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
 int submission_try_post(SubmissionCore *self, Operation *transfer)
 {
-	SourceCore *source = self->source;
-	void *address = pointer_of(transfer->slot->address);
-	PyObject *returned, *type, *error, *traceback;
+	PyObject *returned;
 	long long rc;
 
 	if (!PyTuple_Check(transfer->post) || PyTuple_Size(transfer->post) != 2) {
 		PyErr_SetString(PyExc_TypeError, "a function and its arguments are posted");
 		return -1;
 	}
-	if (registry_enter(source->operations, address, (PyObject *) transfer)) {
-		PyErr_Fetch(&type, &error, &traceback);
-		if (submission_discard(self, transfer))
-			PyErr_Clear();
-		PyErr_Restore(type, error, traceback);
-		return -1;
-	}
+	if (submission_register(self, transfer))
+		return submission_discard(self, transfer);
 	submission_coalesce(self);
 	returned = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = returned ? PyLong_AsLongLong(returned) : 0;
 	Py_XDECREF(returned);
-	if (PyErr_Occurred()) { /* an argument that is no C number */
-		PyErr_Fetch(&type, &error, &traceback);
-		if (submission_undo_post(self, transfer))
-			PyErr_Clear();
-		PyErr_Restore(type, error, traceback);
-		return -1;
-	}
+	if (PyErr_Occurred()) /* an argument that is no C number */
+		return submission_refused(self, transfer);
 	if (rc == 0)
-		return submission_note_posted(self, transfer) ? -1 : 1;
-	registry_forget(source->operations, address);
+		return submission_accepted(self, transfer) ? -1 : 1;
+	unregister(self, transfer);
 	if (rc == -FI_EAGAIN || (rc == -FI_ENOMEM && self->receives)) { /* 1.17's shm: its queue of receives is full */
 		self->refused = 1;
 		return 0;
@@ -253,7 +268,7 @@ static PyObject *SubmissionCore_lead(SubmissionCore *self, PyObject *args)
 			      &self->max_size, &pieces))
 		return NULL;
 	self->pieces = pieces < PIECES ? pieces : PIECES;
-	if (!direct || !self->plain_try || !is_plain(self, name_submit))
+	if (!direct || !self->plain_try)
 		self->pieces = 0;
 	self->ep = pointer_of(ep);
 	REPLACE(self->thread_check, (ThreadCheck *) new_ref(thread_check));
@@ -342,7 +357,7 @@ static int wake(PyObject *owner, PyObject *waiter)
 int add_submission(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_call_failed, "_call_failed"}, {&name_retire, "retire"}, {&name_submit, "submit"}, {&name_wake_waiters, "_wake_waiters"},
+		{&name_call_failed, "_call_failed"}, {&name_retire, "retire"}, {&name_wake_waiters, "_wake_waiters"},
 		{&name_try, "_try"}, {NULL},
 	};
 

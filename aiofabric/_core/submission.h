@@ -38,12 +38,24 @@ extern PyTypeObject *SubmissionCore_Type;
 
 /* Its completion was read: the slot may be used again. */
 int submission_completed(SubmissionCore *self, Operation *transfer);
-/* Give up an operation that was not posted, and will not be. */
+/*
+ * Give up an operation that was not posted, and will not be. An exception that is set on entry stays set, and the
+ * result is -1.
+ */
 int submission_discard(SubmissionCore *self, Operation *transfer);
-/* As `submission_discard`, for a registered operation. */
-int submission_undo_post(SubmissionCore *self, Operation *transfer);
-int submission_note_posted(SubmissionCore *self, Operation *transfer);
-/* Register, then post.  1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more. */
+/*
+ * Register an operation before the provider's call: whatever interrupts the caller after the call, a buffer that the
+ * provider has stays pinned. -1: an exception, and the operation is not registered.
+ */
+int submission_register(SubmissionCore *self, Operation *transfer);
+/* The provider accepted a registered operation. -1: an exception, and the operation stays posted. */
+int submission_accepted(SubmissionCore *self, Operation *transfer);
+/* The provider refused a registered operation: as `submission_discard`. */
+int submission_refused(SubmissionCore *self, Operation *transfer);
+/*
+ * Register, then post. 1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more, unless
+ * the state is POSTED.
+ */
 int submission_try_post(SubmissionCore *self, Operation *transfer);
 void submission_joins_batch(SubmissionCore *self);
 

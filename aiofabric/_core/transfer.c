@@ -1,6 +1,7 @@
 /* Transfer: an operation of a submission queue. Its completion gives the slot back to the queue. */
 #include "transfer.h"
 #include "completion_queue.h"
+#include "exceptions.h"
 #include "names.h"
 #include "operation.h"
 #include "references.h"
@@ -36,6 +37,7 @@ static SubmissionCore *submission_of(Operation *self)
 int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
 	SubmissionCore *submission = submission_of(self);
+	struct first_exception first = NO_EXCEPTION;
 	int rc;
 
 	if (!submission)
@@ -46,18 +48,22 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 	self->data = entry->data;
 	self->tag = entry->tag;
 	if (set_source(&self->source, from))
-		return -1;
+		exception_keep(&first, self);
 	Py_INCREF((PyObject *) submission);
 	if (submission->plain_retire)
 		rc = submission_completed(submission, self);
 	else
 		rc = drop(PyObject_CallMethodObjArgs((PyObject *) submission, name_retire, self, NULL));
 	Py_DECREF((PyObject *) submission);
-	if (rc)
-		return -1;
+	if (rc) /* Ctrl-C in a Python method, or no memory: the caller must still get its result */
+		exception_keep(&first, self);
 	if (Py_IS_TYPE((PyObject *) self, Transfer_Type))
-		return operation_complete(self, NULL);
-	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_finish, NULL));
+		rc = operation_complete(self, NULL);
+	else
+		rc = drop(PyObject_CallMethodObjArgs((PyObject *) self, name_finish, NULL));
+	if (rc)
+		exception_keep(&first, self);
+	return exception_raise(&first);
 }
 
 static PyObject *Transfer_complete(Operation *self, PyObject *tuple)

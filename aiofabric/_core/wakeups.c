@@ -16,6 +16,7 @@
  */
 #include "wakeups.h"
 #include "clock.h"
+#include "exceptions.h"
 #include "fifo.h"
 #include "names.h"
 #include "references.h"
@@ -39,7 +40,7 @@ static int schedule(Waker *self)
 	callback = PyObject_GetAttr((PyObject *) self, name_go_on);
 	if (!callback)
 		return -1;
-	rc = drop(PyObject_CallFunctionObjArgs(self->call_soon, callback, NULL));
+	rc = call_soon_despite_interrupt(self->call_soon, callback);
 	Py_DECREF(callback);
 	self->scheduled = !rc;
 	return rc;
@@ -253,16 +254,13 @@ static int go_on(Waker *self)
 
 static int schedule_after(Waker *self)
 {
-	PyObject *type, *error, *traceback;
-	int rc;
+	struct first_exception first = NO_EXCEPTION;
 
-	PyErr_Fetch(&type, &error, &traceback);
-	rc = schedule(self);
-	if (type) { /* the first exception says more */
-		PyErr_Clear();
-		PyErr_Restore(type, error, traceback);
-	}
-	return rc || type ? -1 : 0;
+	if (PyErr_Occurred())
+		exception_keep(&first, self);
+	if (schedule(self))
+		exception_keep(&first, self);
+	return exception_raise(&first);
 }
 
 void waker_hold(Waker *self)

@@ -113,6 +113,8 @@ class SubmissionQueue(SubmissionCore):
                     break
             except BaseException as error:
                 self.waiting.popleft()  # before a waiter is woken, which may close the submission queue
+                if transfer.state is POSTED:  # Ctrl-C after the provider accepted it
+                    raise
                 self._finish(transfer, error)
             else:
                 self.waiting.popleft()
@@ -127,14 +129,14 @@ class SubmissionQueue(SubmissionCore):
         """An operation has left the queue: wake the tasks that wait for an empty one."""
         if self.waiting:
             return
-        waiters, self._waiters = [*self._waiters], ()
-        if not self.posted:
-            waiters += self.idle
-            self.idle.clear()
-        for waiter in waiters:
+        idle = () if self.posted else self.idle
+        for waiter in (*self._waiters, *idle):
             if not waiter.done():
                 self.source.woke()
                 waiter.set_result(None)
+        self._waiters = ()  # not before: Ctrl-C in the loop must leave them for the next call
+        if idle:
+            self.idle.clear()
 
     async def all_posted(self) -> None:
         """Wait until nothing is queued on this submission queue. Cancelling changes nothing."""

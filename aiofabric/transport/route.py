@@ -6,7 +6,6 @@ delays only its own messages.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import address_of, constants, ffi, lib
@@ -166,7 +165,7 @@ class Route(SubmissionQueue):
         what, function = _call("sendmsg", tag)
         args = (self.handle.fid, message, flags)
         keep = (pins, iov, message, found)
-        return self.submit(what, partial(with_context, function), args, keep, size, held)
+        return self.submit(what, function, args, keep, size, held, message=message)
 
     def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
         """Post a read or write of a peer's memory, or queue it in order.
@@ -225,7 +224,7 @@ class Route(SubmissionQueue):
         what = f"{what}msg"
         args = (self.handle.fid, message, flags)
         keep = (pins, target, found, message)
-        return self.submit(what, partial(with_context, getattr(lib, what)), args, keep, size, held)
+        return self.submit(what, getattr(lib, what), args, keep, size, held, message=message)
 
     def _acquire_pieces(self, what: str, pins: Sequence[Any], remote: RemoteRegion) -> tuple[Any, int, list[Held]]:
         access = _READ if what == "fi_read" else _WRITE
@@ -298,13 +297,6 @@ def too_long(size: int, limit: int, who: str, call: str, peer: object) -> Messag
     error = MessageTooLongError(constants.FI_EMSGSIZE, call, peer=peer, detail=detail)
     error.size, error.limit = size, limit
     return error
-
-
-def with_context(function: Any, fid: Any, message: Any, flags: int, context: Any) -> int:
-    """Post a structure that lacks only its context."""
-    message.context = context
-    rc: int = function(fid, message, flags)
-    return rc
 
 
 def _call(form: str, tag: int | None) -> tuple[str, Any]:

@@ -75,3 +75,35 @@ def test_a_message_hashes_as_bytes_do() -> None:
         message = Message(data)
         assert hash(message) == bytes.__hash__(message) == hash(data)
         assert {data: 1}[message] == 1
+
+
+class Unwakeable:
+    """A waiter whose loop is interrupted while it is told."""
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, _: object) -> None:
+        raise LookupError("set_result")
+
+
+def test_an_operation_whose_completion_wakes_another_task_in_vain_still_wakes_its_own() -> None:
+    endpoint = Endpoint()
+    memory = bytearray(4)
+    transfer = endpoint.submit(pins=memoryview(memory), length=4)
+    caller = endpoint.await_(transfer)
+    unwakeable, waiter = Unwakeable(), endpoint.driver.create_waiter()
+    endpoint.submissions.idle.extend([unwakeable, waiter])
+    with pytest.raises(LookupError, match="set_result"):
+        transfer.complete((transfer.slot.address, 0, 4, 0, 0, 0))
+    endpoint.driver.settle_down()
+    assert (transfer.state, caller.done, transfer.pins) == (State.FINISHED, True, None)
+    memory.append(0)
+    source = endpoint.source
+    assert (source.interest, source.slots.in_use, len(source.operations)) == (0, 0, 0)
+    assert not waiter.done()
+    endpoint.submissions.idle.remove(unwakeable)
+    endpoint.queue.complete(endpoint.submit().slot.address)
+    endpoint.driver.settle_down()
+    assert waiter.done(), "the other tasks that wait for an empty queue stay in the list"
+    endpoint.close()

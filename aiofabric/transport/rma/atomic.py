@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
@@ -240,10 +239,11 @@ class Atomic(Resource):
         message.rma_iov, message.rma_iov_count = target, 1
         message.addr, message.datatype, message.op = route.peer, given.datatype, op
         more = [argument for each in lists[1:] for argument in each]
-        post = partial(_with_context, getattr(lib, _NAMES[form]), message)
-        args = (handle.fid, *more, own | OpFlags.COMPLETION)
+        call = _NAMES[form]
+        args = (handle.fid, message, *more, own | OpFlags.COMPLETION)
         size = given.count * element_size(given.datatype)
-        await route.outcome(route.submit(_NAMES[form], post, args, (parts, lists, target, message), size, held))
+        keep = (parts, lists, target, message)
+        await route.outcome(route.submit(call, getattr(lib, call), args, keep, size, held, message=message))
 
 
 def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:
@@ -254,12 +254,6 @@ def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:
     if op is AtomicOp.ATOMIC_READ and Quirk.ATOMIC_READ_EMPTY in known:
         return "FI_ATOMIC_READ completes without a result; fetch with FI_SUM and 0, or FI_BOR"
     return ""
-
-
-def _with_context(function: Any, message: Any, fid: Any, *rest: Any) -> int:
-    *arguments, message.context = rest
-    rc: int = function(fid, message, *arguments)
-    return rc
 
 
 def _nothing(datatype: Datatype | None, result: Any) -> Operand:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants, ffi
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ...cq.counter import Counter
     from ...cq.submission import Transfer
     from ...info import Info
-    from ...regions import Held
     from ...remote_region import RemoteRegion
     from ..handle import EndpointHandle
 
@@ -116,21 +114,9 @@ class _TriggeredRoute(Route):
         self.condition = condition
         self.handle.orphans.append(self)  # ended with the endpoint
 
-    def submit(
-        self,
-        what: str,
-        function: Callable[..., int],
-        args: tuple[Any, ...],
-        pins: Any,
-        length: int,
-        held: Sequence[Held] = (),
-        **how: Any,
-    ) -> Transfer:
-        return super().submit(what, partial(self._call, function), args, pins, length, held, **how)
-
-    def _call(self, function: Callable[..., int], *args: Any) -> int:
-        self.condition.fill(args[-1], self.handle)
-        return function(*args)
+    def _try(self, transfer: Transfer) -> bool:
+        self.condition.fill(transfer.slot.pointer, self.handle)
+        return super()._try(transfer)
 
     def end(self, error: Callable[[], BaseException]) -> None:
         if self.posted:

@@ -19,7 +19,6 @@ from ...flags import Access
 from ...memory import pin
 from ..buffers import acquire_regions
 from ..messages.inbox import truncated
-from ..route import with_context
 from .tagged import Envelope, TaggedReceives
 
 if TYPE_CHECKING:
@@ -191,9 +190,10 @@ class Peeks(TaggedReceives):
         message.addr, message.tag, message.ignore = where
         found, held = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
         message.desc = found
-        post, args = partial(with_context, lib.fi_trecvmsg), (handle.fid, message, flags)
-        keep = (pins, iov, message, found)
-        return handle.rx.submit("fi_trecvmsg", post, args, keep, size, held, kind=kind, slot=slot)
+        args, keep = (handle.fid, message, flags), (pins, iov, message, found)
+        return handle.rx.submit(
+            "fi_trecvmsg", lib.fi_trecvmsg, args, keep, size, held, kind=kind, slot=slot, message=message
+        )
 
     async def _answer(self, transfer: Transfer) -> Transfer | None:
         try:

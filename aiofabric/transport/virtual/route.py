@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
+from ...cq.operation import POSTED
 from ...errors import FabricError, check
 from ..handle import EndpointHandle
 from ..route import Route
@@ -71,12 +72,14 @@ class ConnectionRoute(Route):
     def _inject(self, data: bytes, tag: int | None) -> bool:
         if self.sent - self.taken >= self.window:
             return False
-        rc = lib.fi_tinject(self.handle.fid, data, len(data), self.peer, self._stamp())
+        tag = self._stamp()
+        self.sent += 1  # before the call: after Ctrl-C in it, the peer has the message
+        rc = lib.fi_tinject(self.handle.fid, data, len(data), self.peer, tag)
         if rc == 0:
-            self.sent += 1
             if self.connection.doorbell.peer_sleeps:
                 self.connection.doorbell.ring()
             return True
+        self.sent -= 1
         if rc != -_EAGAIN:
             if self.connection.unreachable(-rc):
                 raise (self.connection.gone or self.connection.lost_peer)()
@@ -106,7 +109,8 @@ class ConnectionRoute(Route):
             if self.connection.unreachable(error.errno or 0):
                 raise (self.connection.gone or self.connection.lost_peer)() from error
             raise
-        self.sent += posted
+        finally:
+            self.sent += transfer.state is POSTED  # also after Ctrl-C: the provider has it
         if self.connection.doorbell.peer_sleeps:
             self.connection.doorbell.ring()
         return posted

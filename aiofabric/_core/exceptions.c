@@ -1,0 +1,33 @@
+/* For steps that must all run, also after an exception: see exceptions.h. */
+#include "exceptions.h"
+#include "references.h"
+
+void exception_keep(struct first_exception *first, void *where)
+{
+	assert(PyErr_Occurred());
+	if (first->type)
+		PyErr_WriteUnraisable((PyObject *) where);
+	else
+		PyErr_Fetch(&first->type, &first->error, &first->traceback);
+}
+
+int exception_raise(struct first_exception *first)
+{
+	if (!first->type)
+		return 0;
+	PyErr_Restore(first->type, first->error, first->traceback);
+	return -1;
+}
+
+int call_soon_despite_interrupt(PyObject *call_soon, PyObject *callback)
+{
+	struct first_exception interrupt = NO_EXCEPTION;
+	int rc = drop(PyObject_CallFunctionObjArgs(call_soon, callback, NULL));
+
+	if (!rc || !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+		return rc;
+	exception_keep(&interrupt, call_soon);
+	if (drop(PyObject_CallFunctionObjArgs(call_soon, callback, NULL)))
+		exception_keep(&interrupt, call_soon);
+	return exception_raise(&interrupt);
+}
