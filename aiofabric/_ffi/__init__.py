@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from ._libfabric import Lib
 
-__all__ = ["CData", "address_of", "clear_errno", "constants", "ffi", "is_loaded", "lib"]
+__all__ = ["CData", "address_of", "clear_errno", "constants", "ffi", "is_loaded", "last_errno", "lib"]
 
 CData: TypeAlias = Any
 """A cffi object: a C pointer, structure or array."""
@@ -63,6 +63,12 @@ def _extension() -> Any:
 def clear_errno() -> None:
     """Set C's errno to 0 for the next call."""
     _extension().ffi.errno = 0  # an assignment to `ffi.errno` would only set an attribute of the lazy object
+
+
+def last_errno() -> int:
+    """C's errno after the last call."""
+    number: int = _extension().ffi.errno  # the lazy object would keep the first value
+    return number
 
 
 def is_loaded() -> bool:

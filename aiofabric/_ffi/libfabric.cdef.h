@@ -819,6 +819,14 @@ struct fi_deferred_work {
 	} op;
 };
 
+/* Of the C library: see cm/workarounds/borrowed_socket.py. */
+int getsockopt(int sockfd, int level, int optname, void *optval, unsigned int *optlen);
+int setsockopt(int sockfd, int level, int optname, const void *optval, unsigned int optlen);
+int getsockname(int sockfd, void *addr, unsigned int *addrlen);
+int getpeername(int sockfd, void *addr, unsigned int *addrlen);
+int shutdown(int sockfd, int how);
+ssize_t recv(int sockfd, void *buf, size_t len, int flags);
+
 /* Of aiofabric: see robust_locks.c. */
 int aiofabric_make_locks_robust(int is_1_17);
 int aiofabric_has_other_users(void);

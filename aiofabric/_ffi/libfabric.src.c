@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <rdma/fabric.h>

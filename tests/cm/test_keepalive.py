@@ -38,11 +38,11 @@ def keepalive_of(endpoint: aiofabric.MessageEndpoint) -> int:
     line = getattr(handle_of(endpoint), "oob_socket", None)  # only the kernel can report the options of a socket
     if line is not None:
         return int(socket_of(line).getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
-    with connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address) as sock:
-        assert sock is not None
-        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
-            return 0
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+    sock = connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address)
+    assert sock is not None
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+        return 0
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
 
 
 @pytest.mark.anyio

@@ -24,7 +24,8 @@ def congestion_control(port: int | None) -> list[bytes]:
     """The congestion control of the connected sockets with this local port."""
     found = []
     for descriptor in open_descriptors():
-        with tcp_socket(descriptor) as sock, suppress(OSError):
+        sock = tcp_socket(descriptor)
+        with suppress(OSError):
             if sock is not None and sock.getsockname()[1] == port and sock.getpeername():  # else it listens
                 found.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0"))
     return found

@@ -4,11 +4,12 @@ The test opens each kind of socket first. Then listeners, hostile clients and en
 Afterwards, every option of the program's sockets is as before, their connections are open, and every byte arrives.
 """
 
-# Privates: `_options` is of this file's own class.
 # Doubles: patience is shortened, and a client that aiofabric misses is made certain.
 
+import gc
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -22,7 +23,8 @@ from psutil import Process
 import aiofabric
 from aiofabric import EndpointType
 from aiofabric.cm.workarounds import half_open_clients
-from aiofabric.cm.workarounds.provider_sockets import open_descriptors
+from aiofabric.cm.workarounds.borrowed_socket import BorrowedSocket
+from aiofabric.cm.workarounds.provider_sockets import is_at, open_descriptors, tcp_socket
 from aiofabric.transport.virtual import oob_listener
 from tests.fixtures.providers import require
 
@@ -49,6 +51,25 @@ OPTIONS = {
 }
 
 
+ECHO = """
+import select, socket, sys
+listening = socket.socket(fileno=int(sys.argv[1]))
+watched = [listening]
+while True:
+    for each in select.select(watched, [], [])[0]:
+        if each is listening:
+            watched.append(each.accept()[0])
+        elif data := each.recv(100):
+            each.sendall(data)
+        else:
+            watched.remove(each)
+"""
+
+
+def options_of(sock: socket.socket) -> dict[str, bytes]:
+    return {name: sock.getsockopt(level, code, size) for name, (level, code, size) in OPTIONS.items()}
+
+
 class Neighbour:
     """A TCP server of the program's, with idle connections."""
 
@@ -61,15 +82,15 @@ class Neighbour:
             accepted = stack.enter_context(listening.accept()[0])
             self.ends.append((client, accepted))
             self.sockets += client, accepted
-        self.before = [*self._options()]
+        self.before = [*self.options()]
 
-    def _options(self) -> Iterator[dict[str, bytes]]:
+    def options(self) -> Iterator[dict[str, bytes]]:
         for sock in self.sockets:
             with suppress(OSError):
-                yield {name: sock.getsockopt(level, code, size) for name, (level, code, size) in OPTIONS.items()}
+                yield options_of(sock)
 
     def is_untouched(self) -> None:
-        assert [*self._options()] == self.before
+        assert [*self.options()] == self.before
         for number, (client, accepted) in enumerate(self.ends):
             for one, other in ((client, accepted), (accepted, client)):
                 one.sendall(b"%d" % number)
@@ -81,9 +102,9 @@ class Neighbour:
         waiting.join()
 
 
-def bound(host: str, port: int = 0) -> socket.socket:
+def bound(host: str, port: int = 0, *, option: int = socket.SO_REUSEADDR) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, option, 1)
     if ":" in host:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     sock.bind((host, port))
@@ -145,6 +166,71 @@ async def test_server_with_the_number_of_a_listener_at_another_address(provider:
         neighbour.is_untouched()
 
 
+@pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm"])
+async def test_two_servers_that_share_an_address_and_the_number_of_a_listener(provider: str) -> None:
+    """SO_REUSEPORT: the kernel divides the clients between the two."""
+    require(provider)
+    with ExitStack() as stack:
+        one = bound(IN_PYTHON, option=socket.SO_REUSEPORT)
+        port = one.getsockname()[1]
+        neighbour = Neighbour(stack, one)
+        other = stack.enter_context(bound(IN_PYTHON, port, option=socket.SO_REUSEPORT))
+        other.listen()
+        neighbour.sockets.append(other)
+        neighbour.before = [*neighbour.options()]
+        async with aiofabric.listen(HERE, port, provider=provider) as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(accept_all, listener)
+            await misbehave(port, provider)
+            assert [*neighbour.options()] == neighbour.before
+            tasks.cancel_scope.cancel()
+        other.close()
+        neighbour.sockets.remove(other)
+        neighbour.before = neighbour.before[:-1]
+        neighbour.is_untouched()
+
+
+async def test_a_socket_at_every_address_with_the_number_of_a_listener() -> None:
+    """Bound to 0.0.0.0 beside the listener's specific address; the kernel lets only one of them listen."""
+    require("tcp")
+    with ExitStack() as stack:
+        everywhere = stack.enter_context(bound("0.0.0.0"))
+        port = everywhere.getsockname()[1]
+        before = options_of(everywhere)
+        async with aiofabric.listen(HERE, port, provider="tcp") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(accept_all, listener)
+            await misbehave(port, "tcp")
+            assert options_of(everywhere) == before
+            tasks.cancel_scope.cancel()
+        assert options_of(everywhere) == before
+        everywhere.listen()
+        with socket.create_connection((HERE, port)) as client, everywhere.accept()[0] as accepted:
+            client.sendall(b"x")
+            assert accepted.recv(1) == b"x"
+
+
+async def test_server_of_a_child_that_holds_the_same_sockets() -> None:
+    require("tcp")
+    with ExitStack() as stack:
+        listening = bound(IN_PYTHON)
+        port = listening.getsockname()[1]
+        listening.listen()
+        before = options_of(listening)
+        command = [sys.executable, "-c", ECHO, str(listening.fileno())]
+        async with await anyio.open_process(command, pass_fds=[listening.fileno()]) as child:
+            connected = stack.enter_context(socket.create_connection((IN_PYTHON, port)))
+            async with aiofabric.listen(HERE, port, provider="tcp") as listener, anyio.create_task_group() as tasks:
+                tasks.start_soon(accept_all, listener)
+                await misbehave(port, "tcp")
+                tasks.cancel_scope.cancel()
+            assert options_of(listening) == before
+            listening.close()
+            for client in (connected, stack.enter_context(socket.create_connection((IN_PYTHON, port)))):
+                client.settimeout(30)
+                client.sendall(b"x")
+                assert client.recv(1) == b"x"
+            child.kill()
+
+
 @pytest.mark.parametrize("provider", ["tcp"])
 async def test_server_that_comes_later_and_connections_that_are_missed(
     provider: str, monkeypatch: pytest.MonkeyPatch
@@ -191,10 +277,13 @@ async def test_a_listener_that_closes_ends_the_clients_that_it_never_found(monke
         neighbour.is_untouched()
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("provider", ["udp", "tcp;ofi_rxm", "shm"])
-async def test_server_with_the_number_of_a_connectionless_endpoint(provider: str) -> None:
+async def test_server_with_the_number_of_a_connectionless_endpoint(provider: str, everywhere: bool) -> None:
     kind = EndpointType.DGRAM if provider == "udp" else EndpointType.RDM
-    host = HERE if provider == "udp" else IN_PYTHON
+    if everywhere and provider == "tcp;ofi_rxm":
+        pytest.skip("the kernel lets no second socket listen beside one at 0.0.0.0")
+    host = "0.0.0.0" if everywhere else HERE if provider == "udp" else IN_PYTHON
     with ExitStack() as stack:
         listening = bound(host)
         port = listening.getsockname()[1]
@@ -214,7 +303,7 @@ async def test_sockets_of_other_threads_come_and_go_meanwhile() -> None:
             with ExitStack() as stack:
                 neighbour = Neighbour(stack, bound(IN_PYTHON))
                 try:
-                    assert [*neighbour._options()] == neighbour.before
+                    assert [*neighbour.options()] == neighbour.before
                     for client, accepted in neighbour.ends:
                         client.sendall(b"x")
                         assert accepted.recv(1) == b"x"
@@ -287,3 +376,52 @@ def test_descriptors_are_exactly_those_that_are_open() -> None:
     for descriptor in files:
         os.close(descriptor)
     assert open_descriptors() == before
+
+
+def test_a_socket_that_is_borrowed_stays_open_when_the_object_is_gone() -> None:
+    """After Ctrl-C between two steps, the collector removes the object at any time."""
+    with bound(HERE) as sock:
+        borrowed = tcp_socket(sock.fileno())
+        assert borrowed is not None
+        assert borrowed.getsockname() == sock.getsockname()
+        del borrowed
+        gc.collect()
+        assert os.fstat(sock.fileno())
+
+
+def test_each_error_of_a_borrowed_socket_has_its_own_number() -> None:
+    with bound(HERE) as listening, open(os.devnull) as file:
+        listening.listen()
+        borrowed = tcp_socket(listening.fileno())
+        assert borrowed is not None
+        for _ in range(2):
+            with pytest.raises(OSError, match="Socket operation on non-socket"):
+                BorrowedSocket(file.fileno())
+            with pytest.raises(OSError, match="not connected"):
+                borrowed.getpeername()
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 20])
+def test_a_descriptor_that_is_closed_is_no_socket(number: int) -> None:
+    assert tcp_socket(number) is None
+
+
+def test_files_and_other_sockets_are_no_tcp_sockets() -> None:
+    with socket.socket(socket.AF_UNIX) as unix, socket.socket(type=socket.SOCK_DGRAM) as udp, open(os.devnull) as file:
+        assert [tcp_socket(each.fileno()) for each in (unix, udp, file)] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "same"),
+    [
+        ("fe80::1%3", "fe80::1%3", True),
+        ("fe80::1%3", "fe80::1%4", False),
+        ("fe80::1", "fe80::1%4", True),  # a provider may leave the scope out
+        ("fe80::1%3", "fe80::2%3", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+    ],
+)
+def test_the_same_host_on_another_interface_is_another_address(address: str, name: str, same: bool) -> None:
+    assert is_at(aiofabric.Address.from_ip(address, 7), (name, 7)) is same
+    assert not is_at(aiofabric.Address.from_ip(address, 8), (name, 7))

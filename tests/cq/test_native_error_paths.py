@@ -92,7 +92,8 @@ def test_an_operation_whose_completion_wakes_another_task_in_vain_still_wakes_it
     memory = bytearray(4)
     transfer = endpoint.submit(pins=memoryview(memory), length=4)
     caller = endpoint.await_(transfer)
-    unwakeable, waiter = Unwakeable(), endpoint.driver.create_waiter()
+    unwakeable: Any = Unwakeable()
+    waiter = endpoint.driver.create_waiter()
     endpoint.submissions.idle.extend([unwakeable, waiter])
     with pytest.raises(LookupError, match="set_result"):
         transfer.complete((transfer.slot.address, 0, 4, 0, 0, 0))

@@ -25,7 +25,7 @@ import os
 import select
 import socket
 import struct
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -40,18 +40,20 @@ from .provider_sockets import (
     host_and_port,
     next_descriptor,
     open_descriptors,
+    peer_of,
     segments_sent,
     tcp_socket,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from ...address import Address
     from ...cq.source import Source
     from ...fabric import Fabric
     from ...info import Info
     from ..requests import ConnectionRequest
+    from .borrowed_socket import BorrowedSocket
 
 __all__ = ["PATIENCE", "SILENT_MOST", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
 
@@ -77,11 +79,10 @@ def defer_silent_clients(source: Source, listening: list[OwnSocket]) -> None:
         return
     incoming = select.poll()
     for each in listening:
-        with each.verified() as sock:
-            if sock is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
-                incoming.register(sock, select.POLLIN)
+        if (sock := each.verified()) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _HOURS)
+            incoming.register(sock, select.POLLIN)
     if listening:
         # 2.x's rxm accepts one connection in 10 ms. Until then the queue's descriptor is readable without an event.
         source.delays.may_stay_readable = lambda: bool(incoming.poll(0))
@@ -136,11 +137,10 @@ class HalfOpenClients:
         self._listening = {each.descriptor for each in listening}
         self._readable = select.epoll()  # the kernel removes sockets that the provider closes
         for each in listening:
-            with each.verified() as sock:
-                if sock is not None:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
-                    self._mark.put(sock)
-                    self._readable.register(sock, select.EPOLLIN)
+            if (sock := each.verified()) is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _DO_NOT_WAIT)
+                self._mark.put(sock)
+                self._readable.register(sock, select.EPOLLIN)
         # Keyed by descriptor, so the number of descriptors bounds them; the oldest first.
         self._silent: dict[int, _Client] = {}
         self.handed_over: dict[int, _Client] = {}
@@ -180,18 +180,18 @@ class HalfOpenClients:
 
     # -- one client
 
-    @contextmanager
-    def _accepted(self, descriptor: int) -> Iterator[socket.socket | None]:
+    def _accepted(self, descriptor: int) -> BorrowedSocket | None:
         """The socket, if the listening socket of this listener accepted it."""
-        with tcp_socket(descriptor) as sock:
-            yield sock if sock is not None and descriptor not in self._listening and self._mark.on(sock) else None
+        sock = tcp_socket(descriptor)
+        return sock if sock is not None and descriptor not in self._listening and self._mark.on(sock) else None
 
     def _watch(self, descriptor: int) -> bool:
         """Watch the connection with this descriptor, unless it is watched already or is not this listener's."""
-        with self._accepted(descriptor) as sock, suppress(OSError):
-            if sock is None:
-                return False
-            peer, own = sock.getpeername()[:2], OwnSocket(descriptor, os.fstat(descriptor).st_ino)
+        sock = self._accepted(descriptor)
+        if sock is None:
+            return False
+        with suppress(OSError):
+            peer, own = peer_of(sock), OwnSocket(descriptor, os.fstat(descriptor).st_ino)
             known = self._silent.get(descriptor) or self.handed_over.get(descriptor)
             if known is not None and known.socket == own:
                 return False
@@ -208,20 +208,16 @@ class HalfOpenClients:
     def _examine(self, descriptor: int) -> None:
         """A watched client has sent something, or has left."""
         client = self._forget(descriptor)
-        if client is not None:
-            with self._half_open(client) as sock:
-                if sock is not None:
-                    self._hand_over(client, sock, shut_down=_is_incomplete(sock))
+        if client is not None and (sock := self._half_open(client)) is not None:
+            self._hand_over(client, sock, shut_down=_is_incomplete(sock))
 
     def _time_out(self, descriptor: int) -> None:
         """Shut down a silent client, unless it sent its request while the provider was reading."""
         client = self._forget(descriptor)
-        if client is not None:
-            with self._half_open(client) as sock:
-                if sock is not None:
-                    self._hand_over(client, sock, shut_down=bytes_received(sock) < _HEADER_SIZE)
+        if client is not None and (sock := self._half_open(client)) is not None:
+            self._hand_over(client, sock, shut_down=bytes_received(sock) < _HEADER_SIZE)
 
-    def _hand_over(self, client: _Client, sock: socket.socket, *, shut_down: bool) -> None:
+    def _hand_over(self, client: _Client, sock: BorrowedSocket, *, shut_down: bool) -> None:
         """Leave it to the provider to close the client, or to make a request of it."""
         if shut_down:
             with suppress(OSError):  # the client has left
@@ -235,27 +231,26 @@ class HalfOpenClients:
     def _overdue(self, client: _Client) -> None:
         """The provider has neither closed the client nor made a request of it."""
         self._forget(client.socket.descriptor)
-        with self._half_open(client) as sock:
-            if sock is None:
-                return
-            if not client.shut_down:
-                self._hand_over(client, sock, shut_down=True)
-            elif self._forgets:
-                _close(sock)
+        sock = self._half_open(client)
+        if sock is None:
+            return
+        if not client.shut_down:
+            self._hand_over(client, sock, shut_down=True)
+        elif self._forgets:
+            _close(sock)
 
-    @contextmanager
-    def _half_open(self, client: _Client) -> Iterator[socket.socket | None]:
+    def _half_open(self, client: _Client) -> BorrowedSocket | None:
         """The client's socket; None if it is closed, or is a request or a connection by now."""
-        with client.socket.verified() as sock:
-            yield None if sock is None or self._is_in_use(sock) else sock
+        sock = client.socket.verified()
+        return None if sock is None or self._is_in_use(sock) else sock
 
-    def _is_in_use(self, sock: socket.socket) -> bool:
+    def _is_in_use(self, sock: BorrowedSocket) -> bool:
         """Whether this side has answered the client, or the program still has to."""
         if segments_sent(sock):
             return True
         with suppress(OSError):
             requests = {host_and_port(request.address) for request in self._listener.unanswered if request.address}
-            return sock.getpeername()[:2] in requests
+            return peer_of(sock) in requests
         return False
 
     def _forget(self, descriptor: int) -> _Client | None:
@@ -295,22 +290,21 @@ class HalfOpenClients:
     def _search(self) -> None:
         """Watch accepted connections that were not found when they were accepted."""
         for descriptor in open_descriptors():
-            with self._accepted(descriptor) as sock:
-                if sock is not None and not self._is_in_use(sock):
-                    self._watch(descriptor)
+            sock = self._accepted(descriptor)
+            if sock is not None and not self._is_in_use(sock):
+                self._watch(descriptor)
         self.missed = None
 
     def close(self) -> None:
         """Stop. Call after the close of the listener, which forgets clients that are not requests yet."""
         for client in (*self._silent.values(), *self.handed_over.values()):
-            with self._half_open(client) as sock:
-                if sock is not None:
-                    _close(sock)
+            if (sock := self._half_open(client)) is not None:
+                _close(sock)
         with suppress(OSError):  # clients that were not found; without a complete header none of them is a request
             for descriptor in open_descriptors():
-                with self._accepted(descriptor) as sock:
-                    if sock is not None and not segments_sent(sock) and bytes_received(sock) < _HEADER_SIZE:
-                        _close(sock)
+                sock = self._accepted(descriptor)
+                if sock is not None and not segments_sent(sock) and bytes_received(sock) < _HEADER_SIZE:
+                    _close(sock)
         self._silent.clear()
         self.handed_over.clear()
         self.missed = None
@@ -345,15 +339,15 @@ class GuardedQueue(EventQueue):
                 self.half_open.after_read()
 
 
-def _close(sock: socket.socket) -> None:
+def _close(sock: BorrowedSocket) -> None:
     """Close a client whose socket the provider no longer uses: no other code closes the descriptor."""
     os.close(sock.fileno())
 
 
-def _is_incomplete(sock: socket.socket) -> bool:
+def _is_incomplete(sock: BorrowedSocket) -> bool:
     """Whether the pending data is the beginning of a request, and not all of it."""
     with suppress(OSError):
-        data = sock.recv(_HEADER_SIZE + _DATA_MOST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        data = sock.peek(_HEADER_SIZE + _DATA_MOST)
         return bool(data) and not is_request(data)
     return False
 

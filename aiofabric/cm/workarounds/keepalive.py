@@ -18,6 +18,8 @@ from ...workarounds import is_on, state
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .borrowed_socket import BorrowedSocket
+
 __all__ = ["LEAST", "MOST", "agree", "notice_silence", "unwatched"]
 
 LEAST = 3.0
@@ -30,7 +32,7 @@ _TCP = ("tcp", "net")  # providers whose socket can be found
 _TWO_PROBES = 6.0  # seconds; longer periods have time for a second probe
 
 
-def notice_silence(sock: socket.socket, seconds: float) -> None:
+def notice_silence(sock: socket.socket | BorrowedSocket, seconds: float) -> None:
     """End the connection within 1.5 times ``seconds`` (at least `LEAST`) after the last packet from the peer."""
     idle = int(seconds)
     probes = 2 if seconds >= _TWO_PROBES else 1

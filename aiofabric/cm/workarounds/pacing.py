@@ -13,6 +13,10 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .borrowed_socket import BorrowedSocket
 
 __all__ = ["PACING", "never_paced"]
 
@@ -23,10 +27,10 @@ _INSTEAD = b"reno"
 _NAME_MOST = 16  # TCP_CA_NAME_MAX (linux/tcp.h)
 
 
-def never_paced(sock: socket.socket) -> None:
+def never_paced(sock: BorrowedSocket) -> None:
     """Switch off pacing for this connected socket, if its peer is in this machine."""
     with suppress(OSError):
-        if not stays_paced(sock.getsockname()[0], sock.getpeername()[0]):
+        if not stays_paced(sock.getsockname()[0] or "", sock.getpeername()[0] or ""):
             return
         if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_MOST).startswith(PACING):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _INSTEAD)

@@ -14,7 +14,7 @@ is the provider's:
 
 A descriptor may be reused for another file, so a socket that was found earlier must still have the same inode.
 
-The descriptors belong to the provider. A socket object is made of a descriptor for a moment, and detached at once.
+The descriptors belong to the provider: `borrowed_socket` never closes one.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ import socket
 import struct
 import termios
 from array import array
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..._ffi import CData, constants, ffi, lib
 from ...features import Feature
 from ...info import library_version
+from .borrowed_socket import BorrowedSocket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
 
     from ...address import Address
 
@@ -51,9 +52,11 @@ __all__ = [
     "connected_socket",
     "descriptor_of",
     "host_and_port",
+    "is_at",
     "listening_sockets",
     "next_descriptor",
     "open_descriptors",
+    "peer_of",
     "segments_sent",
     "tcp_socket",
 ]
@@ -74,11 +77,11 @@ class Mark:
     def __init__(self) -> None:
         self._value = self._TIMEVAL.pack(next(self._seconds), 0)
 
-    def put(self, sock: socket.socket) -> None:
+    def put(self, sock: BorrowedSocket) -> None:
         """Mark a listening socket, and so all sockets that it accepts from now on."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, self._value)
 
-    def on(self, sock: socket.socket) -> bool:
+    def on(self, sock: BorrowedSocket) -> bool:
         """Whether the socket has this mark."""
         with suppress(OSError):
             return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, len(self._value)) == self._value
@@ -91,11 +94,12 @@ class OwnSocket(NamedTuple):
     descriptor: int
     inode: int
 
-    @contextmanager
-    def verified(self) -> Iterator[socket.socket | None]:
+    def verified(self) -> BorrowedSocket | None:
         """The socket; None if the descriptor is closed, or is another file by now."""
-        with tcp_socket(self.descriptor) as sock:
-            yield sock if sock is not None and os.fstat(self.descriptor).st_ino == self.inode else None
+        with suppress(OSError):
+            if os.fstat(self.descriptor).st_ino == self.inode:
+                return tcp_socket(self.descriptor)
+        return None
 
 
 def next_descriptor() -> int | None:
@@ -141,27 +145,15 @@ def _is_open(descriptor: int) -> bool:
     return False
 
 
-@contextmanager
-def tcp_socket(descriptor: int) -> Iterator[socket.socket | None]:
-    """Yield the TCP socket behind a descriptor, also one of the program; None if it is not a TCP socket."""
-    try:
-        # SOCK_NONBLOCK changes nothing here. Without it, socket.setdefaulttimeout would make the file non-blocking.
-        sock = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
-    except (OSError, ValueError):  # closed, not a socket, or -1
-        yield None
-        return
-    try:
-        yield sock if _is_tcp(sock) else None
-    finally:
-        sock.detach()
-
-
-def _is_tcp(sock: socket.socket) -> bool:
-    with suppress(OSError):
+def tcp_socket(descriptor: int) -> BorrowedSocket | None:
+    """The TCP socket behind a descriptor, also one of the program; None if it is not a TCP socket."""
+    with suppress(OSError):  # closed, not a socket, or -1
+        sock = BorrowedSocket(descriptor)
         kind = sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
         protocol = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL)
-        return (kind, protocol) == (socket.SOCK_STREAM, socket.IPPROTO_TCP) and sock.family in _INTERNET
-    return False
+        if (kind, protocol) == (socket.SOCK_STREAM, socket.IPPROTO_TCP) and sock.family in _INTERNET:
+            return sock
+    return None
 
 
 def listening_sockets(before: Collection[int], address: Address | None) -> list[OwnSocket]:
@@ -169,16 +161,16 @@ def listening_sockets(before: Collection[int], address: Address | None) -> list[
     found = []
     if address is not None and address.port:
         for descriptor in open_descriptors().difference(before):
-            with tcp_socket(descriptor) as sock:
-                if sock is not None and _is_bound(sock, host_and_port(address)):
-                    found.append(OwnSocket(descriptor, os.fstat(descriptor).st_ino))
+            sock = tcp_socket(descriptor)
+            if sock is not None and _is_bound(sock, address):
+                found.append(OwnSocket(descriptor, os.fstat(descriptor).st_ino))
     return found
 
 
-def _is_bound(sock: socket.socket, place: tuple[Any, ...]) -> bool:
+def _is_bound(sock: BorrowedSocket, address: Address) -> bool:
     """Whether it has this local address, and no peer. Another thread may close the descriptor at any time."""
     with suppress(OSError):
-        if _place(sock.getsockname()) == place:
+        if is_at(address, sock.getsockname()):
             try:
                 sock.getpeername()
             except OSError as error:
@@ -199,32 +191,34 @@ def descriptor_of(endpoint: CData) -> int | None:
     return None if failed or descriptor[0] < 0 else int(descriptor[0])
 
 
-@contextmanager
-def connected_socket(
-    descriptor: int | None, ours: Address | None, theirs: Address | None
-) -> Iterator[socket.socket | None]:
-    """Yield the TCP socket behind a descriptor, if it connects ``ours`` to ``theirs``; otherwise None."""
+def connected_socket(descriptor: int | None, ours: Address | None, theirs: Address | None) -> BorrowedSocket | None:
+    """The TCP socket behind a descriptor, if it connects ``ours`` to ``theirs``; otherwise None."""
     if descriptor is None or ours is None or theirs is None:
-        yield None
-        return
-    with tcp_socket(descriptor) as sock:
-        yield sock if sock is not None and _connects(sock, ours, theirs) else None
-
-
-def _connects(sock: socket.socket, ours: Address, theirs: Address) -> bool:
+        return None
+    sock = tcp_socket(descriptor)
     with suppress(OSError):
-        ends = _place(sock.getsockname()), _place(sock.getpeername())
-        return ends == (host_and_port(ours), host_and_port(theirs))
-    return False
+        if sock is not None and is_at(ours, sock.getsockname()) and is_at(theirs, sock.getpeername()):
+            return sock
+    return None
 
 
-def host_and_port(address: Address) -> tuple[Any, ...]:
+def is_at(address: Address, name: tuple[str | None, int | None]) -> bool:
+    """Whether a socket's name is this address. A provider may report the address without its scope."""
+    host, _, scope = (name[0] or "").partition("%")
+    wanted, _, wanted_scope = (address.host or "").partition("%")
+    same_scope = scope == wanted_scope or not (scope and wanted_scope)
+    return (host, name[1]) == (wanted, address.port) and same_scope
+
+
+def peer_of(sock: BorrowedSocket) -> tuple[str, int | None]:
+    """Host and port of the peer, as `host_and_port` returns them."""
+    host, port = sock.getpeername()
+    return (host or "").partition("%")[0], port
+
+
+def host_and_port(address: Address) -> tuple[str, int | None]:
     """Host and port of an address, without a scope."""
-    return _place((address.host or "", address.port))
-
-
-def _place(name: tuple[Any, ...]) -> tuple[Any, ...]:
-    return name[0].partition("%")[0], name[1]
+    return (address.host or "").partition("%")[0], address.port
 
 
 def bytes_written(descriptor: int) -> int | None:
@@ -232,33 +226,33 @@ def bytes_written(descriptor: int) -> int | None:
 
     While the provider has more data than the kernel accepts, the socket has no room.
     """
-    with tcp_socket(descriptor) as sock:
-        if sock is None:
-            return None
-        with suppress(OSError):
-            poller = select.poll()
-            poller.register(sock, select.POLLOUT)
-            if poller.poll(0) != [(descriptor, select.POLLOUT)]:
-                return None
-            while True:
-                acknowledged = _counted(sock, *_BYTES_ACKED)
-                fcntl.ioctl(sock, termios.TIOCOUTQ, queued := array("i", [0]))  # unacknowledged; SIOCOUTQ, tcp(7)
-                if acknowledged == _counted(sock, *_BYTES_ACKED):
-                    return acknowledged + queued[0]
+    sock = tcp_socket(descriptor)
+    if sock is None:
         return None
+    with suppress(OSError):
+        poller = select.poll()
+        poller.register(sock, select.POLLOUT)
+        if poller.poll(0) != [(descriptor, select.POLLOUT)]:
+            return None
+        while True:
+            acknowledged = _counted(sock, *_BYTES_ACKED)
+            fcntl.ioctl(sock, termios.TIOCOUTQ, queued := array("i", [0]))  # unacknowledged; SIOCOUTQ, tcp(7)
+            if acknowledged == _counted(sock, *_BYTES_ACKED):
+                return acknowledged + queued[0]
+    return None
 
 
-def bytes_received(sock: socket.socket) -> int:
+def bytes_received(sock: BorrowedSocket) -> int:
     """Bytes that have arrived so far, read or not; 0 if the kernel does not report it."""
     return _counted(sock, *_BYTES_RECEIVED)
 
 
-def segments_sent(sock: socket.socket) -> int:
+def segments_sent(sock: BorrowedSocket) -> int:
     """Segments with data that were sent so far; 0 if the kernel does not report it."""
     return _counted(sock, *_DATA_SEGS_OUT)
 
 
-def _counted(sock: socket.socket, what: struct.Struct, at: int) -> int:
+def _counted(sock: BorrowedSocket, what: struct.Struct, at: int) -> int:
     with suppress(OSError):
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + what.size)
         return int(what.unpack_from(info, at)[0]) if len(info) >= at + what.size else 0

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .borrowed_socket import BorrowedSocket
 
 __all__ = ["mark"]
 
 _ECN_BITS = 2  # the kernel uses the two lowest bits of the field
 
 
-def mark(sock: socket.socket, dscp: int) -> None:
+def mark(sock: BorrowedSocket, dscp: int) -> None:
     """Send the packets of a connection's own socket with this code point."""
     field = dscp << _ECN_BITS
     if sock.family == socket.AF_INET6:

@@ -34,9 +34,8 @@ from ..route import Route
 from .closing import close_in_order
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from ...address import Address
+    from ...cm.workarounds.borrowed_socket import BorrowedSocket
     from ...domain import Domain
     from ...info import Info
     from ..opening.options import EndpointOptions
@@ -197,16 +196,16 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 handle.end_came()
             if self.info.fabric_attr.prov_name == "tcp" and (said := descriptor_of(handle.native)) is not None:
                 self._descriptor = said
-            with connected_socket(self._descriptor, self.local_address, self.peer_address) as sock:
-                wish = self._heartbeat if self._preface is None else self._preface.heartbeat
-                if wish and (sock is None or not is_on("keepalive")):
-                    raise unwatched(self.info.fabric_attr.prov_name, self.peer_address)
-                if sock is not None:
-                    self._adjust(sock, handle.tx)
+            sock = connected_socket(self._descriptor, self.local_address, self.peer_address)
+            wish = self._heartbeat if self._preface is None else self._preface.heartbeat
+            if wish and (sock is None or not is_on("keepalive")):
+                raise unwatched(self.info.fabric_attr.prov_name, self.peer_address)
+            if sock is not None:
+                self._adjust(sock, handle.tx)
         _log.debug("MessageEndpoint with %s: %s", self.peer_address, self.state)
         self.info.trim()  # saves memory: each of thousands of connections has its own info
 
-    def _adjust(self, sock: socket, route: Route) -> None:
+    def _adjust(self, sock: BorrowedSocket, route: Route) -> None:
         """Set options of the connection's TCP socket; see the workarounds."""
         if is_on("pacing"):
             never_paced(sock)

@@ -21,6 +21,7 @@ import aiofabric
 from aiofabric import Address, MessageEndpoint, WrongLoopError
 from aiofabric._core import COALESCE_NS
 from aiofabric._ffi import lib
+from aiofabric.cm.workarounds.borrowed_socket import BorrowedSocket
 from aiofabric.cm.workarounds.provider_sockets import connected_socket, segments_sent
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of, source_of
@@ -49,7 +50,7 @@ def socket_of(endpoint: MessageEndpoint) -> int:
 
 def segments(endpoint: MessageEndpoint) -> int:
     with kernels(endpoint) as sock:
-        return segments_sent(sock)
+        return segments_sent(BorrowedSocket(sock.fileno()))
 
 
 def corked(endpoint: MessageEndpoint) -> bool:
@@ -272,6 +273,5 @@ def test_a_socket_is_known_by_both_its_ends() -> None:
             (None, ours, theirs, False),
             (1 << 20, ours, theirs, False),
         ):
-            with connected_socket(descriptor, here, there) as lent:
-                assert (lent is not None) is found
+            assert (connected_socket(descriptor, here, there) is not None) is found
         assert sock.getpeername() == server.getsockname()  # and it is open still

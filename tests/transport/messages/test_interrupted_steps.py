@@ -1,6 +1,5 @@
 """Hazard: Ctrl-C between two steps of one operation: a message is lost, or a buffer is released too early."""
 
-# Privates: the function that posts an operation is visible only in the submission queue.
 # Doubles: no other way makes a step of the pool fail, or shows what is posted.
 
 import asyncio

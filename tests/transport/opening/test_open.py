@@ -83,9 +83,9 @@ def _nodelay(endpoint: MessageEndpoint) -> list[bool]:
 
 
 def _code_point(endpoint: MessageEndpoint) -> int:
-    with connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address) as found:
-        assert found is not None
-        return found.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
+    found = connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address)
+    assert found is not None
+    return found.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
 
 
 @pytest.mark.parametrize("tclass", [*TrafficClass, TrafficClass.from_dscp(46)], ids=str)
