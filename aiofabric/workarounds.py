@@ -169,7 +169,8 @@ WORKAROUNDS = {
             ((_1_17, _1_17), (_2_0, _2_4)),
             "libfabric's calls of pthread_spin_lock, which go to aiofabric's own function; locks in shared memory.",
             "Only a libfabric that aiofabric loaded is changed. It stays as it is if another module loaded it earlier, "
-            "or if another object of the process is linked to it (an MPI). A lock is taken only from a process that "
+            "or if another object of the process is linked to it (an MPI). If such an object is loaded after the first "
+            "fabric was opened, it shares the changed function. A lock is taken only from a process that "
             "has ended (pidfd_open).",
             "A peer that is killed in the middle of a send may hang all its peers.",
             "_ffi/test_robust_locks.py",
@@ -264,6 +265,7 @@ WORKAROUNDS = {
 }
 
 _states: dict[str, State] = {}
+_chosen: set[str] = set()  # switched on or off by the program or the environment
 
 
 def state(name: str) -> State:
@@ -277,6 +279,8 @@ def state(name: str) -> State:
         _check_name(name)
         _report_unknown_words()
         found = _states[name] = _find(WORKAROUNDS[name])
+    if found is State.ON and WORKAROUNDS[name].alone and name not in _chosen and has_other_users():
+        return State.SHARED  # each time: an MPI may be loaded later
     return found
 
 
@@ -294,14 +298,13 @@ def _report_unknown_words() -> None:
 def _find(workaround: Workaround) -> State:
     wanted = asked_for(workaround.name)
     if wanted is not None:
+        _chosen.add(workaround.name)
         return State.ON if wanted else State.OFF
     running = library_version()
     if not any(first <= running <= last for first, last in workaround.affected):
         return State.NOT_NEEDED
     if not any(first <= running <= last for first, last in workaround.examined):
         return State.NOT_EXAMINED
-    if workaround.alone and has_other_users():
-        return State.SHARED
     return State.ON
 
 
@@ -329,6 +332,7 @@ def switch(name: str, on: bool) -> None:
     if name == "signals":  # it also acts while libfabric is loaded
         load.keeps_signals = on
     _states[name] = State.ON if on else State.OFF
+    _chosen.add(name)
 
 
 def unknown_words() -> Iterable[str]:

@@ -197,6 +197,8 @@ static int NativeQueue_init(NativeQueue *self, PyObject *args, PyObject *kwargs)
 	PyObject *cq, *fabric;
 	int i;
 
+	if (refuse_second_init(self->cq))
+		return -1;
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOp", names, &cq, &fabric, &self->sources))
 		return -1;
 	self->cq = pointer_of(cq);
@@ -262,6 +264,7 @@ static PyMemberDef NativeQueue_members[] = {
 static PyType_Slot NativeQueue_slots[] = {
 	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, and its fid_fabric, by address. The owner\n"
 		    "keeps both open."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, NativeQueue_init},
 	{Py_tp_dealloc, NativeQueue_dealloc},
 	{Py_tp_methods, NativeQueue_methods},

@@ -226,6 +226,7 @@ static PyMemberDef InboxCore_members[] = {
 
 static PyType_Slot InboxCore_slots[] = {
 	{Py_tp_doc, "Base of `aiofabric.transport.messages.inbox.Inbox`."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, InboxCore_init},
 	{Py_tp_dealloc, InboxCore_dealloc},
 	{Py_tp_traverse, inbox_traverse},

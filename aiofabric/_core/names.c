@@ -12,6 +12,16 @@ int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject *
 	return PyModule_AddType(module, *type);
 }
 
+PyObject *new_with_arguments(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	allocfunc alloc = PyType_GetSlot(type, Py_tp_alloc);
+
+	if (PyTuple_Size(args) || (kwargs && PyDict_Size(kwargs)))
+		return alloc(type, 0);
+	PyErr_SetString(PyExc_TypeError, "an object of the native core is made with arguments");
+	return NULL;
+}
+
 int intern(const struct name *names)
 {
 	for (; names->name; names++)

@@ -313,6 +313,7 @@ static PyMemberDef Operation_members[] = {
 static PyType_Slot Operation_slots[] = {
 	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\n"
 		    "Operation(what, owner, slot, pins, length, held=())"},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, Operation_init},
 	{Py_tp_dealloc, operation_dealloc},
 	{Py_tp_traverse, operation_traverse},

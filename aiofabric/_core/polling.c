@@ -329,6 +329,7 @@ static PyType_Slot Polling_slots[] = {
 	{Py_tp_doc, "How long a source may still poll in this wait, and what its `Window` learns from the\n"
 		    "outcome.\n\n"
 		    "One window serves the awaiting call that begins the wait and the passes that continue it."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, Polling_init},
 	{Py_tp_dealloc, Polling_dealloc},
 	{Py_tp_methods, Polling_methods},

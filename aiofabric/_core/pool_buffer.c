@@ -121,6 +121,7 @@ static PyMemberDef PoolBuffer_members[] = {
 
 static PyType_Slot PoolBuffer_slots[] = {
 	{Py_tp_doc, "One buffer of a pool, with its slot; registered with the source for as long as the pool lives."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, PoolBuffer_init},
 	{Py_tp_dealloc, PoolBuffer_dealloc},
 	{Py_tp_traverse, PoolBuffer_traverse},

@@ -37,16 +37,33 @@ static PyObject *SubmissionCore_receive_here(SubmissionCore *self, PyObject *arg
 	Py_RETURN_NONE;
 }
 
-static ssize_t post(SubmissionCore *self, Operation *transfer, void *memory, size_t size)
+static ssize_t call_provider(SubmissionCore *self, const struct iovec *pieces, int tagged, unsigned long long tag,
+			     void *context)
+{
+	if (tagged)
+		return self->overflow.iov_len
+			       ? fi_trecvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, tag, 0, context)
+			       : fi_trecv(self->ep, pieces->iov_base, pieces->iov_len, NULL, FI_ADDR_UNSPEC, tag, 0, context);
+	return self->overflow.iov_len
+		       ? fi_recvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, context)
+		       : fi_recv(self->ep, pieces->iov_base, pieces->iov_len, NULL, FI_ADDR_UNSPEC, context);
+}
+
+/* shm copies a message that has arrived already while the receive is posted: 26 ms for 128 MiB. */
+static ssize_t post(SubmissionCore *self, const Operation *transfer, void *memory, size_t size)
 {
 	struct iovec pieces[2] = {{memory, size}, self->overflow};
 	void *context = pointer_of(transfer->slot->address);
+	unsigned long long tag = transfer->asked;
+	int tagged = transfer->tagged;
+	ssize_t rc;
 
-	if (transfer->tagged)
-		return self->overflow.iov_len ? fi_trecvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, transfer->asked, 0, context)
-					   : fi_trecv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, transfer->asked, 0, context);
-	return self->overflow.iov_len ? fi_recvv(self->ep, pieces, NULL, 2, FI_ADDR_UNSPEC, context)
-				   : fi_recv(self->ep, memory, size, NULL, FI_ADDR_UNSPEC, context);
+	if (size < UNLOCKED_SIZE)
+		return call_provider(self, pieces, tagged, tag, context);
+	Py_BEGIN_ALLOW_THREADS
+	rc = call_provider(self, pieces, tagged, tag, context);
+	Py_END_ALLOW_THREADS
+	return rc;
 }
 
 static int keep_apart(SubmissionCore *self, unsigned long long memory, unsigned long long size)

@@ -56,13 +56,6 @@ static PyObject *all_pinned(struct pieces *pieces, PyObject *data, Py_ssize_t co
 	return pins;
 }
 
-/*
- * tcp copies into the socket while it posts: 12 us for 64 KiB, 30 for 256 KiB, 95 for 1 MiB, 190 for 4 MiB. From this
- * size on other threads may run meanwhile. A shorter post ends before another thread has woken up; this thread would
- * then wait for the lock behind it.
- */
-#define UNLOCKED_SIZE (512 << 10)
-
 static ssize_t call_provider(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag,
 			     void *context)
 {

@@ -90,14 +90,14 @@ static PyObject *SlotsCore_release(SlotsCore *self, PyObject *slot)
 	Py_RETURN_NONE;
 }
 
-static int SlotsCore_init(SlotsCore *self, PyObject *args, PyObject *kwargs)
+static PyObject *SlotsCore_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	if (refuse_second_init(self->free))
-		return -1;
-	if (!PyArg_ParseTuple(args, ""))
-		return -1;
-	REPLACE(self->free, (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type));
-	return self->free ? 0 : -1;
+	allocfunc alloc = PyType_GetSlot(type, Py_tp_alloc);
+	SlotsCore *self = (SlotsCore *) alloc(type, 0);
+
+	if (self && !(self->free = (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type)))
+		Py_CLEAR(self);
+	return (PyObject *) self;
 }
 
 static int SlotsCore_traverse(SlotsCore *self, visitproc visit, void *arg)
@@ -129,7 +129,7 @@ static PyMemberDef SlotsCore_members[] = {
 
 static PyType_Slot SlotsCore_slots[] = {
 	{Py_tp_doc, "Base of `aiofabric.cq.slots.Slots`."},
-	{Py_tp_init, SlotsCore_init},
+	{Py_tp_new, SlotsCore_new},
 	{Py_tp_dealloc, SlotsCore_dealloc},
 	{Py_tp_traverse, SlotsCore_traverse},
 	{Py_tp_methods, SlotsCore_methods},

@@ -294,6 +294,7 @@ static PyMemberDef SourceCore_members[] = {
 
 static PyType_Slot SourceCore_slots[] = {
 	{Py_tp_doc, "Base of `aiofabric.cq.source.Source`."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, SourceCore_init},
 	{Py_tp_dealloc, SourceCore_dealloc},
 	{Py_tp_traverse, SourceCore_traverse},

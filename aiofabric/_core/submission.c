@@ -332,6 +332,7 @@ static PyMemberDef SubmissionCore_members[] = {
 
 static PyType_Slot SubmissionCore_slots[] = {
 	{Py_tp_doc, "Base of `aiofabric.cq.submission.SubmissionQueue`."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, SubmissionCore_init},
 	{Py_tp_dealloc, SubmissionCore_dealloc},
 	{Py_tp_traverse, SubmissionCore_traverse},

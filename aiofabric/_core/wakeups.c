@@ -420,6 +420,7 @@ static PyMemberDef Waker_members[] = {
 
 static PyType_Slot Waker_slots[] = {
 	{Py_tp_doc, "Waker(loop): resumes the tasks of one asyncio loop whose results have come."},
+	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, Waker_init},
 	{Py_tp_dealloc, Waker_dealloc},
 	{Py_tp_traverse, Waker_traverse},

@@ -232,14 +232,26 @@ static int write_slot(void **slot, void *function)
 	return 0;
 }
 
+/* The length of the path of the folder aiofabric/, of which this module's file is .../aiofabric/_ffi/name.so. */
+static size_t package_length(const char *own)
+{
+	const char *end = own ? strrchr(own, '/') : NULL;
+
+	while (end && --end >= own)
+		if (*end == '/')
+			return (size_t) (end - own) + 1;
+	return 0;
+}
+
 /* Whether an object other than aiofabric's modules, and libfabric's own providers, is linked to libfabric. */
 static int is_user(struct dl_phdr_info *object, size_t size, void *data)
 {
 	const ElfW(Dyn) *entry = NULL;
-	const char *strings = NULL;
+	const char *strings = NULL, *own = data;
+	size_t package = package_length(own);
 
-	(void) size, (void) data;
-	if (strstr(object->dlpi_name, "/aiofabric/") || strstr(object->dlpi_name, "-fi.so"))
+	(void) size;
+	if ((package && !strncmp(object->dlpi_name, own, package)) || strstr(object->dlpi_name, "-fi.so"))
 		return 0;
 	for (int i = 0; i < object->dlpi_phnum; i++)
 		if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
@@ -257,7 +269,10 @@ static int is_user(struct dl_phdr_info *object, size_t size, void *data)
 
 int aiofabric_has_other_users(void)
 {
-	return dl_iterate_phdr(is_user, NULL);
+	Dl_info own = { .dli_fname = NULL };
+
+	dladdr((void *) aiofabric_has_other_users, &own);
+	return dl_iterate_phdr(is_user, (void *) own.dli_fname);
 }
 
 int aiofabric_make_locks_robust(int is_1_17)

@@ -51,12 +51,14 @@ def text() -> str:
 
 def _section(each: Workaround) -> str:
     versions = " and ".join(str(first) if first == last else f"{first} to {last}" for first, last in each.examined)
+    alone = "- **Beside another module that uses the same libfabric, such as an MPI:** off, unless it is named.\n"
     return (
         f"## {each.name}\n\n"
         f"{each.defect}\n\n"
         f"- **Touches:** {each.touches}\n"
         f"- **Proof:** {each.proof}\n"
         f"- **Without it:** {each.without}\n"
+        f"{alone if each.alone else ''}"
         f"- **Examined with:** libfabric {versions}\n"
         f"- **Code and test:** `aiofabric/{each.code}`, `tests/{each.test}`\n"
         f"- **For libfabric's developers:** {each.report}\n"

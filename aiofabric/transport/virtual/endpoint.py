@@ -132,6 +132,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
         handle = self._handle
         try:
             self._stage.move(ConnectionState.CONNECTING)
+            await handle.pooled.none_refused()
             if not oob_socket.send(FrameKind.CONNECT, _hello(handle, param).pack()):
                 raise _aborted(oob_socket.peer_address)
             frame = await self._stage.answer(oob_socket)
@@ -145,9 +146,10 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
                 raise _aborted(oob_socket.peer_address, f"It answered with {error}") from error
             raise
 
-    def _accept_over(self, oob_socket: OobSocket, hello: Hello, param: bytes) -> None:
+    async def _accept_over(self, oob_socket: OobSocket, hello: Hello, param: bytes) -> None:
         try:
             self._stage.move(ConnectionState.CONNECTING)
+            await self._handle.pooled.none_refused()
             oob_socket.poll()
             if not oob_socket.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
                 raise _aborted(oob_socket.peer_address)
@@ -234,12 +236,12 @@ async def connect_virtual(
 async def accept_virtual(
     request: ConnectionRequest, domain: Domain | None, options: EndpointOptions, param: bytes
 ) -> VirtualEndpoint:
-    """Accept; the connection is established at once."""
+    """Accept; the connection is established as soon as its receives are posted."""
     assert isinstance(request, VirtualRequest)
     try:
         options.check_virtual(request.info.fabric_attr.prov_name)
         endpoint = VirtualEndpoint(request.info, domain, options)
-        endpoint._accept_over(request.oob_socket, request.hello, param)
+        await endpoint._accept_over(request.oob_socket, request.hello, param)
     except BaseException:
         request.withdraw()
         raise

@@ -12,6 +12,7 @@ from .protocol import ID, MASK, POOL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ...cq.drivers import Waiter
     from ...cq.queue import Entry, ErrorEntry
     from ...cq.source import Source
     from ..handle import EndpointHandle
@@ -115,6 +116,7 @@ class ReceivePool:
         self._idle: list[SharedBuffer] = []  # withdrawn from the provider
         self._memory: list[mmap.mmap] = []  # memory that is not registered
         self._waits = False  # a timer will post again
+        self._waiters: list[Waiter] = []  # of new connections, while receives are refused
         self._buffers: list[SharedBuffer] = []
         self._most = min(_COUNT_MOST, multiplexer.receives)
 
@@ -191,8 +193,12 @@ class ReceivePool:
         while free:
             buffer = free.pop()
             source.operations[buffer.slot.address] = buffer
+            buffer.posted = True  # before the call: after Ctrl-C in it, the provider has the receive
+            self.posted += 1
             rc = receive(*buffer.args)
             if rc:
+                buffer.posted = False
+                self.posted -= 1
                 del source.operations[buffer.slot.address]
                 free.append(buffer)
                 if rc not in _FULL:
@@ -202,14 +208,23 @@ class ReceivePool:
                     self._waits = True
                     source.driver.call_later(_AGAIN, self._post_again)
                 break
-            buffer.posted = True
-            self.posted += 1
         source.touch()
 
     def _post_again(self) -> None:
         self._waits = False
         if not self.multiplexer.closed:
             self.post()
+        if not self._waits:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.set_result(None)
+
+    async def none_refused(self) -> None:
+        """Wait until all receives of a new connection are posted, if the provider loses messages that come before."""
+        while self._waits and self.multiplexer.strict:
+            waiter = self.multiplexer.source.driver.create_waiter()
+            self._waiters.append(waiter)
+            await waiter
 
     def recycle(self, buffer: SharedBuffer) -> None:
         """The message was taken, or no connection takes it."""
