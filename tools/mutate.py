@@ -4,7 +4,8 @@ cosmic-ray makes the errors in Python: another comparison, a negated condition, 
 exception. In addition, calls whose result is not used are removed. The errors in C are listed in `tools.mutations`.
 
 Everything happens in a copy of the tree. One run of the tests on asyncio and the system's libfabric records which test
-executes which line. Some tests that execute an error's line run first, then the test files of its room, and finally the
+executes which line. All these tests must pass before the first error: otherwise a test that always fails would seem to
+notice each one. Some tests that execute an error's line run first, then the test files of its room, and finally the
 same files on all loops and libraries. Errors that no test noticed are printed as a diff.
 """
 
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tools.mutations import C_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parent.parent
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
@@ -208,6 +209,14 @@ def survives(copy: Path, tests: list[str], first: list[str]) -> bool:
     return in_room and run(copy, "tests", "--combinations=pairs", "-q", "-x", *tests)
 
 
+def require_passing(copy: Path, all_tests: Iterable[list[str]]) -> None:
+    """End the program if a test fails on the tree without an error."""
+    for tests in {tuple(each): each for each in all_tests}.values():
+        if not survives(copy, tests, []):
+            raise SystemExit(f"without any error, these tests do not all pass: {' '.join(tests)}")
+        print(f"without an error, all pass: {' '.join(tests)}", flush=True)
+
+
 def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
     """Try errors in Python; return the diffs of those that nothing noticed."""
     folders = [copy / name for name in names]
@@ -215,6 +224,7 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
     chosen = random.Random(seed).sample(every := sorted(mutations(files)), min(count, len(every)))
     if not chosen:
         return []
+    require_passing(copy, (tests_of(each.file.relative_to(copy)) for each in chosen))
     executed = Executed(copy, sorted({test for each in chosen for test in tests_of(each.file.relative_to(copy))}))
     left = []
     for number, mutation in enumerate(chosen, 1):
@@ -242,10 +252,11 @@ def in_c(copy: Path, names: list[str]) -> list[str]:
     """Try the errors of `tools.mutations` in some files; return those that nothing noticed."""
     left = []
     build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    for name, old, new in C_ERRORS:
-        file = copy / "aiofabric" / "_core" / name
-        if not file.relative_to(copy).as_posix().startswith(tuple(names)):
-            continue
+    core = Path("aiofabric/_core")
+    chosen = [error for error in C_ERRORS if (core / error[0]).as_posix().startswith(tuple(names))]
+    require_passing(copy, (tests_of(core / name) for name, _, _ in chosen))
+    for name, old, new in chosen:
+        file = copy / core / name
         own = file.read_text()
         assert own.count(old) == 1, f"{name}: {old!r} is there {own.count(old)} times"
         file.write_text(own.replace(old, new))

@@ -231,3 +231,34 @@ def test_every_task_that_waits_for_the_posts_is_woken(endpoint: Endpoint) -> Non
     assert [caller.done for caller in waiting] == [False] * 3
     finish(endpoint, endpoint.posted[0])
     assert [caller.done for caller in waiting] == [True] * 3
+
+
+def test_a_call_that_raises_leaves_nothing_behind(endpoint: Endpoint) -> None:
+    """An argument that is no C number; a stale entry would take the completion of the slot's next operation."""
+
+    def fail(*_: object) -> int:
+        raise LookupError("call")
+
+    memory = bytearray(8)
+    with pytest.raises(LookupError, match="call"):
+        endpoint.submissions.submit("fi_test", fail, (), memoryview(memory), 8)
+    source = endpoint.source
+    assert (len(source.operations), source.interest, source.slots.in_use) == (0, 0, 0)
+    memory.append(0)
+
+
+def test_ctrl_c_in_one_completion_does_not_skip_those_behind_it(endpoint: Endpoint) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    transfers = [endpoint.submit() for _ in range(3)]
+    transfers[0].notify = interrupt
+    callers = [endpoint.await_(each) for each in transfers[1:]]
+    for each in transfers:
+        endpoint.queue.complete(each.slot.address)
+    with pytest.raises(KeyboardInterrupt):
+        endpoint.source.drain()
+    assert [each.state for each in transfers] == [State.FINISHED] * 3
+    endpoint.driver.settle_down()
+    assert all(each.done for each in callers)
+    assert endpoint.source.slots.in_use == 0

@@ -143,9 +143,12 @@ class Inbox(InboxBase):
             self.sink(buffer.view)
         except BaseException as error:
             self._sink_failed(error)
-        self.recycle(buffer)
+        finally:
+            self.recycle(buffer)
 
     def _sink_failed(self, error: BaseException) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # as from any callback of the loop
+            raise error
         self.source.driver.report("aiofabric: a message sink failed", error)
 
     def finish(self, error: BaseException) -> None:

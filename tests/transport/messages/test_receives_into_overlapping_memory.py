@@ -50,3 +50,17 @@ async def test_the_second_is_refused(pair: Pair, recv_size: int | None, start: i
         assert memory[50:56] == b"second"
         await active.send(b"again")
         assert await passive.recv_into(memory) == 5  # nothing is under way any more
+
+
+@pytest.mark.parametrize("recv_size", [None, 1000], ids=["direct", "pooled"])
+@pytest.mark.parametrize("turned", [False, True])
+async def test_receives_that_touch_each_other_do_not_overlap(pair: Pair, recv_size: int | None, turned: bool) -> None:
+    memory = bytearray(20)
+    halves = [memoryview(memory)[:10], memoryview(memory)[10:]]
+    async with pair(recv_size=recv_size) as (active, passive), anyio.create_task_group() as tasks:
+        for half in reversed(halves) if turned else halves:
+            tasks.start_soon(passive.recv_into, half)
+            await anyio.wait_all_tasks_blocked()
+        await active.send(b"0123456789")
+        await active.send(b"abcdefghij")
+    assert memory == (b"abcdefghij0123456789" if turned else b"0123456789abcdefghij")

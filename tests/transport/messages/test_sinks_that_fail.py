@@ -1,0 +1,104 @@
+"""Hazard: a sink fails, and its message's receive is not posted again: after some failures nothing arrives."""
+
+# Doubles: no sink of aiofabric's own fails, and no loop refuses a report.
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import rpc
+from aiofabric.rpc.protocol.connection import Connection
+from aiofabric.rpc.protocol.frames import frame
+from aiofabric.transport.messages.inbox import Inbox
+from tests.fixtures.internals import source_of
+from tests.fixtures.loops import LOOPS
+from tests.fixtures.providers import Pair, over
+from tests.rpc.services import HANDLERS
+from tests.rpc.waiting import until
+
+pytestmark = pytest.mark.anyio
+provider = over(["tcp"])
+
+MANY = 300  # more than the receives of a connection
+UNKNOWN_KIND = 200
+
+
+class Failing:
+    """Raises at each call, and counts."""
+
+    def __init__(self, error: Callable[[], BaseException]) -> None:
+        self.calls = 0
+        self.error = error
+
+    def __call__(self, *_: object) -> None:
+        self.calls += 1
+        raise self.error()
+
+
+@pytest.mark.parametrize("anyio_backend", LOOPS[:1])
+@pytest.mark.parametrize("reporting", [False, True], ids=["reported", "report fails"])
+async def test_messages_arrive_after_a_sink_has_failed(
+    pair: Pair, reporting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, seen = asyncio.get_running_loop(), []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    failing = Failing(lambda: LookupError("sink"))
+    if reporting:
+        monkeypatch.setattr(Inbox, "_sink_failed", Failing(lambda: LookupError("report")))
+    async with pair() as (active, passive):
+        passive.set_sink(failing)
+        with anyio.fail_after(30):
+            for _ in range(MANY):
+                await active.send(b"x")
+            await until(lambda: failing.calls == MANY)
+            await until(lambda: len(seen) == MANY)
+    loop.set_exception_handler(before)
+    assert {repr(each) for each in seen} == {"LookupError('report')" if reporting else "LookupError('sink')"}
+
+
+@pytest.mark.parametrize("anyio_backend", LOOPS[:1])
+async def test_frames_arrive_after_a_connection_of_rpc_has_failed(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink of a connection of RPC is called by the native core."""
+    loop, seen = asyncio.get_running_loop(), []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    failing, reporting = Failing(lambda: LookupError("frame")), Failing(lambda: LookupError("report"))
+    monkeypatch.setattr(Connection, "_unknown", failing)
+    monkeypatch.setattr(Connection, "_reading_failed", failing)
+    monkeypatch.setattr(Inbox, "_sink_failed", reporting)
+    async with rpc.Server(HANDLERS) as server:
+        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        async with await aiofabric.connect(listener.address, provider=provider) as raw:
+            with anyio.fail_after(30):
+                for _ in range(MANY):
+                    await raw.send(frame(UNKNOWN_KIND, 1, b""))
+                await until(lambda: reporting.calls == MANY)
+    loop.set_exception_handler(before)
+    assert len(seen) == MANY
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("anyio_backend", LOOPS[:1])
+async def test_ctrl_c_in_a_sink_ends_the_pass_and_not_the_connection(
+    pair: Pair, error: Callable[[], BaseException]
+) -> None:
+    failing = Failing(error)
+    async with pair() as (active, passive):
+        passive.set_sink(failing)
+        active.send_nowait(b"x")
+        raised: list[BaseException] = []
+        while not failing.calls:  # without the loop, which such an exception would end
+            try:
+                source_of(passive).drain()
+            except BaseException as ended:
+                raised.append(ended)
+        assert [type(each) for each in raised] == [error]
+        passive.set_sink(None)
+        await active.send(b"y")
+        assert await passive.recv() == b"y"
