@@ -3,6 +3,7 @@
 # Privates: states are per process; each test begins with none.
 # Doubles: other versions of libfabric, and a socket that is not found, are imitated.
 
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,15 +13,17 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import NotSupportedError, Version, workarounds
+from aiofabric import FabricAttr, Hints, NotSupportedError, TrafficClass, Version, workarounds
 from aiofabric.cli.doctor.library import workarounds as findings
 from aiofabric.cm.passive import PassiveHandle
-from aiofabric.features import Feature
+from aiofabric.cm.workarounds.provider_sockets import connected_socket
+from aiofabric.features import Feature, Quirk, quirks
 from aiofabric.transport.connected import endpoint as connected
+from aiofabric.transport.virtual import multiplexer
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child
-from tests.fixtures.internals import handle_of
+from tests.fixtures.internals import descriptor_of, handle_of
 from tests.fixtures.providers import Pair, over, require
 
 ROOT = Path(__file__).parent.parent
@@ -137,6 +140,48 @@ async def test_without_any_a_connection_s_socket_is_untouched(pair: Pair) -> Non
             active.send_nowait(b"x" * 100)
         for _ in range(10):
             await passive.recv()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "quirk", "kind"),
+    [
+        ("orphaned_entries", Quirk.ORPHANED_ENTRIES_STAY, "OrphanedEntries"),
+        ("unanswered_sends", Quirk.SENDS_WAIT_IN_LINE, "Unanswered"),
+    ],
+)
+async def test_without_it_no_object_examines_the_memory_of_shm(
+    name: str, quirk: Quirk, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("shm")
+    [info, *_] = aiofabric.getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name="shm")))
+    real, made = getattr(multiplexer, kind), []
+
+    def make(*args: object) -> object:
+        made.append(kind)
+        return real(*args)
+
+    monkeypatch.setattr(multiplexer, kind, make)
+    for on in (False, True):
+        workarounds.switch(name, on)
+        async with aiofabric.listen("127.0.0.1", 0, provider="shm") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(accept_one, listener)
+            (await aiofabric.connect(listener.address, provider="shm")).abort()
+        assert bool(made) is (on and quirk in quirks(info))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("on", [True, False])
+async def test_without_traffic_class_packets_have_the_system_s_class(provider: str, on: bool) -> None:
+    workarounds.switch("traffic_class", on)
+    hints = Hints()
+    hints.tx_attr.tclass = TrafficClass.from_dscp(46)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(accept_one, listener)
+        async with await aiofabric.connect(listener.address, provider=provider, hints=hints) as endpoint:
+            sock = connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address)
+            assert sock is not None
+            assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == (46 if on else 0)
 
 
 @pytest.mark.anyio

@@ -63,4 +63,4 @@ async def test_receives_that_touch_each_other_do_not_overlap(pair: Pair, recv_si
             await anyio.wait_all_tasks_blocked()
         await active.send(b"0123456789")
         await active.send(b"abcdefghij")
-    assert memory == (b"abcdefghij0123456789" if turned else b"0123456789abcdefghij")
+    assert bytes(memory) == (b"abcdefghij0123456789" if turned else b"0123456789abcdefghij")
