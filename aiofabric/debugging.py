@@ -15,7 +15,7 @@ from .transport.handle import EndpointHandle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .cq.source import Source
+    from .cq.source.source import Source
     from .cq.submission import SubmissionQueue
     from .resource import Handle
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Iterator
 
-    from .cq.source import Source
+    from .cq.source.source import Source
 
 __all__ = ["FAMILIES", "Family", "Sample", "read"]
 

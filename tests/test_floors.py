@@ -42,13 +42,13 @@ NOUN_MODULES = {
 FLOORS |= dict.fromkeys(NOUN_MODULES, NOUNS)
 
 LOOPS = {"asyncio", "trio", "uvloop", "sniffio"}  # every file may use anyio: its exceptions for closed, busy, broken
-MAY_KNOW_THE_LOOP = {"cq", "aio", "streams", "testing", "cli", "integrations", "rpc.runtime", "rpc.grpc"}
+MAY_KNOW_THE_LOOP = {"cq.loops", "aio", "streams", "testing", "cli", "integrations", "rpc.runtime", "rpc.grpc"}
 WITHOUT_IO = "rpc.protocol"  # imports nothing else of aiofabric, so neither a loop nor an endpoint
 ITS_CORE = {  # the part in C
     f"_core.{name}" for name in ("Assembly", "BudgetCore", "CallCore", "ClientCallCore", "ConnectionCore")
 }
 
-# The rooms of two packages, and files outside of rooms, from the ground up. An import points down, or stays inside.
+# The rooms of some packages, and files outside of rooms, from the ground up. An import points down, or stays inside.
 TRANSPORT = (
     ("interfaces", "tags", "buffers", "readers"),
     ("route",),
@@ -64,8 +64,25 @@ TRANSPORT = (
     ("virtual",),
     ("connect",),
 )
+CQ = (
+    ("loops", "operation", "slots", "polling"),
+    ("queue",),
+    ("interfaces",),
+    ("source",),
+    ("submission", "reactor"),
+    ("counter", "workarounds"),
+)
+CM = (
+    ("events", "preface"),
+    ("queue",),
+    ("handshake",),
+    ("requests",),
+    ("listener", "accept_predicate", "workarounds"),
+    ("reservation",),
+    ("passive",),
+)
 RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "serving"), ("server",), ("grpc",))
-ROOMS = {"transport": TRANSPORT, "rpc": RPC}
+ROOMS = {"cq": CQ, "cm": CM, "transport": TRANSPORT, "rpc": RPC}
 STOREYS = {
     (package, name): storey for package, rooms in ROOMS.items() for storey, names in enumerate(rooms) for name in names
 }
@@ -196,7 +213,9 @@ def test_every_module_stands_in_a_room(package: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "room", sorted(path for path in (ROOT / PACKAGE / "transport").rglob("__init__.py")), ids=dotted
+    "room",
+    [path for name in ("cq", "cm", "transport") for path in sorted((ROOT / PACKAGE / name).rglob("__init__.py"))],
+    ids=dotted,
 )
 def test_a_room_is_small_and_says_what_is_in_it(room: Path) -> None:
     assert len(list(room.parent.glob("*.py"))) <= FILES_MOST
@@ -231,6 +250,9 @@ def test_every_module_stands_on_a_floor() -> None:
         ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected.endpoint import VirtualEndpoint"),
         ("aiofabric.transport.endpoint", "from aiofabric import connect"),
         ("aiofabric.transport.endpoint", "import asyncio"),
+        ("aiofabric.cq.source.source", "import asyncio"),
+        ("aiofabric.cq.queue", "from .source.source import Source"),
+        ("aiofabric.cm.events", "from .queue import EventQueue"),
         ("aiofabric.transport.handle", "from .messages.inbox import Inbox"),
         ("aiofabric.transport.rma.rma", "from ..opening.options import EndpointOptions"),
         ("aiofabric.transport.rma.rma", "if TYPE_CHECKING:\n    from ..workarounds.shm_names import path_of"),
@@ -248,7 +270,7 @@ def test_the_check_sees_what_it_is_for(module: str, source: str) -> None:
         ("aiofabric.transport.rma.rma", "from ..messages.send import Message\nfrom .operands import Operand"),
         ("aiofabric.memory", "from anyio import ClosedResourceError"),
         ("aiofabric.cm.requests", "if TYPE_CHECKING:\n    from ..transport.connected.endpoint import MessageEndpoint"),
-        ("aiofabric.cq.drivers", "import asyncio, trio"),
+        ("aiofabric.cq.loops.drivers", "import asyncio, trio"),
         ("aiofabric.cli.info", "from aiofabric import getinfo"),
         ("aiofabric.streams", "from aiofabric.channel import Channel"),
     ],

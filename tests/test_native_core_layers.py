@@ -115,3 +115,11 @@ def test_every_file_of_the_native_core_is_in_a_layer() -> None:
 )
 def test_the_check_of_the_native_core_sees_what_it_is_for(files: dict[str, str], complaint: str) -> None:
     assert any(complaint in each for each in complaints(files, {"low": 0, "other": 0, "high": 1}))
+
+
+KNOW_ASYNCIO = {"wakeups.c", "waiter.c", "task_set.c", "rpc_stub.c", "rpc_response.c"}
+
+
+def test_only_listed_files_of_the_native_core_know_asyncio() -> None:
+    known = {name for name, text in C_FILES.items() if re.search(r'"_?asyncio\b', text)}
+    assert known == KNOW_ASYNCIO

@@ -9,22 +9,23 @@ layer file              purpose                                                 
 0     upcalls           calls from a lower layer to a higher one
 0     freelist          objects that are reused                                 `Call`, `ReceiveWaiter`
 0     fifo              `Fifo`: a queue of objects                              ``transport/messages/inbox.py``
+0     exceptions        steps that must all run, also after an exception
 0     awaitable         the coroutine protocol of awaitable objects             ``cq/submission.py``
 0     coroutine         the common part of `Call` and `Handling`
 0     call              `Call`: the coroutine of `send` and `recv`              ``transport/messages/send.py``
 0     thread_check      `ThreadCheck`: which thread may use an endpoint         ``transport/handle.py``
 1     slots             `Slot`, `SlotsCore`: the fi_contexts of operations      ``cq/slots.py``
-1     registry          `Registry`: which object a completion is for            ``cq/source.py``
+1     registry          `Registry`: which object a completion is for            ``cq/source/source.py``
 1     operation         `Operation`: a posted call                              ``cq/operation.py``
 2     completion_queue  `NativeQueue`: reads and polls a completion queue       ``cq/queue.py``
 2     polling           `Window`, `Polling`: how long to poll before sleeping   ``cq/polling.py``
 2     coalescing        messages of one batch leave in one segment              ``transport/connected/endpoint.py``
-2     wakeups           `Waker`: resumes asyncio's tasks                        ``cq/drivers.py``
-2     waiter            `Waiter`: the object that each of them awaits           ``cq/drivers.py``
-3     source            `SourceCore`: the part of a source in each wait         ``cq/source.py``
-3     completions       reads a source's queue and dispatches completions       ``cq/unmatched.py``
-3     arming            the bounded poll, and sleeping on the descriptor        ``cq/source.py``
-3     progress          callbacks of the event loop                             ``cq/delays.py``
+2     wakeups           `Waker`: resumes asyncio's tasks                        ``cq/loops/drivers.py``
+2     waiter            `Waiter`: the object that each of them awaits           ``cq/loops/drivers.py``
+3     source            `SourceCore`: the part of a source in each wait         ``cq/source/source.py``
+3     completions       reads a source's queue and dispatches completions       ``cq/source/unmatched.py``
+3     arming            the bounded poll, and sleeping on the descriptor        ``cq/source/source.py``
+3     progress          callbacks of the event loop                             ``cq/source/delays.py``
 4     submission        `SubmissionCore`: one direction of an endpoint          ``cq/submission.py``
 4     transfer          `Transfer`: an operation of a submission queue          ``cq/submission.py``
 4     posting           makes operations and posts them                         ``cq/submission.py``

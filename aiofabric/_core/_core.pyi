@@ -6,15 +6,15 @@ from typing import Any, NoReturn, Self, TypeVar, final
 
 from typing_extensions import Buffer
 
-from ..cq import drivers
-from ..cq.delays import Delays
 from ..cq.interfaces import AttachedQueue, Completable, Polled, Queue
+from ..cq.loops import drivers
+from ..cq.loops.readers import Readers
 from ..cq.operation import State
 from ..cq.queue import Entry, ErrorEntry
-from ..cq.readers import Readers
 from ..cq.slots import Slots
+from ..cq.source.delays import Delays
+from ..cq.source.unmatched import Unmatched
 from ..cq.submission import SubmissionQueue
-from ..cq.unmatched import Unmatched
 from ..regions import Held
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -1,5 +1,5 @@
 /*
- * Completions: reading the queue of a source, and dispatching each completion to its object. cq/unmatched.py
+ * Completions: reading the queue of a source, and dispatching each completion to its object. cq/source/unmatched.py
  * handles the exceptions.
  */
 #include "completions.h"

@@ -1,5 +1,5 @@
 /*
- * Called by the event loop: a progress pass, and the wake-up. cq/source.py says which conditions must hold before
+ * Called by the event loop: a progress pass, and the wake-up. cq/source/source.py says which conditions must hold before
  * the loop sleeps. It also has the parts that a queue alone does not need: event queues, counters, queued operations,
  * delays.
  */

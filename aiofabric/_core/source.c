@@ -1,7 +1,7 @@
 /*
  * SourceCore: the part of a source that each wait passes through. arming.c has the bounded poll, completions.c reads
- * the queue, progress.c is called by the event loop. Rare events are handled in Python: by cq/source.py, whose class
- * inherits from this one, and by its parts (cq/unmatched.py, cq/delays.py).
+ * the queue, progress.c is called by the event loop. Rare events are handled in Python: by cq/source/source.py, whose class
+ * inherits from this one, and by its parts (cq/source/unmatched.py, cq/source/delays.py).
  */
 #include "source.h"
 #include "clock.h"

@@ -12,7 +12,7 @@
  * long as the task waits. This matters for anyio, which skips tasks whose future is done: otherwise, anyio could never
  * cancel a task whose results are always available when anyio checks.
  *
- * trio has its own waiters, in cq/drivers.py.
+ * trio has its own waiters, in cq/loops/drivers.py.
  */
 #include "wakeups.h"
 #include "clock.h"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiofabric.address import Address
-    from aiofabric.cq.source import Source
+    from aiofabric.cq.source.source import Source
     from aiofabric.info import Info
     from aiofabric.transport.connected.endpoint import MessageEndpoint
 

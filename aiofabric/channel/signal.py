@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from aiofabric.cq.drivers import Waiter
-    from aiofabric.cq.source import Source
+    from aiofabric.cq.loops.drivers import Waiter
+    from aiofabric.cq.source.source import Source
 
 __all__ = ["PollingSignal", "Signal"]
 

@@ -29,8 +29,8 @@ from .events import SHUTDOWN, Event, EventError
 from .preface import Preface
 
 if TYPE_CHECKING:
-    from ..cq.drivers import Waiter
-    from ..cq.source import Source
+    from ..cq.loops.drivers import Waiter
+    from ..cq.source.source import Source
     from ..info import Info
     from .queue import EventQueue
 

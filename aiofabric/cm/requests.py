@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ..address import Address
-    from ..cq.drivers import Waiter
-    from ..cq.source import Source
+    from ..cq.loops.drivers import Waiter
+    from ..cq.source.source import Source
     from ..info import Info
     from ..transport.connected.endpoint import MessageEndpoint
     from ..transport.opening.keywords import EndpointKeywords

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ..domain import Domain
     from ..flags import Bind
-    from .drivers import Driver, Waiter
-    from .source import Source
+    from .loops.drivers import Driver, Waiter
+    from .source.source import Source
 
 __all__ = ["Counter"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 from anyio.lowlevel import RunVar
 
 from ..resource import loop_ended
-from .drivers import Driver, current_driver
+from .loops.drivers import Driver, current_driver
 from .polling import Waiting
-from .source import Source
+from .source.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable

@@ -20,9 +20,9 @@ from .operation import ABANDONED, CANCELLING, FINISHED, POSTED, QUEUED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .drivers import Waiter
+    from .loops.drivers import Waiter
     from .queue import ErrorEntry
-    from .source import Source
+    from .source.source import Source
 
 _log = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..address_vector import Peer
-    from ..cq.drivers import Waiter
-    from ..cq.source import Source
+    from ..cq.loops.drivers import Waiter
+    from ..cq.source.source import Source
     from ..info import Info
     from ..regions import MemoryOwner, RegionHandle
     from .interfaces import InboxBase, RemoteWriteEvents

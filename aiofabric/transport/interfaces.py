@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._core import ThreadCheck
     from ..cq.operation import Operation
     from ..cq.queue import Entry, ErrorEntry
-    from ..cq.source import Source
+    from ..cq.source.source import Source
     from ..cq.submission import Transfer
     from ..features import Quirk
     from ..info import Info

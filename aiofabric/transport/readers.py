@@ -22,7 +22,7 @@ from ..regions import MemoryOwner
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..cq.source import Source
+    from ..cq.source.source import Source
     from ..resource import Handle
 
 __all__ = ["keep_for_readers", "poll_again"]

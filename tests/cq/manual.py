@@ -9,7 +9,7 @@ from typing import Any
 from aiofabric._ffi import ffi
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import ErrorEntry
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.testing import ScriptedQueue
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiofabric.cq import asyncio_layout, drivers
+from aiofabric.cq.loops import asyncio_layout, drivers
 from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import Pair, over
 

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from aiofabric._ffi import ffi
-from aiofabric.cq.drivers import current_driver
+from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import ErrorEntry
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.cq.submission import SubmissionQueue, Transfer
 from aiofabric.testing import ScriptedQueue
 

@@ -11,7 +11,7 @@ import pytest
 
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Endpoint, ManualDriver
 

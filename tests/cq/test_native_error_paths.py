@@ -87,7 +87,7 @@ class Unwakeable:
         raise LookupError("set_result")
 
 
-def test_an_operation_whose_completion_wakes_another_task_in_vain_still_wakes_its_own() -> None:
+def test_a_completion_that_cannot_wake_another_task_still_wakes_its_own() -> None:
     endpoint = Endpoint()
     memory = bytearray(4)
     transfer = endpoint.submit(pins=memoryview(memory), length=4)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from aiofabric.cq.drivers import current_driver
+from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.cq.submission import SubmissionQueue
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint

@@ -13,7 +13,7 @@ import pytest
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.cq.submission import Transfer
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Caller, Endpoint, ManualDriver

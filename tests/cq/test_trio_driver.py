@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from aiofabric.cq.drivers import TrioDriver
+from aiofabric.cq.loops.drivers import TrioDriver
 
 pytestmark = pytest.mark.once
 

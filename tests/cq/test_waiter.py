@@ -15,10 +15,10 @@ import pytest
 import uvloop
 
 from aiofabric._core import Waiter, Waker
-from aiofabric.cq.drivers import AsyncioDriver
+from aiofabric.cq.loops.drivers import AsyncioDriver
 from aiofabric.cq.polling import Waiting
 from aiofabric.cq.queue import Entry, ErrorEntry
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.testing import ScriptedQueue
 from tests.fixtures.internals import descriptor_is_readable, run_scheduled_pass
 

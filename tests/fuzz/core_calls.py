@@ -26,7 +26,7 @@ from aiofabric import _core
 from aiofabric._ffi import ffi
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
-from aiofabric.cq.source import Source
+from aiofabric.cq.source.source import Source
 from aiofabric.rpc.protocol.frames import frame
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Endpoint, ManualDriver

@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from aiofabric._core import TaskSet
-from aiofabric.cq.drivers import current_driver
+from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.rpc.runtime.tasks import AsyncioTasks, Tasks, tasks_of
 from tests.fixtures.loops import LOOPS
 from tests.rpc.waiting import until
@@ -297,7 +297,7 @@ def test_an_interrupt_in_a_first_step_ends_the_program(loop: str, error: str) ->
     """It leaves the loop, as from any task; the task is forgotten, and its function is called."""
     program = f"""
 import asyncio
-from aiofabric.cq.drivers import current_driver
+from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.rpc.runtime.tasks import tasks_of
 seen = []
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...address import Address
-    from ...cq.source import Source
+    from ...cq.source.source import Source
     from ...fabric import Fabric
     from ...info import Info
     from ..requests import ConnectionRequest

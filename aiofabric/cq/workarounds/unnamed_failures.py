@@ -16,7 +16,7 @@ from ...errors import from_errno
 from ..operation import FINISHED, QUEUED
 
 if TYPE_CHECKING:
-    from ..source import Source
+    from ..source.source import Source
     from ..submission import SubmissionQueue, Transfer
 
 __all__ = ["watch"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
     from ..runtime.tasks import TaskHandle, Tasks
     from .backoff import Backoff
     from .targets import Resolver, Target

@@ -12,7 +12,7 @@ from anyio.lowlevel import RunVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
 
 __all__ = ["Deadlines"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
 
 __all__ = ["watch"]
 

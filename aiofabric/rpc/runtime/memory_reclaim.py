@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
     from ..protocol.flow import Budget
     from .link import Link
 

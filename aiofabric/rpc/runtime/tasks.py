@@ -18,7 +18,7 @@ import anyio
 from ..._core import TaskSet
 
 if TYPE_CHECKING:
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
 
 __all__ = ["TaskHandle", "Tasks", "tasks_of"]
 

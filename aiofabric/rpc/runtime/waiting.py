@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...cq.drivers import Driver, Waiter
+    from ...cq.loops.drivers import Driver, Waiter
     from .link import Link
 
 __all__ = ["CallWaiter"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ...address import Address
     from ...address_vector import Peer
-    from ...cq.drivers import Waiter
+    from ...cq.loops.drivers import Waiter
     from ...cq.submission import Transfer
     from ...info import Info
     from ..rma.operands import Result

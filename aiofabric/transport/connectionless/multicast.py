@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ...address import Address
     from ...address_vector import AddressVector
-    from ...cq.drivers import Waiter
+    from ...cq.loops.drivers import Waiter
     from ...cq.submission import Transfer
     from ...info import Info
     from .handle import ConnectionlessHandle

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ...address import Address
-    from ...cq.source import Source
+    from ...cq.source.source import Source
     from ...domain import Domain
     from ...info import Info, RxAttr, TxAttr
     from ..opening.keywords import EndpointKeywords

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ...bufferlike import Buffers
-    from ...cq.drivers import Waiter
+    from ...cq.loops.drivers import Waiter
     from ...cq.operation import Operation
     from ...cq.submission import Transfer
     from ...remote_region import RemoteRegion

@@ -1,7 +1,7 @@
 """Pool: receives that stay posted, so that `recv` only takes a message from a queue.
 
 Cancelling a pooled receive is local: nothing native is posted or cancelled, so no message can be lost. It also avoids
-most of the defects of libfabric 1.17 with messages that arrive before their receive (see cq/source.py).
+most of the defects of libfabric 1.17 with messages that arrive before their receive (see cq/source/source.py).
 
 A buffer is in one of four states: posted; filled and waiting to be taken; lent to a caller; free until the next batch
 of posts. A message stays in the pool's memory until it is taken. If the program does not receive, the pool runs out of

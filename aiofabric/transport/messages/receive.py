@@ -12,7 +12,7 @@ from anyio import ClosedResourceError
 
 from ..._core import Message, fast_recv
 from ..._ffi import address_of, constants, ffi, lib
-from ...cq.coroutines import coroutine_function
+from ...cq.loops.coroutines import coroutine_function
 from ...cq.operation import State
 from ...errors import FabricConnectionEndedError
 from ...flags import Access

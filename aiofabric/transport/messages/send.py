@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...cq.coroutines import coroutine_function
+from ...cq.loops.coroutines import coroutine_function
 from ...resource import Resource
 from ...settings import flag_bits
 from ..route import NO_FLAGS

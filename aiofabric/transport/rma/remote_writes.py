@@ -20,7 +20,7 @@ from ..messages.receive import Receives
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ...cq.drivers import Waiter
+    from ...cq.loops.drivers import Waiter
     from ...cq.queue import Entry
     from ..handle import EndpointHandle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._ffi import constants
-from ...cq.coroutines import coroutine_function
+from ...cq.loops.coroutines import coroutine_function
 from ...errors import NotSupportedError
 from ...features import Quirk
 from ...memory import pin

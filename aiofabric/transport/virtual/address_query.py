@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ...address import Address
     from ...address_vector import Peer
     from ...cm.requests import RequestQueue
-    from ...cq.drivers import Waiter
-    from ...cq.source import Source
+    from ...cq.loops.drivers import Waiter
+    from ...cq.source.source import Source
     from ..connectionless.endpoint import RdmEndpoint
     from ..connectionless.handle import ConnectionlessHandle
     from .receive_pools import SharedBuffer

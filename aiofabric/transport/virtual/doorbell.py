@@ -19,7 +19,7 @@ from .protocol import FrameKind
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from ...cq.source import Source
+    from ...cq.source.source import Source
     from .oob_socket import OobSocket
 
 __all__ = ["Doorbell"]

@@ -32,7 +32,7 @@ from .protocol import FrameKind, Hello
 from .route import ConnectionRoute
 
 if TYPE_CHECKING:
-    from ...cq.drivers import Driver, Waiter
+    from ...cq.loops.drivers import Driver, Waiter
     from ...cq.operation import Operation
     from ...domain import Domain
     from ...info import Info

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...address_vector import Peer
     from ...cq.polling import Waiting
     from ...cq.reactor import Reactor
-    from ...cq.source import Source
+    from ...cq.source.source import Source
     from ...domain import Domain
     from ...info import Info
     from ..route import Route

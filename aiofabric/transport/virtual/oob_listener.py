@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...address import Address
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
 
 __all__ = ["OobListener"]
 

@@ -22,7 +22,7 @@ from ...errors import FabricError, from_errno, unresolved
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
 
 __all__ = ["MAX_FRAME", "Frame", "OobSocket", "address_of", "dial", "resolve"]
 

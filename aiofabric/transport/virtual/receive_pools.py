@@ -12,9 +12,9 @@ from .protocol import ID, MASK, POOL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...cq.drivers import Waiter
+    from ...cq.loops.drivers import Waiter
     from ...cq.queue import Entry, ErrorEntry
-    from ...cq.source import Source
+    from ...cq.source.source import Source
     from ..handle import EndpointHandle
 
 __all__ = ["SharedBuffer", "ReceivePool"]

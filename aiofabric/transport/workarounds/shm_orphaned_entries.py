@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ...cq.drivers import Driver
+    from ...cq.loops.drivers import Driver
 
 __all__ = ["DELAYS", "OrphanedEntries", "Place"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._core import EMPTY_WAKEUPS
+from ..._core import EMPTY_WAKEUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._core import SourceCore
+    from ..._core import SourceCore
 
 __all__ = ["Delays"]
 

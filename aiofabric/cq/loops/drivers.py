@@ -1,7 +1,6 @@
 """Drivers: what the reactor needs of an event loop, for asyncio (and uvloop) and for trio.
 
-Below the adapters, only this module, `asyncio_layout` and the native core's `wakeups.c` know which loop runs. The two
-drivers have the same methods. asyncio's tasks take a waiter for a future; trio's waiter has the same methods.
+The two drivers have the same methods. asyncio's tasks take a waiter for a future; trio's waiter has the same methods.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from .._core import Waker
+from ..._core import Waker
 from .asyncio_layout import layout_error
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import constants
+from ..._ffi import constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._core import Registry
-    from .interfaces import Completable, Queue
-    from .queue import Entry
+    from ..._core import Registry
+    from ..interfaces import Completable, Queue
+    from ..queue import Entry
 
 _log = logging.getLogger(__name__)
 

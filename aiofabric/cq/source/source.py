@@ -40,22 +40,22 @@ from collections import deque
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from .._core import Polling, SourceCore
-from ..errors import FabricError, check
-from ..observe import ended
+from ..._core import Polling, SourceCore
+from ...errors import FabricError, check
+from ...observe import ended
+from ..interfaces import SourceStatistics
+from ..loops.readers import Readers
+from ..polling import Waiting
+from ..slots import Slots
 from .delays import Delays
 from .failed_waits import fail_waits
-from .interfaces import SourceStatistics
-from .polling import Waiting
-from .readers import Readers
-from .slots import Slots
 from .unmatched import Unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .drivers import Driver
-    from .interfaces import AttachedQueue, Queue
+    from ..interfaces import AttachedQueue, Queue
+    from ..loops.drivers import Driver
 
 __all__ = ["Source"]
 

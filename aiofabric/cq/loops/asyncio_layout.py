@@ -5,7 +5,7 @@ pending. It reads that callback from the references that the future reports to t
 ``_asyncio_future_blocking``. `TaskSet` (_core/task_set.c) makes a task with an object in place of the loop. That object
 gets the first step, and ``Future.__init__`` then gives the task to its loop. CPython documents none of this. So tasks
 are run through both once, on a small loop of this module, when the drivers are imported. If anything is different,
-waiters are written in Python (`aiofabric.cq.drivers.PlainWaiter`), and the loop takes all steps.
+waiters are written in Python (`aiofabric.cq.loops.drivers.PlainWaiter`), and the loop takes all steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .._core import TaskSet, Waker
+from ..._core import TaskSet, Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._core import Transfer
-from ..errors import FabricError, from_errno
+from ..._core import Transfer
+from ...errors import FabricError, from_errno
 
 if TYPE_CHECKING:
-    from .._core import SourceCore
+    from ..._core import SourceCore
 
 __all__ = ["fail_waits"]
 
