@@ -69,7 +69,13 @@ The core is built for CPython's stable interface. It uses libfabric's headers on
 the objects, so this module loads no library.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 if "t" in sys.abiflags:
     raise ImportError("aiofabric needs the GIL: this Python is a free-threaded build; use an ordinary one")
@@ -117,11 +123,21 @@ from ._core import (
     fast_recv,
     fast_send,
     join_messages,
+    learn_first_frame,
     learn_states,
     serialized,
 )
 
 check_interpreter()
+
+
+def _before_the_first_step() -> Generator[None]:
+    """Never runs: its frame is ``cr_frame`` of a coroutine of C that has not begun (`inspect.getcoroutinestate`)."""
+    yield
+
+
+_not_begun: Any = _before_the_first_step()
+learn_first_frame(_not_begun.gi_frame)
 
 __all__ = [
     "ASSERTIONS",

@@ -2,6 +2,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextvars import Context
+from types import FrameType
 from typing import Any, NoReturn, Self, TypeVar, final
 
 from typing_extensions import Buffer
@@ -293,6 +294,7 @@ class Assembly:
 
 def check_interpreter() -> None: ...
 def cut_messages(chunk: bytes, start: int, /) -> tuple[list[bytes], int]: ...
+def learn_first_frame(frame: FrameType, /) -> None: ...
 def learn_states(
     states: tuple[State, ...],
     moves: dict[State, frozenset[State]],

@@ -111,16 +111,10 @@ static PyObject *Call_get_qualname(Call *self, void *unused)
 	return PyUnicode_FromString(self->name);
 }
 
-/*
- * There is no frame. `inspect.getcoroutinestate` takes None for closed, so before the first step the attribute is
- * missing.
- */
+/* A call has no frame of its own. */
 static PyObject *Call_get_frame(Call *self, void *unused)
 {
-	if (self->base.phase != COROUTINE_CREATED)
-		Py_RETURN_NONE;
-	PyErr_SetString(PyExc_AttributeError, "a call has no frame");
-	return NULL;
+	return self->base.phase == COROUTINE_CREATED ? coroutine_first_frame() : new_ref(Py_None);
 }
 
 static int Call_traverse(Call *self, visitproc visit, void *arg)
@@ -176,7 +170,7 @@ static PyGetSetDef Call_getset[] = {
 	{"__qualname__", (getter) Call_get_qualname, NULL, "The name of the called method, with its class."},
 	{"cr_suspended", (getter) coroutine_get_suspended, NULL, "As of a coroutine."},
 	{"cr_frame", (getter) Call_get_frame, NULL,
-	 "As of a coroutine, but there is no frame: None once the call has begun."},
+	 "As of a coroutine, but a call has no frame of its own: None once it has begun."},
 	{NULL},
 };
 

@@ -6,7 +6,7 @@
 #include "names.h"
 #include "references.h"
 
-static PyObject *name_close;
+static PyObject *name_close, *first_frame;
 
 int coroutine_refuses(const Coroutine *self, int over)
 {
@@ -56,9 +56,25 @@ PyObject *coroutine_get_suspended(Coroutine *self, void *unused)
 	return PyBool_FromLong(self->phase == COROUTINE_GOING && !self->running);
 }
 
+PyObject *coroutine_first_frame(void)
+{
+	return new_ref(first_frame ? first_frame : Py_None);
+}
+
+static PyObject *learn_first_frame(PyObject *module, PyObject *frame)
+{
+	REPLACE(first_frame, new_ref(frame));
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+	{"learn_first_frame", learn_first_frame, METH_O, "`cr_frame` of each coroutine of C before its first step."},
+	{NULL},
+};
+
 int add_coroutine(PyObject *module)
 {
 	static const struct name names[] = {{&name_close, "close"}, {NULL}};
 
-	return intern(names);
+	return intern(names) || PyModule_AddFunctions(module, functions) ? -1 : 0;
 }

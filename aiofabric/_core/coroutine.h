@@ -27,6 +27,8 @@ int coroutine_close_steps(const Coroutine *self);
 /* Slots and attributes of a type. */
 PyObject *coroutine_await(Coroutine *self);
 PyObject *coroutine_get_suspended(Coroutine *self, void *unused);
+/* `cr_frame` before the first step: there is no frame of its own yet, but `inspect` takes None for closed. */
+PyObject *coroutine_first_frame(void);
 
 #define COROUTINE_MEMBERS                                                                                              \
 	{"cr_running", T_BOOL, offsetof(Coroutine, running), READONLY, "As of a coroutine."},                          \

@@ -287,13 +287,11 @@ static PyObject *Handling_get_qualname(Handling *self, void *unused)
 	return name ? name : PyUnicode_FromString("Handling");
 }
 
-/* The handler's own frame. Before the first step the attribute is missing: `inspect` takes None for closed. */
+/* The handler's own frame, from its first step on. */
 static PyObject *Handling_get_frame(Handling *self, void *unused)
 {
-	if (self->base.phase == COROUTINE_CREATED) {
-		PyErr_SetString(PyExc_AttributeError, "the handler has no frame yet");
-		return NULL;
-	}
+	if (self->base.phase == COROUTINE_CREATED)
+		return coroutine_first_frame();
 	return self->base.steps ? PyObject_GetAttr(self->base.steps, name_cr_frame) : new_ref(Py_None);
 }
 

@@ -418,7 +418,7 @@ async def test_the_coroutine_of_a_plan_is_a_coroutine() -> None:
     assert (coroutine.__name__, coroutine.__qualname__) == ("pausing", "pausing")
     assert repr(coroutine).startswith("<coroutine of the handler pausing at 0x")
     assert coroutine.cr_code is pausing.__code__
-    assert not hasattr(coroutine, "cr_frame")  # None would say that it is closed
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
     with pytest.raises(TypeError, match="just-started"):
         coroutine.send(1)
     assert coroutine.send(None) == "pause"

@@ -437,8 +437,11 @@ async def test_connectionless_endpoints_are_told_whom_to_send_to_when_they_await
 async def test_its_state_can_be_inspected(pair: Pair) -> None:
     async with pair() as (active, passive):
         call: Any = passive.recv()
+        assert inspect.getcoroutinestate(call) == inspect.CORO_CREATED
+        assert inspect.getcoroutinelocals(call) == {}
         task = asyncio.ensure_future(call)
-        assert task.get_stack() == []
+        assert len(task.get_stack()) == 1
+        assert "recv" in repr(task)
         await anyio.wait_all_tasks_blocked()
         assert inspect.getcoroutinestate(call) == inspect.CORO_SUSPENDED
         assert task.get_stack() == []
