@@ -1,5 +1,6 @@
 """DatagramStream: datagrams over the udp provider behave as those of anyio's UDP sockets."""
 
+# Privates: a bound is lowered that no program would reach.
 # Doubles: the limit of known peers is lowered.
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from aiofabric import (
 )
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import VIRTUAL, _pair, require
+from tests.fixtures.providers import VIRTUAL, connected_pair, require
 
 SIZE = 4 << 20
 MESSAGE = 1 << 20
@@ -44,7 +44,7 @@ async def shuts_down_while_it_is_closed(parent: Parent) -> str:
         await anyio.wait_all_tasks_blocked()
         active.close()
 
-    async with _pair("tcp", recv_size=None) as (active, _), anyio.create_task_group() as tasks:
+    async with connected_pair("tcp", recv_size=None) as (active, _), anyio.create_task_group() as tasks:
         for _ in range(SENDS):
             tasks.start_soon(send)
         await anyio.wait_all_tasks_blocked()
@@ -59,7 +59,7 @@ def test_a_shutdown_that_waits_for_sends(child: StartChild) -> None:
 
 
 async def asks_for_settings_of_a_lost_connection(parent: Parent) -> str:
-    async with _pair("tcp") as (active, passive):
+    async with connected_pair("tcp") as (active, passive):
         passive.close()
         with pytest.raises(FabricConnectionResetError):
             await active.recv()
@@ -120,7 +120,7 @@ async def closes_when_a_queued_send_is_refused(parent: Parent) -> tuple[int, lis
         told.append(error)
         active.close()
 
-    async with _pair("tcp", recv_size=None) as (active, passive):
+    async with connected_pair("tcp", recv_size=None) as (active, passive):
         handle = handle_of(active)
         driver: Any = handle.source.driver
         driver.report = lambda message, error: problems.append(f"{message}: {error!r}")
@@ -164,7 +164,7 @@ def test_a_group_that_is_left_between_two_pieces(child: StartChild) -> None:
 
 
 async def begins_with_a_checkpoint(parent: Parent, what: str) -> str:
-    async with _pair("tcp") as (active, passive):
+    async with connected_pair("tcp") as (active, passive):
         with passive.domain.register(bytearray(64), access=Access.REMOTE_READ) as region:
             batch = await active.batch().__aenter__()
 

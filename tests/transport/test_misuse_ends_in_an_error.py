@@ -27,7 +27,7 @@ from aiofabric import (
 )
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.peers import peers, skip_without
-from tests.fixtures.providers import _pair, require
+from tests.fixtures.providers import connected_pair, require
 
 pytestmark = [
     pytest.mark.anyio,
@@ -65,7 +65,7 @@ class Side:
 async def sides(provider: str, caps: Caps | None) -> AsyncIterator[Side]:
     room: dict[str, Any] = {"recv_size": 1 << 20, "recv_count": 4}
     if caps is None:
-        async with _pair(provider, **room) as (one, other):
+        async with connected_pair(provider, **room) as (one, other):
             yield Side(one, other, {})
     else:
         async with peers(provider, caps, **room) as (one, other, peer, _):

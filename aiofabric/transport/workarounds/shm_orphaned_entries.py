@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...cq.loops.drivers import Driver
 
-__all__ = ["DELAYS", "OrphanedEntries", "Place"]
+__all__ = ["DELAYS", "EMPTY_AT", "OrphanedEntries", "Place", "queues_of"]
 
 DELAYS = (0.0, 0.01, 0.1, 0.5)  # seconds between two examinations; the last one repeats
 
@@ -51,7 +51,8 @@ _PARTS = 7
 # the content.
 _LINE = 64
 _HEAD = 3 * _LINE
-_EMPTY = 8
+EMPTY_AT = 8
+"""Offset of the flag in an entry."""
 
 
 class Place(NamedTuple):
@@ -82,7 +83,7 @@ class _Queue:
 
     def publish_empty(self, position: int) -> None:
         place = self.place(position)
-        ffi.cast("char *", place)[_EMPTY] = b"\1"
+        ffi.cast("char *", place)[EMPTY_AT] = b"\1"
         ffi.cast("int64_t *", place)[0] = position + 1  # written last, because the reader checks it
 
     def _position(self, offset: int) -> int:
@@ -135,7 +136,7 @@ class OrphanedEntries:
 
     def _release(self, start: CData) -> bool:
         """Publish entries that no live thread can have claimed; return whether there were any."""
-        queues = [(offset, queue, list(queue.unpublished())) for offset, queue in _queues(start)]
+        queues = [(offset, queue, list(queue.unpublished())) for offset, queue in queues_of(start)]
         claimed = {Place(offset, position) for offset, _, positions in queues for position in positions}
         candidates = {place: threads for place, threads in self._candidates.items() if place in claimed}
         if new := claimed - candidates.keys():  # only threads that exist now can have claimed these
@@ -164,7 +165,8 @@ class OrphanedEntries:
             _log.info("%s", text)
 
 
-def _queues(start: CData) -> Iterator[tuple[int, _Queue]]:
+def queues_of(start: CData) -> Iterator[tuple[int, _Queue]]:
+    """Offset and queue of each queue in an endpoint's memory; none if its layout is not known."""
     layout = _LAYOUTS.get(ffi.cast("uint8_t *", start)[0])
     if layout is None:
         return

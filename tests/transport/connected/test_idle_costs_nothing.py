@@ -12,7 +12,7 @@ from aiofabric import Waiting
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import source_of
 from tests.fixtures.loops import LOOPS
-from tests.fixtures.providers import _pair
+from tests.fixtures.providers import connected_pair
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -95,7 +95,7 @@ async def test_idle_connections_wake_at_once(child: Callable[..., Child], waitin
 async def connected(parent: Parent) -> tuple[list[str], list[str]]:
     """The threads before the provider was loaded, and those that stay when a message has gone each way."""
     before = os.listdir("/proc/self/task")
-    async with _pair("tcp") as (active, passive):
+    async with connected_pair("tcp") as (active, passive):
         await active.send(b"there")
         await passive.send(await passive.recv())
         await active.recv()

@@ -1,5 +1,6 @@
 """Collective operations: the result of each member, and requests that libfabric's own implementation must not get."""
 
+# Privates: no provider has these operations, so the question for them is replaced.
 # Doubles: calls of libfabric are recorded, and must not be made.
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -4,6 +4,7 @@ Hazards: a message is sent before the call is awaited, a message is taken by a c
 buffer is kept for longer than the call.
 """
 
+# Privates: the moment before a call waits is a private method.
 # Doubles: code runs at a moment that no public call reaches.
 
 import asyncio
@@ -28,7 +29,7 @@ from aiofabric.transport.messages.inbox import Inbox
 from aiofabric.transport.messages.receive import Receives
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import Pair, _pair
+from tests.fixtures.providers import Pair, connected_pair
 
 pytestmark = pytest.mark.anyio
 
@@ -313,7 +314,7 @@ class Meddler:
 
 
 async def ends_a_call_from_within(parent: Parent, how: str, where: str) -> list[str]:
-    async with _pair("tcp") as (_, passive):
+    async with connected_pair("tcp") as (_, passive):
         assert handle_of(passive).pool is not None
         meddler = Meddler(handle_of(passive).pool, how, where)
         with pytest.MonkeyPatch.context() as patch:

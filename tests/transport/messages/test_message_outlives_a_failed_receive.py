@@ -1,5 +1,6 @@
 """Hazard: a receive has taken its message and fails before it returns it, for example because of Ctrl-C."""
 
+# Privates: a step inside a receive is a private method.
 # Doubles: Ctrl-C is made certain inside a receive.
 
 import anyio

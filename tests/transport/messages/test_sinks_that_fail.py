@@ -1,5 +1,6 @@
 """Hazard: a sink fails, and its message's receive is not posted again: after some failures nothing arrives."""
 
+# Privates: the methods that report failures are private.
 # Doubles: no sink of aiofabric's own fails, and no loop refuses a report.
 
 import asyncio

@@ -17,7 +17,7 @@ from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
-from tests.fixtures.sides import Open, _sides
+from tests.fixtures.sides import Open, open_sides
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 
@@ -87,7 +87,7 @@ async def test_two_connections_of_one_loop_get_their_own_reports(pair: Pair) -> 
 
 
 async def test_virtual_connections_get_their_own_reports() -> None:
-    async with _sides("shm connected", remote_writes=10) as a, _sides("shm connected", remote_writes=10) as b:
+    async with open_sides("shm connected", remote_writes=10) as a, open_sides("shm connected", remote_writes=10) as b:
         assert not handle_of(a.other).dormant  # a write would not wake it
         with a.other.domain.register(bytearray(8), access=BOTH) as region:
             for n in range(5):

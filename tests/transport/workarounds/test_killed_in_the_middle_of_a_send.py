@@ -14,7 +14,7 @@ import aiofabric
 from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
 from aiofabric._ffi import ffi, lib
 from aiofabric.features import quirks
-from aiofabric.transport.workarounds.shm_orphaned_entries import _queues
+from aiofabric.transport.workarounds.shm_orphaned_entries import queues_of
 from tests.fixtures.children import Child, ChildFailed, Parent
 
 # Where an endpoint's memory has the lock, and the number of its process, by SMR_VERSION: 1.17's (ofi_shm.h), that of
@@ -63,7 +63,7 @@ def with_a_lock(path: Path) -> None:
 def with_a_claim(path: Path) -> None:
     with path.open("r+b") as file:
         region = ffi.from_buffer(mmap.mmap(file.fileno(), 0))
-    queues = [queue for _, queue in _queues(region)]
+    queues = [queue for _, queue in queues_of(region)]
     assert queues
     for queue in queues:
         ffi.cast("int64_t *", queue.start)[0] += 1  # the place that is written next (ofi_atomic_queue.h, _next)

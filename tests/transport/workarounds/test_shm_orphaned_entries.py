@@ -1,5 +1,6 @@
 """Queue entries in shared memory that a dead sender claimed are released; those of a live sender never are."""
 
+# Privates: the folders of the system are replaced by the test's own.
 # Doubles: processes that cannot be examined are imitated.
 
 import mmap
@@ -21,7 +22,7 @@ from aiofabric._ffi import ffi
 from aiofabric.features import quirks
 from aiofabric.transport.workarounds import shm_orphaned_entries, writers
 from aiofabric.transport.workarounds.shm_names import own_namespace, path_of
-from aiofabric.transport.workarounds.shm_orphaned_entries import _EMPTY, OrphanedEntries, _queues
+from aiofabric.transport.workarounds.shm_orphaned_entries import EMPTY_AT, OrphanedEntries, queues_of
 from tests.cq.manual import ManualDriver
 
 
@@ -35,7 +36,7 @@ class Watch:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._region = ffi.from_buffer(self._map)
-        self.queues = [queue for _, queue in _queues(self._region)]
+        self.queues = [queue for _, queue in queues_of(self._region)]
 
     def close(self) -> None:
         ffi.release(self._region)
@@ -63,7 +64,7 @@ class Watch:
 
     def empty(self, positions: list[int]) -> list[bool]:
         places = [queue.place(position) for queue, position in zip(self.queues, positions, strict=True)]
-        return [ffi.cast("char *", place)[_EMPTY] != b"\0" for place in places]
+        return [ffi.cast("char *", place)[EMPTY_AT] != b"\0" for place in places]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The test whether a thread may still write to a queue entry. A thread that cannot be examined may."""
 
+# Privates: the folders of the system are replaced by the test's own.
 # Doubles: /proc is replaced by files of the test.
 
 from __future__ import annotations
