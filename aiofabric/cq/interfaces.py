@@ -57,7 +57,7 @@ class SourceStatistics:
 
     ``in_flight`` counts the addresses that a completion may still name, pooled receives included. ``abandoned`` counts
     operations whose caller left before the completion, ``stale`` completions of no known operation, and ``quarantined``
-    addresses that are never used again.
+    addresses that are not used again, or not until a claimed message is received.
     """
 
     waiting: Waiting

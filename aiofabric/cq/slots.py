@@ -29,9 +29,14 @@ class Slots(SlotsCore):
         self._blocks: list[Any] = []
         self.quarantined = 0
 
-    def keep(self, slot: Slot) -> None:
-        """Take a slot back that was released just now: the provider still uses its address."""
+    def reserve(self, slot: Slot) -> None:
+        """Quarantine a slot that was released just now: the provider still uses its address."""
         self._free.remove(slot)
+        self.quarantined += 1
+
+    def reuse(self, slot: Slot) -> None:
+        """Use a reserved slot again, for the operation that ends the reservation."""
+        self.quarantined -= 1
         self.in_use += 1
 
     def quarantine(self, slot: Slot) -> None:

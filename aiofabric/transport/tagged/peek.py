@@ -110,7 +110,7 @@ class _Reserving(Transfer):
 
     def finish(self, error: BaseException | None = None) -> None:
         if error is None and self.state is not QUEUED:
-            self.owner.source.slots.keep(self.slot)
+            self.owner.source.slots.reserve(self.slot)
         super().finish(error)
 
 
@@ -191,6 +191,8 @@ class Peeks(TaggedReceives):
         found, held = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
         message.desc = found
         args, keep = (handle.fid, message, flags), (pins, iov, message, found)
+        if slot is not None:
+            handle.source.slots.reuse(slot)
         return handle.rx.submit(
             "fi_trecvmsg", lib.fi_trecvmsg, args, keep, size, held, kind=kind, slot=slot, message=message
         )

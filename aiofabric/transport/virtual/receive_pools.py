@@ -237,6 +237,10 @@ class ReceivePool:
         source = self.multiplexer.source
         for buffer in self._buffers:
             source.operations.pop(buffer.slot.address)
+            if buffer.posted:
+                source.slots.quarantine(buffer.slot)
+            else:
+                source.slots.release(buffer.slot)
         self._buffers.clear()
         self._free.clear()
         self._idle.clear()

@@ -137,6 +137,7 @@ class _Remains:
 
     def _receive_all(self, post: Any) -> None:
         slot = self.handle.source.slots.acquire()
+        self.handle.source.slots.quarantine(slot)  # the last receive may stay posted
         for _ in range(_UNREAD_MOST):
             if post(slot.pointer):
                 return
