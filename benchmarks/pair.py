@@ -16,7 +16,7 @@ from .measures import Measure
 from .roster import Row
 from .workloads import Sample
 
-PATIENCE = 10.0  # seconds for one answer
+TIMEOUT = 10.0  # seconds for one answer
 SOON = 0.1  # from the end of its output to the end of the process
 
 # Loading Debian's libfabric would otherwise replace Python's signal handlers (its psm library);
@@ -82,7 +82,7 @@ class Pair:
         assert process.stdout
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            line = process.stdout.readline() if selector.select(PATIENCE) else ""
+            line = process.stdout.readline() if selector.select(TIMEOUT) else ""
         if line:
             return line.strip()
         self.complaints.seek(0)
@@ -114,4 +114,4 @@ def _how_it_fell_silent(process: subprocess.Popen[str]) -> str:
             return f"ended with status {ended.si_status}"
         else:
             return f"ended by {signal.Signals(ended.si_status).name}"
-    return f"no answer in {PATIENCE:.0f} s"
+    return f"no answer in {TIMEOUT:.0f} s"

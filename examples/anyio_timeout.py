@@ -26,9 +26,9 @@ async def main() -> None:
                 print("no answer within 0.1 s")
 
             await ep.send(b"hurry up")
-            with anyio.move_on_after(5) as patience:
+            with anyio.move_on_after(5) as timeout:
                 print((await ep.recv()).decode())
-            print("too late" if patience.cancelled_caught else "in time")
+            print("too late" if timeout.cancelled_caught else "in time")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALL = [path for path in sorted(EXAMPLES.glob("*.py")) if path.name != "demo.py"]
-PATIENCE = 30
+TIMEOUT = 30
 
 SAYS = {
     "message_echo.py": ["Ada says one", "Grace says three"],
@@ -40,7 +40,7 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 
@@ -103,7 +103,7 @@ def test_example_ends_with_ctrl_c(path: Path) -> None:
         example.stdout.readline()
         os.killpg(example.pid, signal.SIGINT)  # as a terminal does: to all of its processes
         try:
-            _, stderr = example.communicate(timeout=PATIENCE)  # until all of them have let go of the pipes
+            _, stderr = example.communicate(timeout=TIMEOUT)  # until all of them have let go of the pipes
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(example.pid, signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_demo_ends_when_its_server_is_killed(file: Path) -> None:
         server = re.match(r"server: pid (\d+)", demo.stdout.readline())
         assert server is not None
         os.kill(int(server[1]), signal.SIGKILL)
-        _, stderr = demo.communicate(timeout=PATIENCE)
+        _, stderr = demo.communicate(timeout=TIMEOUT)
     assert demo.returncode == 1
     assert re.fullmatch("demo: .*\n", stderr)
 

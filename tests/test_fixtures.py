@@ -61,7 +61,7 @@ def test_waiting_for_a_silent_child_ends(child: Callable[..., Child]) -> None:
     peer = child(wait_for_ever)
     assert peer.receive() == "waiting"
     with pytest.raises(ChildFailed, match="nothing from process"):
-        peer.receive(patience=0.01)
+        peer.receive(timeout=0.01)
 
 
 def test_crash_in_a_cage_is_a_result() -> None:

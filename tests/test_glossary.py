@@ -61,6 +61,8 @@ RENAMED = {
     "misfit": "layout error",
     "unuse": "end_use",
     "relieve": "reclaim",
+    "patience": "timeout",
+    "drowsy": "idle",
 }
 # Identifiers of words that are right elsewhere: "lent" buffers are documented, and hints are "met".
 RENAMED_NAMES = {
@@ -74,6 +76,9 @@ RENAMED_NAMES = {
     "LOOK_NS": "LONGEST_POLL_NS",
     "TURN": "YIELD_AFTER",
     "looks": "polls",
+    "Link": "RpcTransport",
+    "tell_end": "send_end",
+    "at_rest_when_quiet": "sleeps_when_quiet",
 }
 # Words in names of classes and files that the field knows. A new word goes in here, or into the glossary.
 FIELD_WORDS = ROOT / "tests" / "field_words.txt"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
-PATIENCE = 300  # seconds for a run of tests: an error may make it wait for ever
+TIMEOUT = 300  # seconds for a run of tests: an error may make it wait for ever
 MOST = 60  # tests that run first for one error
 QUICK = ("pytest", "-q", "-x", "-n", "2", "-k", "not uvloop and not trio")
 
@@ -162,7 +162,7 @@ class Executed:
 
         self.copy = copy
         data = ("--cov=aiofabric", "--cov-context=test", "--cov-report=", "--maxfail=1000", "--timeout=200")
-        run(copy, *QUICK, *data, *tests, patience=3600)
+        run(copy, *QUICK, *data, *tests, timeout=3600)
         self._data = CoverageData(str(copy / ".coverage"))
         self._data.read()
 
@@ -181,7 +181,7 @@ class Executed:
         return [node for turn in turns for node in turn if node is not None][:MOST]
 
 
-def run(copy: Path, *command: str, patience: float = PATIENCE) -> bool:
+def run(copy: Path, *command: str, timeout: float = TIMEOUT) -> bool:
     """Whether tests pass in the copy; tests that do not end have noticed."""
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
@@ -193,7 +193,7 @@ def run(copy: Path, *command: str, patience: float = PATIENCE) -> bool:
         start_new_session=True,
     ) as process:
         try:
-            return process.wait(patience) == 0
+            return process.wait(timeout) == 0
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             return False

@@ -43,7 +43,7 @@ layer file              purpose                                                 
 5     length_prefix     messages with their lengths, in a stream of bytes       ``streams/message.py``
 5     assembly          one message from pieces                                 ``rpc/protocol/calls.py``
 6     fast_path         `send` and `recv` themselves; `ResourceCore`            ``resource.py``
-7     frame_output      `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/link.py``
+7     frame_output      `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/transport.py``
 7     rpc_call          `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
 7     rpc_wire          RPC frames as bytes                                     ``rpc/protocol/frames.py``
 7     rpc_connection    `ConnectionCore`: an RPC connection and its output      ``rpc/protocol/connection.py``

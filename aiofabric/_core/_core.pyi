@@ -97,7 +97,7 @@ class SourceCore:
     paused: bool
     polls: bool
     _busy_polls: bool
-    _at_rest_when_quiet: bool
+    _sleeps_when_quiet: bool
     def __init__(
         self,
         driver: drivers.Driver,
@@ -577,7 +577,7 @@ class SubmissionCore:
     def _receive_here(self, ep: int, thread_check: ThreadCheck, overflow: tuple[int, int], /) -> None: ...
     def _try(self, transfer: Transfer, /) -> bool: ...
     def send(self, data: Any, tag: int | None = None, /) -> bool | None: ...
-    def _lead(
+    def _send_here(
         self,
         ep: int,
         thread_check: ThreadCheck,

@@ -121,7 +121,7 @@ int source_is_quiet(SourceCore *self)
 
 int source_rest_readers(SourceCore *self)
 {
-	if (self->at_rest_when_quiet && !self->paused)
+	if (self->sleeps_when_quiet && !self->paused)
 		return 0;
 	self->paused = 0;
 	return drop(PyObject_CallMethodObjArgs(self->readers, name_sleep, NULL));

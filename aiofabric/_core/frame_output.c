@@ -1,6 +1,6 @@
 /*
  * FrameOutput: hands RPC frames to the provider. The first frame of an iteration of the loop leaves at once, and
- * the others leave together at its end: rpc/runtime/link.py, which has the rest.
+ * the others leave together at its end: rpc/runtime/transport.py, which has the rest.
  */
 #include "frame_output.h"
 #include "injection.h"
@@ -123,7 +123,7 @@ static PyMemberDef FrameOutput_members[] = {
 };
 
 static PyType_Slot FrameOutput_slots[] = {
-	{Py_tp_doc, "FrameOutput(source, route, transmit, pass_ends): see aiofabric/rpc/runtime/link.py. Calling it with a\n"
+	{Py_tp_doc, "FrameOutput(source, route, transmit, pass_ends): see aiofabric/rpc/runtime/transport.py. Calling it with a\n"
 		    "frame sends that now, and returns True, or returns False if the frame must wait for `pass_ends`."},
 	{Py_tp_init, FrameOutput_init},
 	{Py_tp_call, FrameOutput_call},

@@ -10,8 +10,8 @@ typedef struct {
 	PyObject_HEAD
 	SourceCore *source;
 	SubmissionCore *route;	/* NULL: every message passes through Python */
-	PyObject *transmit;	/* of the link: hands one fabric message to the provider, whatever its size */
-	PyObject *pass_ends;	/* of the link: the other frames of a pass leave */
+	PyObject *transmit;	/* of the transport: hands one fabric message to the provider, whatever its size */
+	PyObject *pass_ends;	/* of the transport: the other frames of a pass leave */
 	long long pass;		/* when the iteration of the loop began in which a frame left last; 0: none did */
 	char scheduled;		/* `pass_ends` will be called */
 } FrameOutput;

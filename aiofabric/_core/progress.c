@@ -13,7 +13,7 @@
 #include "source.h"
 #include "wakeups.h"
 
-static PyObject *name_not_quiet, *name_failed, *name_others, *name_rest;
+static PyObject *name_not_quiet, *name_failed, *name_others, *name_end_pass;
 
 #define EMPTY_WAKEUPS 32 /* wake-ups in a row without a completion */
 
@@ -32,24 +32,24 @@ static long long poll_others(SourceCore *self)
 	return moved;
 }
 
-static int rest_by_name(SourceCore *self, long long moved)
+static int end_pass_by_name(SourceCore *self, long long moved)
 {
 	PyObject *number = PyLong_FromLongLong(moved);
-	int rc = number ? drop(PyObject_CallMethodObjArgs(self->delays, name_rest, number, NULL)) : -1;
+	int rc = number ? drop(PyObject_CallMethodObjArgs(self->delays, name_end_pass, number, NULL)) : -1;
 
 	Py_XDECREF(number);
 	return rc;
 }
 
 /* Arm and sleep; if that is impossible, come back later. */
-static int rest(SourceCore *self, long long moved)
+static int end_pass(SourceCore *self, long long moved)
 {
 	int quiet;
 
 	if (self->scheduled)
 		return 0;
 	if (self->polls || self->empty_streak >= EMPTY_WAKEUPS || has_others(self))
-		return rest_by_name(self, moved);
+		return end_pass_by_name(self, moved);
 	quiet = source_is_quiet(self);
 	if (quiet < 0)
 		return -1;
@@ -165,7 +165,7 @@ static int pass(SourceCore *self, Waker *waker)
 		self->empty_polls = self->empty_streak = 0;
 	if (self->armed && !has_others(self))
 		return 0;
-	return moved >= BUDGET || polling_continues(self->polling, self->iteration_began, moved) ? source_schedule(self) : rest(self, moved);
+	return moved >= BUDGET || polling_continues(self->polling, self->iteration_began, moved) ? source_schedule(self) : end_pass(self, moved);
 }
 
 static PyObject *progress(SourceCore *self, Waker *waker)
@@ -313,7 +313,7 @@ int add_progress(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_not_quiet, "not_quiet"}, {&name_failed, "_failed"}, {&name_others, "_poll_others"},
-		{&name_rest, "rest"}, {NULL},
+		{&name_end_pass, "end_pass"}, {NULL},
 	};
 
 	if (intern(names) || PyModule_AddIntConstant(module, "EMPTY_WAKEUPS", EMPTY_WAKEUPS))

@@ -70,7 +70,7 @@ static ConnectionCore *connection_of(const ClientCallCore *rpc)
 	return source && source->waker && !source->checkpoints ? (ConnectionCore *) connection : NULL;
 }
 
-/* As Link.poll: send what is gathered and poll the queue, unless other tasks are about to run. */
+/* As RpcTransport.poll: send what is gathered and poll the queue, unless other tasks are about to run. */
 static int poll_once(ConnectionCore *connection, SourceCore *source)
 {
 	if (source->others_woken)
@@ -186,7 +186,7 @@ static PySendResult loop_iterated(ResponseWaiter *self, PyObject **result)
 static PySendResult yield_to_loop(ResponseWaiter *self, PyObject **result)
 {
 	SourceCore *source = self->source;
-	int quiet = !source->armed && source->at_rest_when_quiet ? source_is_quiet(source) : 0;
+	int quiet = !source->armed && source->sleeps_when_quiet ? source_is_quiet(source) : 0;
 
 	if (quiet < 0)
 		return interrupted(self);

@@ -152,7 +152,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 		self->native = (NativeQueue *) new_ref(native);
 	self->polls = polls;
 	self->busy_polls = busy_polls;
-	self->at_rest_when_quiet = !polls && demand == Py_None;
+	self->sleeps_when_quiet = !polls && demand == Py_None;
 	self->checkpoints = checkpoint != Py_None;
 	self->recheck = 1;
 	self->batch.number = 1; /* no submission queue has sent in it */
@@ -288,7 +288,7 @@ static PyMemberDef SourceCore_members[] = {
 	FLAG("paused", paused),
 	FLAG("polls", polls),
 	FLAG("_busy_polls", busy_polls),
-	FLAG("_at_rest_when_quiet", at_rest_when_quiet),
+	FLAG("_sleeps_when_quiet", sleeps_when_quiet),
 	{NULL},
 };
 

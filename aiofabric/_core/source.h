@@ -31,7 +31,7 @@ typedef struct {
 	long long unsent;	/* outputs whose frames leave in the next iteration of the loop */
 	struct batch batch;	/* of messages that leave together */
 	char closed, draining, armed, must_iterate, last_poll_hit, others_woken, scheduled, after_empty_wakeup, events_due, recheck, paused;
-	char polls, busy_polls, at_rest_when_quiet;
+	char polls, busy_polls, sleeps_when_quiet;
 	char arming_failed;		/* arming failed in this iteration: the next pass reads first */
 	char checkpoints;	/* every await needs one (trio) */
 	char full;		/* whether the last read returned as many as it can */

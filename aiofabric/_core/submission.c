@@ -258,7 +258,7 @@ static void SubmissionCore_dealloc(SubmissionCore *self)
 	free_object(self);
 }
 
-static PyObject *SubmissionCore_lead(SubmissionCore *self, PyObject *args)
+static PyObject *SubmissionCore_send_here(SubmissionCore *self, PyObject *args)
 {
 	PyObject *ep, *thread_check;
 	long long pieces;
@@ -284,7 +284,7 @@ static PyMethodDef SubmissionCore_methods[] = {
 	 "The descriptor of the kernel's TCP socket beneath: messages of one batch leave together. -1: no socket\n"
 	 "any more."},
 	{"_try", (PyCFunction) SubmissionCore_try, METH_O, "Register, then post. False: the provider has no room now."},
-	{"_lead", (PyCFunction) SubmissionCore_lead, METH_VARARGS,
+	{"_send_here", (PyCFunction) SubmissionCore_send_here, METH_VARARGS,
 	 "The endpoint by address, its thread check, the peer's fi_addr, bytes that may be injected, whether C\n"
 	 "injects, bytes of the longest message, and most buffers of a message."},
 	{NULL},

@@ -23,7 +23,7 @@ typedef struct SubmissionCore {
 	PyObject *posted;	/* dict as a set: operations that the provider has */
 	PyObject *idle;		/* list: waiters for an empty queue */
 	struct fid_ep *ep;
-	ThreadCheck *thread_check;		/* the endpoint's; NULL until `_lead` or `_receive_here` */
+	ThreadCheck *thread_check;		/* the endpoint's; NULL until `_send_here` or `_receive_here` */
 	unsigned long long peer, max_size;
 	long long limit, inject_size, unfenced;
 	long long pieces;	/* most buffers of a message that C posts; 0: C posts none */

@@ -164,7 +164,7 @@ class StreamCall(ChannelCall):
     async def wait(self, waiter: CallWaiter) -> None:
         """Wait until ``waiter`` is woken; may return earlier."""
         self.channel.bind()
-        await waiter.wait(self.channel.driver, self.connection.link if self.attached else None)
+        await waiter.wait(self.channel.driver, self.connection.transport if self.attached else None)
 
     async def change(self) -> None:
         """Wait for the next event of the call; may return earlier. Several tasks may wait."""
@@ -234,7 +234,7 @@ class Channel(ChannelCore):
             call.waiter = CallWaiter()
             try:
                 while not call.over:
-                    await call.waiter.wait(self.driver, call.connection.link if call.attached else None)
+                    await call.waiter.wait(self.driver, call.connection.transport if call.attached else None)
             except BaseException:
                 call.cancel()
                 raise

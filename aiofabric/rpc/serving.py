@@ -102,7 +102,7 @@ class ServerContext(MessageIterator):
     @property
     def peer(self) -> Address | None:
         """The address of the client, if the provider knows it."""
-        address: Address | None = self._call.connection.link.endpoint.peer_address
+        address: Address | None = self._call.connection.transport.endpoint.peer_address
         return address
 
     def time_remaining(self) -> float | None:
@@ -126,7 +126,7 @@ class ServerContext(MessageIterator):
                 raise EndOfStream
             if receiver.busy:
                 raise BusyResourceError("receiving from")
-            await receiver.wait(call.service.core.driver, call.connection.link)
+            await receiver.wait(call.service.core.driver, call.connection.transport)
         message = inbox.popleft()
         call.consumed()
         return message
@@ -229,7 +229,7 @@ class RunningCall(ServerCall):
         try:
             while self._queue is not None and not self.over:
                 waited = True
-                await sender.wait(self.service.core.driver, self.connection.link)
+                await sender.wait(self.service.core.driver, self.connection.transport)
         finally:
             self._senders.remove(sender)
         return waited

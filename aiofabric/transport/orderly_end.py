@@ -64,7 +64,7 @@ class OrderlyEnd(RouteOwner):
         if self.end_mark and self.tx is not None and not self.tx.waiting and not self.source.driver.closed():
             self.post_end()
 
-    async def tell_end(self) -> bool:
+    async def send_end(self) -> bool:
         """Announce the end to the peer, behind all earlier sends. Returns whether the peer will also end the connection
         in response."""
         assert self.tx is not None

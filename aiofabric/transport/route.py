@@ -61,7 +61,7 @@ class Route(SubmissionQueue):
         if Quirk.EMPTY_DELIVERY_HANGS in handle.known and handle.tx_flags & _DELIVERY:
             pieces = 0  # so `post` checks each message
         thread_check, inject_size = handle.thread_check, handle.inject_size if handle.injects else -1
-        self._lead(address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces)
+        self._send_here(address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces)
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`

@@ -40,7 +40,7 @@ def wheel(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(code: str, **environment: str) -> Ended:
-    return run_in_child(code, **{CHOICE: "", **environment})  # type: ignore[arg-type]  # none is named patience
+    return run_in_child(code, **{CHOICE: "", **environment})  # type: ignore[arg-type]  # none is named timeout
 
 
 def wheels_library() -> str:

@@ -25,7 +25,7 @@ pytestmark = [
 
 LOCK, COUNTS, VERSION = 24, 48, 4  # of libfabric 1.17 (struct smr_region, ofi_shm.h)
 FREE = 1
-PATIENCE = 10.0  # seconds: a dead owner is found some thousand times faster
+TIMEOUT = 10.0  # seconds: a dead owner is found some thousand times faster
 NUMBER = 1 << 5  # the owner's number begins here; other processes subtract from the part below
 
 
@@ -80,7 +80,7 @@ class Taking(threading.Thread):
         self.said = self.memory.said
 
     def got_it(self) -> bool:
-        self.join(PATIENCE)
+        self.join(TIMEOUT)
         in_time = not self.is_alive()
         self.memory.lock = FREE  # a thread that waits after a failure does not wait for ever
         self.join()

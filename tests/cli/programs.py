@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.fixtures.libraries import CHOICE
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 FIRST_EPHEMERAL_PORT = 32_768  # of Linux, unless net.ipv4.ip_local_port_range was changed
 AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 # The ip providers then have the loopback interface only: no test leaves this machine.
@@ -54,7 +54,7 @@ class Program:
 
     def end(self) -> Said:
         """Wait for its end. The line that reports a listening server is left out."""
-        out, err = self.process.communicate(timeout=PATIENCE)
+        out, err = self.process.communicate(timeout=TIMEOUT)
         err = "".join(line for line in err.splitlines(keepends=True) if not line.startswith("listening at "))
         return Said(out, err, self.process.returncode)
 
@@ -110,9 +110,9 @@ def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str
             try:
                 shown = b""
                 with suppress(OSError):  # EIO: no process has the terminal open any more
-                    while select.select([screen], [], [], PATIENCE)[0]:
+                    while select.select([screen], [], [], TIMEOUT)[0]:
                         shown += screen.read(65536)
-                assert process.wait(PATIENCE) == 0, shown
+                assert process.wait(TIMEOUT) == 0, shown
             finally:
                 process.kill()
     return shown.decode().replace("\r", "").splitlines()

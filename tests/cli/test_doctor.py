@@ -191,7 +191,7 @@ def test_a_probe_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_pa
     hangs.write_text("#!/bin/sh\nexec sleep 60\n")
     hangs.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(hangs))
-    monkeypatch.setattr("aiofabric.cli.doctor.probe._PATIENCE", 0.2)
+    monkeypatch.setattr("aiofabric.cli.doctor.probe._TIMEOUT", 0.2)
     assert ask("signals").failure == "no answer in 0 s"
 
 

@@ -109,7 +109,7 @@ async def test_no_provider_reaches_the_node() -> None:
         await aiofabric.connect(HERE, 1, provider="no-such-provider")
 
 
-async def test_nobody_accepts_and_patience_ends(provider: str) -> None:
+async def test_nobody_accepts_and_the_timeout_ends(provider: str) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         with pytest.raises(TimeoutError), anyio.fail_after(0.05):
             await aiofabric.connect(listener.address, provider=provider)

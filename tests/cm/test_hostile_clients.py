@@ -4,7 +4,7 @@ The listener runs in a process of its own, because a provider may crash. It must
 next honest client at once. After they are gone, it must have as many descriptors as before.
 """
 
-# Doubles: patience is shortened, and a race is made certain.
+# Doubles: a timeout is shortened, and a race is made certain.
 
 import os
 import random
@@ -55,9 +55,9 @@ async def echo(request: aiofabric.ConnectionRequest) -> None:
         pass
 
 
-async def serve(parent: Parent, provider: str, patience: float, room: int | None = None) -> None:
+async def serve(parent: Parent, provider: str, timeout: float, room: int | None = None) -> None:
     """``room``: the number of descriptors that it may open once it listens; without it there is no limit."""
-    half_open_clients.PATIENCE = oob_listener.PATIENCE = patience  # type: ignore[attr-defined]
+    half_open_clients.TIMEOUT = oob_listener.TIMEOUT = timeout  # type: ignore[attr-defined]
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def accept() -> None:
@@ -148,7 +148,7 @@ async def test_half_a_request_stops_nobody(provider: str, child: Callable[..., C
 
 async def read_in_between(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
     """The data arrives after our check and before the provider's read."""
-    half_open_clients.PATIENCE = 0.3
+    half_open_clients.TIMEOUT = 0.3
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         source, poll = source_of(listener), half_open_clients.HalfOpenClients.before_read
         before = descriptors()
@@ -188,7 +188,7 @@ async def test_who_is_read_in_the_midst_of_a_request_is_closed(
 
 async def come_unseen(_: Parent, provider: str, words: bytes, leaves: bool) -> None:
     """The provider accepts a client with a descriptor number that aiofabric did not expect."""
-    half_open_clients.PATIENCE = 0.2
+    half_open_clients.TIMEOUT = 0.2
 
     def miss(self: half_open_clients.HalfOpenClients) -> None:
         if self._incoming:
@@ -245,7 +245,7 @@ async def half_a_word(listener: aiofabric.Listener, port: int = 0) -> tuple[int,
 @ONE_LOOP
 async def test_who_comes_again_from_the_same_port_keeps_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     provider = require("tcp")
-    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.2)
+    monkeypatch.setattr(half_open_clients, "TIMEOUT", 0.2)
     async with aiofabric.listen(HERE, 0, provider=provider) as listener:
         judged = watch_of(listener).handed_over
         with anyio.fail_after(20):
@@ -272,7 +272,7 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
 
         return stall
 
-    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.2)
+    monkeypatch.setattr(half_open_clients, "TIMEOUT", 0.2)
     for name in ("quiet", "read"):
         monkeypatch.setattr(half_open_clients.GuardedQueue, name, slow(name))
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
@@ -290,7 +290,7 @@ async def test_a_loop_that_stands_still_cuts_nobody_off(monkeypatch: pytest.Monk
 async def test_no_connection_is_taken_for_a_client(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although neither the client of a request is known, nor that there is a request."""
     provider, spoke = require("tcp"), half_open_clients.HalfOpenClients.became_request
-    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
+    monkeypatch.setattr(half_open_clients, "TIMEOUT", 0.1)
     monkeypatch.setattr(
         half_open_clients.HalfOpenClients,
         "became_request",

@@ -4,7 +4,7 @@ The test opens each kind of socket first. Then listeners, hostile clients and en
 Afterwards, every option of the program's sockets is as before, their connections are open, and every byte arrives.
 """
 
-# Doubles: patience is shortened, and a client that aiofabric misses is made certain.
+# Doubles: a timeout is shortened, and a client that aiofabric misses is made certain.
 
 import gc
 import os
@@ -146,8 +146,8 @@ async def accept_all(listener: aiofabric.Listener) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_open_clients, "PATIENCE", 0.1)
-    monkeypatch.setattr(oob_listener, "PATIENCE", 0.1)
+    monkeypatch.setattr(half_open_clients, "TIMEOUT", 0.1)
+    monkeypatch.setattr(oob_listener, "TIMEOUT", 0.1)
 
 
 @pytest.mark.parametrize("host", [IN_PYTHON, "::1", "::"])

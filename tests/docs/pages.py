@@ -38,7 +38,7 @@ import aiofabric
 from aiofabric import MessageEndpoint
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 60
+TIMEOUT = 60
 SHOWN = {"sh", "text", "toml", "ini", "markdown", "{eval-rst}", "{toctree}", "{include}", "{note}", "{warning}"}
 
 _HIDDEN = {"<!-- run": "python", "<!-- console": "console"}
@@ -116,7 +116,7 @@ class Page:
         """Every block, one after the other."""
         with self._background:
             for block in blocks(self.path):
-                with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(TIMEOUT):
                     if block.kind == "python":
                         await self._python(block)
                     elif block.kind == "console":
@@ -149,7 +149,7 @@ class Page:
     def _shell(self, command: str) -> str:
         ended = subprocess.run(
             ["bash", "-c", command], cwd=self.folder, env=os.environ | {"PATH": _PATH}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, f"{self.path}: {command} ended with {ended.returncode}:\n{ended.stdout}"
         return ended.stdout

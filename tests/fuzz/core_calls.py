@@ -3,9 +3,9 @@
 ``python -m tests.fuzz.core_calls SEED CALLS LOG``: each call is written to LOG before it is made, so that a
 crash can be assigned to a call.
 
-Addresses are the exception: functions with the address of a native object trust their caller (`NativeQueue`, `_lead`,
-`_receive_here`, `_prepare`, `_enter`), so each number there is the address of existing memory. Objects are
-initialised, as the classes in Python do it.
+Addresses are the exception: functions with the address of a native object trust their caller (`NativeQueue`,
+`_send_here`, `_receive_here`, `_prepare`, `_enter`), so each number there is the address of existing memory. Objects
+are initialised, as the classes in Python do it.
 """
 
 # Privates: every method of the native core is called, also those for its own Python classes.
@@ -332,7 +332,7 @@ class Fuzz:
             self.things.append(made)
 
 
-TRUSTED = {"_lead", "_receive_here", "_prepare", "_enter", "keep_socket"}
+TRUSTED = {"_send_here", "_receive_here", "_prepare", "_enter", "keep_socket"}
 TRUSTED_INITS = (_core.PoolCore,)
 
 

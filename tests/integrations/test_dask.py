@@ -23,7 +23,7 @@ from aiofabric.integrations.dask import MOST_FRAMES, FabricBackend, FabricComm
 from aiofabric.streams import FabricStream, connect_stream, listen_stream
 from tests.fixtures.children import Child, Parent
 
-PATIENCE = 60.0  # seconds; starting Dask takes three on two busy cores
+TIMEOUT = 60.0  # seconds; starting Dask takes three on two busy cores
 HERE: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": ":0"}
 
 
@@ -49,7 +49,7 @@ async def a_pair() -> AsyncIterator[tuple[Comm, Comm, Any]]:
     async def keep(comm: Comm) -> None:
         accepted.set_result(comm)
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         listener = await listen("fabric://127.0.0.1:0", keep)
         ours = await connect(listener.contact_address)
         theirs = await accepted
@@ -63,7 +63,7 @@ async def a_pair() -> AsyncIterator[tuple[Comm, Comm, Any]]:
 @asynccontextmanager
 async def a_stream(provider: str) -> AsyncIterator[tuple[FabricComm, FabricStream]]:
     """A connection of Dask's, and the stream of a peer that may say anything."""
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         async with listen_stream("127.0.0.1", 0, provider=provider) as listener:
             accepting = asyncio.create_task(listener.accept())
             peer = await connect_stream("127.0.0.1", listener.address.port, provider=provider)
@@ -155,7 +155,7 @@ async def test_a_client_that_leaves_in_the_handshake_leaves_nothing(carrier: str
     async def nobody(comm: Comm) -> None:
         raise AssertionError(comm)
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         listener = await listen("fabric://127.0.0.1:0", nobody)
         host, port = get_address_host_port(listener.contact_address)
         stream = await connect_stream(host, port, provider=carrier)
@@ -235,11 +235,11 @@ def square(number: int) -> int:
 
 
 @pytest.mark.once
-@pytest.mark.timeout(4 * PATIENCE)
+@pytest.mark.timeout(4 * TIMEOUT)
 def test_a_cluster_of_processes(child: Callable[..., Child]) -> None:
     ours, theirs = child(scheduler_and_worker), child(worker_and_client)
-    addresses = ours.receive(PATIENCE)
+    addresses = ours.receive(TIMEOUT)
     assert all(address.startswith("fabric://127.0.0.1:") for address in addresses)
     theirs.tell(addresses)
-    assert theirs.result(PATIENCE) == ([number * number for number in range(20)], 1_000_000)
-    assert ours.result(PATIENCE) is None
+    assert theirs.result(TIMEOUT) == ([number * number for number in range(20)], 1_000_000)
+    assert ours.result(TIMEOUT) is None

@@ -26,7 +26,7 @@ from tests.fixtures.children import Child
 from tests.fixtures.internals import source_of
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
-PATIENCE = 4.0  # seconds for an operation that a provider should do at once
+TIMEOUT = 4.0  # seconds for an operation that a provider should do at once
 SOON = 1.0  # and for one that it may never do
 LARGE = 1 << 20
 
@@ -96,7 +96,7 @@ async def both(*work: Callable[[], Awaitable[Any]]) -> None:
     async def run(each: Callable[[], Awaitable[Any]]) -> None:
         await each()
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         async with anyio.create_task_group() as tasks:
             for each in work:
                 tasks.start_soon(run, each)
@@ -145,7 +145,7 @@ async def rma(offer: Offer) -> str:
     async with pair(offer, Caps.MSG | Caps.RMA) as (one, other, to, _):
         memory = bytearray(65536)
         async with other.domain.register(memory, access=BOTH) as region:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TIMEOUT):
                 await one.write(b"w" * 65536, region.remote, **to)
                 assert await one.read(region.remote, **to) == b"w" * 65536
     return "works"
@@ -155,7 +155,7 @@ async def atomics(offer: Offer) -> str:
     async with pair(offer, Caps.MSG | Caps.ATOMIC) as (one, other, to, _):
         memory = np.full(4, 5, np.int64)
         async with other.domain.register(memory, access=BOTH) as region:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TIMEOUT):
                 before = await one.fetch_atomic(AtomicOp.SUM, np.ones(4, np.int64), region.remote, **to)
             assert list(before) == [5] * 4
             assert list(memory) == [6] * 4
@@ -166,7 +166,7 @@ async def collectives(offer: Offer) -> str:
     caps = Caps.MSG | Caps.TAGGED | Caps.COLLECTIVE
     async with aiofabric.open_endpoint(offer.kind, offer.node, provider=offer.provider, caps=caps) as one:
         itself(offer, one)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             group = await one.join_collective([await one.add_peer(one.local_address)])
             await group.barrier()
             group.close()
@@ -271,7 +271,7 @@ async def close_here(offer: Offer) -> str:
             except Exception as error:
                 ended.append(type(error).__name__)
 
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(receive)
@@ -322,11 +322,11 @@ async def peer_loss(offer: Offer) -> str:
         async with aiofabric.listen(offer.node, 0, provider=offer.provider) as listener:
             peer = start(("127.0.0.1", listener.address.port))
             try:
-                with anyio.fail_after(2 * PATIENCE):
+                with anyio.fail_after(2 * TIMEOUT):
                     passive = await (await listener.accept_request()).accept()
                 async with passive as end:
                     itself(offer, end)
-                    with anyio.fail_after(PATIENCE):
+                    with anyio.fail_after(TIMEOUT):
                         await end.recv()
                     return await after(peer, end, {})
             finally:
@@ -335,7 +335,7 @@ async def peer_loss(offer: Offer) -> str:
         itself(offer, end)
         peer = start((end.local_address.format, end.local_address.raw))
         try:
-            with anyio.fail_after(2 * PATIENCE):
+            with anyio.fail_after(2 * TIMEOUT):
                 raw = bytes(await end.recv())
             to = await end.add_peer(aiofabric.Address(end.local_address.format, raw))
             return await after(peer, end, {"to": to})
@@ -363,7 +363,7 @@ async def _listening(offer: Offer) -> AsyncIterator[tuple[Any, Any]]:
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(accept, listener)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             active = await aiofabric.connect(listener.address, provider=offer.provider)
     async with active, accepted[0] as passive:
         yield active, passive

@@ -46,7 +46,7 @@ loops differ, the cell says how.
   names it, and its own table has its results.
 - *refused* is followed by the refusal. A call with libfabric's words for its code comes from the provider. A plain
   sentence comes from aiofabric, which examines the provider's offer before it makes the call.
-- *no answer* means that the check waited for {patience:.0f} seconds without a result.
+- *no answer* means that the check waited for {timeout:.0f} seconds without a result.
 
 The result of *cancelled send* depends on how far the send has come when its cancel arrives. It may differ from run to
 run, and a difference between loops there has no meaning. An observation on one machine over loopback is no promise for
@@ -108,12 +108,12 @@ def _title(offer: str) -> str:
 
 def text() -> str:
     """The page."""
-    from tests.matrix.checks import PATIENCE
+    from tests.matrix.checks import TIMEOUT
 
     recorded: dict[str, Any] = json.loads(RECORDED.read_text())
     versions, loops = list(recorded), list(LOOPS)
     head = _HEAD.format(
-        versions=" and ".join(versions), loops=f"{', '.join(loops[:-1])} and {loops[-1]}", patience=PATIENCE
+        versions=" and ".join(versions), loops=f"{', '.join(loops[:-1])} and {loops[-1]}", timeout=TIMEOUT
     )
     lines = [head]
     for offer in sorted({offer for run in recorded.values() for offer in run["cells"]}):

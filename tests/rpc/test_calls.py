@@ -224,7 +224,7 @@ async def test_stop_lets_running_calls_end_within_the_grace(provider: str) -> No
         group.start_soon(one, channel)
         await until(lambda: len(server.core.tasks))
         await server.stop(10)
-        assert not server.core.links
+        assert not server.core.transports
     assert replies == [b"100"]
 
 
@@ -312,7 +312,7 @@ async def test_a_stop_that_is_cancelled_leaves_nothing_running(provider: str) ->
         group.start_soon(server.stop, 60)
         await until(lambda: server.core.stopping)
         group.cancel_scope.cancel()
-    assert not server.core.links
+    assert not server.core.transports
     assert not len(server.core.tasks)
 
 

@@ -48,7 +48,7 @@ def channel_to(*ports: int, provider: str, **options: Any) -> rpc.Channel:
 async def test_a_channel_connects_when_it_is_first_used(provider: str) -> None:
     async with served(provider) as (channel, server):
         assert channel.get_state() is rpc.Connectivity.IDLE
-        assert not server.core.links
+        assert not server.core.transports
         await channel.unary("/test/echo", b"")
         assert channel.get_state() is rpc.Connectivity.READY
 
@@ -175,7 +175,7 @@ async def test_round_robin_uses_all_addresses(provider: str) -> None:
         ports = [(await each.listen("127.0.0.1", 0, provider=provider)).address.port or 0 for each in (a, b)]
         async with channel_to(*ports, provider=provider, policy="round_robin") as channel:
             channel.get_state(try_to_connect=True)
-            await until(lambda: sum(len(each.core.links) for each in (a, b)) == 2)
+            await until(lambda: sum(len(each.core.transports) for each in (a, b)) == 2)
             await until(lambda: channel.get_state() is rpc.Connectivity.READY)
             for _ in range(10):
                 await channel.unary("/test/note", b"", wait_for_ready=True)

@@ -23,13 +23,13 @@ async def test_a_channel_that_is_dropped_warns_and_its_connection_ends(provider:
         port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
         channel = channel_to(port, provider=provider)
         assert await channel.unary("/test/echo", b"x") == b"x"
-        assert len(server.core.links) == 1
+        assert len(server.core.transports) == 1
         dropped = weakref.ref(channel)
         with pytest.warns(ResourceWarning, match="unclosed <aiofabric.rpc.client.Channel"):  # noqa: PT031
             del channel
             gc.collect()
         assert dropped() is None
-        await until(lambda: not server.core.links)
+        await until(lambda: not server.core.transports)
 
 
 async def test_a_channel_that_does_not_connect_can_be_dropped(provider: str) -> None:
@@ -52,7 +52,7 @@ async def test_a_server_that_is_dropped_warns_and_ends_its_connections(provider:
         with pytest.warns(ResourceWarning, match="unclosed <aiofabric.rpc.server.Server"):  # noqa: PT031
             del server
             gc.collect()
-        await until(lambda: not core.links)
+        await until(lambda: not core.transports)
         with pytest.raises(rpc.RpcError, match="UNAVAILABLE"):
             await channel.unary("/test/echo", b"x")
 

@@ -93,7 +93,7 @@ async def test_a_faulty_handler_fails_its_own_call_only(provider: str, function:
                     await channel.unary("/test/faulty", b"x")
                 await other.send(b"after")
                 assert await other.recv() == b"after"
-            assert len(server.core.links) == 1
+            assert len(server.core.transports) == 1
 
 
 async def test_what_is_no_message_is_refused_before_and_after_the_connection(provider: str) -> None:
@@ -125,7 +125,7 @@ async def test_a_first_call_without_a_message_gets_a_status(provider: str) -> No
                     call.half_close()
                     with anyio.fail_after(10), pytest.raises(rpc.RpcError, match="the client sent none"):
                         await call.recv()
-        await until(lambda: not any(link.connection.running for link in server.core.links))
+        await until(lambda: not any(transport.connection.running for transport in server.core.transports))
 
 
 async def test_a_unary_call_of_a_method_that_streams_fails(provider: str) -> None:
@@ -289,7 +289,7 @@ async def test_sending_to_a_call_that_has_ended_says_so(provider: str) -> None:
                 with pytest.raises(anyio.ClosedResourceError, match=r"half_close\(\) was called"):
                     await call.send(b"y")
             assert await channel.unary("/test/echo", b"x") == b"x"
-            assert len(server.core.links) == 1
+            assert len(server.core.transports) == 1
 
 
 async def test_a_message_that_has_left_was_sent_also_if_the_call_ends_at_once(provider: str) -> None:

@@ -103,8 +103,8 @@ async def test_a_server_that_polled_sleeps_when_its_clients_are_silent(provider:
         listener = await server.listen("127.0.0.1", 0, provider=provider)
         client = child(calling_client, provider, listener.address.port)
         await client.areceive()
-        (link,) = server.core.links
-        source = source_of(link.endpoint)
+        (transport,) = server.core.transports
+        source = source_of(transport.endpoint)
         with anyio.fail_after(30):
             while True:  # the last passes end
                 passes = source.statistics().passes

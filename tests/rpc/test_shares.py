@@ -57,7 +57,7 @@ async def test_announcements_of_an_idle_client_leave_memory_to_the_others(provid
 async def test_an_announced_message_that_does_not_come_loses_its_memory_to_those_that_wait(provider: str) -> None:
     limits = rpc.Limits(memory=4 << 20)
     async with served(provider, server_options={"limits": limits}) as (channel, server):
-        server.core.memory_reclaim.patience = 0.1
+        server.core.memory_reclaim.timeout = 0.1
         (listener,) = server.core.listeners
         async with await aiofabric.connect(listener.address, provider=provider, recv_size=65600) as hostile:
             await hostile.send(PREFACE + announcement(1, limits.memory))

@@ -34,7 +34,7 @@ async def at_rest(channel: rpc.Channel, server: rpc.Server) -> None:
     await until(lambda: not channel.calls and not len(server.core.tasks))
     await until(lambda: channel.budget.used == server.core.budget.used == 0)
     assert channel.budget.waiting == server.core.budget.waiting == 0
-    for core in (link.connection for link in server.core.links):
+    for core in (transport.connection for transport in server.core.transports):
         assert not core.calls
         assert core.running == 0
 
@@ -60,7 +60,7 @@ async def test_a_killed_client_leaves_nothing_on_the_server(provider: str, child
             await until(lambda: len(server.core.tasks) == 64)
             client.kill()
             await until(lambda: not len(server.core.tasks))
-            await until(lambda: not server.core.links)
+            await until(lambda: not server.core.transports)
         assert server.core.budget.used == 0
 
 
@@ -203,7 +203,7 @@ async def test_clients_that_open_and_vanish_leave_nothing(provider: str) -> None
                 await endpoint.send(rpc.Limits().preface().pack()[: 10 * number % 60])
             endpoint.abort()
         assert await channel.unary("/test/echo", b"x") == b"x"
-        await until(lambda: len(server.core.links) == 1)
+        await until(lambda: len(server.core.transports) == 1)
 
 
 def kinds_in(data: bytes) -> list[int]:
@@ -243,13 +243,13 @@ async def test_a_silent_client_is_disconnected(provider: str) -> None:
     async with served(provider) as (channel, server):
         assert await channel.unary("/test/echo", b"x") == b"x"
         (listener,) = server.core.listeners
-        server.core.preface_patience = 0.1
+        server.core.preface_timeout = 0.1
         async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
             with anyio.fail_after(10), suppress(ConnectionError):
                 while True:
                     await endpoint.recv()
         assert await channel.unary("/test/echo", b"x") == b"x"
-        assert len(server.core.links) == 1
+        assert len(server.core.transports) == 1
 
 
 async def test_a_client_that_does_not_read_stops_its_own_stream_only(provider: str) -> None:
@@ -285,15 +285,15 @@ async def test_a_client_that_sends_on_after_its_error_costs_one_timer(
     async with served(provider) as (channel, server):
         assert await channel.unary("/test/echo", b"x") == b"x"
         (listener,) = server.core.listeners
-        (own,) = server.core.links
+        (own,) = server.core.transports
         async with await aiofabric.connect(listener.address, provider=provider) as endpoint:
-            await until(lambda: len(server.core.links) == 2)
-            (link,) = server.core.links - {own}
+            await until(lambda: len(server.core.transports) == 2)
+            (transport,) = server.core.transports - {own}
             timers: list[float] = []
-            monkeypatch.setattr(link.driver, "call_later", lambda delay, _: timers.append(delay))
+            monkeypatch.setattr(transport.driver, "call_later", lambda delay, _: timers.append(delay))
             for _ in range(20):
                 await endpoint.send(b"\xff" * 100)
-            await until(lambda: (pool := link.endpoint.statistics().pool) is not None and pool.messages >= 20)
+            await until(lambda: (pool := transport.endpoint.statistics().pool) is not None and pool.messages >= 20)
             monkeypatch.undo()
             assert timers == [1.0]
-            link.abort()
+            transport.abort()

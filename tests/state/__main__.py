@@ -23,7 +23,7 @@ def main(kind: str, provider: str, seconds: float = 0) -> None:
     virtual = kind != "connectionless" and provider != "tcp"  # has messages only
     options: dict[str, Any] = {"provider": provider, "rma": not virtual}
     if seconds:
-        options["patience"] = 120.0  # such runs go on beside other work
+        options["timeout"] = 120.0  # such runs go on beside other work
     machine = type(KINDS[kind].__name__, (KINDS[kind],), options)
     examples, steps = LONG if seconds else SHORT
     settings = hypothesis.settings(

@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
     """Two endpoints, ``ends``, and what is under way at each."""
 
     provider: ClassVar[str]
-    patience: ClassVar[float] = 20.0  # seconds for what has to end, however busy the machine is
+    timeout: ClassVar[float] = 20.0  # seconds for what has to end, however busy the machine is
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         async def limited() -> Any:
-            with anyio.fail_after(self.patience):
+            with anyio.fail_after(self.timeout):
                 return await work
 
         return self.runner.run(limited())

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["Report", "ask"]
 
-_PATIENCE = 20.0  # seconds
+_TIMEOUT = 20.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ def ask(*question: str) -> Report:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Report(failure=f"no answer in {_PATIENCE:.0f} s")
+        return Report(failure=f"no answer in {_TIMEOUT:.0f} s")
     if ended.returncode < 0:
         return Report(failure=f"it was ended by {signal.Signals(-ended.returncode).name}")
     if ended.returncode:

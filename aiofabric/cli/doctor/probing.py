@@ -20,7 +20,7 @@ from aiofabric.flags import EndpointType
 __all__ = ["main"]
 
 _ROUNDS, _SIZE = 200, 64
-_LONG_ENOUGH, _PATIENCE = 0.2, 10.0  # seconds
+_LONG_ENOUGH, _TIMEOUT = 0.2, 10.0  # seconds
 _LOOPBACK = "127.0.0.1"
 
 
@@ -40,7 +40,7 @@ def taken_signals() -> dict[str, str]:
 
 async def echo(provider: str, kind: EndpointType) -> dict[str, Any]:
     """Send messages back and forth between two endpoints of this process."""
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         return await (_connected if kind is EndpointType.MSG else _connectionless)(provider, kind)
 
 

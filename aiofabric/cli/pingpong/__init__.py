@@ -11,7 +11,7 @@ import logging
 
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.pingpong.control import PORT
-from aiofabric.cli.pingpong.link import hints_of
+from aiofabric.cli.pingpong.data_path import hints_of
 from aiofabric.cli.pingpong.match import play
 from aiofabric.cli.unsupported import UsageError, check_provider, port, unmet
 from aiofabric.errors import NoProviderError

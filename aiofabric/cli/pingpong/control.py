@@ -27,10 +27,10 @@ from aiofabric.flags import AddressFormat
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-__all__ = ["PATIENCE", "PORT", "SAME_KIND", "Control", "ControlError", "control_channel"]
+__all__ = ["TIMEOUT", "PORT", "SAME_KIND", "Control", "ControlError", "control_channel"]
 
 PORT = 47592
-PATIENCE = 5.0  # seconds to wait for the other side's first message, and until it is ready
+TIMEOUT = 5.0  # seconds to wait for the other side's first message, and until it is ready
 SAME_KIND = "does it have the same -e?"
 _SIZE, _FORMAT = struct.Struct("!I"), struct.Struct("=I")
 _LONGEST_NAME = 1024
@@ -119,11 +119,11 @@ class Control:
     async def receive_name(self) -> Address:
         """Receive the address of the other side's endpoint; it is the first message."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 start = await self._read(_SIZE.size)
         except TimeoutError:
             raise ControlError(
-                f"the other side has sent nothing for {PATIENCE:.0f} s: check that it runs pingpong"
+                f"the other side has sent nothing for {TIMEOUT:.0f} s: check that it runs pingpong"
             ) from None
         (size,) = _SIZE.unpack(start)
         if size > _LONGEST_NAME:
@@ -138,10 +138,10 @@ class Control:
         if self.is_client:
             await self._say(_READY)
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await self._expect(_ANSWER)
             except TimeoutError:
-                raise ControlError(f"the other side is not ready after {PATIENCE:.0f} s: {SAME_KIND}") from None
+                raise ControlError(f"the other side is not ready after {TIMEOUT:.0f} s: {SAME_KIND}") from None
         else:
             await self._expect(_READY)
             await self._say(_ANSWER)

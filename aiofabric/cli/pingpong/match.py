@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from aiofabric.cli.pingpong.control import Control, ControlError, control_channel
-from aiofabric.cli.pingpong.link import Link, open_link
+from aiofabric.cli.pingpong.data_path import DataPath, open_data_path
 from aiofabric.cli.pingpong.pattern import FINISH, CorruptMessageError, Pattern
 from aiofabric.cli.pingpong.report import HEADER, LARGEST, line, sizes
 from aiofabric.flags import EndpointType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["play"]
 
-_PATIENCE = 5.0  # seconds without a datagram, or without the other side's last message
+_TIMEOUT = 5.0  # seconds without a datagram, or without the other side's last message
 _LATE = 1.0  # seconds that the last message may arrive after the end of the control channel
 _SAME = "does it have the same -e, -I and -S?"
 
@@ -37,14 +37,14 @@ async def play(options: argparse.Namespace) -> None:
         asyncio.TaskGroup() as tasks,
     ):
         watches = [tasks.create_task(_watch_other_side(control))]
-        async with open_link(options, control) as link:
-            match = Match(options, control, link)
+        async with open_data_path(options, control) as data_path:
+            match = Match(options, control, data_path)
             listening = tasks.create_task(match.watch_for_words())
             if options.kind is EndpointType.DGRAM:
                 watches.append(tasks.create_task(match.watch_for_loss()))
             try:
                 await match.measure()
-            finally:  # while the link closes after an error, the other side may leave: that is not the reason to report
+            finally:  # after an error the other side may leave while this one closes: that is not the reason to report
                 for watch in watches:
                     watch.cancel()
             await match.finish()
@@ -60,12 +60,12 @@ async def _watch_other_side(control: Control) -> None:
 class Match:
     """Two sides that take turns; the client begins."""
 
-    def __init__(self, options: argparse.Namespace, control: Control, link: Link) -> None:
+    def __init__(self, options: argparse.Namespace, control: Control, data_path: DataPath) -> None:
         self._iterations: int = options.iterations
         self._control = control
-        self._link = link
+        self._data_path = data_path
         control.meanwhile = self._no_message
-        largest = min(options.size if isinstance(options.size, int) else LARGEST, link.largest)
+        largest = min(options.size if isinstance(options.size, int) else LARGEST, data_path.largest)
         self._sizes = sizes(options.size, largest)
         self._theirs = Pattern(largest) if options.check else None
         self._ours = Pattern(largest) if options.check else None
@@ -91,7 +91,7 @@ class Match:
 
     async def _no_message(self, word: Coroutine[Any, Any, bytes]) -> bytes:
         """Receive a control message of the client, which sends no data before it, unless its options differ."""
-        said, message = asyncio.ensure_future(word), asyncio.ensure_future(self._link.receive())
+        said, message = asyncio.ensure_future(word), asyncio.ensure_future(self._data_path.receive())
         try:
             await asyncio.wait((said, message), return_when=asyncio.FIRST_COMPLETED)
             if message.done():
@@ -120,16 +120,16 @@ class Match:
         for _ in range(self._iterations):
             if self._ours is not None:
                 message = self._ours.next(size)
-            await self._link.send(message)
-            self._take(await self._link.receive(), size)
+            await self._data_path.send(message)
+            self._take(await self._data_path.receive(), size)
 
     async def _follow(self, size: int) -> None:
         message: bytes | memoryview = bytes(size)
         for _ in range(self._iterations):
-            self._take(await self._link.receive(), size)
+            self._take(await self._data_path.receive(), size)
             if self._ours is not None:
                 message = self._ours.next(size)
-            await self._link.send(message)
+            await self._data_path.send(message)
 
     def _take(self, message: memoryview, size: int) -> None:
         self._answers += 1
@@ -142,10 +142,10 @@ class Match:
 
     async def finish(self) -> None:
         """Exchange the last message, which is not measured, and end."""
-        await self._link.send(FINISH)
-        message, lost = (asyncio.ensure_future(each) for each in (self._link.receive(), self._control.lost.wait()))
+        await self._data_path.send(FINISH)
+        message, lost = (asyncio.ensure_future(each) for each in (self._data_path.receive(), self._control.lost.wait()))
         try:
-            await asyncio.wait((message, lost), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((message, lost), timeout=_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait((message,), timeout=_LATE)
             if not message.done():
                 raise ControlError(f"the other side left without its last message: {_SAME}")
@@ -154,7 +154,7 @@ class Match:
             for each in (message, lost):
                 each.cancel()
             await asyncio.wait((message, lost))
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await self._control.finish()
 
     async def watch_for_loss(self) -> None:
@@ -162,6 +162,6 @@ class Match:
         before = -1
         while True:
             if self._playing and before == self._answers:
-                raise TimeoutError(f"no answer in {_PATIENCE:.0f} s: a datagram was lost, try again")
+                raise TimeoutError(f"no answer in {_TIMEOUT:.0f} s: a datagram was lost, try again")
             before = self._answers if self._playing else -1
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(_TIMEOUT)

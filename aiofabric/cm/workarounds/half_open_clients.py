@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from ..requests import ConnectionRequest
     from .borrowed_socket import BorrowedSocket
 
-__all__ = ["PATIENCE", "SILENT_MOST", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
+__all__ = ["TIMEOUT", "SILENT_MOST", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 """Seconds that a new connection may send nothing."""
 
 SILENT_MOST = 256
@@ -118,10 +118,10 @@ class _Client(NamedTuple):
 
 
 class HalfOpenClients:
-    """Closes connections to a listener's port that send an incomplete request, or nothing within `PATIENCE` seconds.
+    """Closes connections to a listener's port that send an incomplete request, or nothing within `TIMEOUT` seconds.
 
     A client is silent at first. When it sends data, leaves or is shut down, the provider makes a request of it or
-    closes it. If neither has happened `PATIENCE` seconds later, it is shut down. If it still exists `PATIENCE` seconds
+    closes it. If neither has happened `TIMEOUT` seconds later, it is shut down. If it still exists `TIMEOUT` seconds
     after that, the provider has forgotten it, and it is closed here.
 
     Args:
@@ -269,12 +269,12 @@ class HalfOpenClients:
             if self.missed is not None:
                 first.append(self.missed)
             if first:
-                self._cancel = self._driver.call_later(max(min(first) + PATIENCE - monotonic(), _TICK), self._late)
+                self._cancel = self._driver.call_later(max(min(first) + TIMEOUT - monotonic(), _TICK), self._late)
 
     def _late(self) -> None:
         try:
             self._listener.read_events()  # a loop that was blocked may not have read requests yet
-            late = monotonic() - PATIENCE + _TICK
+            late = monotonic() - TIMEOUT + _TICK
             if self.missed is not None and self.missed <= late:
                 self.missed = monotonic()
                 with suppress(OSError):  # the whole system is out of descriptors: try later

@@ -23,7 +23,7 @@ __all__ = ["Delays"]
 _EMPTY_PASSES = 2  # passes without a completion although fi_trywait announced one
 _DELAYS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)  # seconds
 _POLL_DELAYS = _DELAYS[:4]
-_DROWSY = 16  # empty passes, 70 ms, after which a queue without a descriptor may be left alone
+_IDLE_AFTER = 16  # empty passes, 70 ms, after which a queue without a descriptor may be left alone
 
 
 class Delays:
@@ -41,7 +41,7 @@ class Delays:
         self.may_stop_polling: Callable[[], bool] | None = None
         self._cancel: Callable[[], None] | None = None
 
-    def rest(self, moved: int) -> None:
+    def end_pass(self, moved: int) -> None:
         """Arm the queue and sleep, or schedule a pass after a delay. If the source has only a queue, C decides this."""
         source = self._source
         if source.polls:
@@ -49,7 +49,7 @@ class Delays:
             source.polling.over()
             if (
                 self.may_stop_polling is not None
-                and source.empty_polls >= _DROWSY
+                and source.empty_polls >= _IDLE_AFTER
                 and not self._blind()
                 and self.may_stop_polling()
             ):

@@ -5,7 +5,7 @@ state              meaning                                          next state
 =================  ===============================================  ==========================================
 IDLE               no connection is wanted                          CONNECTING (`connect`)
 CONNECTING         an attempt is under way                          READY, TRANSIENT_FAILURE
-READY              `link` takes calls                               IDLE (the connection ended, or GOAWAY)
+READY              `transport` takes calls                               IDLE (the connection ended, or GOAWAY)
 TRANSIENT_FAILURE  the last attempt failed; a delay runs            IDLE (the delay is over)
 SHUTDOWN           closed                                           none
 =================  ===============================================  ==========================================
@@ -21,7 +21,7 @@ import anyio
 
 from ..protocol.client import ClientConnection
 from ..protocol.metadata import metadata_size
-from ..runtime.link import Link, connect_endpoint
+from ..runtime.transport import RpcTransport, connect_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ class Subchannel:
     ) -> None:
         self.target = target
         self.state = Connectivity.IDLE
-        self.link: Link | None = None
+        self.transport: RpcTransport | None = None
         self.connection: ChannelConnection | None = None
         self.failure: BaseException | None = None
         self.changed = changed
@@ -92,7 +92,7 @@ class Subchannel:
         self._timeout = connect_timeout
         self._options = options
         self._task: TaskHandle | None = None
-        self._retired: set[Link] = set()
+        self._retired: set[RpcTransport] = set()
 
     def connect(self) -> None:
         """Begin to connect, if IDLE."""
@@ -122,11 +122,11 @@ class Subchannel:
             self.failure = None
             connection = ChannelConnection(self._limits, self._budget)
             connection.subchannel = self
-            link = Link(endpoint, connection, self._link_ended)
-            if link.ended:
+            transport = RpcTransport(endpoint, connection, self._transport_ended)
+            if transport.ended:
                 self._move(Connectivity.IDLE)
                 return
-            self.link, self.connection = link, connection
+            self.transport, self.connection = transport, connection
             self._move(Connectivity.READY)
         finally:
             self._task = None
@@ -135,42 +135,42 @@ class Subchannel:
         self.state = state
         self.changed()
 
-    def _link_ended(self, link: Link, error: BaseException) -> None:
-        self._retired.discard(link)
-        if link is self.link:
-            self.link = self.connection = None
+    def _transport_ended(self, transport: RpcTransport, error: BaseException) -> None:
+        self._retired.discard(transport)
+        if transport is self.transport:
+            self.transport = self.connection = None
             self.failure = error
             if self.state is Connectivity.READY:
                 self._move(Connectivity.IDLE)
 
     def goaway(self, connection: ChannelConnection) -> None:
         """The server takes no more calls on this connection: running calls end there, new ones need another."""
-        link: Link = connection.link
-        if self.link is link:
-            self.link = self.connection = None
-            self._retired.add(link)
+        transport: RpcTransport = connection.transport
+        if self.transport is transport:
+            self.transport = self.connection = None
+            self._retired.add(transport)
             if self.state is Connectivity.READY:
                 self._move(Connectivity.IDLE)
         if connection.finished:
-            link.driver.call_soon(link.abort)
+            transport.driver.call_soon(transport.abort)
 
     def retire(self) -> None:
         """The address is not among those of the target any more: running calls end, then the connection does."""
-        link, connection = self.link, self.connection
+        transport, connection = self.transport, self.connection
         self.state = Connectivity.SHUTDOWN
         if self._task is not None:
             self._task.cancel()
-        if link is not None and connection is not None:
-            self.link = self.connection = None
-            self._retired.add(link)
+        if transport is not None and connection is not None:
+            self.transport = self.connection = None
+            self._retired.add(transport)
             connection.retire()
             if connection.finished:
-                link.abort()
+                transport.abort()
 
     def call_ended(self, connection: ChannelConnection) -> None:
         """A call ended on a connection that is retired or had all the calls that it takes."""
         if connection.finished:
-            connection.link.driver.call_soon(connection.link.abort)
+            connection.transport.driver.call_soon(connection.transport.abort)
         elif not connection.retired:
             self.changed()
 
@@ -183,22 +183,22 @@ class Subchannel:
             self._move(Connectivity.IDLE)
 
     @property
-    def links(self) -> list[Link]:
+    def transports(self) -> list[RpcTransport]:
         """The connection that takes calls, and those that were retired."""
-        return [*self._retired, self.link] if self.link is not None else [*self._retired]
+        return [*self._retired, self.transport] if self.transport is not None else [*self._retired]
 
     def loop_ended(self) -> None:
         """Close the connections of a loop that has ended."""
         self.state = Connectivity.SHUTDOWN
-        for link in self.links:
-            link.loop_ended()
-        self.link = self.connection = None
+        for transport in self.transports:
+            transport.loop_ended()
+        self.transport = self.connection = None
 
     def close(self) -> None:
         """End everything; calls that still run end with UNAVAILABLE."""
         self.state = Connectivity.SHUTDOWN
         if self._task is not None:
             self._task.cancel()
-        for link in self.links:
-            link.abort()
-        self.link = self.connection = None
+        for transport in self.transports:
+            transport.abort()
+        self.transport = self.connection = None

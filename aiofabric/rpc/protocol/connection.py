@@ -118,7 +118,7 @@ class Connection(ConnectionCore, ABC):
         """Set by the runtime: sends `output` and pieces now."""
         self.has_failed: Callable[[], object] = _nothing
         """Set by the runtime: `failed` is set now."""
-        self.link: Any = None
+        self.transport: Any = None
         """The runtime's object for this connection."""
         self.names = SentNames(0)
         self.received_names = ReceivedNames(limits.table)

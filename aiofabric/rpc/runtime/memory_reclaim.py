@@ -4,7 +4,7 @@ Two things are done, and only while memory is short:
 
 * If a new call arrives and the memory is used up, the server ends the calls that hold most memory, on connections that
   hold more than their share. If no connection holds more than its share, the server refuses the new call.
-* Announced messages wait for memory: every `PATIENCE` seconds, the calls end whose reserved messages have not received
+* Announced messages wait for memory: every `TIMEOUT` seconds, the calls end whose reserved messages have not received
   `LEAST_PROGRESS` bytes meanwhile. So a client that announces messages and sends nothing holds the memory for at most
   twice that time.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from ...cq.loops.drivers import Driver
     from ..protocol.flow import Budget
-    from .link import Link
+    from .transport import RpcTransport
 
 __all__ = ["MemoryReclaim"]
 
-PATIENCE: Final = 5.0
+TIMEOUT: Final = 5.0
 """Seconds between two checks of the arriving messages, while others wait for memory."""
 
 LEAST_PROGRESS: Final = 65536
@@ -32,12 +32,12 @@ RESOURCE_EXHAUSTED = 8
 
 
 class MemoryReclaim:
-    """Ends calls of a server that keep the memory of ``budget`` from others. ``links`` are its connections."""
+    """Ends calls of a server that keep the memory of ``budget`` from others. ``transports`` are its connections."""
 
-    def __init__(self, budget: Budget, links: Collection[Link], driver: Driver) -> None:
-        self.patience = PATIENCE
+    def __init__(self, budget: Budget, transports: Collection[RpcTransport], driver: Driver) -> None:
+        self.timeout = TIMEOUT
         self._budget = budget
-        self._links = links
+        self._transports = transports
         self._driver = driver
         self._cancel: Callable[[], None] | None = None
         self._seen: dict[Any, tuple[Any, int]] = {}
@@ -47,7 +47,7 @@ class MemoryReclaim:
     def reclaim(self) -> None:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
-        held = {link.connection: link.connection.held for link in self._links}
+        held = {transport.connection: transport.connection.held for transport in self._transports}
         while budget.exhausted and held:
             connection = max(held, key=held.__getitem__)
             if held.pop(connection) <= budget.share:
@@ -61,10 +61,10 @@ class MemoryReclaim:
         """Called when a message begins to wait for memory: check regularly the messages whose memory is reserved."""
         if self._cancel is None:
             self._seen = self._arriving()
-            self._cancel = self._driver.call_later(self.patience, self._look)
+            self._cancel = self._driver.call_later(self.timeout, self._look)
 
     def _arriving(self) -> dict[Any, tuple[Any, int]]:
-        calls = (call for link in self._links for call in link.connection.calls.values())
+        calls = (call for transport in self._transports for call in transport.connection.calls.values())
         return {call: (partial, partial.received) for call in calls if (partial := call.arriving) is not None}
 
     def _look(self) -> None:
@@ -75,7 +75,7 @@ class MemoryReclaim:
             if before is not None and before[0] is partial and received - before[1] < LEAST_PROGRESS:
                 call.cut(
                     RESOURCE_EXHAUSTED,
-                    f"Less than {LEAST_PROGRESS} bytes of an announced message came in {self.patience:g} s, "
+                    f"Less than {LEAST_PROGRESS} bytes of an announced message came in {self.timeout:g} s, "
                     "while other calls waited for memory, so the call was ended",
                 )
         self._seen = {}

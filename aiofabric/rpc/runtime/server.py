@@ -15,9 +15,9 @@ from ..protocol.flow import Budget
 from ..protocol.server import ServerConnection
 from .deadlines import Deadlines
 from .ended_loops import watch
-from .link import RECV_COUNT, Link
 from .memory_reclaim import MemoryReclaim
 from .tasks import tasks_of
+from .transport import RECV_COUNT, RpcTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,19 +39,19 @@ CANCEL_TIMEOUT = 1.0
 handlers of cut calls must end."""
 
 
-PREFACE_PATIENCE = 20.0
+PREFACE_TIMEOUT = 20.0
 """Seconds in which a client must send its preface."""
 
 
 class AcceptedConnection(ServerConnection):
     """A connection that is closed if its client stays silent."""
 
-    cancel_patience: Callable[[], None] | None = None
+    cancel_timeout: Callable[[], None] | None = None
 
     def preface_received(self) -> None:
-        if self.cancel_patience is not None:
-            self.cancel_patience()
-            self.cancel_patience = None
+        if self.cancel_timeout is not None:
+            self.cancel_timeout()
+            self.cancel_timeout = None
 
 
 class ServerCore:
@@ -72,8 +72,8 @@ class ServerCore:
         self.driver = Reactor.current().driver
         self.deadlines = Deadlines.of(self.driver)
         self.tasks = tasks_of(self.driver)
-        self.links: set[Link] = set()
-        self.memory_reclaim = MemoryReclaim(self.budget, self.links, self.driver)
+        self.transports: set[RpcTransport] = set()
+        self.memory_reclaim = MemoryReclaim(self.budget, self.transports, self.driver)
         self.listeners: list[Listener] = []
         self._accepts = tasks_of(self.driver)
         self._new_call = new_call
@@ -81,7 +81,7 @@ class ServerCore:
         self._listeners = AsyncExitStack()
         self._quiet: list[Callable[[], object]] = []
         self.stopping = False
-        self.preface_patience = PREFACE_PATIENCE
+        self.preface_timeout = PREFACE_TIMEOUT
         self._grace: anyio.CancelScope | None = None
         self._stopped = anyio.Event()
         self._thread = get_ident()
@@ -106,18 +106,18 @@ class ServerCore:
         except OSError:
             return  # the client has gone
         connection = AcceptedConnection(self.limits, self._new_call, self.budget, admits=self._admits)
-        link = Link(endpoint, connection, self._link_ended)
-        if not link.ended:
-            self.links.add(link)
+        transport = RpcTransport(endpoint, connection, self._transport_ended)
+        if not transport.ended:
+            self.transports.add(transport)
             if not connection.peer_known:
-                connection.cancel_patience = self.driver.call_later(self.preface_patience, link.abort)
+                connection.cancel_timeout = self.driver.call_later(self.preface_timeout, transport.abort)
             if self.stopping:
                 connection.drain()
 
-    def _link_ended(self, link: Link, error: BaseException) -> None:
-        self.links.discard(link)
-        link.connection.preface_received()  # no timer is left
-        if not self.links:
+    def _transport_ended(self, transport: RpcTransport, error: BaseException) -> None:
+        self.transports.discard(transport)
+        transport.connection.preface_received()  # no timer is left
+        if not self.transports:
             quiet, self._quiet = self._quiet, []
             for callback in quiet:
                 callback()
@@ -130,8 +130,8 @@ class ServerCore:
     def drain(self) -> None:
         """Announce the end: clients begin no more calls here. Calls of the next round trip are still handled."""
         self.stopping = True
-        for link in list(self.links):  # a connection may end during this call
-            link.connection.drain()  # type: ignore[union-attr]
+        for transport in list(self.transports):  # a connection may end during this call
+            transport.connection.drain()  # type: ignore[union-attr]
 
     async def stop(self, grace: float | None) -> None:
         """Stop: no new connections and calls; the running calls may take ``grace`` seconds, then they are cut.
@@ -157,8 +157,8 @@ class ServerCore:
         except BaseException:
             self.tasks.cancel_all()
             self._accepts.cancel_all()
-            for link in list(self.links):
-                link.abort()
+            for transport in list(self.transports):
+                transport.abort()
             with anyio.CancelScope(shield=True):
                 await self.close_listeners()
             raise
@@ -168,15 +168,15 @@ class ServerCore:
 
     async def cut(self) -> None:
         """End the calls that still run with UNAVAILABLE, and close all connections."""
-        for link in list(self.links):
-            for call in list(link.connection.calls.values()):
+        for transport in list(self.transports):
+            for call in list(transport.connection.calls.values()):
                 call.cut(UNAVAILABLE, "The server has stopped")
         self.tasks.cancel_all()
-        if self.links:
+        if self.transports:
             with anyio.move_on_after(CANCEL_TIMEOUT):  # each client closes when it has read GOAWAY and its last status
-                await self._until_no_links()
-        for link in list(self.links):
-            link.abort()
+                await self._until_no_transports()
+        for transport in list(self.transports):
+            transport.abort()
         with anyio.move_on_after(CANCEL_TIMEOUT):
             await self.tasks.wait()
         if self.tasks:
@@ -209,8 +209,8 @@ class ServerCore:
         self.stopping = True
         for listener in self.listeners:
             listener.close()
-        for link in list(self.links):
-            link.loop_ended()
+        for transport in list(self.transports):
+            transport.loop_ended()
 
     def _abort(self) -> None:
         self.memory_reclaim.close()
@@ -218,10 +218,10 @@ class ServerCore:
         self._accepts.cancel_all()
         for listener in self.listeners:
             listener.close()
-        for link in list(self.links):
-            link.abort()
+        for transport in list(self.transports):
+            transport.abort()
 
-    async def _until_no_links(self) -> None:
+    async def _until_no_transports(self) -> None:
         event = anyio.Event()
         self._quiet.append(event.set)
         await event.wait()

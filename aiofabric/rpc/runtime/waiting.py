@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...cq.loops.drivers import Driver, Waiter
-    from .link import Link
+    from .transport import RpcTransport
 
 __all__ = ["CallWaiter"]
 
@@ -14,11 +14,11 @@ __all__ = ["CallWaiter"]
 class CallWaiter:
     """Waits until `wake`. The queue is polled before, as long as that pays; then an answer needs no loop iteration."""
 
-    __slots__ = ("_link", "_waiter")
+    __slots__ = ("_transport", "_waiter")
 
     def __init__(self) -> None:
         self._waiter: Waiter | None = None
-        self._link: Link | None = None
+        self._transport: RpcTransport | None = None
 
     @property
     def busy(self) -> bool:
@@ -29,24 +29,24 @@ class CallWaiter:
         """Wake the waiting task, if there is one."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
-            if self._link is not None:
-                self._link.source.woke()
+            if self._transport is not None:
+                self._transport.source.woke()
             waiter.set_result(None)
 
-    async def wait(self, driver: Driver, link: Link | None) -> None:
+    async def wait(self, driver: Driver, transport: RpcTransport | None) -> None:
         """Wait for `wake`; may return earlier.
 
-        ``link`` is None while the call has no connection.
+        ``transport`` is None while the call has no connection.
         """
         waiter: Any = driver.create_waiter()
-        self._waiter, self._link = waiter, link
+        self._waiter, self._transport = waiter, transport
         try:
-            if link is not None:
-                source = link.source
+            if transport is not None:
+                source = transport.source
                 if source.must_iterate:  # after one iteration of the loop, polling is allowed again
                     await source.yield_to_loop()
                 if not waiter.done():
-                    link.poll()
+                    transport.poll()
                 if waiter.done():
                     if source.must_yield:
                         await source.checkpoint()

@@ -35,7 +35,7 @@ async def close_in_order(handle: EndpointHandle) -> None:
         if handle.pool is not None:
             handle.pool.discard(handle.closed_error)
     with move_on_after(handle.close_timeout) as limit:
-        if not first or await handle.tell_end():
+        if not first or await handle.send_end():
             await _until_gone(handle)
     if limit.cancelled_caught:
         _log.debug("%s with %s: closed before the peer had ended the connection", handle.what, handle.peer_name)

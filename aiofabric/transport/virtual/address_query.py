@@ -4,7 +4,7 @@ Some programs know only the raw address of a peer. The TCP port of its OOB liste
 is one small message with the sender's own raw address. The reply has a host and a port. Everything after it works as
 with a known host and port. This includes the OOB socket, whose end shows that the peer has ended.
 
-Any process can send queries. A query costs the listener one peer address for `_PATIENCE` seconds. If too many queries
+Any process can send queries. A query costs the listener one peer address for `_TIMEOUT` seconds. If too many queries
 arrive, the oldest reply is given up. Messages that are not queries are dropped.
 """
 
@@ -44,7 +44,7 @@ _VERSION = 1
 _HEAD = struct.Struct("!B8s")  # version, and the number of the query
 _PORT = struct.Struct("!H")
 AT_ONCE = 16  # queries that may arrive together; others wait at the provider
-_PATIENCE = 5.0  # seconds that a reply may take to reach the sender of the query
+_TIMEOUT = 5.0  # seconds that a reply may take to reach the sender of the query
 _ANSWERS_MOST = 64
 _AGAIN = 1.0  # seconds until a query is sent again
 
@@ -129,7 +129,7 @@ class AddressQueries:
         peer = multiplexer.acquire_peer(raw)
         if peer in self._answered:
             self._let_go(peer)
-        self._answered[peer] = multiplexer.source.driver.call_later(_PATIENCE, lambda: self._let_go(peer))
+        self._answered[peer] = multiplexer.source.driver.call_later(_TIMEOUT, lambda: self._let_go(peer))
         host = listener.host or ""
         # the client uses the address of this host by which it knows it; otherwise the host's name
         if ip_address(host).is_unspecified:

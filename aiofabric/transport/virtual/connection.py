@@ -286,7 +286,7 @@ class ConnectionHandle(SendingHandle):
         self._send_end()
         self.send_no_more(self._shut_down)
 
-    async def tell_end(self) -> bool:
+    async def send_end(self) -> bool:
         assert self.tx is not None
         await self.tx.drained()
         self._send_end()

@@ -1,6 +1,6 @@
 """OOB listener: the TCP port of a virtual listener, with limits on the number of clients and on their time.
 
-Any client can connect to this port. A client that sends nothing within `PATIENCE` seconds is disconnected. A client
+Any client can connect to this port. A client that sends nothing within `TIMEOUT` seconds is disconnected. A client
 that sends an invalid frame is disconnected at once. If too many clients are silent, the oldest of them is disconnected.
 No fabric resource is opened before the first frame is complete.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from ...cm.workarounds.half_open_clients import PATIENCE, SILENT_MOST
+from ...cm.workarounds.half_open_clients import SILENT_MOST, TIMEOUT
 from ...cm.workarounds.provider_sockets import are_free
 from ...errors import from_errno
 from .oob_socket import Frame, OobSocket, address_of, resolve
@@ -112,7 +112,7 @@ class OobListener:
     def _greet(self, oob_socket: OobSocket) -> None:
         if len(self._silent) >= SILENT_MOST:
             self._dismiss(next(iter(self._silent)))
-        self._silent[oob_socket] = self._driver.call_later(PATIENCE, lambda: self._dismiss(oob_socket))
+        self._silent[oob_socket] = self._driver.call_later(TIMEOUT, lambda: self._dismiss(oob_socket))
         oob_socket.on_end = lambda: self._forget(oob_socket)
         oob_socket.on_frame = lambda frame: self._first(oob_socket, frame)
 

@@ -326,9 +326,9 @@ async def test_a_channel_that_is_dropped_ends_its_connection_when_its_calls_have
         del stub
         gc.collect()
         await call
-        assert len(server._core.links) == 1
+        assert len(server._core.transports) == 1
         del call
         gc.collect()
         async with asyncio.timeout(10):
-            while server._core.links:  # noqa: ASYNC110 - the state is of another task
+            while server._core.transports:  # noqa: ASYNC110 - the state is of another task
                 await asyncio.sleep(0.001)

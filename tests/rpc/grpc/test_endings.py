@@ -56,7 +56,7 @@ async def test_many_clients_leave_nothing_behind() -> None:
     async with started(aio) as (server, target):
         assert await asyncio.gather(*(use(target, size) for size in range(50))) == [size + 10 for size in range(50)]
         core = server._core
-        await until(lambda: not core.links)
+        await until(lambda: not core.transports)
         assert (len(core.tasks), core.budget.used) == (0, 0)
 
 

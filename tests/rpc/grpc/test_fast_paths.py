@@ -232,7 +232,7 @@ async def test_an_await_that_is_collected_leaves_the_call_to_others() -> None:
 
 
 def source_of(call: Any) -> Any:
-    return call._rpc.connection.link.source
+    return call._rpc.connection.transport.source
 
 
 async def test_an_await_may_let_the_loop_go_round_first() -> None:
@@ -441,11 +441,11 @@ async def test_the_last_call_of_a_connection_that_drains_ends_it() -> None:
         request = pb2.Request()
         request.status.text = "late"
         call = stub.Unary(request)
-        (link,) = server._core.links
+        (transport,) = server._core.transports
         await until(lambda: server._core.tasks)
-        link.connection.drain()
+        transport.connection.drain()
         await call
-        await until(lambda: link not in server._core.links)
+        await until(lambda: transport not in server._core.transports)
         assert (await stub.Unary(pb2.Request(size=5))).body == bytes(5)  # on a new connection
 
 

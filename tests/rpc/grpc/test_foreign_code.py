@@ -174,8 +174,8 @@ async def test_a_generic_handler_that_fails_leaves_all_other_calls_their_answers
             codes = [await call.code() for call in calls]
         assert codes == [grpc.StatusCode.UNKNOWN if number % 8 == 3 else grpc.StatusCode.OK for number in range(32)]
         await until(lambda: not server._core.tasks)
-        (link,) = server._core.links
-        assert link.connection.running == 0
+        (transport,) = server._core.transports
+        assert transport.connection.running == 0
 
 
 @pytest.mark.parametrize("kind", [TypeError, LookupError])
@@ -205,8 +205,8 @@ async def test_a_task_factory_that_raises_ends_one_call() -> None:
             loop.set_task_factory(None)
         assert codes == [grpc.StatusCode.UNKNOWN] + [grpc.StatusCode.OK] * 7
         await until(lambda: not server._core.tasks)
-        (link,) = server._core.links
-        assert link.connection.running == 0
+        (transport,) = server._core.transports
+        assert transport.connection.running == 0
 
 
 class Textless(Exception):

@@ -310,8 +310,8 @@ async def observed(kind: type[Case], caplog: pytest.LogCaptureFixture, *, short:
             seen.append(await outcome(method(request), case))
         assert isinstance(server.plans["/a/b"], _core.HandlerPlan) is short
         await until(lambda: not server._core.tasks)
-        (link,) = server._core.links
-        seen.append(link.connection.running)
+        (transport,) = server._core.transports
+        seen.append(transport.connection.running)
     return [*seen, case.seen, [record.getMessage() for record in caplog.records]]
 
 

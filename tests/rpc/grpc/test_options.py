@@ -116,7 +116,7 @@ async def test_the_provider_can_be_chosen(provider: str) -> None:
         aio.insecure_channel(target, options=options) as channel,
     ):
         peer = (await pb2_grpc.InteropStub(channel).Unary(pb2.Request())).body.decode()
-        assert {link.endpoint.info.fabric_attr.prov_name for link in server._core.links} == {provider}
+        assert {transport.endpoint.info.fabric_attr.prov_name for transport in server._core.transports} == {provider}
     assert peer.startswith("ipv4:127.0.0.1:"), peer
 
 

@@ -193,6 +193,6 @@ async def test_handlers_that_raise_in_a_plan_end_the_call_and_count_no_more() ->
             else:
                 assert await channel.unary_unary("/a/b")(request) == request
         assert called == ["done"] * 3
-        (link,) = server._core.links
+        (transport,) = server._core.transports
         await until(lambda: not server._core.tasks)
-        assert link.connection.running == 0
+        assert transport.connection.running == 0

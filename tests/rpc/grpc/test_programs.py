@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 45.0
+TIMEOUT = 45.0
 
 
 async def run_on_grpc(parent: Parent) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def run_on_grpc(parent: Parent) -> dict[str, Any]:
 def of_grpc() -> Iterator[dict[str, Any]]:
     """The results on the real grpc.aio, from a process of its own."""
     child = Child(run_on_grpc, backend=("asyncio", {"use_uvloop": False}))
-    yield child.result(PATIENCE)
+    yield child.result(TIMEOUT)
     child.close()
 
 

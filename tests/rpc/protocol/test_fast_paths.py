@@ -261,7 +261,7 @@ def test_a_connection_its_calls_and_its_output_are_collected() -> None:
         network = pair(False)
         call = network.call(message=b"x", end=True)
         network.settle()
-        call.owner = network.client.link = network  # cycles, as an endpoint and its link make them
+        call.owner = network.client.transport = network  # cycles, as an endpoint and its transport make them
         network.client.output.append(network.client)  # type: ignore[arg-type]
         return [weakref.ref(each) for each in (network.client, network.server, call, *network.served.values())]
 

@@ -19,7 +19,7 @@ from tests.fixtures.peers import skip_without
 
 SEEDS = {"asyncio": "101", "uvloop": "102", "trio": "103"}
 ATTEMPTS = 40
-PATIENCE = 60.0  # seconds for a child, which takes 1 to 3
+TIMEOUT = 60.0  # seconds for a child, which takes 1 to 3
 
 
 @pytest.mark.long
@@ -35,7 +35,7 @@ def test_whatever_is_asked_for_works_or_is_refused_in_words(provider: str, loop:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired as stuck:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiofabric.cm.workarounds.half_open_clients import PATIENCE
+from aiofabric.cm.workarounds.half_open_clients import TIMEOUT
 from aiofabric.transport.virtual import oob_listener
 from aiofabric.transport.virtual.oob_listener import OobListener
 from aiofabric.transport.virtual.oob_socket import Frame, OobSocket
@@ -70,7 +70,7 @@ def test_a_first_frame_that_is_no_request_ends_the_connection_at_once(served: Se
 def test_a_client_that_sends_nothing_is_disconnected_after_a_while(served: Served) -> None:
     with served.client() as sock:
         assert not has_ended(sock)
-        assert served.driver.pass_time() == PATIENCE
+        assert served.driver.pass_time() == TIMEOUT
         served.driver.settle_down()
         assert has_ended(sock)
         assert served.cut == 1

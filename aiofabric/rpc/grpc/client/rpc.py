@@ -154,8 +154,8 @@ class ClientRpc(ChannelCall):
             return
         receiver = self._receiver = CallWaiter()
         try:
-            link = self.connection.link if self.attached else None
-            await receiver.wait(self.channel.driver, link)
+            transport = self.connection.transport if self.attached else None
+            await receiver.wait(self.channel.driver, transport)
         finally:
             self._receiver = None
             if self._waiters is not None:  # one of the other waiting tasks becomes the receiver
@@ -163,7 +163,7 @@ class ClientRpc(ChannelCall):
 
     async def yield_to_loop(self) -> None:
         """Let other tasks run, after many awaits in a row that returned at once."""
-        source = self.connection.link.source
+        source = self.connection.transport.source
         await source.checkpoint()
         source.loop_iterated()
 

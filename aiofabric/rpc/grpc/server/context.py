@@ -136,7 +136,7 @@ class ServicerContext:
 
     def peer(self) -> str:
         """The address of the client."""
-        return peer_name(self._rpc.connection.link.endpoint.peer_address)
+        return peer_name(self._rpc.connection.transport.endpoint.peer_address)
 
     def peer_identities(self) -> None:
         """There is no authentication: None."""

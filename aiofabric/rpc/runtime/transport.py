@@ -1,4 +1,4 @@
-"""Link: an endpoint and the protocol's connection over it.
+"""RpcTransport: an endpoint and the protocol's connection over it.
 
 Input comes from the endpoint's sink, in the progress pass. Output is gathered: the first frame leaves at once, and the
 others of the same pass of the loop in one fabric message when the pass ends. An arriving message also counts as the
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..protocol.connection import Limits
     from ..protocol.server import ServerConnection
 
-__all__ = ["RECV_COUNT", "Link", "accept_endpoint", "connect_endpoint"]
+__all__ = ["RECV_COUNT", "RpcTransport", "accept_endpoint", "connect_endpoint"]
 
 RECV_COUNT: Final = 16
 """Receive buffers of a connection; an idle connection has touched none of their memory."""
@@ -53,18 +53,18 @@ async def accept_endpoint(request: ConnectionRequest, limits: Limits, **options:
     return await request.accept(recv_size=limits.recv_size, recv_count=RECV_COUNT, **options)
 
 
-class Link:
+class RpcTransport:
     """Runs ``connection`` over ``endpoint``, which it owns. ``on_end`` is called once with the reason of the end."""
 
     def __init__(
         self,
         endpoint: MessageEndpoint,
         connection: ClientConnection | ServerConnection,
-        on_end: Callable[[Link, BaseException], object],
+        on_end: Callable[[RpcTransport, BaseException], object],
     ) -> None:
         self.endpoint = endpoint
         self.connection = connection
-        self._on_end: Callable[[Link, BaseException], object] | None = on_end
+        self._on_end: Callable[[RpcTransport, BaseException], object] | None = on_end
         self._handle: Any = endpoint._handle
         self._handle.what = "RPC connection"  # in the texts of errors
         self.source = source = endpoint._handle.source
@@ -73,7 +73,7 @@ class Link:
         self._lingers = False
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
-        connection.link = self
+        connection.transport = self
         self._output = FrameOutput(source, self._handle.tx, self._transmit, self._pass_ends)
         connection.send_now = self._output
         connection.flush = self._flush

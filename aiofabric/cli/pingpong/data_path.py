@@ -1,4 +1,4 @@
-"""The link over the fabric: one endpoint, connected or paired with the other side's."""
+"""The data path over the fabric: one endpoint, connected or paired with the other side's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import aiofabric
 from aiofabric.address import Address
-from aiofabric.cli.pingpong.control import PATIENCE, SAME_KIND, ControlError
+from aiofabric.cli.pingpong.control import SAME_KIND, TIMEOUT, ControlError
 from aiofabric.cli.pingpong.report import LARGEST
 from aiofabric.flags import Caps, EndpointType
 from aiofabric.info import DomainAttr, EpAttr, FabricAttr, Hints, getinfo
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from aiofabric.cli.pingpong.control import Control
 
-__all__ = ["Link", "hints_of", "open_link"]
+__all__ = ["DataPath", "hints_of", "open_data_path"]
 
 _TAG = 1234
 _SMALLEST_RECEIVE = 64  # bytes: the last message must fit, also if the others are smaller
 _RECEIVES = 2  # posted at once; at most one message is in flight
 
 
-class Link(Protocol):
+class DataPath(Protocol):
     """Messages to the other side and back."""
 
     largest: int
@@ -38,11 +38,11 @@ class Link(Protocol):
 
 
 @asynccontextmanager
-async def open_link(options: argparse.Namespace, control: Control) -> AsyncIterator[Link]:
+async def open_data_path(options: argparse.Namespace, control: Control) -> AsyncIterator[DataPath]:
     """Open an endpoint for the options and exchange addresses."""
     opened = _connected if options.kind is EndpointType.MSG else _connectionless
-    async with opened(options, hints_of(options), control) as link:
-        yield link
+    async with opened(options, hints_of(options), control) as data_path:
+        yield data_path
 
 
 def hints_of(options: argparse.Namespace) -> Hints:
@@ -62,15 +62,15 @@ def _receives(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _connected(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[Link]:
+async def _connected(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[DataPath]:
     receives = _receives(options)
     if control.is_client:
         server = await control.receive_name()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 endpoint = await aiofabric.connect(server, hints=hints, **receives)
         except TimeoutError:
-            raise ControlError(f"no connection to {server} after {PATIENCE:.0f} s: {SAME_KIND}") from None
+            raise ControlError(f"no connection to {server} after {TIMEOUT:.0f} s: {SAME_KIND}") from None
     else:
         # An address that the other host can reach: that of the first interface, not a wildcard.
         here = hints.src_addr or getinfo(hints=hints)[0].src_addr
@@ -108,7 +108,7 @@ class _Connected:
 
 
 @asynccontextmanager
-async def _connectionless(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[Link]:
+async def _connectionless(options: argparse.Namespace, hints: Hints, control: Control) -> AsyncIterator[DataPath]:
     other = await control.receive_name() if control.is_client else None
     hints = replace(hints, dest_addr=other)  # selects the interface that reaches it
     receives = _receives(options)
