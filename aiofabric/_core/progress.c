@@ -1,7 +1,7 @@
 /*
- * Called by the event loop: a progress pass, and the wake-up. cq/source/source.py says which conditions must hold before
- * the loop sleeps. It also has the parts that a queue alone does not need: event queues, counters, queued operations,
- * delays.
+ * Called by the event loop: a progress pass, and the wake-up. cq/source/source.py says which conditions must hold
+ * before the loop sleeps. It also has the parts that a queue alone does not need: event queues, counters, queued
+ * operations, delays.
  */
 #include "progress.h"
 #include "arming.h"

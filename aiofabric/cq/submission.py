@@ -106,24 +106,30 @@ class SubmissionQueue(SubmissionCore):
         self.refused = False
         if self.shut is not None:
             self.fail_waiting(self.shut)
-        while self.waiting and len(self.posted) < self.limit:
-            transfer = self.waiting[0]
-            try:
-                if not self._try(transfer):
-                    break
-            except BaseException as error:
-                self.waiting.popleft()  # before a waiter is woken, which may close the submission queue
-                if transfer.state is POSTED:  # Ctrl-C after the provider accepted it
-                    raise
-                self._finish(transfer, error)
+        try:
+            while self.waiting and len(self.posted) < self.limit and self._retry_first():
+                moved += 1
+        finally:
+            if self.waiting:
+                self.source.enqueue(self)
             else:
-                self.waiting.popleft()
-            moved += 1
-        if self.waiting:
-            self.source.enqueue(self)
-        else:
-            self._wake_waiters()
+                self._wake_waiters()
         return moved
+
+    def _retry_first(self) -> bool:
+        """Try the oldest queued operation; return whether it has left the queue."""
+        transfer = self.waiting[0]
+        try:
+            if not self._try(transfer):
+                return False
+        except BaseException as error:
+            self.waiting.popleft()  # before a waiter is woken, which may close the submission queue
+            if transfer.state is POSTED:  # Ctrl-C after the provider accepted it
+                raise
+            self._finish(transfer, error)
+        else:
+            self.waiting.popleft()
+        return True
 
     def _wake_waiters(self) -> None:
         """An operation has left the queue: wake the tasks that wait for an empty one."""

@@ -110,8 +110,11 @@ def test_a_queued_operation_that_the_provider_accepted_is_not_finished_by_an_err
         endpoint.submissions.retry()
         assert interrupts == [signal.SIGINT]
     else:
+        endpoint.source.queued.clear()  # as in a pass
+        endpoint.submissions.is_waiting = False
         with pytest.raises(RuntimeError, match="closed"):
             endpoint.submissions.retry()
+        assert endpoint.submissions in endpoint.source.queued
     assert endpoint.labels == ["first", "second"]
     assert (second.state, third.state) == (State.POSTED, State.QUEUED)
     assert second.error is None

@@ -42,11 +42,6 @@ class Readers:
         if self._on_demand is not None and self._driver.demand is not None:
             self._driver.demand(self._on_demand)
 
-    def remove(self, fd: int | None) -> None:
-        """Forget ``fd``; call it before it is closed."""
-        if fd is not None and self._callbacks.pop(fd, None) is not None and self._watching:
-            self._driver.remove_reader(fd)
-
     def pause(self) -> None:
         """Stop watching: one descriptor stays readable although there is nothing to read."""
         if self._watching:

@@ -100,11 +100,6 @@ class Source(SourceCore):
         self._recheck = True
         self.readers.add(attached.fileno(), self._events_readable)
 
-    def detach_queue(self, attached: AttachedQueue) -> None:
-        """Stop draining an event queue; call this before it is closed."""
-        self.attached_queues.remove(attached)
-        self.readers.remove(attached.fileno())
-
     def _events_readable(self) -> None:
         self.armed = False
         # fi_trywait of 1.17 does not reset this descriptor while it refuses for the other queue.
@@ -145,8 +140,7 @@ class Source(SourceCore):
             self.events_due = False
             self._recheck = True
             for attached in tuple(self.attached_queues):
-                if attached in self.attached_queues:  # an event of an earlier queue may have closed it
-                    moved += attached.drain()
+                moved += attached.drain()
         for polled in tuple(self.polled):
             moved += polled.poll()
         for _ in range(len(self.queued)):
