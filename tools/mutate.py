@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
 TIMEOUT = 300  # seconds for a run of tests: an error may make it wait for ever
+LOG = "tests.log"  # the output of the last run, in the copy
 MOST = 60  # tests that run first for one error
 QUICK = ("pytest", "-q", "-x", "-n", "2", "-k", "not uvloop and not trio")
 
@@ -161,8 +162,9 @@ class Executed:
         from coverage import CoverageData
 
         self.copy = copy
-        data = ("--cov=aiofabric", "--cov-context=test", "--cov-report=", "--maxfail=1000", "--timeout=200")
-        run(copy, *QUICK, *data, *tests, timeout=3600)
+        data = ("--cov=aiofabric", "--cov-context=test", "--cov-report=", "--timeout=200")
+        if not run(copy, *QUICK, *data, *tests, timeout=3600):
+            raise SystemExit(f"without any error, these tests do not all pass; see {copy / LOG}")
         self._data = CoverageData(str(copy / ".coverage"))
         self._data.read()
 
@@ -184,14 +186,17 @@ class Executed:
 def run(copy: Path, *command: str, timeout: float = TIMEOUT) -> bool:
     """Whether tests pass in the copy; tests that do not end have noticed."""
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=copy,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
+    with (
+        (copy / LOG).open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=copy,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             return process.wait(timeout) == 0
         except subprocess.TimeoutExpired:
@@ -199,32 +204,34 @@ def run(copy: Path, *command: str, timeout: float = TIMEOUT) -> bool:
             return False
 
 
-def survives(copy: Path, tests: list[str], first: list[str]) -> bool:
+def survives(copy: Path, tests: list[str], first: list[str], *, quick: bool) -> bool:
     if first:
         listed = copy / "first.txt"
         listed.write_text("\n".join(first))
         if not run(copy, *QUICK, "--timeout=30", f"@{listed}"):
             return False
-    in_room = run(copy, *QUICK, "--dist", "loadfile", *tests)
-    return in_room and run(copy, "tests", "--combinations=pairs", "-q", "-x", *tests)
+    if not run(copy, *QUICK, "--dist", "loadfile", *tests):
+        return False
+    return quick or run(copy, "tests", "--combinations=pairs", "-q", "-x", *tests)
 
 
-def require_passing(copy: Path, all_tests: Iterable[list[str]]) -> None:
+def require_passing(copy: Path, all_tests: Iterable[list[str]], *, quick: bool) -> None:
     """End the program if a test fails on the tree without an error."""
     for tests in {tuple(each): each for each in all_tests}.values():
-        if not survives(copy, tests, []):
-            raise SystemExit(f"without any error, these tests do not all pass: {' '.join(tests)}")
+        if not survives(copy, tests, [], quick=quick):
+            raise SystemExit(f"without any error, not all of {' '.join(tests)} pass; see {copy / LOG}")
         print(f"without an error, all pass: {' '.join(tests)}", flush=True)
 
 
-def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
+def in_python(copy: Path, names: list[str], count: int, seed: int, *, quick: bool) -> list[str]:
     """Try errors in Python; return the diffs of those that nothing noticed."""
     folders = [copy / name for name in names]
     files = [file for folder in folders for file in (sorted(folder.rglob("*.py")) if folder.is_dir() else [folder])]
     chosen = random.Random(seed).sample(every := sorted(mutations(files)), min(count, len(every)))
     if not chosen:
         return []
-    require_passing(copy, (tests_of(each.file.relative_to(copy)) for each in chosen))
+    if not quick:  # the run that records the executed lines is a quick one
+        require_passing(copy, (tests_of(each.file.relative_to(copy)) for each in chosen), quick=False)
     executed = Executed(copy, sorted({test for each in chosen for test in tests_of(each.file.relative_to(copy))}))
     left = []
     for number, mutation in enumerate(chosen, 1):
@@ -238,7 +245,7 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
             continue
         mutation.file.write_text(other)
         try:
-            missed = survives(copy, tests_of(here), executed.tests(mutation.file, line))
+            missed = survives(copy, tests_of(here), executed.tests(mutation.file, line), quick=quick)
         finally:
             mutation.file.write_text(own)
         print(f"{number}/{len(chosen)} {'MISSED' if missed else 'noticed'} {here} {mutation.operator}", flush=True)
@@ -248,13 +255,13 @@ def in_python(copy: Path, names: list[str], count: int, seed: int) -> list[str]:
     return left
 
 
-def in_c(copy: Path, names: list[str]) -> list[str]:
+def in_c(copy: Path, names: list[str], *, quick: bool) -> list[str]:
     """Try the errors of `tools.mutations` in some files; return those that nothing noticed."""
     left = []
     build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     core = Path("aiofabric/_core")
     chosen = [error for error in C_ERRORS if (core / error[0]).as_posix().startswith(tuple(names))]
-    require_passing(copy, (tests_of(core / name) for name, _, _ in chosen))
+    require_passing(copy, (tests_of(core / name) for name, _, _ in chosen), quick=quick)
     for name, old, new in chosen:
         file = copy / core / name
         own = file.read_text()
@@ -262,7 +269,7 @@ def in_c(copy: Path, names: list[str]) -> list[str]:
         file.write_text(own.replace(old, new))
         try:
             subprocess.run(build, cwd=copy, check=True)
-            missed = survives(copy, tests_of(file.relative_to(copy)), [])
+            missed = survives(copy, tests_of(file.relative_to(copy)), [], quick=quick)
         finally:
             file.write_text(own)
         print(f"{'MISSED' if missed else 'noticed'} {name}: {new.strip()}", flush=True)
@@ -284,14 +291,16 @@ def main() -> int:
     parser.add_argument("--since", default="HEAD~1", help="the commit since which they changed")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="asyncio and one libfabric only: may miss more")
     wishes = parser.parse_args()
     names = wishes.names or changed(wishes.since)
     copy = ROOT / "build" / "mutate"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(ROOT, copy, ignore=lambda folder, names: {*NOT_OURS(folder, names), ".venv"})
-    left = in_python(copy, [name for name in names if not name.endswith(".c")], wishes.count, wishes.seed)
+    python = [name for name in names if not name.endswith(".c")]
+    left = in_python(copy, python, wishes.count, wishes.seed, quick=wishes.quick)
     if any(name.startswith("aiofabric/_core") for name in names):
-        left += in_c(copy, names)
+        left += in_c(copy, names, quick=wishes.quick)
     print(f"{len(left)} were not noticed")
     return bool(left)
 
