@@ -213,3 +213,10 @@ async def test_a_message_of_exactly_the_limit_arrives_also_in_pieces(streams: St
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel_of(active).send, data[size // 2 :])
             assert await passive.receive() == data
+
+
+async def test_both_sides_want_packing_unless_they_say_otherwise(streams: Streams) -> None:
+    async with streams() as (active, passive):
+        for stream in (active, passive):
+            assert channel_of(stream).ours.packing
+            assert channel_of(stream).theirs.packing

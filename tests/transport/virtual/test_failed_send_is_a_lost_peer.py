@@ -11,6 +11,7 @@ import pytest
 from aiofabric import FabricConnectionError, FabricError
 from aiofabric._ffi import constants, lib
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
+from tests.fixtures.internals import handle_of
 from tests.fixtures.providers import VIRTUAL, Pair, over
 from tests.fixtures.through_python import ask_queues_through_python
 
@@ -93,3 +94,20 @@ async def test_other_failures_are_the_sends_own(pair: Pair, broken: Callable[[in
             await active.send(bytes(BIG))
         assert not isinstance(caught.value, FabricConnectionError)
         assert active.state == "connected"
+
+
+@pytest.mark.parametrize("code", [constants.FI_ECONNRESET, constants.FI_EINVAL])
+async def test_a_count_of_taken_messages_that_cannot_be_sent(
+    pair: Pair, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost peer needs no count, and its connection ends; any other error is reported."""
+    async with pair() as (_, passive):
+        route = handle_of(passive).tx
+        with monkeypatch.context() as patch:
+            patch.setattr(lib, "fi_tinject", lambda *_: -code)
+            if code == constants.FI_EINVAL:
+                with pytest.raises(FabricError, match="fi_tinject"):
+                    route.announce()
+            else:
+                route.announce()
+                await gone(passive)
