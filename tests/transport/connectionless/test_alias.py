@@ -108,3 +108,13 @@ async def test_tcp_has_none(pair: Pair) -> None:
     async with pair() as (active, _):
         with pytest.raises(NotSupportedError, match=r"fi_ep_alias: .*FI_ENOSYS"):
             active.alias(OpFlags.COMPLETION)
+
+
+async def test_a_closed_endpoint_has_no_alias() -> None:
+    """The native endpoint is freed: libfabric would read its memory."""
+    async with sockets_pair() as (active, _):
+        active.close()
+        with pytest.raises(ClosedResourceError):
+            active.alias(OpFlags.DELIVERY_COMPLETE)
+        with pytest.raises(ClosedResourceError):
+            active.alias(OpFlags(0), receiving=True)
