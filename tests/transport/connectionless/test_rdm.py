@@ -274,3 +274,10 @@ async def test_two_processes(name: str, child: Any) -> None:
         assert await ep.recv() == b""
         other.tell("over")
         assert await other.aresult() == len(sizes)
+
+
+async def test_its_state_is_open_until_it_is_closed(rdm: str) -> None:
+    async with peers(rdm) as (one, _, _, _):
+        assert (one.state, one.closed, one.statistics().state) == ("open", False, "open")
+        one.close()
+        assert (one.state, one.closed) == ("closed", True)
