@@ -1,7 +1,8 @@
 /*
  * SourceCore: the part of a source that each wait passes through. arming.c has the bounded poll, completions.c reads
- * the queue, progress.c is called by the event loop. Rare events are handled in Python: by cq/source/source.py, whose class
- * inherits from this one, and by its parts (cq/source/unmatched.py, cq/source/delays.py).
+ * the queue, progress.c is called by the event loop. Rare events are handled in Python: by
+ * cq/source/source.py, whose class inherits from this one, and by its parts (cq/source/unmatched.py,
+ * cq/source/delays.py).
  */
 #include "source.h"
 #include "clock.h"
@@ -293,7 +294,7 @@ static PyMemberDef SourceCore_members[] = {
 };
 
 static PyType_Slot SourceCore_slots[] = {
-	{Py_tp_doc, "Base of `aiofabric.cq.source.Source`."},
+	{Py_tp_doc, "Base of `aiofabric.cq.source.source.Source`."},
 	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, SourceCore_init},
 	{Py_tp_dealloc, SourceCore_dealloc},

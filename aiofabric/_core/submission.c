@@ -134,7 +134,12 @@ int submission_accepted(SubmissionCore *self, Operation *transfer)
 
 int submission_refused(SubmissionCore *self, Operation *transfer)
 {
+	struct first_exception first = NO_EXCEPTION;
+
+	if (PyErr_Occurred()) /* `unregister` clears its own */
+		exception_keep(&first, self);
 	unregister(self, transfer);
+	exception_raise(&first);
 	return submission_discard(self, transfer);
 }
 

@@ -287,11 +287,11 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.source.driver.call_soon(self.peer_ended)
 
     def wake_gone_waiters(self) -> None:
-        waiters, self.gone_waiters = self.gone_waiters, ()
-        for waiter in waiters:
+        for waiter in self.gone_waiters:
             if not waiter.done() and not self.source.driver.closed():
                 self.source.woke()
                 waiter.set_result(None)
+        self.gone_waiters = ()  # not before: Ctrl-C in the loop must leave the others for the next call
 
     def release(self) -> None:
         self.thread_check.thread = 0

@@ -40,7 +40,7 @@ class InterruptedDriver(ManualDriver):
 
 @pytest.fixture
 def interrupts() -> Iterator[list[int]]:
-    """SIGINT is recorded instead of raised; more than one of them is an error of the test."""
+    """SIGINT is recorded instead of raised."""
     found: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: found.append(number))
     yield found

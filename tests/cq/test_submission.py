@@ -247,6 +247,18 @@ def test_a_call_that_raises_leaves_nothing_behind(endpoint: Endpoint) -> None:
     memory.append(0)
 
 
+def test_a_call_that_raises_is_reported_although_its_operation_is_no_longer_posted(endpoint: Endpoint) -> None:
+    """Removing it a second time is no error that replaces the first."""
+
+    def fail(*_: object) -> int:
+        endpoint.submissions.posted.clear()
+        raise LookupError("call")
+
+    with pytest.raises(LookupError, match="call"):
+        endpoint.submissions.submit("fi_test", fail, (), None, 0)
+    assert (len(endpoint.source.operations), endpoint.source.slots.in_use) == (0, 0)
+
+
 def test_ctrl_c_in_one_completion_does_not_skip_those_behind_it(endpoint: Endpoint) -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt

@@ -27,7 +27,7 @@ from aiofabric.flags import AddressFormat
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-__all__ = ["TIMEOUT", "PORT", "SAME_KIND", "Control", "ControlError", "control_channel"]
+__all__ = ["PORT", "SAME_KIND", "TIMEOUT", "Control", "ControlError", "control_channel"]
 
 PORT = 47592
 TIMEOUT = 5.0  # seconds to wait for the other side's first message, and until it is ready

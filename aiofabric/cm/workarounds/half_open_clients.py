@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..requests import ConnectionRequest
     from .borrowed_socket import BorrowedSocket
 
-__all__ = ["TIMEOUT", "SILENT_MOST", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
+__all__ = ["SILENT_MOST", "TIMEOUT", "GuardedQueue", "HalfOpenClients", "defer_silent_clients", "out_of_descriptors"]
 
 TIMEOUT = 5.0
 """Seconds that a new connection may send nothing."""

@@ -212,13 +212,16 @@ def is_at(address: Address, name: tuple[str | None, int | None]) -> bool:
 
 def peer_of(sock: BorrowedSocket) -> tuple[str, int | None]:
     """Host and port of the peer, as `host_and_port` returns them."""
-    host, port = sock.getpeername()
-    return (host or "").partition("%")[0], port
+    return _without_scope(*sock.getpeername())
 
 
 def host_and_port(address: Address) -> tuple[str, int | None]:
     """Host and port of an address, without a scope."""
-    return (address.host or "").partition("%")[0], address.port
+    return _without_scope(address.host, address.port)
+
+
+def _without_scope(host: str | None, port: int | None) -> tuple[str, int | None]:
+    return (host or "").partition("%")[0], port
 
 
 def bytes_written(descriptor: int) -> int | None:

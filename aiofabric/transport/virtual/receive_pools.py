@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..handle import EndpointHandle
 
 __all__ = ["SharedBuffer", "ReceivePool"]
+
+_log = logging.getLogger(__name__)
 
 # 1.17's shm returns -FI_ENOMEM if its queue of receives is full.
 _FULL = (-constants.FI_EAGAIN, -constants.FI_ENOMEM)
@@ -215,12 +218,15 @@ class ReceivePool:
         if not self.multiplexer.closed:
             self.post()
         if not self._waits:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.set_result(None)
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters.clear()  # not before: Ctrl-C in the loop must leave the others for the next call
 
     async def none_refused(self) -> None:
         """Wait until all receives of a new connection are posted, if the provider loses messages that come before."""
+        if self._waits and self.multiplexer.strict:
+            _log.info("a new connection waits: the provider has no room for its receives of %d bytes", self.size)
         while self._waits and self.multiplexer.strict:
             waiter = self.multiplexer.source.driver.create_waiter()
             self._waiters.append(waiter)

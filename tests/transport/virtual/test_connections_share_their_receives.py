@@ -61,6 +61,12 @@ def collect(monkeypatch: pytest.MonkeyPatch, connection: Any) -> list[Any]:
     return kept
 
 
+async def three_arrive(active: aiofabric.MessageEndpoint, kept: list[Any]) -> None:
+    for number in range(3):
+        await active.send(b"%d" % number)
+    await until(lambda: len(kept) == 3)
+
+
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]])
 async def test_messages_that_complete_in_another_order_arrive_in_the_order_of_sending(
     order: list[int], monkeypatch: pytest.MonkeyPatch
@@ -68,9 +74,7 @@ async def test_messages_that_complete_in_another_order_arrive_in_the_order_of_se
     async with connected() as (active, passive, _):
         kept = collect(monkeypatch, handle_of(passive))
         with anyio.fail_after(20):
-            for number in range(3):
-                await active.send(b"%d" % number)
-            await until(lambda: len(kept) == 3)
+            await three_arrive(active, kept)
             for number in order:
                 kept[number]()
             assert [await passive.recv() for _ in range(3)] == [b"0", b"1", b"2"]
@@ -82,9 +86,7 @@ async def test_a_message_that_came_before_its_predecessor_leaves_no_receive_behi
     async with connected() as (active, passive, multiplexer):
         kept = collect(monkeypatch, handle_of(passive))
         with anyio.fail_after(20):
-            for number in range(3):
-                await active.send(b"%d" % number)
-            await until(lambda: len(kept) == 3)
+            await three_arrive(active, kept)
             kept[1]()
             kept[2]()
             first = kept[0]

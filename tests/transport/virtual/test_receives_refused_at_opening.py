@@ -2,21 +2,27 @@
 
 # Doubles: the provider's queue of receives is full at a moment that the test chooses.
 
+import logging
 from typing import Any
 
 import anyio
 import pytest
 
 import aiofabric
+from aiofabric import FabricAttr, Hints
 from aiofabric._ffi import constants, lib
+from aiofabric.features import Quirk, quirks
 from tests.fixtures.providers import require
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("provider", ["shm", "sm2"])
-async def test_a_message_that_is_sent_at_once_arrives(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_is_sent_at_once_arrives(
+    provider: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     require(provider)
+    caplog.set_level(logging.INFO, "aiofabric")
     receive, refusals = lib.fi_trecv, [-constants.FI_EAGAIN, -constants.FI_ENOMEM] * 3
 
     def refuse(*args: Any) -> int:
@@ -37,3 +43,6 @@ async def test_a_message_that_is_sent_at_once_arrives(provider: str, monkeypatch
                     connected.send_nowait(b"at once")
     assert got == [b"at once"]
     assert refusals == []
+    [info, *_] = aiofabric.getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name=provider)))
+    strict = Quirk.IGNORE_FORGOTTEN in quirks(info)
+    assert ("a new connection waits: the provider has no room for its receives" in caplog.text) is strict

@@ -142,10 +142,10 @@ class ClientRpc(ChannelCall):
     # -- waiting
 
     def _wake_all(self) -> None:
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
+        for waiter in self._waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
+        self._waiters = None  # not before: Ctrl-C in the loop must leave the others for the next call
 
     async def arrival(self) -> None:
         """Wait for the next message, or for the end; may return earlier. The queue is polled first, if that pays."""

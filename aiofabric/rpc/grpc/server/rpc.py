@@ -100,11 +100,10 @@ class ServerRpc(ServerRpcCore, ServerCall):
         self._changed()
 
     def _changed(self) -> None:
-        if self._waiters is not None:
-            waiters, self._waiters = self._waiters, None
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = None  # not before: Ctrl-C in the loop must leave the others for the next call
 
     def expired(self) -> None:
         """The deadline has passed."""
