@@ -22,6 +22,8 @@ from ..messages.inbox import truncated
 from .tagged import Envelope, TaggedReceives
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...address_vector import Peer
     from ...cq.operation import Operation
     from ...cq.slots import Slot
@@ -97,7 +99,7 @@ class Claim:
         self._ep._check_receivable()
         # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
-        transfer = self._ep._examine(self._where, pins, flags, size, slot=self._take())
+        transfer = self._ep._examine(self._where, pins, flags, size, claimed=self._take)
         if not flags & _DISCARD:
             transfer.orphaned = partial(self._ep._keep, pins, True)
         return await self._ep._handle.rx.outcome(transfer)
@@ -178,9 +180,9 @@ class Peeks(TaggedReceives):
         size: int = 0,
         *,
         kind: type[Transfer] | None = None,
-        slot: Slot | None = None,
+        claimed: Callable[[], Slot | None] | None = None,
     ) -> Transfer:
-        """fi_trecvmsg with flags, into ``size`` bytes."""
+        """fi_trecvmsg with flags, into ``size`` bytes. ``claimed`` returns the slot of a claim, and ends the claim."""
         handle = self._handle
         if Quirk.PEEK_RECEIVES in handle.known:
             detail = f"The provider {self.info.fabric_attr.prov_name} would take FI_PEEK for a receive"
@@ -191,6 +193,7 @@ class Peeks(TaggedReceives):
         found, held = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
         message.desc = found
         args, keep = (handle.fid, message, flags), (pins, iov, message, found)
+        slot = claimed() if claimed else None  # if there was no memory for a registration, the claim is still there
         if slot is not None:
             handle.source.slots.reuse(slot)
         return handle.rx.submit(
@@ -210,7 +213,7 @@ class Peeks(TaggedReceives):
         if not self._handle.thread_check.admits():
             return  # the endpoint is closed as well, and drops the message
         pins = pin(bytearray(transfer.length), writable=True)
-        received = self._examine(where, pins, _CLAIM, transfer.length, slot=transfer.slot)
+        received = self._examine(where, pins, _CLAIM, transfer.length, claimed=lambda: transfer.slot)
         received.notify = partial(self._left_behind, pins)
 
     def _left_behind(self, pins: Any, transfer: Operation) -> None:

@@ -2,6 +2,8 @@
 
 # Privates: a message is stashed as a cancelled receive leaves it, without the race that it takes.
 
+import errno
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from aiofabric import (
     Claim,
     Envelope,
+    FabricError,
     Message,
     NotSupportedError,
     Peer,
@@ -18,6 +21,7 @@ from aiofabric import (
 )
 from aiofabric.transport.messages.undelivered import UndeliveredMessage
 from tests.fixtures.peers import peers
+from tests.fixtures.registrations import Registrations
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +80,21 @@ async def test_a_claimed_message_is_nobody_elses(polling: str) -> None:
         with pytest.raises(ValueError, match="received or discarded already"):
             await claim.recv()
         assert await other.peek_tagged(1) is None
+
+
+async def test_a_claim_outlives_a_receive_whose_buffer_could_not_be_registered(
+    polling: str, demanding: Registrations
+) -> None:
+    async with peers(polling) as (one, other, there, _):
+        await everything_sent(one, there, {1: b"claimed"})
+        await arrived(other, 1)
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        demanding.refuse = errno.ENOMEM
+        with pytest.raises(FabricError) as caught:
+            await claim.recv()
+        assert caught.value.errno == errno.ENOMEM
+        assert await claim.recv() == b"claimed"
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
