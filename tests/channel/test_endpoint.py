@@ -114,6 +114,17 @@ async def test_credits_come_back_when_bytes_are_taken_and_not_before(peers: Peer
         assert granted <= sent * cost
 
 
+async def test_closing_drops_data_that_was_not_received(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        await raw.send(PLAIN + bytes(60_000))
+        while not channel.statistics().receive_queued:
+            await channel.checkpoint()
+            channel.poll()
+        channel.close(lambda: None)
+        assert channel.statistics().receive_queued == 0
+        assert channel.ended
+
+
 async def test_a_part_of_a_frame_gives_a_part_of_its_credits(peers: Peers) -> None:
     async with peers() as (channel, raw):
         before = channel.statistics().receive_credits

@@ -294,6 +294,15 @@ def test_look_is_refused_sooner_while_others_have_work() -> None:
     endpoint.close()
 
 
+def test_the_reported_window_is_zero_while_polls_are_skipped() -> None:
+    endpoint = Endpoint()
+    window = endpoint.source.polling.window
+    assert endpoint.source.statistics().window_ns == window.length > 0
+    window.skip = 1
+    assert endpoint.source.statistics().window_ns == 0
+    endpoint.close()
+
+
 @pytest.mark.parametrize(("busy_poll", "most"), [(60e6, 16), (1, 200)], ids=["soon after it", "late"])
 def test_wake_up_soon_after_the_window_has_looks_tried_before_long(busy_poll: float, most: int) -> None:
     """The peer sleeps, too: polling may help as soon as one of the two polls."""

@@ -293,8 +293,9 @@ class ConnectionHandle(SendingHandle):
         return bool(self.tx.room)  # 0: a program that posts each receive may never post the next one
 
     def _send_end(self) -> None:
-        if self.oob_socket is not None and self.tx is not None:
-            self.oob_socket.send(FrameKind.END, _COUNT.pack(self.tx.sent))
+        assert self.oob_socket is not None
+        assert self.tx is not None
+        self.oob_socket.send(FrameKind.END, _COUNT.pack(self.tx.sent))
 
     def end_at_once(self) -> None:
         self.orderly = self.tx is not None and not self.tx.waiting

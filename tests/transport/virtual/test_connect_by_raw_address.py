@@ -26,6 +26,7 @@ from aiofabric import (
     Hints,
     NoProviderError,
 )
+from aiofabric.transport.opening.selection import find_connectable
 from aiofabric.transport.virtual import multiplexer as multiplexer
 from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.fixtures.children import Child, Parent
@@ -222,3 +223,13 @@ async def test_a_name_that_nobody_has_is_refused() -> None:
     skip_without("shm", Caps.MSG | Caps.TAGGED)
     with anyio.fail_after(10), pytest.raises(FabricConnectionRefusedError, match="No endpoint of this host has"):
         await aiofabric.connect("fi_shm://nobody-has-this-name")
+
+
+@ONE_LOOP
+@pytest.mark.parametrize("name", ["shm", "sm2"])
+async def test_an_address_without_a_provider_chooses_the_provider_of_its_format(name: str) -> None:
+    """Each of the two would also accept the other's."""
+    skip_without(name, Caps.MSG | Caps.TAGGED)
+    address = Address.from_str(f"fi_{name}://somewhere")
+    info = await find_connectable(address, None, provider=None, domain=None, hints=None)
+    assert info.fabric_attr.prov_name == name
