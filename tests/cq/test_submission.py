@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from aiofabric import FabricError
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
@@ -221,6 +222,20 @@ def test_queued_operations_that_fail_give_their_slots_back(endpoint: Endpoint) -
     assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.FINISHED] * LIMIT
     assert [str(t.error) for t in transfers[LIMIT:]] == ["ended"] * LIMIT
     assert endpoint.source.statistics().slots_in_use == LIMIT
+
+
+def test_a_receive_that_a_write_consumed_gives_its_slot_back_if_it_cannot_be_posted_again(endpoint: Endpoint) -> None:
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    endpoint.submissions.consumed(transfer)
+    assert endpoint.posted == [transfer.slot.address] * 2
+    assert (transfer.state, endpoint.source.slots.in_use) == (State.POSTED, 1)
+    endpoint.answers.append(-constants.FI_EMSGSIZE)
+    endpoint.submissions.consumed(transfer)
+    endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, FabricError)
+    assert caller.outcome.errno == constants.FI_EMSGSIZE
+    assert (list(endpoint.submissions.posted), endpoint.source.slots.in_use) == ([], 0)
 
 
 def test_every_task_that_waits_for_the_posts_is_woken(endpoint: Endpoint) -> None:

@@ -73,6 +73,7 @@ COMMON = """
     from aiofabric import EndpointType, FabricError, open_endpoint
     from aiofabric.testing import live_resources
     from aiofabric.transport.workarounds import shm_same_process
+    from aiofabric.transport.workarounds.shm_names import path_of
 
     def opened(**options):
         return open_endpoint(EndpointType.RDM, provider="shm", **options)
@@ -152,6 +153,24 @@ def test_both_closed_with_messages_unread_crash_nobody() -> None:
                     tasks.start_soon(lambda: other.send_tagged(bytes(size), 1, to=back))
                     await anyio.sleep(0.01)
                 tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+    ended()
+    """)
+
+
+def test_other_processes_do_not_find_an_endpoint_that_lingers() -> None:
+    _end("""
+    async def main():
+        async with opened(recv_size=None) as one:
+            async with opened(recv_size=None) as other:
+                _, back = await know(one, other)
+                with anyio.move_on_after(0.2):
+                    await other.send(bytes(5000), to=back)
+                path = path_of(other.local_address)
+                assert path.exists()
+            assert len(shm_same_process._gone) == 1
+            assert not path.exists()
 
     anyio.run(main)
     ended()
