@@ -216,6 +216,16 @@ def test_a_task_that_waits_for_an_empty_queue_is_woken(endpoint: Endpoint, way: 
     assert caller.done
 
 
+def test_the_end_wakes_a_task_that_waits_for_posted_operations(endpoint: Endpoint) -> None:
+    endpoint.submit()
+    empty = Caller(endpoint.driver, endpoint.submissions.drained())
+    endpoint.driver.settle_down()
+    assert not empty.done
+    endpoint.submissions.end(lambda: ConnectionResetError())
+    endpoint.driver.settle_down()
+    assert empty.done
+
+
 def test_queued_operations_that_fail_give_their_slots_back(endpoint: Endpoint) -> None:
     transfers = [endpoint.submit(n) for n in range(2 * LIMIT)]
     endpoint.submissions.fail_waiting(lambda: ConnectionResetError("ended"))

@@ -74,6 +74,7 @@ class Multiplexer:
     source: Source
     receives: int
     strict: bool
+    _short = False  # a pool has fewer receives than its share
 
     def __init__(self, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
         if missing := lacking(info, Caps.TAGGED, Caps.SEND | Caps.RECV):
@@ -110,7 +111,6 @@ class Multiplexer:
         self._address_queries: tuple[AddressQueries, ReceivePool] | None = None
         if self.host:
             self.source.delays.may_stop_polling = self._fall_asleep
-        self._short = False  # a pool has fewer receives than its share
         self._users: dict[Peer, int] = {}
         self._released: dict[Peer, None] = {}  # peers without a connection, the oldest first
         self._next = 0

@@ -37,7 +37,6 @@ class Sharing(Multiplexer):
         self.later: list[Any] = []
         self._pools = dict(enumerate(pools))
         self._address_queries = None
-        self._short = False
         self.source: Any = SimpleNamespace(driver=SimpleNamespace(call_later=lambda _, call: self.later.append(call)))
 
 

@@ -1,14 +1,16 @@
 """Virtual connections over shm sleep although the provider cannot wake them: a peer that sends rings the doorbell."""
 
 import time
+from functools import partial
 
 import anyio
 import pytest
 
 import aiofabric
 from aiofabric import Access
+from aiofabric.cq.source.source import Source
 from tests.fixtures.children import Parent
-from tests.fixtures.internals import source_of
+from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import require
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone]
@@ -23,7 +25,10 @@ def _shm() -> None:
 
 async def asleep(endpoint: aiofabric.MessageEndpoint) -> None:
     """Wait until the endpoint's side has stopped polling."""
-    source = source_of(endpoint)
+    await stopped(source_of(endpoint))
+
+
+async def stopped(source: Source) -> None:
     while True:
         passes = source.statistics().passes
         await anyio.sleep(0.05)
@@ -93,3 +98,26 @@ async def test_remote_memory_access_wakes_its_target(child) -> None:  # type: ig
             assert (await endpoint.read(remote[:5])) == b"hello"
         await endpoint.send(b"done")
         assert await server.areceive() == b"hello"
+
+
+async def answer_queries(parent: Parent) -> None:
+    async def welcome() -> None:
+        async with await (await listener.accept_request()).accept() as endpoint:
+            await endpoint.send(b"welcome")
+
+    listen = partial(aiofabric.listen, "127.0.0.1", 0, provider="shm")
+    async with listen() as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(welcome)
+        async with listen() as first:  # posts the receives for queries
+            address = first.fabric_address
+        await stopped(handle_of(listener).multiplexer.source)
+        assert listener.fabric_address == address
+        parent.tell(address)
+
+
+async def test_a_listener_that_takes_over_the_fabric_address_wakes_up_to_answer_queries(child) -> None:  # type: ignore[no-untyped-def]
+    server = child(answer_queries)
+    address = await server.areceive()
+    with anyio.fail_after(5):
+        async with await aiofabric.connect(address) as endpoint:
+            assert await endpoint.recv() == b"welcome"

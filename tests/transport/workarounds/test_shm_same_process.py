@@ -159,6 +159,32 @@ def test_both_closed_with_messages_unread_crash_nobody() -> None:
     """)
 
 
+def test_a_region_that_a_lingering_endpoint_used_is_released_when_it_closes() -> None:
+    _end("""
+    import aiofabric
+    from aiofabric import Access, Domain, EpAttr, FabricAttr, Hints
+
+    hints = Hints(fabric_attr=FabricAttr(prov_name="shm"), ep_attr=EpAttr(type=EndpointType.RDM))
+
+    async def main():
+        memory = bytearray(1 << 20)
+        with Domain(aiofabric.getinfo(hints=hints)[0]) as domain:
+            async with opened(recv_size=None, domain=domain) as one:
+                async with opened(recv_size=None, domain=domain) as other:
+                    _, back = await know(one, other)
+                    with domain.register(memory, access=Access.SEND) as region:
+                        with anyio.move_on_after(0.2):
+                            await other.send(memory, to=back)
+                assert len(shm_same_process._gone) == 1
+            assert not shm_same_process._gone
+            assert region.closed
+            memory.append(0)  # a region pins its buffer until it is deregistered
+
+    anyio.run(main)
+    ended()
+    """)
+
+
 def test_other_processes_do_not_find_an_endpoint_that_lingers() -> None:
     _end("""
     async def main():
