@@ -216,6 +216,14 @@ def test_a_task_that_waits_for_an_empty_queue_is_woken(endpoint: Endpoint, way: 
     assert caller.done
 
 
+def test_queued_operations_end_in_the_next_pass_after_the_peer_can_take_no_more(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(LIMIT + 1)]
+    endpoint.submissions.close_off(lambda: ConnectionResetError("shut"))
+    endpoint.driver.settle_down()
+    assert [t.state for t in transfers] == [State.POSTED] * LIMIT + [State.FINISHED]
+    assert str(transfers[LIMIT].error) == "shut"
+
+
 def test_the_end_wakes_a_task_that_waits_for_posted_operations(endpoint: Endpoint) -> None:
     endpoint.submit()
     empty = Caller(endpoint.driver, endpoint.submissions.drained())
