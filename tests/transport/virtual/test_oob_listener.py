@@ -1,9 +1,11 @@
 """Hazard: clients of an OOB listener that are not aiofabric's keep their descriptors. Each is disconnected."""
 
-# Doubles: the number of silent clients is lowered.
+# Doubles: the number of silent clients is lowered; descriptors run out when the test says so.
 
+import errno
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,17 @@ from tests.cq.manual import ManualDriver
 pytestmark = pytest.mark.once
 
 
+class Listening(socket.socket):
+    """A listening socket that accepts nothing while descriptors are ``exhausted``."""
+
+    exhausted = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.exhausted:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
 class Served:
     """A listener on a loop that the test steps. It refuses each first frame as invalid."""
 
@@ -23,10 +36,12 @@ class Served:
         self.driver = ManualDriver()
         self.seen: list[Frame] = []
         self.cut = 0
-        sock = socket.create_server(("127.0.0.1", 0))
-        sock.setblocking(False)
-        self.address = sock.getsockname()
-        self.listener = OobListener(sock, self.driver, self._request, self._cut)
+        self.sock = Listening()
+        self.sock.setblocking(False)
+        self.sock.bind(("127.0.0.1", 0))
+        self.sock.listen()
+        self.address = self.sock.getsockname()
+        self.listener = OobListener(self.sock, self.driver, self._request, self._cut)
 
     def _request(self, _: OobSocket, frame: Frame) -> None:
         self.seen.append(frame)
@@ -91,3 +106,32 @@ def test_the_oldest_of_too_many_silent_clients_is_disconnected(served: Served, m
     assert [has_ended(sock) for sock in clients] == [True, False, False]
     for sock in clients:
         sock.close()
+
+
+@pytest.mark.parametrize("how", ["accept fails", "few are left"])
+def test_a_listener_without_descriptors_pauses_and_goes_on(
+    served: Served, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening = served.sock.fileno()
+    if how == "accept fails":
+        served.sock.exhausted = True
+    else:
+        monkeypatch.setattr(oob_listener, "are_free", lambda _: False)
+    with served.client() as first, served.client() as second:
+        assert listening not in served.driver.readers, "the loop would spin"
+        assert (has_ended(first), has_ended(second)) == (how == "few are left", False)
+        served.sock.exhausted = False
+        monkeypatch.undo()
+        assert served.driver.pass_time() < 1
+        served.driver.settle_down()
+        assert listening in served.driver.readers
+        assert not has_ended(second)
+        assert len(served.driver.delays) == (1 if has_ended(first) else 2)  # the time that a silent client has
+
+
+def test_a_listener_that_pauses_can_be_closed(served: Served) -> None:
+    served.sock.exhausted = True
+    with served.client():
+        assert len(served.driver.delays) == 1
+        served.listener.close()
+        assert not served.driver.delays
