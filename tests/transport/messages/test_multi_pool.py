@@ -5,6 +5,7 @@
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import aiofabric
@@ -153,6 +154,28 @@ async def test_a_lent_message_keeps_its_buffer(multi: str) -> None:
             for number in range(12):
                 assert await other.recv() == number.to_bytes(2, "big") * 400
             assert bytes(view) == b"keep me"
+
+
+async def test_as_many_lent_messages_as_buffers_are_no_reason_for_a_warning(multi: str) -> None:
+    """Messages share buffers, so the next one may arrive."""
+    async with peers(multi, CAPS, multi_recv=8192, recv_size=1000, recv_count=2) as (one, other, peer, _):
+        for number in range(2):
+            await one.send(b"%d" % number, to=peer)
+        async with other.recv_view() as first, other.recv_view() as second, anyio.create_task_group() as tasks:
+            got: list[bytes] = []
+
+            async def receive() -> None:
+                got.append(await other.recv())
+
+            tasks.start_soon(receive)  # a warning is an error here
+            await anyio.wait_all_tasks_blocked()
+            await one.send(b"2", to=peer)
+            while not got:
+                await anyio.lowlevel.checkpoint()
+            assert [bytes(first), bytes(second), *got] == [b"0", b"1", b"2"]
+        pool = other.statistics().pool
+        assert pool is not None
+        assert pool.exhausted == 0
 
 
 async def test_cancelling_a_receive_loses_nothing(multi: str) -> None:
