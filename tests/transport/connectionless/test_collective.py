@@ -206,6 +206,11 @@ async def test_joining_is_refused_with_reasons() -> None:
             await one.join_collective([peer])
         with pytest.raises(ValueError, match="occurs twice"):
             await one.join_collective([me, peer, me])
+        with pytest.raises(ValueError, match="belongs to another address vector"):
+            await one.join_collective([me, await other.add_peer(other.local_address)])
+        one.remove_peer(peer)
+        with pytest.raises(ValueError, match="was removed"):
+            await one.join_collective([me, peer])
     async with peers(PROVIDER, Caps.MSG | Caps.TAGGED) as (one, _, peer, _), aiofabric_members(one, peer) as members:
         with pytest.raises(NotSupportedError, match="FI_COLLECTIVE"):
             await one.join_collective(members)

@@ -76,6 +76,14 @@ async def test_one_pool_takes_the_messages_of_all(with_srx: str) -> None:
             assert repr(shared) == "<SharedReceive 3 endpoints>"
 
 
+async def test_sizes_begin_at_one(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain:
+        for size, count in ((0, 1), (1, 0)):
+            with pytest.raises(ValueError, match="must be at least 1"):
+                SharedReceive(domain, recv_size=size, recv_count=count)
+        SharedReceive(domain, recv_size=1, recv_count=1).close()
+
+
 async def test_more_messages_than_buffers(with_srx: str) -> None:
     with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain, recv_count=4) as shared:
         async with connections(with_srx, 2, shared_receive=shared) as (senders, _), anyio.create_task_group() as tg:
