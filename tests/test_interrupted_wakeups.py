@@ -1,6 +1,6 @@
 """Ctrl-C that arrives while waiters are woken leaves the waiters that were not woken to the next call."""
 
-# Doubles: a waiter in whose `set_result` Ctrl-C arrives, as it may in the loop's `call_soon`.
+# A waiter in whose `set_result` Ctrl-C arrives, as it may in the loop's `call_soon`.
 # Privates: the lists of waiters; no public call shows who waits.
 
 from types import SimpleNamespace

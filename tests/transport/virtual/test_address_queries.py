@@ -1,6 +1,6 @@
 """Answers to address queries: how long they hold a peer's address, and how many there are."""
 
-# Doubles: a multiplexer whose routes take no message, and that records which peers it holds.
+# A multiplexer whose routes take no message, and that records which peers it holds.
 # Privates: the time that an answer may take, and the number of answers.
 
 import struct

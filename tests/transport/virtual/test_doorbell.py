@@ -1,6 +1,6 @@
 """The doorbell as a state machine: who sleeps, who was told, and who rings."""
 
-# Doubles: the OOB socket records frames; nothing is sent.
+# The OOB socket records frames; nothing is sent.
 
 import struct
 from types import SimpleNamespace

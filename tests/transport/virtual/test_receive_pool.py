@@ -1,6 +1,6 @@
 """One receive of a shared pool: where it goes after its message, its failure, or a write that used it up."""
 
-# Doubles: the pool records what it is given.
+# The pool records what it is given.
 
 from typing import Any
 

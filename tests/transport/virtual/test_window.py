@@ -1,6 +1,6 @@
 """The count of messages taken that each message carries, modulo 256: what it grants, and what is ignored."""
 
-# Doubles: a route without a provider.
+# A route without a provider.
 
 from types import SimpleNamespace
 from typing import Any
