@@ -89,14 +89,18 @@ class Claim:
         else:
             await self._finish(pin(_NOTHING), _CLAIM | _DISCARD)
 
-    def _take(self) -> Slot | None:
+    def _check(self) -> None:
         if self._slot is None and self._undelivered is None:
             raise ValueError("this message was received or discarded already")
+
+    def _take(self) -> Slot | None:
+        self._check()
         slot, self._slot, self._undelivered = self._slot, None, None
         return slot
 
     async def _finish(self, pins: Any, flags: int) -> Transfer:
         self._ep._check_receivable()
+        self._check()  # before the buffer is registered
         # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
         transfer = self._ep._examine(self._where, pins, flags, size, claimed=self._take)

@@ -94,7 +94,11 @@ async def test_a_claim_outlives_a_receive_whose_buffer_could_not_be_registered(
         with pytest.raises(FabricError) as caught:
             await claim.recv()
         assert caught.value.errno == errno.ENOMEM
+        registered = set(demanding.open)
         assert await claim.recv() == b"claimed"
+        with pytest.raises(ValueError, match="received or discarded already"):
+            await claim.recv()
+        assert set(demanding.open) == registered
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
