@@ -122,7 +122,7 @@ class MultiPool(Inbox):
             raise _unsupported(detail)
         memory = mmap.mmap(-1, room * count)
         self.view = memoryview(memory)
-        self._pins = ffi.from_buffer("char[]", memory)
+        self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
         self.address = int(ffi.cast("uintptr_t", self._pins))
         descriptor = handle.register_own(self._pins)
         slots = handle.source.slots

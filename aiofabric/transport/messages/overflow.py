@@ -41,7 +41,7 @@ def _area() -> Any:
             area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         except (OSError, OverflowError):
             continue
-        return area, ffi.from_buffer("char[]", area)
+        return area, ffi.from_buffer("char[]", area, require_writable=True)
     raise MemoryError("cannot reserve address space for the overflow area of receives: raise RLIMIT_AS (ulimit -v)")
 
 

@@ -74,7 +74,7 @@ class Pool(PoolCore, Inbox):
         self.view = memoryview(memory)
         # Not from the view: a memoryview with an export crashes the collector when both are in one cycle
         # (CPython gh-77894, in Debian's 3.11.2).
-        self._pins = ffi.from_buffer("char[]", memory)
+        self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
         self._descriptor = handle.register_own(self._pins)
         endpoint, descriptor = address_of(handle.fid), address_of(self._descriptor)
         self._prepare(endpoint, descriptor, size + extra, count, behind, limits, self.by_hand)

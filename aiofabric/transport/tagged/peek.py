@@ -7,6 +7,7 @@ message is received here, and waits for the next receive that it fits.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,11 @@ class Claim:
         self._undelivered = undelivered
 
     async def recv(self) -> Message:
-        """Receive the message. If this is cancelled, the next receive that it fits gets it."""
+        """Receive the message. If this is cancelled, the next receive that it fits gets it.
+
+        Raises:
+            FabricError: the buffer could not be registered, or the provider refused the receive; the claim stays valid.
+        """
         buffer = bytearray(self.envelope.length)
         undelivered = self._undelivered
         if undelivered is not None:
@@ -89,21 +94,22 @@ class Claim:
         else:
             await self._finish(pin(_NOTHING), _CLAIM | _DISCARD)
 
-    def _check(self) -> None:
+    def _take(self) -> Slot | None:
         if self._slot is None and self._undelivered is None:
             raise ValueError("this message was received or discarded already")
-
-    def _take(self) -> Slot | None:
-        self._check()
         slot, self._slot, self._undelivered = self._slot, None, None
         return slot
 
     async def _finish(self, pins: Any, flags: int) -> Transfer:
         self._ep._check_receivable()
-        self._check()  # before the buffer is registered
         # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
-        transfer = self._ep._examine(self._where, pins, flags, size, claimed=self._take)
+        slot = self._take()
+        try:
+            transfer = self._ep._receive_claimed(self._where, pins, flags, size, slot)
+        except FabricError:
+            self._slot = slot  # nothing was posted
+            raise
         if not flags & _DISCARD:
             transfer.orphaned = partial(self._ep._keep, pins, True)
         return await self._ep._handle.rx.outcome(transfer)
@@ -118,6 +124,21 @@ class _Reserving(Transfer):
         if error is None and self.state is not QUEUED:
             self.owner.source.slots.reserve(self.slot)
         super().finish(error)
+
+
+class _ClaimReceive(Transfer):
+    """The receive or discard of a claimed message. The slot belongs to the message until the provider accepts this."""
+
+    __slots__ = ("post_again",)
+    post_again: Callable[[], object]
+
+    def finish(self, error: BaseException | None = None) -> None:
+        queued = self.state is QUEUED
+        if queued:
+            self.owner.source.slots.reserve(self.slot)
+        super().finish(error)
+        if queued and error is None:  # the caller was cancelled
+            self.post_again()
 
 
 class Peeks(TaggedReceives):
@@ -157,7 +178,7 @@ class Peeks(TaggedReceives):
             self._stash.remove(undelivered)
             return Claim(self, where, _told(undelivered), None, undelivered)
         transfer = self._examine(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
-        transfer.orphaned = partial(self._receive_claimed, where)
+        transfer.orphaned = partial(self._claimed_for_nobody, where)
         got = await self._answer(transfer)
         return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)
 
@@ -184,9 +205,9 @@ class Peeks(TaggedReceives):
         size: int = 0,
         *,
         kind: type[Transfer] | None = None,
-        claimed: Callable[[], Slot | None] | None = None,
+        slot: Slot | None = None,
     ) -> Transfer:
-        """fi_trecvmsg with flags, into ``size`` bytes. ``claimed`` returns the slot of a claim, and ends the claim."""
+        """fi_trecvmsg with flags, into ``size`` bytes."""
         handle = self._handle
         if Quirk.PEEK_RECEIVES in handle.known:
             detail = f"The provider {self.info.fabric_attr.prov_name} would take FI_PEEK for a receive"
@@ -197,12 +218,16 @@ class Peeks(TaggedReceives):
         found, held = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
         message.desc = found
         args, keep = (handle.fid, message, flags), (pins, iov, message, found)
-        slot = claimed() if claimed else None  # if there was no memory for a registration, the claim is still there
         if slot is not None:
             handle.source.slots.reuse(slot)
-        return handle.rx.submit(
-            "fi_trecvmsg", lib.fi_trecvmsg, args, keep, size, held, kind=kind, slot=slot, message=message
-        )
+        try:
+            return handle.rx.submit(
+                "fi_trecvmsg", lib.fi_trecvmsg, args, keep, size, held, kind=kind, slot=slot, message=message
+            )
+        except FabricError:
+            if slot is not None:
+                handle.source.slots.reserve(slot)  # the provider still has the message under this address
+            raise
 
     async def _answer(self, transfer: Transfer) -> Transfer | None:
         try:
@@ -212,13 +237,26 @@ class Peeks(TaggedReceives):
                 return None
             raise
 
-    def _receive_claimed(self, where: Where, transfer: Operation) -> None:
+    def _receive_claimed(self, where: Where, pins: Any, flags: int, size: int, slot: Slot | None) -> Transfer:
+        """Receive or discard the claimed message that has ``slot``."""
+        transfer = self._examine(where, pins, flags, size, kind=_ClaimReceive, slot=slot)
+        assert isinstance(transfer, _ClaimReceive)
+        transfer.post_again = partial(self._receive_for_nobody, where, flags, size, slot)
+        return transfer
+
+    def _claimed_for_nobody(self, where: Where, transfer: Operation) -> None:
         """The task that claims was cancelled: receive the claimed message, and keep it for a later receive."""
+        self._receive_for_nobody(where, _CLAIM, transfer.length, transfer.slot)
+
+    def _receive_for_nobody(self, where: Where, flags: int, size: int, slot: Slot | None) -> None:
+        """No task waits for the claimed message: keep it for a later receive, or discard it. The memory is ours."""
         if not self._handle.thread_check.admits():
             return  # the endpoint is closed as well, and drops the message
-        pins = pin(bytearray(transfer.length), writable=True)
-        received = self._examine(where, pins, _CLAIM, transfer.length, claimed=lambda: transfer.slot)
-        received.notify = partial(self._left_behind, pins)
+        pins = pin(_NOTHING) if flags & _DISCARD else pin(bytearray(size), writable=True)
+        with suppress(FabricError):  # refused: the provider keeps the message until the endpoint is closed
+            received = self._receive_claimed(where, pins, flags, size, slot)
+            if not flags & _DISCARD:
+                received.notify = partial(self._left_behind, pins)
 
     def _left_behind(self, pins: Any, transfer: Operation) -> None:
         if transfer.error is None:

@@ -177,7 +177,7 @@ class ReceivePool:
         multiplexer = self.multiplexer
         memory = mmap.mmap(-1, self.size * count)
         view = memoryview(memory)
-        pins = ffi.from_buffer("char[]", memory)  # not from the view: see Pool
+        pins = ffi.from_buffer("char[]", memory, require_writable=True)  # not from the view: see Pool
         descriptor = multiplexer.handle.register_own(pins)
         if descriptor == ffi.NULL:
             self._memory.append(memory)

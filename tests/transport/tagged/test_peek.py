@@ -1,8 +1,10 @@
 """Peek, claim and discard of messages that wait for a receive, over every provider that has these."""
 
+# Doubles: the provider refuses the receive of a claimed message.
 # Privates: a message is stashed as a cancelled receive leaves it, without the race that it takes.
 
 import errno
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,9 +21,12 @@ from aiofabric import (
     TruncatedMessageError,
     library_version,
 )
+from aiofabric._ffi import constants, lib
 from aiofabric.transport.messages.undelivered import UndeliveredMessage
+from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.registrations import Registrations
+from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +104,68 @@ async def test_a_claim_outlives_a_receive_whose_buffer_could_not_be_registered(
         with pytest.raises(ValueError, match="received or discarded already"):
             await claim.recv()
         assert set(demanding.open) == registered
+
+
+class Refusing:
+    """fi_trecvmsg that returns an error for receives of claimed messages while ``code`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.code = 0
+        receive = lib.fi_trecvmsg
+
+        def refuse(ep: Any, message: Any, flags: int) -> int:
+            claimed = flags & constants.FI_CLAIM and not flags & constants.FI_PEEK
+            rc: int = -self.code if self.code and claimed else receive(ep, message, flags)
+            return rc
+
+        monkeypatch.setattr(lib, "fi_trecvmsg", refuse)
+
+
+async def test_a_claim_outlives_a_receive_that_the_provider_refused(
+    polling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slot is the message's: no other operation may get it."""
+    refusing = Refusing(monkeypatch)
+    async with peers(polling) as (one, other, there, _):
+        await everything_sent(one, there, {1: b"claimed"})
+        await arrived(other, 1)
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        slots = source_of(other).slots
+        before = (slots.in_use, slots.quarantined)
+        refusing.code = errno.EINVAL
+        for _ in range(2):
+            with pytest.raises(FabricError, match="fi_trecvmsg"):
+                await claim.recv()
+            assert (slots.in_use, slots.quarantined) == before
+        refusing.code = 0
+        assert await claim.recv() == b"claimed"
+
+
+@pytest.mark.parametrize("call", ["recv", "recv_into", "discard"])
+async def test_a_receive_of_a_claim_that_is_cancelled_before_the_provider_has_it(
+    polling: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next receive gets the message, and a discarded one is gone."""
+    refusing, memory = Refusing(monkeypatch), bytearray(7)
+    async with peers(polling) as (one, other, there, _):
+        await everything_sent(one, there, {1: b"claimed", 2: b"next"})
+        await arrived(other, 2)
+        claim = await other.claim_tagged(1)
+        assert claim is not None
+        refusing.code = constants.FI_EAGAIN
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(getattr(claim, call), *([memory] if call == "recv_into" else []))
+            await until(lambda: other.statistics().queued)
+            tasks.cancel_scope.cancel()
+        refusing.code = 0
+        with anyio.fail_after(10):
+            if call != "discard":
+                assert await other.recv_tagged(1) == b"claimed"
+            assert await other.recv_tagged(2) == b"next"
+        await until(lambda: not source_of(other).slots.quarantined)  # the message's slot is free again
+        assert await other.peek_tagged(1) is None
+    assert memory == bytes(7)  # it was the caller's again
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
