@@ -35,11 +35,6 @@ LISTS: dict[str, tuple[Any, str, dict[str, Any]]] = {  # the method that wakes, 
     "client": (ClientRpc._wake_all, "_waiters", {}),
     "server": (ServerRpc._changed, "_waiters", {}),
     "endpoint": (EndpointHandle.wake_gone_waiters, "gone_waiters", {"source": LOOP}),
-    "receives": (
-        ReceivePool._post_again,
-        "_waiters",
-        {"multiplexer": SimpleNamespace(closed=False), "post": lambda: None, "_waits": True},
-    ),
 }
 
 
@@ -54,3 +49,45 @@ def test_waiters_behind_an_interrupted_one_are_woken_by_the_next_call(which: str
     wake(owner)
     assert [each.woken for each in waiters] == [True, True, True]
     assert not getattr(owner, name)
+
+
+class Refused(Exception):
+    """The answer of the provider."""
+
+
+class Receives(ReceivePool):
+    """A pool whose timer posts its receives, and then wakes the connections that wait for them."""
+
+    def __init__(self, *, refusal: Refused | None = None) -> None:
+        self.refusal = refusal
+        self.timers: list[Any] = []
+        driver = SimpleNamespace(call_later=lambda _, callback: self.timers.append(callback))
+        double: Any = SimpleNamespace(closed=False, source=SimpleNamespace(driver=driver))
+        self.multiplexer = double
+        self._waits = True
+
+    def post(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def test_waiters_for_receives_that_an_interrupt_left_are_woken_by_a_timer() -> None:
+    waiters: list[Any] = [Waiter(), Waiter(interrupted=True), Waiter()]
+    pool = Receives()
+    pool._waiters = list(waiters)
+    with pytest.raises(KeyboardInterrupt):
+        pool._post_again()
+    assert [each.woken for each in waiters] == [True, False, False]
+    (timer,) = pool.timers
+    timer()
+    assert [each.woken for each in waiters] == [True, True, True]
+    assert not pool._waiters
+
+
+def test_a_refusal_that_is_not_for_lack_of_room_wakes_the_waiters_for_receives() -> None:
+    waiter: Any = Waiter()
+    pool = Receives(refusal=Refused("no"))
+    pool._waiters = [waiter]
+    with pytest.raises(Refused):
+        pool._post_again()
+    assert waiter.woken

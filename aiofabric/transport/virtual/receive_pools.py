@@ -215,13 +215,23 @@ class ReceivePool:
 
     def _post_again(self) -> None:
         self._waits = False
-        if not self.multiplexer.closed:
-            self.post()
-        if not self._waits:
+        try:
+            if not self.multiplexer.closed:
+                self.post()
+        finally:
+            if not self._waits:
+                self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        """No timer will post again: wake the connections that wait for it."""
+        try:
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-            self._waiters.clear()  # not before: Ctrl-C in the loop must leave the others for the next call
+        except BaseException:  # Ctrl-C in the loop: nothing else would wake the others
+            self.multiplexer.source.driver.call_later(_AGAIN, self._wake_waiters)
+            raise
+        self._waiters.clear()
 
     async def none_refused(self) -> None:
         """Wait until all receives of a new connection are posted, if the provider loses messages that come before."""
