@@ -108,7 +108,7 @@ async def connect(
     wanted = ConnectOptions(
         provider=provider,
         domain=chosen.domain_for(domain),
-        hints=_at(reservation, chosen.complete(hints)),
+        hints=_at(reservation, chosen.complete(hints, info)),
         info=info,
         endpoint=chosen,
         param=data,
@@ -194,7 +194,7 @@ async def listen(
         accept_over = accept_native if found.ep_attr.type == EndpointType.MSG else accept_virtual
         return await accept_over(request, domain, chosen, param)
 
-    domain, hints = defaults.domain_for(domain), _at(reservation, defaults.complete(hints))
+    domain, hints = defaults.domain_for(domain), _at(reservation, defaults.complete(hints, info))
     if reservation is not None:
         node, service = reservation.address, None
     await must_resolve(node, service)

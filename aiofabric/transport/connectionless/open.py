@@ -146,7 +146,7 @@ async def open_endpoint(
         caps=_CAPS[type] | (Caps.MULTI_RECV if chosen.multi_recv else Caps(0)),
         provider=provider,
         domain=domain,
-        hints=hints,
+        hints=chosen.complete(hints, info),
         info=info,
         passive=node is not None or service is not None,
     )

@@ -112,13 +112,19 @@ def without_unsafe_flags(info: Info) -> Info:
     return copy
 
 
-def as_opened(info: Info) -> Info:
-    """The Info to open an endpoint with, so that it behaves as ``info`` says; it differs where the provider has a
-    defect."""
+def as_opened(info: Info, bound: Bindings) -> Info:
+    """The Info to open an endpoint with these bindings, so that it behaves as ``info`` says.
+
+    It differs where the provider has a defect, and names the shared contexts: sockets leaves an endpoint that was
+    opened without the name in the list of its shared context, also after fi_close (sock_ep.c), and reads freed memory.
+    """
     known, sends = quirks(info), info.tx_attr
     more: dict[str, Any] = {}
+    sides = (("rx_ctx_cnt", bound.shared_receive), ("tx_ctx_cnt", bound.shared_transmit))
+    if shared := {name: SHARED_CONTEXT for name, context in sides if context is not None}:
+        more["ep_attr"] = shared
     if Quirk.SHORT_QUEUES_HANG in known:  # the submission queues still use only as many entries as were asked for
-        more = {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}
+        more |= {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}
     if Quirk.INJECT_NEVER_COMPLETES in known and OpFlags.INJECT in sends.op_flags:
         more.setdefault("tx_attr", {})["op_flags"] = (
             sends.op_flags & ~OpFlags.INJECT

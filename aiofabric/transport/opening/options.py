@@ -142,9 +142,9 @@ class EndpointOptions:
         if iscoroutinefunction(self.prepare):
             raise TypeError(f"prepare must be a plain function; no task would await the coroutine of {self.prepare!r}")
 
-    def complete(self, hints: Hints | None) -> Hints | None:
-        """The caller's hints, with the requirements of these options added."""
-        if self.shared_receive is None and self.shared_transmit is None:
+    def complete(self, hints: Hints | None, info: Info | None) -> Hints | None:
+        """The caller's hints, with the requirements of these options added, unless the caller has chosen an Info."""
+        if info is not None or (self.shared_receive is None and self.shared_transmit is None):
             return hints
         hints = Hints() if hints is None else hints
         attr = replace(hints.ep_attr)
@@ -193,7 +193,7 @@ class EndpointOptions:
         """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2)."""
         self._check_domain(domain)
         check_bindings(self, info)
-        out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info)
+        out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info, self)
         if not self.open_flags:
             check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
             return out[0]

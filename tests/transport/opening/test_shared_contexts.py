@@ -1,6 +1,6 @@
 """Shared receive and transmit contexts: one pool and one queue for many connections."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from aiofabric import (
     SharedTransmit,
 )
 from aiofabric.info import SHARED_CONTEXT
+from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +60,51 @@ async def connections(
                 )
             await stack.enter_async_context(accepted[-1])
         yield connected, accepted
+
+
+async def use_without_the_name_in_the_info(opened: str, provider: str) -> None:
+    """The Info does not say that a shared context will be bound."""
+    kind = EndpointType.RDM if opened == "connectionless" else EndpointType.MSG
+    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
+    info = aiofabric.getinfo("127.0.0.1", hints=hints)[0]
+    assert info.ep_attr.rx_ctx_cnt != SHARED_CONTEXT
+    with Domain(info) as domain, SharedReceive(domain, recv_count=4) as shared:
+        options: Any = {"info": info, "shared_receive": shared}
+        if opened == "connectionless":
+            async with (
+                aiofabric.open_endpoint(kind, **options) as one,
+                aiofabric.open_endpoint(kind, **options) as other,
+                aiofabric.open_endpoint(kind, info=info) as sender,
+            ):
+                for receiver in (one, other):
+                    await sender.send(b"hello", to=await sender.add_peer(receiver.local_address))
+                    assert await shared.recv() == b"hello"
+                    receiver.close()
+        else:
+            async with connections(provider, 2, **options) as (senders, receivers):
+                for sender, receiver in zip(senders, receivers, strict=True):
+                    await sender.send(b"hello")
+                    assert await shared.recv() == b"hello"
+                    receiver.close()
+
+
+@pytest.mark.parametrize("opened", ["accepted", "connectionless"])
+async def test_an_info_need_not_name_the_shared_context(opened: str) -> None:
+    await use_without_the_name_in_the_info(opened, "sockets")
+
+
+async def use_freed_memory(parent: Parent) -> None:
+    for opened in ("accepted", "connectionless"):
+        for _ in range(5):
+            await use_without_the_name_in_the_info(opened, "sockets")
+
+
+async def test_a_closed_endpoint_is_in_no_list_of_its_shared_context(
+    child: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sockets read the freed memory of one in a thread, if it was opened without the name of the shared context."""
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")  # overwrites freed memory
+    await child(use_freed_memory).aresult()
 
 
 async def test_one_pool_takes_the_messages_of_all(with_srx: str) -> None:
