@@ -79,7 +79,11 @@ TESTS = {  # the most specific one counts
         f"aiofabric/transport/{room}": [f"tests/transport/{room}", *more]
         for room, more in {
             "connected": ["tests/cm"],
-            "connectionless": ["tests/transport/tagged", "tests/transport/messages"],
+            "connectionless": [
+                "tests/transport/tagged",
+                "tests/transport/messages",
+                "tests/transport/workarounds/test_shm_same_process.py",
+            ],
             "messages": ["tests/transport/connected", "tests/transport/connectionless"],
             "opening": [
                 "tests/transport/messages",

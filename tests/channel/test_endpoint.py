@@ -1,12 +1,14 @@
 """EndpointChannel against a peer that the test controls: credits, invalid frames, ends."""
 
-# Privates: `_taken` says which credits are owed and not granted yet; statistics count those that were granted.
+# Privates: `_taken` says which credits are owed and not granted yet; statistics count those that were granted. Only
+# `_fresh` tells a message in the pool's memory from its copy.
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -68,6 +70,27 @@ async def test_a_small_send_is_one_message_with_its_header(peers: Peers) -> None
         assert await raw.recv() == PLAIN + b"hello"
         await raw.send(PLAIN + b"world")
         assert await channel.recv(100) == b"world"
+
+
+async def test_data_that_a_poll_finds_is_taken_from_the_pools_memory(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = memoryview(bytearray(PLAIN + b"world"))
+    buffer = memoryview(bytearray(2))
+    fresh: list[Any] = []
+
+    def take() -> int | None:
+        fresh.append(channel._fresh)
+        return channel.try_recv_into(buffer)
+
+    async with peers() as (channel, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(channel, "_source", SimpleNamespace(poll=lambda: channel._arrived(frame)))
+            assert channel.poll_for(take) == 2
+        assert bytes(buffer) == b"wo"
+        assert [each.obj for each in fresh] == [frame.obj]
+        frame.obj[:] = bytes(len(frame))  # type: ignore[index]  # its next use
+        assert await channel.recv(100) == b"rld"
 
 
 async def test_frames_are_no_larger_than_the_peers_buffers(peers: Peers) -> None:

@@ -143,6 +143,25 @@ async def test_a_failure_ends_the_wait(provider: str) -> None:
             counter.add_error(1)
 
 
+async def test_earlier_failures_do_not_end_a_wait(provider: str) -> None:
+    reached: list[int] = []
+
+    async def wait(counter: Counter) -> None:
+        reached.append(await counter.wait(1))
+        with pytest.raises(FabricError, match="3 of the counted operations failed; 1 of 2 had finished well"):
+            await counter.wait(2)
+
+    with open_domain(provider) as domain, Counter(domain) as counter:
+        counter.add_error(2)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(wait, counter)
+            await anyio.wait_all_tasks_blocked()
+            counter.add(1)
+            await anyio.wait_all_tasks_blocked()
+            counter.add_error(3)
+    assert reached == [1]
+
+
 async def test_cancelling_a_wait_leaves_nothing_behind(provider: str) -> None:
     with open_domain(provider) as domain, Counter(domain) as counter:
         async with counted(domain, {}, {counter: Bind.RECV}) as (active, passive):

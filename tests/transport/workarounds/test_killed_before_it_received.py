@@ -12,9 +12,11 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import FabricConnectionResetError, MessageEndpoint
+from aiofabric import EndpointType, EpAttr, FabricAttr, FabricConnectionResetError, Hints, MessageEndpoint, Quirk
+from aiofabric.features import quirks
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import require
+from tests.transport.workarounds.test_killed_in_the_middle_of_a_send import memory_of, with_a_lock
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +25,14 @@ LARGE: dict[str, Any] = {"recv_size": 4 * MIB, "recv_count": 4}
 
 
 async def does_not_look(parent: Parent, port: int) -> None:
-    """Connects, and receives nothing until the test says how to end."""
+    """Connects, and receives nothing until the test says how to end: closed, or killed while it holds its lock."""
     endpoint = await aiofabric.connect("127.0.0.1", port, provider="shm", **LARGE)
     assert await endpoint.recv() == b"welcome"  # the first message needs polls of both sides
     parent.tell("connected")
-    parent.receive()  # the loop does not run meanwhile
+    if parent.receive() == "lock":  # the loop does not run meanwhile
+        for path in memory_of(os.getpid()):
+            with_a_lock(path)
+        os.kill(os.getpid(), signal.SIGKILL)
     endpoint.close()
 
 
@@ -60,9 +65,12 @@ async def under_way(endpoint: MessageEndpoint) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-@pytest.mark.parametrize("end", ["kill", "close"])
+@pytest.mark.parametrize("end", ["kill", "close", "lock"])
 async def test_others_are_served(child: Callable[..., Child], end: str) -> None:
     require("shm")
+    hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
+    if end == "lock" and Quirk.LOCKS_OUTLIVE_PROCESSES not in quirks(aiofabric.getinfo(hints=hints)[0]):
+        pytest.skip("the locks of this libfabric's shm end with their process")
     async with aiofabric.listen("127.0.0.1", 0, provider="shm", **LARGE) as listener:
         port = listener.address.port
         living = child(echo, port)
@@ -77,10 +85,10 @@ async def test_others_are_served(child: Callable[..., Child], end: str) -> None:
                 tasks.start_soon(send_until_it_is_gone, endpoint, MIB)
                 await under_way(endpoint)
             for each in doomed:
-                if end == "close":
-                    each.tell("close")
-                else:
+                if end == "kill":
                     os.kill(each.pid, signal.SIGKILL)
+                else:
+                    each.tell(end)
             await answers(other)
             newcomer = child(echo, port)
             async with await (await listener.accept_request()).accept() as other_one:
