@@ -120,6 +120,8 @@ class Quirk(Flag):
     """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
     SEGMENTS_CRASH = auto()
     """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
+    SHARED_TRANSMIT_CRASHES = auto()
+    """The loss of a peer crashes the process if it has not answered a send of a shared transmit context."""
     MULTI_RECV_OVERRUNS = auto()
     """A message that does not fit the rest of a multi-receive buffer, or a later one, is written past the buffer."""
 
@@ -274,6 +276,8 @@ _RULES = (
     # of the buffer, a size_t, so the rest wraps around. rxm has util_srx.c since 2.0.
     *(_Rule(Quirk.MULTI_RECV_OVERRUNS, name) for name in ("shm", "sm2", "ofi_rxd")),
     _Rule(Quirk.MULTI_RECV_OVERRUNS, "ofi_rxm", since=Version(2, 0)),
+    # sock_progress.c, sock_pe_new_tx_entry: the entry names no endpoint, and the end of its connection needs one.
+    _Rule(Quirk.SHARED_TRANSMIT_CRASHES, "sockets"),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
     # util_srx.c, util_srx_close: it does not flush; 1.17's shm did.

@@ -129,7 +129,8 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.returned: list[Any] = []
         self.exhausted = 0
         self.private: dict[Transfer, None] = {}  # receives into memory that aiofabric allocated
-        self.orphans: list[SubmissionQueue] = []  # of closed aliases, while the provider holds operations for them
+        # of closed aliases, while the provider holds operations for them, and of triggered operations
+        self.orphans: list[SubmissionQueue] = []
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted
         self.reaches_memory = Caps.RMA in info.caps  # sm2 would crash
         self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
@@ -158,6 +159,16 @@ class EndpointHandle(OrderlyEnd, Failures):
     def on_fork(self) -> None:
         super().on_fork()
         self.thread_check.thread = 0  # the child's main thread has the parent's thread id
+
+    @property
+    def owner(self) -> EndpointHandle:
+        """The handle of the endpoint that the operations belong to; an alias has another one."""
+        return self
+
+    @property
+    def submission_queues(self) -> tuple[SubmissionQueue, ...]:
+        """All submission queues with operations of this handle."""
+        return (*self.routes, self.rx, *self.orphans)
 
     @property
     def may_stay_readable(self) -> bool:
@@ -330,7 +341,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         return any(queue.posted for queue in queues) or (self.pool is not None and self.pool.posted > 0)
 
     def _end(self, error: Callable[[], BaseException]) -> None:
-        for queue in (*self.routes, self.rx, *self.orphans):
+        for queue in self.submission_queues:
             queue.end(error)
         if self.pool is not None:
             self.pool.end(error)

@@ -1,11 +1,16 @@
 """Addresses that are reserved before it is known whether a connection or a listener will use them."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import anyio
 import pytest
 from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import Reservation
+from tests.fixtures.children import Child, Parent
 
 pytestmark = pytest.mark.anyio
 
@@ -76,3 +81,27 @@ async def test_a_connection_that_failed_frees_the_address(provider: str) -> None
                 await aiofabric.connect(target, provider=provider, reservation=reservation)
             assert isinstance(reservation, Reservation)
             assert reservation.closed
+
+
+async def fail_before_the_connect(_: Parent) -> None:
+    def refuse(_: Any) -> None:
+        raise ZeroDivisionError
+
+    async with aiofabric.listen("127.0.0.1", provider="sockets") as listener, anyio.create_task_group() as tg:
+        async with aiofabric.reserve("127.0.0.1", provider="sockets") as reservation:
+            connect = partial(aiofabric.connect, listener.address, reservation=reservation)
+            with pytest.raises(ZeroDivisionError):
+                await connect(prepare=refuse)
+            tg.start_soon(echo, listener)
+            async with await connect() as ep:
+                await ep.send(b"from the reserved address")
+                assert await ep.recv() == b"from the reserved address"
+            with pytest.raises(ClosedResourceError):
+                await connect()
+        with pytest.raises(ClosedResourceError):
+            await connect()
+
+
+async def test_sockets_does_not_free_the_reservation_of_a_connection_that_failed(child: Callable[..., Child]) -> None:
+    """Its fi_close takes the handle of an endpoint that is not connected for a request, and frees it."""
+    await child(fail_before_the_connect).aresult()

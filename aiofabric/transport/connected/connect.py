@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...cm.passive import PassiveHandle
 from ...cq.reactor import Reactor
+from ...features import Quirk, quirks
 from ..opening.shared_objects import acquire_fabric
 from .endpoint import MessageEndpoint
 
@@ -28,7 +29,11 @@ async def connect_native(
     reservation = wanted.reservation
     descriptor = None
     if reservation is not None:
-        info = info.replace(handle=reservation)
+        reservation._handle.check_open()
+        if Quirk.CLOSE_ENDS_REQUEST in quirks(info):  # fi_close would free the reservation: it takes it for a request
+            info = info.replace(src_addr=reservation.info.src_addr)
+        else:
+            info = info.replace(handle=reservation)
         descriptor = next((each.descriptor for each in reservation.sockets), None)
     endpoint = MessageEndpoint(info, wanted.domain, wanted.endpoint, info.dest_addr, descriptor)
     if reservation is not None:  # it is empty: the endpoint has its address now

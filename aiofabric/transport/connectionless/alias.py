@@ -33,13 +33,18 @@ class _AliasHandle(EndpointHandle):
     def refuse(self, call: str) -> BaseException:
         return self.parent.gone() if self.parent.gone is not None else super().refuse(call)
 
+    @property
+    def owner(self) -> EndpointHandle:
+        return self.parent
+
     def release(self) -> None:
         self.thread_check.thread = 0
         Handle.release(self)
-        for queue in (*self.routes, self.rx):
+        orphans = self.parent.orphans
+        triggered = [queue for queue in orphans if queue.owner is self]
+        for queue in (*self.submission_queues, *triggered):
             queue.fail_waiting(self.closed_error)
-            if queue.posted:
-                self.parent.orphans.append(queue)
+        orphans[:] = [queue for queue in (*orphans, *self.submission_queues) if queue.posted or queue.waiting]
 
 
 class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):

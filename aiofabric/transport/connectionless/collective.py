@@ -14,6 +14,7 @@ So these are checked here. Ranks are positions in the list of members. All membe
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
@@ -64,7 +65,7 @@ class _GroupSubmissions(SubmissionQueue):
 class _GroupHandle(Handle):
     """Handle of a native group. It outlives its owner while an operation is in flight."""
 
-    __slots__ = ("endpoint", "error", "events", "joining", "keys", "left", "set", "submissions", "waiter")
+    __slots__ = ("endpoint", "error", "events", "joining", "keys", "left", "numbers", "set", "submissions", "waiter")
 
     def __init__(self, endpoint: ConnectionlessHandle, members: Sequence[Peer]) -> None:
         assert endpoint.events is not None
@@ -85,9 +86,12 @@ class _GroupHandle(Handle):
         out = ffi.new("struct fid_av_set **")
         check(lib.fi_av_set(endpoint.vector._handle.fid, attr, out, ffi.NULL), "fi_av_set")
         self.set = out[0]
+        # rxm crashes if an operation reaches a number that was removed (rxm_conn.c), so the vector keeps these.
+        self.numbers = [member.native for member in members]
+        endpoint.members.update(self.numbers)
         super().__init__("Group", ffi.NULL, endpoint.vector._handle)
-        for member in members:
-            check(lib.fi_av_set_insert(self.set, member.native), "fi_av_set_insert")
+        for number in self.numbers:
+            check(lib.fi_av_set_insert(self.set, number), "fi_av_set_insert")
 
     def poll(self) -> int:
         """Return 0: nothing has changed. This object is only polled so that progress passes run; no descriptor signals
@@ -158,6 +162,7 @@ class _GroupHandle(Handle):
         if self.fid != ffi.NULL:
             super().release()
         check(lib.fi_close(ffi.cast("struct fid *", self.set)), "fi_close")
+        self.endpoint.members -= Counter(self.numbers)
 
 
 class Group(Resource):

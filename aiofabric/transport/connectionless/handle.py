@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from ..route import Route
 from ..workarounds import shm_same_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ...address_vector import AddressVector
     from ...cm.queue import EventQueue
+    from ...cq.submission import SubmissionQueue
 
 __all__ = ["ConnectionlessHandle"]
 
@@ -25,7 +27,7 @@ __all__ = ["ConnectionlessHandle"]
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("carries_connections", "events", "groups", "leaving")
+    __slots__ = ("carries_connections", "events", "groups", "leaving", "members")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(vector, *args, **options)
@@ -34,6 +36,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.carries_connections = False  # True: each connection keeps memory for its own peer
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
+        self.members: Counter[int] = Counter()  # numbers of the peers in its open groups; the provider reads them
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
@@ -73,17 +76,17 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
 
     def numbers_in_use(self) -> set[int]:
         self.leaving = [queue for queue in self.leaving if queue.posted]
-        return {queue.peer for queue in self.leaving}
+        of_aliases = [queue for queue in self.orphans if isinstance(queue, Route) and queue.posted]
+        return {*self.members, *(queue.peer for queue in (*self.leaving, *of_aliases))}
 
     def receive_from(self, peer: Peer) -> int:
         require(Caps.DIRECTED_RECV, self.info)
         self.vector.check(peer)
         return peer.native
 
-    def _end(self, error: Callable[[], BaseException]) -> None:
-        super()._end(error)
-        for queue in self.leaving:
-            queue.end(error)
+    @property
+    def submission_queues(self) -> tuple[SubmissionQueue, ...]:
+        return (*super().submission_queues, *self.leaving)
 
     def release(self) -> None:
         self.source.close()

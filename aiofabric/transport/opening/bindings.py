@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
     from ...info import Info
 
-__all__ = ["as_opened", "check_bindings", "check_receives", "check_selective", "without_unsafe_flags"]
+__all__ = [
+    "as_opened",
+    "check_bindings",
+    "check_receives",
+    "check_selective",
+    "shares_transmit",
+    "without_unsafe_flags",
+]
 
 _REMOTE = Bind.REMOTE_READ | Bind.REMOTE_WRITE
 _PLACES = 256  # entries of a queue for which no hang was observed
@@ -92,6 +99,11 @@ def check_receives(info: Info, *, multi: bool) -> None:
         check_multi_recv(info)
 
 
+def shares_transmit(info: Info) -> bool:
+    """Whether endpoints may be bound to a shared transmit context."""
+    return Quirk.SHARED_TRANSMIT_CRASHES not in quirks(info)
+
+
 def without_unsafe_flags(info: Info) -> Info:
     """Return ``info``, or a copy without default flags that would lose messages; the caller's Info is not changed.
 
@@ -120,8 +132,12 @@ def as_opened(info: Info, bound: Bindings) -> Info:
     """
     known, sends = quirks(info), info.tx_attr
     more: dict[str, Any] = {}
-    sides = (("rx_ctx_cnt", bound.shared_receive), ("tx_ctx_cnt", bound.shared_transmit))
-    if shared := {name: SHARED_CONTEXT for name, context in sides if context is not None}:
+    shared: dict[str, int] = {}
+    if bound.shared_receive is not None:
+        shared["rx_ctx_cnt"] = SHARED_CONTEXT
+    if bound.shared_transmit is not None:
+        shared["tx_ctx_cnt"] = SHARED_CONTEXT if shares_transmit(info) else 1
+    if shared:
         more["ep_attr"] = shared
     if Quirk.SHORT_QUEUES_HANG in known:  # the submission queues still use only as many entries as were asked for
         more |= {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}

@@ -25,7 +25,7 @@ from ..messages.prefix import PrefixPool, prefix_of
 from ..messages.truncation import TruncationPool
 from ..opening.shared_contexts import SharedInbox, SharedReceive, SharedTransmit
 from ..rma.remote_writes import RemoteWriteQueue
-from .bindings import as_opened, check_bindings
+from .bindings import as_opened, check_bindings, shares_transmit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,9 +218,11 @@ class EndpointOptions:
     def apply(self, handle: EndpointHandle) -> None:
         """Make the bindings and settings that must precede fi_enable."""
         for context in (self.shared_receive, self.shared_transmit):
-            if context is not None:
+            if context is None:
+                continue
+            handle.need(context._handle)
+            if context is self.shared_receive or shares_transmit(handle.info):
                 native = ffi.cast("struct fid *", context._handle.fid)
-                handle.need(context._handle)
                 check(lib.fi_ep_bind(handle.fid, native, 0), "fi_ep_bind")
         for counter, flags in self.counters.items():
             counter.bind(handle, handle.source, flags)

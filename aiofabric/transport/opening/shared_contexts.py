@@ -155,7 +155,8 @@ class SharedInbox(Inbox):
 class SharedTransmit(Resource):
     """A transmit queue that several endpoints send through; pass it as ``shared_transmit=`` when they are opened.
 
-    Closing it closes the endpoints first.
+    Closing it closes the endpoints first. Endpoints of the provider sockets are not bound to it and keep queues of
+    their own, because the loss of a peer would crash the process.
 
     Raises:
         NotSupportedError: the provider has no shared transmit contexts.

@@ -59,10 +59,10 @@ class Trigger:
         self.counter.close()
 
     def fill(self, context: Any, endpoint: EndpointHandle) -> None:
-        handle = self.counter._handle
-        if handle not in endpoint.needed:
+        handle, owner = self.counter._handle, endpoint.owner
+        if handle not in owner.needed:
             # the provider keeps pointers from the operation to its counter, and from the counter to the operation
-            endpoint.need(handle)
+            owner.need(handle)
         native = ffi.cast("struct fi_triggered_context *", context)
         native.event_type = constants.FI_TRIGGER_THRESHOLD
         native.trigger.threshold.cntr, native.trigger.threshold.threshold = handle.fid, self.threshold
@@ -112,7 +112,7 @@ class _TriggeredRoute(Route):
     def __init__(self, handle: EndpointHandle, route: Route, condition: Condition) -> None:
         super().__init__(handle, route.peer, route.name)
         self.condition = condition
-        self.handle.orphans.append(self)  # ended with the endpoint
+        handle.owner.orphans.append(self)  # ended with the endpoint
 
     def _try(self, transfer: Transfer) -> bool:
         self.condition.fill(transfer.slot.pointer, self.handle)
@@ -125,8 +125,9 @@ class _TriggeredRoute(Route):
 
     def retire(self, transfer: Transfer) -> None:
         super().retire(transfer)
-        if self in self.handle.orphans:
-            self.handle.orphans.remove(self)
+        orphans = self.handle.owner.orphans
+        if self in orphans:
+            orphans.remove(self)
 
 
 class Triggered(Resource):

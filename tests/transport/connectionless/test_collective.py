@@ -14,7 +14,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import AtomicOp, Caps, Datatype, EndpointType, FabricError, Group, NotSupportedError, RdmEndpoint
-from tests.fixtures.children import run_in_child
+from tests.fixtures.children import Child, Parent, run_in_child
 from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without
 
@@ -74,6 +74,28 @@ async def test_ranks_are_places_in_the_list() -> None:
     async with joined() as groups:
         assert [group.rank for group in groups] == [0, 1, 2]
         assert [len(group) for group in groups] == [3, 3, 3]
+
+
+async def remove_members(_: Parent) -> None:
+    async with opened(3) as endpoints:
+        groups = await join_all(endpoints)
+        for endpoint, group in zip(endpoints, groups, strict=True):
+            for peer in group.members:
+                endpoint.remove_peer(peer)
+        with anyio.fail_after(10):
+            await everyone(groups, Group.barrier)
+        assert all(handle_of(endpoint).numbers_in_use() for endpoint in endpoints)
+        for group in groups:
+            group.close()
+        assert not any(handle_of(endpoint).numbers_in_use() for endpoint in endpoints)
+
+
+async def test_members_stay_reachable_for_their_group_after_they_were_removed_as_peers(
+    child: Callable[..., Child],
+) -> None:
+    """rxm crashed: it connects to a member when the group first sends to it."""
+    skip_without(PROVIDER, CAPS)
+    await child(remove_members).aresult()
 
 
 async def test_barrier_waits_for_everyone() -> None:

@@ -1,10 +1,12 @@
 """Shared receive and transmit contexts: one pool and one queue for many connections."""
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from anyio import ClosedResourceError
 
@@ -14,6 +16,7 @@ from aiofabric import (
     EndpointType,
     EpAttr,
     FabricAttr,
+    FabricError,
     Hints,
     MessageEndpoint,
     NotSupportedError,
@@ -28,8 +31,8 @@ from tests.fixtures.internals import handle_of
 pytestmark = pytest.mark.anyio
 
 
-def open_domain(provider: str, **attr: int) -> Domain:
-    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=EndpointType.MSG, **attr))  # type: ignore[arg-type]
+def open_domain(provider: str, kind: EndpointType = EndpointType.MSG, **attr: int) -> Domain:
+    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind, **attr))  # type: ignore[arg-type]
     return Domain(aiofabric.getinfo("127.0.0.1", hints=hints)[0])
 
 
@@ -231,6 +234,31 @@ async def test_a_shared_transmit_queue() -> None:
             assert repr(shared) == "<SharedTransmit 2 endpoints>"
             shared.close()
             assert all(ep.closed for ep in accepted)
+
+
+async def lose_a_peer_with_a_send_unanswered(parent: Parent) -> None:
+    with (
+        open_domain("sockets", EndpointType.RDM, tx_ctx_cnt=SHARED_CONTEXT) as domain,
+        SharedTransmit(domain) as shared,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        rdm: Any = {"type": EndpointType.RDM, "node": "127.0.0.1", "provider": "sockets"}
+        async with aiofabric.open_endpoint(**rdm, shared_transmit=shared) as one, anyio.create_task_group() as tg:
+
+            async def send() -> None:
+                with pytest.raises(FabricError, match="FI_EIO"):
+                    await one.send(bytes(5000), to=await one.add_peer("127.0.0.1", server.getsockname()[1]))
+
+            tg.start_soon(send)
+            accepted, _ = await anyio.to_thread.run_sync(server.accept)
+            with accepted:
+                await anyio.to_thread.run_sync(accepted.recv, 1)
+        assert one.closed
+
+
+async def test_the_loss_of_a_peer_of_a_shared_transmit_queue_crashes_nobody(child: Callable[..., Child]) -> None:
+    """sockets finds no endpoint in a send of a shared context, and needs one when its connection ends."""
+    await child(lose_a_peer_with_a_send_unanswered).aresult()
 
 
 async def test_tcp_has_no_shared_transmit_queue() -> None:

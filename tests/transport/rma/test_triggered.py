@@ -1,6 +1,6 @@
 """Triggered operations, which start when a counter reaches a threshold."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -20,11 +20,13 @@ from aiofabric import (
     Hints,
     HmemIface,
     NotSupportedError,
+    OpFlags,
     RdmEndpoint,
     Trigger,
     XpuTrigger,
 )
 from aiofabric._ffi import constants, ffi
+from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -104,6 +106,42 @@ async def test_a_counter_cannot_start_what_its_endpoint_took_along() -> None:
         assert counter.closed
         with pytest.raises(ClosedResourceError):
             counter.add(1)
+
+
+async def close_after_an_alias_has_posted(parent: Parent, first: str) -> None:
+    async def wait(alias: RdmEndpoint, peer: aiofabric.Peer, counter: Counter) -> None:
+        with pytest.raises(ClosedResourceError):
+            await alias.send_when(Trigger(counter, 1), b"never", to=peer)
+
+    async with triggered() as (one, _, peer, counter):
+        alias = one.alias(OpFlags.DELIVERY_COMPLETE)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tg:
+                tg.start_soon(wait, alias, peer, counter)
+                await anyio.wait_all_tasks_blocked()
+                {"counter": counter, "alias": alias, "endpoint": one}[first].close()
+                assert counter.closed == (first != "alias")
+                one.close()
+        assert counter.closed
+        with pytest.raises(ClosedResourceError):
+            counter.add(1)
+
+
+@pytest.mark.parametrize("first", ["counter", "alias", "endpoint"])
+async def test_an_operation_of_an_alias_ends_with_the_endpoint(child: Callable[..., Child], first: str) -> None:
+    """It was forgotten with the alias: its task hung, and the counter started it on a freed endpoint."""
+    await child(close_after_an_alias_has_posted, first).aresult()
+
+
+async def test_a_triggered_operation_goes_on_when_its_alias_is_closed() -> None:
+    async with triggered() as (one, other, peer, counter), anyio.create_task_group() as tg:
+        alias = one.alias(OpFlags.DELIVERY_COMPLETE)
+        tg.start_soon(lambda: alias.send_when(Trigger(counter, 1), b"of the alias", to=peer))
+        await anyio.wait_all_tasks_blocked()
+        alias.close()
+        one.remove_peer(peer)
+        counter.add(1)
+        assert await other.recv() == b"of the alias"
 
 
 async def test_tcp_has_no_triggers(pair: Pair) -> None:
