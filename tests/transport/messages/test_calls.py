@@ -24,6 +24,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import EndpointType, MessageEndpoint
 from aiofabric._core import ThreadCheck
+from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.transport.interfaces import InboxBase
 from aiofabric.transport.messages.inbox import Inbox
 from aiofabric.transport.messages.receive import Receives
@@ -404,6 +405,32 @@ async def test_hazard_object_that_is_no_endpoint(pair: Pair) -> None:
                 with pytest.raises((AttributeError, TypeError)):
                     await method(unknown, *args)
         assert await passive.recv() == b"the usual one"
+
+
+def functions_run_by(call: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Coroutine[Any, Any, Any], list[str]]:
+    """The coroutine that ``call`` returns, and the names of the functions in Python that ran until then."""
+    names: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        coroutine = call()
+    finally:
+        sys.setprofile(None)
+    return coroutine, names
+
+
+async def test_the_usual_calls_run_no_function_of_python(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        sending, ran = functions_run_by(partial(active.send, b"hello"))
+        await sending
+        assert ran == (["send"] if current_driver().checkpoint_if_cancelled else [])
+        receiving, ran = functions_run_by(passive.recv)
+        assert await receiving == b"hello"
+        assert ran == []
 
 
 async def test_one_who_inherits_may_have_a_send_of_its_own(pair: Pair) -> None:
