@@ -4,6 +4,7 @@ aiofabric gets no event for these clients. It must serve honest peers meanwhile,
 and not spin.
 """
 
+import socket
 from collections.abc import Callable
 
 import anyio
@@ -77,6 +78,18 @@ async def call(provider: str, port: int) -> None:
 async def honest(provider: str, port: int) -> None:
     with anyio.fail_after(15):
         await call(provider, port)
+
+
+@ONE_LOOP
+async def test_a_client_that_waits_to_be_accepted_is_seen(rdm: str) -> None:
+    """2.x's rxm accepts one in 10 ms; meanwhile, the queue's descriptor is readable without an event."""
+    async with aiofabric.open_endpoint(EndpointType.RDM, HERE, provider=rdm) as endpoint:
+        waits = source_of(endpoint).delays.may_stay_readable
+        assert waits is not None
+        assert not waits()
+        with socket.create_connection((HERE, endpoint.local_address.port)) as client:  # no step of the loop until then
+            client.sendall(b"x")
+            assert waits()
 
 
 @ONE_LOOP
