@@ -148,6 +148,7 @@ async def blocked(children: list[Child]) -> list[int]:
 
 
 @pytest.mark.anyio
+@pytest.mark.long
 @pytest.mark.timeout(180)
 async def test_slow_consumers(children: list[Child]) -> None:
     me, consumers = psutil.Process(), Consumers()

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "test_streams",
-    "test_ssl",
+    pytest.param("test_ssl", marks=pytest.mark.long),
     "test_sslproto",
     "test_buffered_proto",
     "test_server",

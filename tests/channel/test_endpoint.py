@@ -2,6 +2,7 @@
 
 # Privates: `_taken` says which credits are owed and not granted yet; statistics count those that were granted. Only
 # `_fresh` tells a message in the pool's memory from its copy.
+# Doubles: a source whose poll finds one frame, because the loop may find a frame before the poll does.
 
 from __future__ import annotations
 

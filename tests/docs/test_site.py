@@ -11,7 +11,7 @@ from sphinx.util.inventory import InventoryFile
 
 from tests.docs.pages import ROOT
 
-pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(120)]
 
 PUBLIC = [
     "aiofabric",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.packaging.conftest import attempt, install
 
-pytestmark = [pytest.mark.once, pytest.mark.timeout(180)]  # pip fetches wheels
+pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(180)]  # pip fetches wheels
 
 LINKER_KNOWS = re.compile(r"^\s*libfabric\.so\.1 .*=> (\S+)$", re.MULTILINE)
 APART = ("unshare", "--map-root-user", "--mount")

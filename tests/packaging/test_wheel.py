@@ -16,7 +16,7 @@ import aiofabric
 from tests.fixtures.libraries import CHOICE, libraries
 from tests.packaging.conftest import NOT_SOURCE, ROOT, attempt, run
 
-pytestmark = [pytest.mark.once, pytest.mark.timeout(180)]  # pip fetches build tools
+pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(180)]  # pip fetches build tools
 
 
 def test_one_wheel_serves_every_python(wheel: Path) -> None:

@@ -269,6 +269,7 @@ async def test_stop_does_not_wait_for_a_handler_that_goes_on_for_ever(caplog: py
         await until(lambda: not server._core.tasks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["a call", "a channel", "a server"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_loops_that_end_with_something_open_leave_no_descriptors(loop: str, what: str) -> None:
