@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -9,6 +10,7 @@ from weakref import WeakSet
 from ._ffi import constants, ffi, lib
 from .address import Address
 from .errors import FabricError, UnreachableError, check
+from .features import Quirk, quirks
 from .flags import AddressFormat, AvFlags, AvType, Caps
 from .resource import Handle, Resource
 
@@ -22,9 +24,12 @@ __all__ = ["AddressVector", "Peer"]
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
+_FAMILIES = {AddressFormat.SOCKADDR_IN: socket.AF_INET, AddressFormat.SOCKADDR_IN6: socket.AF_INET6}
 _UNKNOWN_MOST = 1024
 _NOBODY: int = constants.FI_ADDR_NOTAVAIL
 _CONTEXT_BITS_MOST = 16  # sock_av.c accepts no more
+_COUNT_MOST = 1 << 32  # with more, the bytes of util_buf.c overflow, and it writes behind a small block
+_KEPT_MOST = 64  # numbers of removed peers that shm keeps; an endpoint can have 256
 _LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
 
 
@@ -123,8 +128,8 @@ class AddressVector(Resource):
     """
 
     __slots__ = (
-        "_introduced", "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "domain", "format", "rx_ctx_bits",
-        "users", "watch",
+        "_introduced", "_kept", "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "domain", "format",
+        "kept_most", "rx_ctx_bits", "users", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +146,8 @@ class AddressVector(Resource):
         fixed = domain.info.domain_attr.av_type
         if AvType.UNSPEC not in (type, fixed) and type != fixed:
             raise ValueError(f"the type is {type}, and {domain!r} was opened for {fixed}: leave one of them out")
+        if not 0 <= count <= _COUNT_MOST:
+            raise ValueError(f"count must be 0 to {_COUNT_MOST} addresses, not {count}")
         attr = ffi.new("struct fi_av_attr[2]")  # 2.x may copy a longer structure than the headers have
         attr[0].type = int(type or fixed)  # the provider's default may differ from the domain's; sm2 crashes then
         attr[0].count = count
@@ -157,7 +164,10 @@ class AddressVector(Resource):
         self._peers: dict[Address, Peer] = {}
         self._natives: dict[int, Peer] = {}
         self.users: WeakSet[User] = WeakSet()
-        self._removed: list[int] = []  # numbers of removed peers that operations may still use
+        self._removed: dict[int, Address] = {}  # of removed peers whose numbers operations may still use
+        # Of removed peers, the oldest first: shm reads a message that waits from the memory of its sender.
+        self._kept: dict[Address, int] = {}
+        self.kept_most = _KEPT_MOST if Quirk.CLOSED_LOCAL_PEER_CRASHES in quirks(domain.info) else 0
         self._introduced: list[Peer] = []  # senders that the provider reported (FI_SOURCE_ERR)
         self.watch: Watch | None = None
         self._near: dict[Address, int] = {}  # the numbers of endpoints of this process
@@ -191,9 +201,23 @@ class AddressVector(Resource):
         if self.watch is not None:
             self.watch.admit(address)
         native = self._spare.pop(address, None)
+        if native is None:
+            native = self._kept.pop(address, None)
         return self._add(1, address, self._insert(address) if native is None else native, "fi_av_insert")
 
     def _insert(self, address: Address) -> int:
+        try:
+            native = self._insert_once(address)
+        except FabricError:
+            if not self._kept:
+                raise
+            native = _NOBODY
+        if native == _NOBODY and self._kept:  # there may be no room
+            self._remove_kept(0)
+            native = self._insert_once(address)
+        return native
+
+    def _insert_once(self, address: Address) -> int:
         out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
         raw = ffi.new("char[]", address.raw)
         rc = check(lib.fi_av_insert(self._handle.fid, raw, 1, out, 0, ffi.NULL), "fi_av_insert", peer=address)
@@ -222,12 +246,11 @@ class AddressVector(Resource):
         Man page: fi_av (fi_av_insertsvc).
         """
         self._handle.check_open()
-        out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
+        out = ffi.new("fi_addr_t[1]", [constants.FI_ADDR_NOTAVAIL])
         where = f"{node}:{service}"
         rc = lib.fi_av_insertsvc(self._handle.fid, node.encode(), str(service).encode(), out, 0, ffi.NULL)
         check(rc, "fi_av_insertsvc", peer=where)
-        if rc != 1:
-            raise UnreachableError(constants.FI_EHOSTUNREACH, "fi_av_insertsvc", peer=where)
+        self._check_inserted(out, "fi_av_insertsvc", where)
         return self._add(rc, self._lookup(out[0]), out[0], "fi_av_insertsvc")
 
     def insert_symmetric(self, node: str, nodes: int, service: str | int, services: int) -> list[Peer]:
@@ -242,8 +265,15 @@ class AddressVector(Resource):
         out = ffi.new("fi_addr_t[]", [constants.FI_ADDR_NOTAVAIL] * count)
         fid, first = self._handle.fid, str(service).encode()
         rc = lib.fi_av_insertsym(fid, node.encode(), nodes, first, services, out, 0, ffi.NULL)
-        check(rc, "fi_av_insertsym", peer=f"{node}:{service}")
+        where = f"{node}:{service}"
+        check(rc, "fi_av_insertsym", peer=where)
+        self._check_inserted(out, "fi_av_insertsym", where)
         return [self._add(rc == count, self._lookup(native), native, "fi_av_insertsym") for native in out]
+
+    def _check_inserted(self, natives: Any, call: str, where: str) -> None:
+        """Raise if an address was not inserted: the return value may say otherwise, and the lookup would crash."""
+        if _NOBODY in natives:
+            raise UnreachableError(constants.FI_EHOSTUNREACH, call, peer=where)
 
     def remove(self, peer: Peer) -> None:
         """Remove a peer: it can no longer be sent to, and its messages have no `Message.source`.
@@ -264,12 +294,11 @@ class AddressVector(Resource):
         for user in users:
             for each in contexts:
                 user.peer_removed(each)
-        self._removed.append(peer.native)
+        self._removed[peer.native] = peer.address
         whole = (1 << (64 - self.rx_ctx_bits)) - 1  # masks the number of a receive context
         busy = {number & whole for user in users for number in user.numbers_in_use()}
         for native in [native for native in self._removed if native not in busy]:
-            self._removed.remove(native)
-            self._release(native)
+            self._release(native, self._removed.pop(native))
 
     def check(self, peer: Peer) -> None:
         """Raise TypeError unless ``peer`` is a peer, ValueError unless it is in this vector."""
@@ -279,8 +308,8 @@ class AddressVector(Resource):
             gone = "was removed" if peer.vector is None else "belongs to another address vector"
             raise ValueError(f"{peer!r} {gone}")
 
-    def _release(self, native: int) -> None:
-        """Remove the number of a removed peer from the provider, unless a new Peer has it."""
+    def _release(self, native: int, address: Address) -> None:
+        """Remove the number of a removed peer from the provider, unless a new Peer has it. shm keeps some."""
         if self.closed or native in self._natives:
             return
         if native in self._lost:
@@ -289,7 +318,13 @@ class AddressVector(Resource):
         for address in [address for address, number in self._near.items() if number == native]:
             self._spare[address] = self._near.pop(address)  # both sides remove it at the same time: see `lose`
             return
-        self._remove(native)
+        self._kept[address] = native
+        self._remove_kept(self.kept_most)
+
+    def _remove_kept(self, most: int) -> None:
+        """Remove kept numbers, the oldest first, until ``most`` are left."""
+        while len(self._kept) > most:
+            self._remove(self._kept.pop(next(iter(self._kept))))
 
     def _remove(self, native: int) -> None:
         rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
@@ -375,6 +410,9 @@ class AddressVector(Resource):
         elif own is not None and own.family and len(address.raw) != _LENGTHS.get(address.family):
             lengths = " or ".join(map(str, _LENGTHS.values()))
             raise ValueError(f"an address of this domain has {lengths} bytes, by its family, not {len(address.raw)}")
+        elif self.format in _FAMILIES and address.family != _FAMILIES[self.format]:
+            # ofi_ip_av_insertv takes the length of the first address for that of all.
+            raise ValueError(f"{address} is of another family: this domain's addresses are {self.format}")
         return address
 
     def _lookup(self, native: int) -> Address:

@@ -1,6 +1,6 @@
 """Address vectors: every way to insert and remove an address, and the number that the provider gives it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from anyio import ClosedResourceError
@@ -8,6 +8,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import (
     Address,
+    AddressFormat,
     AddressVector,
     AvType,
     Domain,
@@ -16,7 +17,7 @@ from aiofabric import (
     FabricAttr,
     Hints,
 )
-from tests.fixtures.children import run_in_child
+from tests.fixtures.children import Child, Parent, run_in_child
 from tests.fixtures.peers import RARE, RDM, skip_without, where
 
 
@@ -120,6 +121,50 @@ def test_hosts_and_services_are_looked_up(domain: Domain) -> None:
         peer = vector.insert_service("127.0.0.1", 7471)
         assert vector.lookup(peer) == FIRST
         assert vector.insert(FIRST) is peer
+
+
+def insert_what_has_no_address(_: Parent, provider: str, kind: EndpointType) -> list[str]:
+    hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
+    with Domain(aiofabric.getinfo("127.0.0.1", hints=hints)[0]) as domain, AddressVector(domain) as vector:
+        errors = []
+        for insert in (
+            lambda: vector.insert_service("127.0.0.1", 0),
+            lambda: vector.insert_symmetric("127.0.0.1", 1, 65535, 2),
+        ):
+            try:
+                insert()
+            except aiofabric.FabricError as error:
+                errors.append(type(error).__name__)
+        return errors
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind"),
+    [("tcp;ofi_rxm", EndpointType.RDM), ("tcp", EndpointType.RDM), ("udp", EndpointType.DGRAM)],
+    ids=["rxm", "tcp", "udp"],
+)
+def test_a_service_without_an_address_is_an_error(
+    child: Callable[..., Child], provider: str, kind: EndpointType
+) -> None:
+    """Before libfabric 2.5, the providers report that they inserted it, and crash when it is looked up."""
+    if kind == EndpointType.RDM:
+        skip_without(provider, aiofabric.Caps.MSG)
+    assert len(child(insert_what_has_no_address, provider, kind).result()) >= 1
+
+
+def test_an_address_of_another_family_is_refused(domain: Domain) -> None:
+    """The first address of a vector would decide how many bytes of each the provider takes."""
+    with AddressVector(domain) as vector:
+        assert vector.format == AddressFormat.SOCKADDR_IN
+        with pytest.raises(ValueError, match="of another family: this domain's addresses are FI_SOCKADDR_IN"):
+            vector.insert(Address.from_ip("::1", 7471).raw)
+        assert vector.insert(FIRST).address == FIRST
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 60])
+def test_a_count_whose_bytes_overflow_is_refused(domain: Domain, count: int) -> None:
+    with pytest.raises(ValueError, match=r"count must be 0 to 4294967296 addresses"):
+        AddressVector(domain, count=count)
 
 
 def test_what_is_no_address_here_is_refused_before_c(domain: Domain) -> None:

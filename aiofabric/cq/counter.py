@@ -70,11 +70,13 @@ class _CounterHandle(Handle):
             for source in self.moved_by:
                 source.polled.pop(self, None)
 
-    def release(self) -> None:
-        for wait in list(self.waits):
-            self.forget(wait)
-            wait.wake()
-        super().release()
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            for wait in list(self.waits) if self.closed else ():  # the native counter may stay: an endpoint lingers
+                self.forget(wait)
+                wait.wake()
 
 
 class Counter(Resource):

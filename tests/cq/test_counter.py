@@ -26,6 +26,7 @@ from aiofabric import (
     RemoteRegion,
 )
 from tests.fixtures.internals import handle_of, source_of
+from tests.fixtures.peers import skip_without
 
 pytestmark = pytest.mark.anyio
 
@@ -191,6 +192,29 @@ async def test_closing_wakes_waiting_tasks(provider: str) -> None:
             counter.close()
         with pytest.raises(ClosedResourceError):
             counter.read()
+
+
+async def test_closing_wakes_waiting_tasks_also_if_an_endpoint_lingers() -> None:
+    """Over shm, an endpoint stays open internally while others of its process know it, and so does its counter."""
+    skip_without("shm", Caps.MSG)
+
+    async def wait(counter: Counter) -> None:
+        with pytest.raises(ClosedResourceError):
+            await counter.wait(1000)
+
+    hints = Hints(fabric_attr=FabricAttr(prov_name="shm"), ep_attr=EpAttr(type=EndpointType.RDM))
+    with Domain(aiofabric.getinfo(hints=hints)[0]) as domain, Counter(domain) as counter:
+        sends = {counter: Bind.SEND}
+        async with (
+            aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as other,
+            aiofabric.open_endpoint(EndpointType.RDM, domain=domain, counters=sends) as one,
+            anyio.create_task_group() as tg,
+        ):
+            await one.send(b"hello", to=await one.add_peer(other.local_address))
+            tg.start_soon(wait, counter)
+            await anyio.wait_all_tasks_blocked()
+            counter.close()
+            assert one.closed
 
 
 async def test_endpoints_close_before_the_counter_they_are_bound_to(provider: str) -> None:

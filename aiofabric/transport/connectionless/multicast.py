@@ -158,6 +158,7 @@ class Multicast(Resource):
                 yield group
             finally:
                 handle.by_peer.pop(group, None)
+                route.close_off(handle.closed_error)  # a batch that holds the route posts no more
                 route.fail_waiting(handle.closed_error)
                 handle.leaving.append(route)
         finally:

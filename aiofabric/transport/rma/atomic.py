@@ -103,6 +103,8 @@ class Atomic(Resource):
         route = handle.route_to(to)
         given = operand(value, datatype)
         self._check(AtomicForm.BASE, op, given, remote, route)
+        if route.shut is not None:
+            raise route.shut()
         if len(given.pins) > handle.inject_size or route.waiting or remote.raw:
             return False
         args = (given.pins, given.count, route.peer, remote.address, remote.key, given.datatype, op)

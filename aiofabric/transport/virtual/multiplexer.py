@@ -92,6 +92,7 @@ class Multiplexer:
         self.info = info
         self.endpoint = RdmEndpoint(info, domain, options)
         self.handle = self.endpoint._handle
+        self.endpoint.vector.kept_most = 0  # released peers are kept here
         self.handle.carries_connections = True
         self.fid = self.handle.fid
         self.source = self.handle.source

@@ -168,6 +168,17 @@ async def test_a_member_that_left_receives_no_more_and_may_join_again() -> None:
 
 
 @pytest.mark.usefixtures("multicast")
+async def test_a_batch_posts_nothing_to_a_group_that_was_left() -> None:
+    """The provider reads the group's address, which was freed."""
+    async with member() as (one, address):
+        async with one.join(address) as group:
+            batch = one.batch(to=group)
+        with pytest.raises(anyio.ClosedResourceError):
+            async with batch:
+                await batch.send(b"nowhere")
+
+
+@pytest.mark.usefixtures("multicast")
 async def test_groups_are_no_peers() -> None:
     async with member() as (one, address), one.join(address) as group:
         with pytest.raises(ValueError, match="MulticastGroup"):

@@ -164,3 +164,55 @@ async def test_the_contexts_of_a_peer_go_with_it() -> None:
         one.vector.remove(peer)
         with pytest.raises(ValueError, match="was removed"):
             await one.transmit[0].send(b"second", to=second)
+
+
+async def send_and_stay(parent: Parent, receiver: bytes, size: int) -> None:
+    async with aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as one, anyio.create_task_group() as tasks:
+        peer = await one.add_peer(receiver)
+        parent.tell(one.local_address.raw)
+        tasks.start_soon(lambda: one.send_tagged(bytes(size), 7, to=peer))
+        await anyio.wait_all_tasks_blocked()
+        while one.statistics().queued:  # noqa: ASYNC110 - no event tells that the provider has it
+            await anyio.sleep(0.001)
+        parent.tell("posted")
+        await parent.areceive()
+        tasks.cancel_scope.cancel()
+
+
+async def remove_the_sender(parent: Parent, size: int) -> None:
+    async with aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as one:
+        parent.tell(one.local_address.raw)
+        peer = await one.add_peer(await parent.areceive())
+        parent.tell("added")
+        with anyio.move_on_after(0.3):  # the provider reads its queue meanwhile
+            await one.recv_tagged(8, max_bytes=8)
+        one.remove_peer(peer)
+        message = await one.recv_tagged(7, max_bytes=size)
+        assert (len(message), message.source) == (size, None)
+        assert (await one.add_peer(peer.address)).native == peer.native
+
+
+@pytest.mark.parametrize("size", [1000, 20_000])
+def test_a_message_waits_longer_than_its_sender_is_a_peer(child: Callable[..., Child], size: int) -> None:
+    """shm read it from memory that fi_av_remove had unmapped."""
+    skip_without("shm", Caps.TAGGED)
+    receiving = child(remove_the_sender, size)
+    sending = child(send_and_stay, receiving.receive(), size)
+    receiving.tell(sending.receive())
+    assert receiving.receive() == "added"
+    assert sending.receive() == "posted"
+    receiving.result()
+    sending.tell("enough")
+    sending.result()
+
+
+async def test_kept_numbers_of_removed_peers_leave_room_for_others() -> None:
+    skip_without("shm", Caps.MSG)
+    if aiofabric.library_version() < (1, 18):
+        pytest.skip("1.17's shm never uses the number of a name for another one")
+    async with aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as one:
+        for number in range(300):  # an endpoint can have 256
+            one.vector.remove(one.vector.insert(f"fi_shm://removed-{number}"))
+        for number in range(240):
+            one.vector.insert(f"fi_shm://stays-{number}")
+        assert len(one.vector) == 240

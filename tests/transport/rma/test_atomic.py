@@ -19,9 +19,11 @@ from aiofabric import (
     OpFlags,
     RdmEndpoint,
     RemoteRegion,
+    UnreachableError,
 )
 from aiofabric.features import Quirk, quirks
 from tests.fixtures.children import run_in_child
+from tests.fixtures.internals import handle_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
@@ -192,6 +194,16 @@ async def test_many_tasks_count_together(atomic_provider: str) -> None:
                 for _ in range(10):
                     tg.start_soon(count)
     assert sorted(seen) == list(range(100))
+
+
+async def test_an_injected_atomic_is_refused_if_nothing_may_be_posted(atomic_provider: str) -> None:
+    """As after the end of an endpoint of the same process over shm, whose number may belong to another one."""
+    async with peers(atomic_provider, CAPS) as (one, other, peer, _):
+        with other.domain.register(np.zeros(1, np.int32), access=REMOTE) as region:
+            await one.atomic(AtomicOp.SUM, np.int32(1), region.remote, to=peer)
+            handle_of(one).route_to(peer).close_off(lambda: UnreachableError(1, "fi_inject_atomic"))
+            with pytest.raises(UnreachableError):
+                one.try_atomic(AtomicOp.SUM, np.int32(41), region.remote, to=peer)
 
 
 async def test_injected(atomic_provider: str) -> None:
