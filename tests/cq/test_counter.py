@@ -210,7 +210,9 @@ async def test_closing_wakes_waiting_tasks_also_if_an_endpoint_lingers() -> None
             aiofabric.open_endpoint(EndpointType.RDM, domain=domain, counters=sends) as one,
             anyio.create_task_group() as tg,
         ):
+            await other.add_peer(one.local_address)
             await one.send(b"hello", to=await one.add_peer(other.local_address))
+            assert await other.recv() == b"hello"
             tg.start_soon(wait, counter)
             await anyio.wait_all_tasks_blocked()
             counter.close()
