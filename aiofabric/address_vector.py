@@ -324,9 +324,7 @@ class AddressVector(Resource):
     def _remove_kept(self, most: int) -> None:
         """Remove kept numbers, the oldest first, until ``most`` are left."""
         while len(self._kept) > most:
-            native = self._kept.pop(next(iter(self._kept)))
-            if native not in self._natives:  # as `insert_service` may have given it to a new Peer
-                self._remove(native)
+            self._remove(self._kept.pop(next(iter(self._kept))))
 
     def _remove(self, native: int) -> None:
         rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)

@@ -1,6 +1,7 @@
 """Address vectors: every way to insert and remove an address, and the number that the provider gives it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from anyio import ClosedResourceError
@@ -123,19 +124,13 @@ def test_hosts_and_services_are_looked_up(domain: Domain) -> None:
         assert vector.insert(FIRST) is peer
 
 
-def insert_what_has_no_address(_: Parent, provider: str, kind: EndpointType) -> list[str]:
+def insert_what_has_no_address(_: Parent, provider: str, kind: EndpointType) -> None:
     hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
     with Domain(aiofabric.getinfo("127.0.0.1", hints=hints)[0]) as domain, AddressVector(domain) as vector:
-        errors = []
-        for insert in (
-            lambda: vector.insert_service("127.0.0.1", 0),
-            lambda: vector.insert_symmetric("127.0.0.1", 1, 65535, 2),
-        ):
-            try:
-                insert()
-            except aiofabric.FabricError as error:
-                errors.append(type(error).__name__)
-        return errors
+        with suppress(aiofabric.FabricError):  # udp takes the port 0
+            vector.insert_service("127.0.0.1", 0)
+        with pytest.raises(aiofabric.FabricError, match="fi_av_insertsym"):
+            vector.insert_symmetric("127.0.0.1", 1, 65535, 2)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +144,7 @@ def test_a_service_without_an_address_is_an_error(
     """Before libfabric 2.5, the providers report that they inserted it, and crash when it is looked up."""
     if kind == EndpointType.RDM:
         skip_without(provider, aiofabric.Caps.MSG)
-    assert len(child(insert_what_has_no_address, provider, kind).result()) >= 1
+    child(insert_what_has_no_address, provider, kind).result()
 
 
 def test_an_address_of_another_family_is_refused(domain: Domain) -> None:

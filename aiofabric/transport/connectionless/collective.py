@@ -90,8 +90,12 @@ class _GroupHandle(Handle):
         self.numbers = [member.native for member in members]
         endpoint.members.update(self.numbers)
         super().__init__("Group", ffi.NULL, endpoint.vector._handle)
-        for number in self.numbers:
-            check(lib.fi_av_set_insert(self.set, number), "fi_av_set_insert")
+        try:
+            for number in self.numbers:
+                check(lib.fi_av_set_insert(self.set, number), "fi_av_set_insert")
+        except BaseException:
+            self.close()
+            raise
 
     def poll(self) -> int:
         """Return 0: nothing has changed. This object is only polled so that progress passes run; no descriptor signals

@@ -14,6 +14,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import AtomicOp, Caps, Datatype, EndpointType, FabricError, Group, NotSupportedError, RdmEndpoint
+from aiofabric._ffi import constants, lib
 from tests.fixtures.children import Child, Parent, run_in_child
 from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without
@@ -96,6 +97,16 @@ async def test_members_stay_reachable_for_their_group_after_they_were_removed_as
     """rxm crashed: it connects to a member when the group first sends to it."""
     skip_without(PROVIDER, CAPS)
     await child(remove_members).aresult()
+
+
+async def test_a_group_whose_members_are_refused_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(1) as (endpoint,):
+        me = await endpoint.add_peer(endpoint.local_address)
+        monkeypatch.setattr(lib, "fi_av_set_insert", lambda *_: -constants.FI_ENOMEM)
+        with pytest.raises(FabricError, match="fi_av_set_insert"):
+            await endpoint.join_collective([me])
+        assert not handle_of(endpoint).numbers_in_use()
+        assert not handle_of(endpoint.vector).children.keys() - {handle_of(endpoint)}
 
 
 async def test_barrier_waits_for_everyone() -> None:

@@ -140,8 +140,10 @@ async def test_a_triggered_operation_goes_on_when_its_alias_is_closed() -> None:
         await anyio.wait_all_tasks_blocked()
         alias.close()
         one.remove_peer(peer)
+        assert peer.native in handle_of(one).numbers_in_use()  # no other peer gets its number meanwhile
         counter.add(1)
         assert await other.recv() == b"of the alias"
+    assert not handle_of(one).numbers_in_use()
 
 
 async def test_tcp_has_no_triggers(pair: Pair) -> None:
