@@ -100,7 +100,7 @@ class User(Protocol):
     """A user of an address vector: an endpoint, a context or an alias that sends by its numbers."""
 
     def peer_removed(self, peer: Peer) -> None:
-        """The peer is removed: end the sends to it that still wait."""
+        """The peer is removed: end the sends to it that still wait, and the receives from it alone."""
 
     def numbers_in_use(self) -> set[int]:
         """The numbers of removed peers for which the provider still holds operations."""
@@ -278,7 +278,8 @@ class AddressVector(Resource):
     def remove(self, peer: Peer) -> None:
         """Remove a peer: it can no longer be sent to, and its messages have no `Message.source`.
 
-        Sends to it that still wait end with ClosedResourceError, on all endpoints that share the vector.
+        Sends to it that still wait, and receives from it alone, end with ClosedResourceError, on all endpoints that
+        share the vector.
 
         Man page: fi_av (fi_av_remove).
         """

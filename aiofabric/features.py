@@ -118,6 +118,10 @@ class Quirk(Flag):
     CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
     TAKES_SIGNALS = auto()
     """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
+    CLAIMS_CRASH = auto()
+    """A claimed message crashes the process if others wait, or a message that comes after it is lost."""
+    DISCARD_STALLS_SENDER = auto()
+    """The send of a large message that was discarded never completes."""
     SEGMENTS_CRASH = auto()
     """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
     SHARED_TRANSMIT_CRASHES = auto()
@@ -278,6 +282,11 @@ _RULES = (
     _Rule(Quirk.MULTI_RECV_OVERRUNS, "ofi_rxm", since=Version(2, 0)),
     # sock_progress.c, sock_pe_new_tx_entry: the entry names no endpoint, and the end of its connection needs one.
     _Rule(Quirk.SHARED_TRANSMIT_CRASHES, "sockets"),
+    # rxd_msg.c, rxd_peek_recv: the message leaves the list of waiting messages here, and once more when it is freed.
+    _Rule(Quirk.CLAIMS_CRASH, "ofi_rxd"),
+    # rxm_ep.c, rxm_discard: the sender gets no answer to its rendezvous request. 1.17's crashes, too, if the peer was
+    # removed.
+    _Rule(Quirk.DISCARD_STALLS_SENDER, "ofi_rxm"),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
     # util_srx.c, util_srx_close: it does not flush; 1.17's shm did.

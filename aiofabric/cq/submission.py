@@ -228,9 +228,14 @@ class SubmissionQueue(SubmissionCore):
         self._abandon(transfer)
         transfer.wake_waiter(notify)
 
-    def fail_waiting(self, error: Callable[[], BaseException]) -> None:
-        """Finish the queued operations with an error: they will not be posted."""
+    def fail_waiting(
+        self, error: Callable[[], BaseException], chosen: Callable[[Transfer], bool] | None = None
+    ) -> None:
+        """Finish the queued operations, or those that are ``chosen``, with an error: they will not be posted."""
         left, self.waiting = self.waiting, _NONE_QUEUED
+        if chosen is not None:
+            self.waiting = deque(transfer for transfer in left if not chosen(transfer))
+            left = deque(transfer for transfer in left if chosen(transfer))
         for transfer in left:
             self.source.slots.release(transfer.slot)
             self._finish(transfer, error())

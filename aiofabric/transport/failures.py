@@ -51,7 +51,7 @@ class Failures(RouteOwner):
     ending: bool
     gone: Callable[[], BaseException] | None
     private: dict[Transfer, None]
-    refills: dict[Transfer, None]
+    recalled: dict[Transfer, Callable[[], BaseException]]
     rx: SubmissionQueue
     tx: Route | None
 
@@ -96,9 +96,8 @@ class Failures(RouteOwner):
         if self.flushed(entry.errno):
             if transfer.state in (State.CANCELLING, State.ABANDONED):
                 return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error
-            if transfer in self.refills:
-                del self.refills[transfer]
-                return Refill()
+            if transfer in self.recalled:
+                return self.recalled.pop(transfer)()
             if self.closed:
                 return self.closed_error()
             if self.gone is None and self.tx is not None:
@@ -112,15 +111,24 @@ class Failures(RouteOwner):
         Without this, that receive would wait for a later message.
         """
         for transfer in self.rx.posted:
-            if transfer.state is State.POSTED and transfer not in self.refills and undelivered.fits_receive(transfer):
-                if self.cancel(transfer.slot.pointer) != -constants.FI_ENOSYS:
-                    self.refills[transfer] = None
-                    self.source.touch()
-                elif transfer in self.private:
-                    self.rx.dismiss(transfer, Refill())
-                else:  # memory of the caller, which the provider could still write to after the receive returned
-                    continue
+            if undelivered.fits_receive(transfer) and self.recall(transfer, Refill):
                 return
+
+    def recall(self, receive: Transfer, error: Callable[[], BaseException]) -> bool:
+        """Cancel a posted receive that a task waits for, and end it with this error; return whether it will end so.
+
+        A message that arrives before the provider has cancelled it ends it as usual.
+        """
+        if receive.state is not State.POSTED or receive in self.recalled:
+            return False
+        if self.cancel(receive.slot.pointer) != -constants.FI_ENOSYS:
+            self.recalled[receive] = error
+            self.source.touch()
+        elif receive in self.private:
+            self.rx.dismiss(receive, error())
+        else:  # memory of the caller, which the provider could still write to after the receive returned
+            return False
+        return True
 
     def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:
         """The exception for an error entry."""

@@ -77,8 +77,8 @@ class EndpointHandle(OrderlyEnd, Failures):
         "own",
         "pool",
         "private",
+        "recalled",
         "receive_ranges",
-        "refills",
         "remote_writes",
         "returned",
         "rx",
@@ -123,7 +123,8 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.remote_writes: RemoteWriteEvents | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None if an await needs no checkpoint (asyncio)
         # Dictionaries as sets: empty ones take 150 bytes less.
-        self.refills: dict[Transfer, None] = {}
+        # receives that aiofabric cancels itself, and the error that each ends with
+        self.recalled: dict[Transfer, Callable[[], BaseException]] = {}
         self.lent_at: dict[Any, str] = {}  # buffers lent to callers, and the line that got each
         # buffers that callers kept after the end of the `recv_view` block, and have now released
         self.returned: list[Any] = []

@@ -136,6 +136,23 @@ async def test_who_takes_the_place_of_one_that_left_is_cut_off_too(
 
 @ONE_LOOP
 @pytest.mark.parametrize("provider", PROVIDERS)
+async def test_who_gets_the_number_of_one_that_left_is_not_forgotten_with_it(
+    provider: str, child: Callable[..., Child]
+) -> None:
+    """The listener remembers a client that left for as long as its timeout, which ends before that of the next one."""
+    listening = Listening(child(serve, require(provider), 0.5))
+    before, _ = await listening.tells()
+    with socket.create_connection((HERE, listening.port), timeout=10):
+        await listening.until(lambda descriptors, _: descriptors == before + 1)
+    await listening.until(lambda descriptors, _: descriptors == before)
+    await anyio.sleep(0.1)  # a part of the timeout
+    with socket.create_connection((HERE, listening.port), timeout=10) as second:
+        assert await anyio.to_thread.run_sync(second.recv, 1) == b""
+    await listening.end()
+
+
+@ONE_LOOP
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_half_a_request_stops_nobody(provider: str, child: Callable[..., Child]) -> None:
     words = await request_words(require(provider))
     listening = Listening(child(serve, provider, 60.0))

@@ -72,13 +72,16 @@ async def test_a_sent_buffer_may_be_changed_at_once(streams: Streams) -> None:
         assert await passive.receive() == b"before"
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray])
 @pytest.mark.parametrize("packing", [True, False])
-async def test_small_messages_share_frames_where_both_sides_want_it(streams: Streams, packing: bool) -> None:
+async def test_small_messages_share_frames_where_both_sides_want_it(
+    streams: Streams, packing: bool, kind: type[bytes | bytearray]
+) -> None:
     async with streams(packing=packing) as (active, passive), anyio.create_task_group() as tg:
 
         async def send() -> None:
             for number in range(1000):
-                await active.send(b"%d" % number)
+                await active.send(kind(b"%d" % number))
 
         tg.start_soon(send)
         assert [int(await passive.receive()) for _ in range(1000)] == list(range(1000))

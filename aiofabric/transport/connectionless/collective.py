@@ -88,7 +88,7 @@ class _GroupHandle(Handle):
         self.set = out[0]
         # rxm crashes if an operation reaches a number that was removed (rxm_conn.c), so the vector keeps these.
         self.numbers = [member.native for member in members]
-        endpoint.members.update(self.numbers)
+        endpoint.held.update(self.numbers)
         super().__init__("Group", ffi.NULL, endpoint.vector._handle)
         try:
             for number in self.numbers:
@@ -166,7 +166,7 @@ class _GroupHandle(Handle):
         if self.fid != ffi.NULL:
             super().release()
         check(lib.fi_close(ffi.cast("struct fid *", self.set)), "fi_close")
-        self.endpoint.members -= Counter(self.numbers)
+        self.endpoint.held -= Counter(self.numbers)
 
 
 class Group(Resource):

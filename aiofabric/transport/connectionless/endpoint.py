@@ -46,6 +46,8 @@ from .handle import ConnectionlessHandle
 from .multicast import Multicast
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from ...address import Address
     from ...domain import Domain
     from ...info import Info
@@ -170,7 +172,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
         return self.vector.insert(address)
 
     def remove_peer(self, peer: Peer) -> None:
-        """Remove a peer. Sends to it that still wait end with ClosedResourceError.
+        """Remove a peer. Sends to it that still wait, and receives from it alone, end with ClosedResourceError.
 
         Man page: fi_av (fi_av_remove).
         """
@@ -189,6 +191,10 @@ class RdmEndpoint(ConnectionlessEndpoint, Tagged, Peeks, RemoteWrites, Rma, Atom
 
     __slots__ = ()
     _handle: ConnectionlessHandle
+
+    @property
+    def _held(self) -> Counter[int]:
+        return self._handle.held
 
 
 class DatagramEndpoint(ConnectionlessEndpoint):

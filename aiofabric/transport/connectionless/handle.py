@@ -6,11 +6,14 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from anyio import ClosedResourceError
+
 from ...address_vector import Peer
 from ...features import Quirk, require
 from ...flags import Caps
 from ..messages.overflow import behind, has_overflow
 from ..messages.prefix import PrefixRoute, prefix_of
+from ..messages.undelivered import asked_for
 from ..route import Route
 from ..workarounds import shm_same_process
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...address_vector import AddressVector
     from ...cm.queue import EventQueue
-    from ...cq.submission import SubmissionQueue
+    from ...cq.submission import SubmissionQueue, Transfer
 
 __all__ = ["ConnectionlessHandle"]
 
@@ -27,7 +30,7 @@ __all__ = ["ConnectionlessHandle"]
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("carries_connections", "events", "groups", "leaving", "members")
+    __slots__ = ("carries_connections", "events", "groups", "held", "leaving")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(vector, *args, **options)
@@ -36,7 +39,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.carries_connections = False  # True: each connection keeps memory for its own peer
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
-        self.members: Counter[int] = Counter()  # numbers of the peers in its open groups; the provider reads them
+        # numbers of peers that the provider reads for open groups, and for claims
+        self.held: Counter[int] = Counter()
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
@@ -68,16 +72,29 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             shm_same_process.sweep()
 
     def peer_removed(self, peer: Peer) -> None:
+        error = partial(_removed, peer)
         route = self.by_peer.pop(peer, None)
         if route is not None:
-            route.close_off(self.closed_error)  # a batch that holds the route posts no more
-            route.fail_waiting(self.closed_error)
+            route.close_off(error)  # a batch that holds the route posts no more
+            route.fail_waiting(error)
             self.leaving.append(route)
+        for queue in self._receive_queues:
+            # tcp of 2.x reads the peer of a receive that it gets, and would crash.
+            queue.fail_waiting(error, lambda receive: _is_directed(receive, peer.native))
+            for receive in [receive for receive in queue.posted if _is_directed(receive, peer.native)]:
+                queue.owner.recall(receive, error)
 
     def numbers_in_use(self) -> set[int]:
         self.leaving = [queue for queue in self.leaving if queue.posted]
         of_aliases = [queue for queue in self.orphans if isinstance(queue, Route) and queue.posted]
-        return {*self.members, *(queue.peer for queue in (*self.leaving, *of_aliases))}
+        receives = (receive for queue in self._receive_queues for receive in (*queue.posted, *queue.waiting))
+        asked = {asked_for(receive)[0] for receive in receives}
+        return {*self.held, *asked, *(queue.peer for queue in (*self.leaving, *of_aliases))}
+
+    @property
+    def _receive_queues(self) -> list[SubmissionQueue]:
+        """The queue of this endpoint, and those of closed aliases."""
+        return [self.rx, *(queue for queue in self.orphans if queue.receives)]
 
     def receive_from(self, peer: Peer) -> int:
         require(Caps.DIRECTED_RECV, self.info)
@@ -94,6 +111,15 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             self._close_native()
         else:
             super().release()
+
+
+def _is_directed(receive: Transfer, number: int) -> bool:
+    """Whether this is a receive of messages from this peer. A peek ends without them, and a claim has its message."""
+    return receive.what != "fi_trecvmsg" and asked_for(receive)[0] == number
+
+
+def _removed(peer: Peer) -> BaseException:
+    return ClosedResourceError(f"the peer {peer.address} was removed while the operation was in flight")
 
 
 def _no_peer(what: str, given: object) -> TypeError:

@@ -117,8 +117,8 @@ class Receives(Resource):
                     if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
                         return posted.length
                 finally:
-                    if handle.refills:  # a kept message may have come too late for this receive
-                        handle.refills.pop(posted, None)
+                    if handle.recalled:  # a kept message may have come too late for this receive
+                        handle.recalled.pop(posted, None)
             return await self._recv_into_direct(self._room(buffer), posted)
         pins = self._room(buffer)
         self._check_receivable()
@@ -287,8 +287,8 @@ class Receives(Resource):
                 finally:
                     if private:
                         handle.private.pop(transfer, None)
-                    if handle.refills:
-                        handle.refills.pop(transfer, None)
+                    if handle.recalled:
+                        handle.recalled.pop(transfer, None)
             except Refill:
                 if transfer.state is State.ABANDONED:
                     pins = pin(bytearray(len(pins)), writable=True)

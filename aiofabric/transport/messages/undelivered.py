@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..._core import Message
     from ...cq.operation import Operation
 
-__all__ = ["UndeliveredMessage"]
+__all__ = ["UndeliveredMessage", "asked_for"]
 
 _ANYBODY = constants.FI_ADDR_UNSPEC
 
@@ -32,7 +32,16 @@ class UndeliveredMessage(NamedTuple):
         return not (self.tag ^ where[1]) & ~where[2]
 
     def fits_receive(self, receive: Operation) -> bool:
-        """Whether a posted receive would take it."""
-        if receive.post is not None:
-            return self.fits(receive.post[1][4:-1])  # the arguments after endpoint, buffer, length and descriptor
-        return self.fits((_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,))
+        """Whether a posted receive would take it; peeks and receives of claims take no other message."""
+        return receive.what != "fi_trecvmsg" and self.fits(asked_for(receive))
+
+
+def asked_for(receive: Operation) -> tuple[Any, ...]:
+    """The source that a receive asks for, and for tagged ones also the tag and the ignored bits."""
+    if receive.post is None:  # posted from C
+        return (_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,)
+    args = receive.post[1]
+    if receive.what == "fi_trecvmsg":
+        return args[1].addr, args[1].tag, args[1].ignore
+    asked: tuple[Any, ...] = args[4:-1]  # the arguments after endpoint, buffer, length and descriptor
+    return asked

@@ -7,6 +7,8 @@ message is received here, and waits for the next receive that it fits.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +20,10 @@ from ...errors import FabricError, NotSupportedError
 from ...features import Quirk
 from ...flags import Access
 from ...memory import pin
-from ..buffers import acquire_regions
+from ..buffers import acquire_regions, contents
+from ..failures import Refill
 from ..messages.inbox import truncated
+from ..messages.undelivered import UndeliveredMessage
 from .tagged import Envelope, TaggedReceives
 
 if TYPE_CHECKING:
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from ...cq.slots import Slot
     from ...info import Info
     from ..messages.receive import Message
-    from ..messages.undelivered import UndeliveredMessage
 
 __all__ = ["Claim", "Peeks"]
 
@@ -56,6 +59,8 @@ class Claim:
         self._where = where
         self._slot = slot
         self._undelivered = undelivered
+        if slot is not None:
+            ep._held.update(where[:1])
 
     async def recv(self) -> Message:
         """Receive the message. If this is cancelled, the next receive that it fits gets it.
@@ -64,6 +69,7 @@ class Claim:
             FabricError: the buffer could not be registered, or the provider refused the receive; the claim stays valid.
         """
         buffer = bytearray(self.envelope.length)
+        self._ep._check_receivable()
         undelivered = self._undelivered
         if undelivered is not None:
             self._take()
@@ -92,7 +98,11 @@ class Claim:
         if self._undelivered is not None:
             self._take()
         else:
-            await self._finish(pin(_NOTHING), _CLAIM | _DISCARD)
+            handle = self._ep._handle
+            if Quirk.DISCARD_STALLS_SENDER in handle.known:
+                await self._finish(pin(bytearray(self.envelope.length), writable=True), _CLAIM, dropped=True)
+            else:
+                await self._finish(pin(_NOTHING), _CLAIM | _DISCARD, dropped=True)
 
     def _take(self) -> Slot | None:
         if self._slot is None and self._undelivered is None:
@@ -100,17 +110,19 @@ class Claim:
         slot, self._slot, self._undelivered = self._slot, None, None
         return slot
 
-    async def _finish(self, pins: Any, flags: int) -> Transfer:
+    async def _finish(self, pins: Any, flags: int, *, dropped: bool = False) -> Transfer:
         self._ep._check_receivable()
         # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
         slot = self._take()
         try:
-            transfer = self._ep._receive_claimed(self._where, pins, flags, size, slot)
+            transfer = self._ep._receive_claimed(self._where, pins, flags, size, slot, dropped)
         except FabricError:
             self._slot = slot  # nothing was posted
             raise
-        if not flags & _DISCARD:
+        held = self._ep._held
+        held -= Counter(self._where[:1])  # the receive names it
+        if not dropped:
             transfer.orphaned = partial(self._ep._keep, pins, True)
         return await self._ep._handle.rx.outcome(transfer)
 
@@ -147,6 +159,11 @@ class Peeks(TaggedReceives):
     __slots__ = ()
     info: Info
 
+    @property
+    @abstractmethod
+    def _held(self) -> Counter[int]:
+        """Numbers of peers that the provider needs for claims."""
+
     async def peek_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
         """The envelope of the next matching message that has arrived and that no receive has taken; None if there is
         none.
@@ -168,7 +185,8 @@ class Peeks(TaggedReceives):
     async def claim_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Claim | None:
         """Reserve the message that `peek_tagged` would report: no other receive gets it. None if there is none.
 
-        If this is cancelled, the next receive that it fits gets the message.
+        If this is cancelled, the next receive that it fits gets the message. Over rxd, whose own claims crash, the
+        message is received here, into memory of its size.
 
         Man page: fi_tagged (fi_trecvmsg with FI_PEEK and FI_CLAIM).
         """
@@ -177,6 +195,9 @@ class Peeks(TaggedReceives):
         if undelivered is not None:
             self._stash.remove(undelivered)
             return Claim(self, where, _told(undelivered), None, undelivered)
+        if Quirk.CLAIMS_CRASH in self._handle.known:
+            undelivered = await self._receive_at_once(where)
+            return None if undelivered is None else Claim(self, where, _told(undelivered), None, undelivered)
         transfer = self._examine(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
         transfer.orphaned = partial(self._claimed_for_nobody, where)
         got = await self._answer(transfer)
@@ -237,25 +258,49 @@ class Peeks(TaggedReceives):
                 return None
             raise
 
-    def _receive_claimed(self, where: Where, pins: Any, flags: int, size: int, slot: Slot | None) -> Transfer:
+    def _receive_claimed(
+        self, where: Where, pins: Any, flags: int, size: int, slot: Slot | None, dropped: bool
+    ) -> Transfer:
         """Receive or discard the claimed message that has ``slot``."""
         transfer = self._examine(where, pins, flags, size, kind=_ClaimReceive, slot=slot)
         assert isinstance(transfer, _ClaimReceive)
-        transfer.post_again = partial(self._receive_for_nobody, where, flags, size, slot)
+        transfer.post_again = partial(self._receive_for_nobody, where, flags, size, slot, dropped)
         return transfer
+
+    async def _receive_at_once(self, where: Where) -> UndeliveredMessage | None:
+        """Receive the message that a peek reports; None if there is none."""
+        handle = self._handle
+        while True:
+            peek = self._examine(where, pin(_NOTHING), _PEEK)
+            handle.source.drain()  # no other task may post a receive between the peek and this one
+            found = await self._answer(peek)
+            if found is None:
+                return None
+            pins = pin(bytearray(found.length), writable=True)
+            received = self._post_receive(handle, pins, (where[0], found.tag, 0))
+            received.orphaned = partial(self._keep, pins, True)
+            handle.recall(received, Refill)  # it has its message, unless the peek had to wait
+            try:
+                await handle.rx.outcome(received)
+            except Refill:
+                continue
+            finally:
+                handle.recalled.pop(received, None)
+            message = self._annotated(contents(pins, received.length), received)
+            return UndeliveredMessage(message, received.source, received.tag)
 
     def _claimed_for_nobody(self, where: Where, transfer: Operation) -> None:
         """The task that claims was cancelled: receive the claimed message, and keep it for a later receive."""
-        self._receive_for_nobody(where, _CLAIM, transfer.length, transfer.slot)
+        self._receive_for_nobody(where, _CLAIM, transfer.length, transfer.slot, False)
 
-    def _receive_for_nobody(self, where: Where, flags: int, size: int, slot: Slot | None) -> None:
+    def _receive_for_nobody(self, where: Where, flags: int, size: int, slot: Slot | None, dropped: bool) -> None:
         """No task waits for the claimed message: keep it for a later receive, or discard it. The memory is ours."""
         if not self._handle.thread_check.admits():
             return  # the endpoint is closed as well, and drops the message
         pins = pin(_NOTHING) if flags & _DISCARD else pin(bytearray(size), writable=True)
         with suppress(FabricError):  # refused: the provider keeps the message until the endpoint is closed
-            received = self._receive_claimed(where, pins, flags, size, slot)
-            if not flags & _DISCARD:
+            received = self._receive_claimed(where, pins, flags, size, slot, dropped)
+            if not dropped:
                 received.notify = partial(self._left_behind, pins)
 
     def _left_behind(self, pins: Any, transfer: Operation) -> None:

@@ -125,8 +125,8 @@ class TaggedReceives(Endpoint, Receives):
                 if handle.rx.received(posted) or await handle.rx.arrives(posted, self._keeper(posted, buffer)):
                     return self._envelope(posted, self._source_of(posted.source))
             finally:
-                if handle.refills:
-                    handle.refills.pop(posted, None)
+                if handle.recalled:
+                    handle.recalled.pop(posted, None)
         # A posted receive was checked when it was posted. If the endpoint has closed since, the operation reports it.
         where = self._where(tag, ignore, source) if posted is None else (_UNSPEC, tag, 0)
         pins = self._room(buffer)

@@ -12,6 +12,7 @@ from aiofabric import Caps, FabricConnectionResetError, MessageEndpoint, NotSupp
 from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
+from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -118,3 +119,27 @@ async def test_a_closed_endpoint_has_no_alias() -> None:
             active.alias(OpFlags.DELIVERY_COMPLETE)
         with pytest.raises(ClosedResourceError):
             active.alias(OpFlags(0), receiving=True)
+
+
+async def test_a_receive_through_a_closed_alias_ends_with_the_peer_that_it_names() -> None:
+    ended: list[ClosedResourceError] = []
+
+    async def receive(ep: aiofabric.RdmEndpoint, source: aiofabric.Peer) -> None:
+        with pytest.raises(ClosedResourceError, match="was removed") as caught:
+            await ep.recv_tagged(1, source=source, max_bytes=10)
+        ended.append(caught.value)
+
+    async with peers("sockets") as (one, other, there, back), anyio.create_task_group() as tasks:
+        again = await other.add_peer(other.local_address)
+        alias = other.alias(OpFlags.COMPLETION, receiving=True)
+        tasks.start_soon(receive, alias, back)
+        tasks.start_soon(receive, alias, back)
+        await until(lambda: alias.statistics().receives == 2)
+        alias.close()
+        other.remove_peer(again)
+        assert not ended
+        other.remove_peer(back)
+        await until(lambda: len(ended) == 2)
+        back = await other.add_peer(one.local_address)
+        await one.send_tagged(b"still here", 1, to=there)
+        assert await other.recv_tagged(1, source=back, max_bytes=10) == b"still here"
