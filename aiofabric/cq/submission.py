@@ -133,7 +133,7 @@ class SubmissionQueue(SubmissionCore):
 
     def _wake_waiters(self) -> None:
         """An operation has left the queue: wake the tasks that wait for an empty one."""
-        if self.waiting:
+        if self.waiting or self.source.driver.closed():
             return
         idle = () if self.posted else self.idle
         for waiter in (*self._waiters, *idle):
@@ -251,6 +251,8 @@ class SubmissionQueue(SubmissionCore):
             transfer.owner = successor
             successor.posted[transfer] = None
             notify, transfer.notify = transfer.notify, None
+            if self.source.driver.closed():
+                notify = None
             if transfer.state is POSTED:
                 transfer.error = error()
                 transfer.move(CANCELLING)
@@ -273,15 +275,13 @@ class SubmissionQueue(SubmissionCore):
             source.slots.release(transfer.slot)
         self.posted.clear()
         self.waiting.clear()
-        loop_is_closed = source.driver.closed()  # then its futures cannot be woken
         for transfer in left:
-            if loop_is_closed:
-                transfer.notify = None
             self._finish(transfer, error())
-        if not loop_is_closed:
-            self._wake_waiters()
+        self._wake_waiters()
 
     def _finish(self, transfer: Transfer, error: BaseException) -> None:
+        if self.source.driver.closed():  # its futures cannot be woken
+            transfer.notify = None
         try:
             transfer.finish(error)
         except Exception as failure:  # of a callback; the other operations must still finish

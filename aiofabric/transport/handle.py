@@ -331,11 +331,12 @@ class EndpointHandle(OrderlyEnd, Failures):
             self.tx.keep_socket(-1)
         super().release()
         self.kept.clear()
+        if self.source.driver.closed():
+            return  # no task can be woken
         # tcp flushes every operation with FI_ECANCELED. Slots read here are free again; the others are quarantined.
         while self._in_flight() and self.source.drain():
             pass
-        if not self.source.driver.closed():
-            self.source.touch()
+        self.source.touch()
 
     def _in_flight(self) -> bool:
         queues = (*self.routes, self.rx)

@@ -17,8 +17,9 @@ from aiofabric.testing import ScriptedQueue
 class ManualWaiter:
     """As `asyncio.Future`, the part that drivers promise."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: "ManualDriver") -> None:
         self.caller: Caller | None = None
+        self._driver = driver
         self._done = False
         self._result: Any = None
 
@@ -27,6 +28,7 @@ class ManualWaiter:
 
     def set_result(self, result: Any, /) -> None:
         assert not self._done, "answered twice"
+        assert not self._driver.is_closed, "a closed loop wakes no task"
         self._done, self._result = True, result
         if self.caller is not None:
             self.caller.wake()
@@ -58,7 +60,7 @@ class ManualDriver:
         self.is_closed = False
 
     def create_waiter(self) -> ManualWaiter:
-        return ManualWaiter()
+        return ManualWaiter(self)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)

@@ -118,6 +118,33 @@ def test_silent_provider_keeps_the_operation_until_it_answers(
     assert transfer.pins is None
 
 
+def test_operations_of_an_ended_peer_stay_with_its_successor_until_the_provider_answers(endpoint: Endpoint) -> None:
+    successor = Endpoint(source=endpoint.source)
+    posted = [(transfer := endpoint.submit(pins=object()), endpoint.await_(transfer)) for _ in range(4)]
+    queued = [endpoint.await_(endpoint.submit(pins=object())) for _ in range(2)]
+    posted[0][1].cancel()  # the provider does not answer
+    endpoint.driver.settle_down()
+    endpoint.submissions.hand_over(lambda: ConnectionResetError("gone"), successor.submissions)
+    endpoint.driver.settle_down()
+    assert isinstance(posted[0][1].outcome, asyncio.CancelledError)
+    for caller in (*(caller for _, caller in posted[1:]), *queued):
+        assert isinstance(caller.outcome, ConnectionResetError)
+    assert not endpoint.submissions.posted
+    assert list(successor.submissions.posted) == [transfer for transfer, _ in posted]
+    assert {transfer.state for transfer, _ in posted} == {State.ABANDONED}
+    assert all(transfer.pins is not None for transfer, _ in posted)
+    assert sorted(endpoint.asked) == sorted(transfer.slot.address for transfer, _ in posted)
+    statistics = endpoint.source.statistics()
+    assert (statistics.abandoned, statistics.slots_in_use) == (4, 4)
+    for transfer, _ in posted:
+        endpoint.queue.complete(transfer.slot.address, length=3)
+    endpoint.driver.settle_down()
+    statistics = endpoint.source.statistics()
+    assert (statistics.abandoned, statistics.slots_in_use) == (0, 0)
+    assert not successor.submissions.posted
+    assert all(transfer.pins is None for transfer, _ in posted)
+
+
 def test_silent_provider_and_close(endpoint: Endpoint, receive: Receive, kept: list[int]) -> None:
     transfer, caller = receive()
     caller.cancel()

@@ -234,6 +234,27 @@ def test_the_end_wakes_a_task_that_waits_for_posted_operations(endpoint: Endpoin
     assert empty.done
 
 
+@pytest.mark.parametrize("way", ["end", "hand_over", "fail_waiting"])
+def test_operations_end_after_their_loop_was_closed_and_wake_no_task(endpoint: Endpoint, way: str) -> None:
+    transfers = [endpoint.submit(n) for n in range(2 * LIMIT)]
+    callers = [endpoint.await_(transfer) for transfer in transfers]
+    callers.append(Caller(endpoint.driver, endpoint.submissions.drained()))
+    callers.append(Caller(endpoint.driver, endpoint.submissions.all_posted()))
+    endpoint.driver.settle_down()
+    endpoint.driver.is_closed = True
+    successor = Endpoint(source=endpoint.source).submissions
+    if way == "hand_over":
+        endpoint.submissions.hand_over(lambda: ConnectionResetError("ended"), successor)
+        successor.end(lambda: ConnectionResetError("ended"))
+    elif way == "fail_waiting":
+        endpoint.submissions.fail_waiting(lambda: ConnectionResetError("ended"))
+    endpoint.submissions.end(lambda: ConnectionResetError("ended"))
+    assert {(transfer.state, str(transfer.error)) for transfer in transfers} == {(State.FINISHED, "ended")}
+    assert not any(caller.done for caller in callers)
+    assert endpoint.driver.reports == []
+    assert (endpoint.source.slots.in_use, endpoint.source.statistics().abandoned) == (0, 0)
+
+
 def test_queued_operations_that_fail_give_their_slots_back(endpoint: Endpoint) -> None:
     transfers = [endpoint.submit(n) for n in range(2 * LIMIT)]
     endpoint.submissions.fail_waiting(lambda: ConnectionResetError("ended"))

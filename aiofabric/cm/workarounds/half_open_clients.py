@@ -309,7 +309,7 @@ class HalfOpenClients:
         self.handed_over.clear()
         self.missed = None
         self._readable.close()
-        if self._cancel is not None and not self._driver.closed():
+        if self._cancel is not None:
             self._cancel()
 
 

@@ -206,8 +206,7 @@ class Source(SourceCore):
             self.readers.pause()
             self.closed = True
             ended.add(self.waiting.value, **self._counted())
-            if not self.driver.closed():
-                self.delays.cancel()
+            self.delays.cancel()
             if self._on_close is not None:
                 self._on_close(self)
 

@@ -142,8 +142,7 @@ class AddressQueries:
     def _let_go(self, peer: Peer) -> None:
         cancel = self._answered.pop(peer, None)
         if cancel is not None:
-            if not self._multiplexer.source.driver.closed():
-                cancel()
+            cancel()
             self._multiplexer.handle.route_to(peer).fail_waiting(self._multiplexer.handle.closed_error)
             self._multiplexer.release_peer(peer)
 

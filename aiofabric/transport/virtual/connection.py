@@ -313,8 +313,7 @@ class ConnectionHandle(SendingHandle):
         self.native_open = False
         if self._cancel_wait is not None:
             self.source.interest -= 1
-            if not self.source.driver.closed():
-                self._cancel_wait()
+            self._cancel_wait()
         if self.oob_socket is not None:
             if self.orderly or self.end_received:
                 self._send_end()

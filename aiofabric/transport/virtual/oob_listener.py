@@ -141,7 +141,7 @@ class OobListener:
         self.closed = True
         if self._resume is None:
             self._driver.remove_reader(self._socket.fileno())
-        elif not self._driver.closed():
+        else:
             self._resume()
         self._socket.close()
         for oob_socket in list(self._silent):
