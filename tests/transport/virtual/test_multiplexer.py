@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiofabric.transport.virtual.multiplexer import Multiplexer
+from aiofabric.transport.virtual.multiplexer import _POOLS_MOST, Multiplexer
+from aiofabric.transport.virtual.protocol import ID
 
 pytestmark = pytest.mark.once
 
@@ -94,3 +95,29 @@ def test_released_peers_are_forgotten_at_once_where_none_of_them_may_still_send(
         sharing.release_peer(peer)
     assert list(sharing._released) == peers[70 - kept :]
     assert forgotten == ([] if closed else peers[: 70 - kept])  # a closed endpoint has no addresses
+
+
+def test_a_pool_of_a_new_size_is_a_larger_one_if_there_are_many() -> None:
+    sharing = Sharing(16)
+    pools: list[Any] = [Receives(wanted=1) for _ in range(_POOLS_MOST)]
+    sharing._pools = {100 * size: pool for size, pool in zip(range(_POOLS_MOST, 0, -1), pools, strict=True)}
+    assert sharing.pool(200) is pools[-2]
+    assert sharing.pool(201) is pools[-3]
+    assert sharing.pool(1) is pools[-1]
+    with pytest.raises(ValueError, match=f"at most {_POOLS_MOST} different recv_size"):
+        sharing.pool(100 * _POOLS_MOST + 1)
+    assert len(sharing._pools) == _POOLS_MOST
+
+
+def test_the_id_of_an_open_connection_is_given_to_no_other() -> None:
+    sharing = Sharing(16)
+    connections: list[Any] = [SimpleNamespace() for _ in range(5)]
+    sharing._next, sharing.connections = ID - 1, {ID: connections[0], 0: connections[1]}
+    assert [sharing.enter(each) for each in connections[2:]] == [ID - 1, 1, 2]
+    assert sharing.connections == {
+        ID: connections[0],
+        0: connections[1],
+        ID - 1: connections[2],
+        1: connections[3],
+        2: connections[4],
+    }

@@ -63,3 +63,15 @@ def test_nonsense_ends_it(ends: tuple[OobSocket, OobSocket, ManualDriver], words
     socket_of(one).send(words)
     driver.settle_down()
     assert ended == [True]
+
+
+def test_a_frame_is_handed_out_when_its_last_byte_has_come(ends: tuple[OobSocket, OobSocket, ManualDriver]) -> None:
+    one, other, driver = ends
+    seen: list[Frame] = []
+    other.on_frame = seen.append
+    frame = b"\xaf\x1b\x01\0\x05hello"
+    for place in range(len(frame)):
+        assert seen == []
+        socket_of(one).send(frame[place : place + 1])
+        driver.settle_down()
+    assert seen == [Frame(1, b"hello")]
