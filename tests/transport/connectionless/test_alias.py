@@ -11,7 +11,7 @@ import aiofabric
 from aiofabric import Caps, FabricConnectionResetError, MessageEndpoint, NotSupportedError, OpFlags
 from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import VIRTUAL, Pair, connected_pair, require
 from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -143,3 +143,12 @@ async def test_a_receive_through_a_closed_alias_ends_with_the_peer_that_it_names
         back = await other.add_peer(one.local_address)
         await one.send_tagged(b"still here", 1, to=there)
         assert await other.recv_tagged(1, source=back, max_bytes=10) == b"still here"
+
+
+@pytest.mark.parametrize("provider", VIRTUAL)
+async def test_a_connection_over_endpoints_without_connections_has_none(provider: str) -> None:
+    async with connected_pair(require(provider)) as (active, passive):
+        with pytest.raises(NotSupportedError, match=f"provider {provider} has no connected endpoints of its own"):
+            active.alias(OpFlags.COMPLETION)
+        await active.send(b"still here")
+        assert await passive.recv() == b"still here"

@@ -1,5 +1,7 @@
 """Scalable endpoints: contexts that share an address, and that a sender selects by index."""
 
+# Doubles: no provider refuses a context on request.
+
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +11,9 @@ import pytest
 from anyio import ClosedResourceError
 
 import aiofabric
-from aiofabric import Caps, EndpointType, NotSupportedError, Peer, ScalableEndpoint
+from aiofabric import Caps, EndpointType, FabricError, NotSupportedError, Peer, ScalableEndpoint
+from aiofabric._ffi import constants, lib
+from aiofabric.testing import live_resources
 from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
 
@@ -211,3 +215,13 @@ async def test_a_provider_without_them_says_so() -> None:
     with pytest.raises((NotSupportedError, aiofabric.NoProviderError)):
         async with aiofabric.open_scalable_endpoint("127.0.0.1", provider="udp", type=EndpointType.DGRAM):
             pass
+
+
+@pytest.mark.parametrize("call", ["fi_scalable_ep_bind", "fi_enable", "fi_getname", "fi_tx_context", "fi_rx_context"])
+async def test_one_that_cannot_be_opened_leaves_nothing(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = live_resources()
+    with monkeypatch.context() as patch:
+        patch.setattr(lib, call, lambda *_: -constants.FI_EIO)
+        with pytest.raises(FabricError, match=call):
+            await aiofabric.open_scalable_endpoint("127.0.0.1", provider="sockets").__aenter__()
+    assert live_resources() == before

@@ -356,6 +356,10 @@ async def test_what_contradicts_the_domain_is_refused(tcp: Info) -> None:
         for wish, words in (
             ({"provider": "shm"}, "provider='shm' contradicts domain=, which is of tcp"),
             ({"hints": Hints(fabric_attr=FabricAttr(prov_name="shm"))}, r"hints= \(provider shm\) contradicts domain="),
+            (
+                {"hints": Hints(fabric_attr=FabricAttr(name="10.7.0.0/16"))},
+                r"hints= \(fabric 10.7.0.0/16\) contradicts",
+            ),
             ({"hints": Hints(domain_attr=DomainAttr(name="eth7"))}, r"hints= \(domain eth7\) contradicts domain="),
             ({"info": offer("udp", EndpointType.DGRAM)}, r"info= \(provider udp.*\) contradicts domain="),
         ):

@@ -24,6 +24,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"recv_size": 64.0}, TypeError, r"{}\(\): recv_size must be a number of bytes"),
     ({"recv_size": 0}, ValueError, r"{}\(\): recv_size must be at least 1 byte"),
     ({"recv_count": None}, TypeError, r"{}\(\): recv_count must be a number of receives, not None"),
+    ({"recv_count": 0}, ValueError, r"{}\(\): recv_count must be at least 1"),
     ({"recv_count": True}, TypeError, r"{}\(\): recv_count must be a number of receives, not True"),
     ({"multi_recv": "1M"}, TypeError, r"{}\(\): multi_recv must be a number of bytes, or None, not '1M'"),
     ({"cancel_grace": "1"}, TypeError, r"{}\(\): cancel_grace must be a number of seconds, not '1'"),
@@ -122,6 +123,21 @@ async def test_an_endpoint_type_of_a_wrong_type_is_named() -> None:
 def test_an_attribute_of_a_wrong_type_is_named(attributes: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         aiofabric.getinfo(hints=aiofabric.Hints(**attributes))
+
+
+@pytest.mark.parametrize("kind", [EndpointType.MSG, EndpointType.UNSPEC])
+async def test_an_endpoint_with_one_peer_is_connected(kind: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{kind} endpoints have one peer: use connect\(\) and listen\(\)"):
+        async with aiofabric.open_endpoint(kind, HERE, provider="tcp"):
+            pass
+
+
+async def test_remote_writes_are_not_reported_to_a_shared_receive() -> None:
+    info = aiofabric.getinfo(hints=aiofabric.Hints(fabric_attr=aiofabric.FabricAttr(prov_name="sockets")))[0]
+    with aiofabric.Domain(info) as domain, aiofabric.SharedReceive(domain) as shared:
+        with pytest.raises(ValueError, match="remote_writes= and shared_receive= exclude each other"):
+            EndpointOptions(remote_writes=1, shared_receive=shared)
+        assert EndpointOptions(shared_receive=shared).shared_receive is shared
 
 
 async def test_a_sink_is_no_async_function() -> None:

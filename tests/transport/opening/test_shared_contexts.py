@@ -1,5 +1,7 @@
 """Shared receive and transmit contexts: one pool and one queue for many connections."""
 
+# Doubles: no provider refuses a shared context on request.
+
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,9 +26,12 @@ from aiofabric import (
     SharedReceive,
     SharedTransmit,
 )
+from aiofabric._ffi import constants, lib
 from aiofabric.info import SHARED_CONTEXT
+from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
+from tests.fixtures.through_python import post_receives_through
 
 pytestmark = pytest.mark.anyio
 
@@ -156,6 +161,34 @@ async def test_the_loss_of_one_connection_is_no_matter_to_the_others(with_srx: s
             senders[1].close()
             await senders[2].send(b"two")
             assert await shared.recv() == b"two"
+
+
+@pytest.mark.parametrize("call", ["fi_srx_context", "fi_ep_bind", "fi_recv"])
+async def test_a_shared_receive_that_cannot_be_opened_leaves_nothing(
+    with_srx: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain:
+        before = live_resources()
+        with monkeypatch.context() as patch:
+            if call == "fi_recv":
+                post_receives_through(patch, lambda *_: -constants.FI_EIO)
+            else:
+                patch.setattr(lib, call, lambda *_: -constants.FI_EIO)
+            with pytest.raises(FabricError, match=call):
+                SharedReceive(domain)
+        assert live_resources() == before
+        SharedReceive(domain).close()
+
+
+async def test_the_statistics_of_an_endpoint_count_the_shared_pool(with_srx: str) -> None:
+    with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain, recv_count=8) as shared:
+        async with connections(with_srx, 1, shared_receive=shared) as ((sender,), (receiver,)):
+            await sender.send(b"one")
+            assert await shared.recv() == b"one"
+            pool = receiver.statistics().pool
+            assert pool == shared.statistics()
+            assert pool is not None
+            assert (pool.messages, pool.bytes, pool.count) == (1, 3, 8)
 
 
 async def test_an_endpoint_itself_cannot_receive(with_srx: str) -> None:
