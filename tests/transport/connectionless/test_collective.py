@@ -1,6 +1,6 @@
 """Collective operations: the result of each member, and requests that libfabric's own implementation must not get."""
 
-# Privates: no provider has these operations, so the question for them is replaced.
+# Privates: no provider has these operations, so the question for them is replaced. Errors are given to handlers.
 # Doubles: calls of libfabric are recorded, and must not be made.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +14,9 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import AtomicOp, Caps, Datatype, EndpointType, FabricError, Group, NotSupportedError, RdmEndpoint
-from aiofabric._ffi import constants, lib
+from aiofabric._ffi import constants, ffi, lib
+from aiofabric.cm.events import EventError
+from aiofabric.cm.queue import EventQueue
 from tests.fixtures.children import Child, Parent, run_in_child
 from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without
@@ -321,3 +323,108 @@ def test_256_groups_do_not_crash() -> None:
         anyio.run(main)
     """)
     assert (ended.status, ended.out.strip()) == (0, "done"), ended.err
+
+
+def made_of_barriers(monkeypatch: pytest.MonkeyPatch, call: str, answer: bytes) -> list[tuple[Any, ...]]:
+    """Let ``call`` write ``answer`` where there is room, and complete as a barrier; return its arguments."""
+    calls: list[tuple[Any, ...]] = []
+
+    def run(endpoint: Any, given: Any, count: int, _: Any, room: Any, __: Any, group: int, *tail: Any) -> int:
+        calls.append((bytes(ffi.buffer(given)), count, room != ffi.NULL, *tail[:-2]))
+        if room != ffi.NULL:
+            ffi.memmove(room, answer, len(answer))
+        code: int = lib.fi_barrier(endpoint, group, tail[-1])
+        return code
+
+    monkeypatch.setattr(lib, call, run)
+    monkeypatch.setattr(Group, "_ask", lambda *_: None)  # no provider has these operations
+    return calls
+
+
+VALUES = np.array([3, 4], np.int64)
+GIVEN = VALUES.tobytes()
+
+
+@pytest.mark.parametrize("root", [0, 1])
+async def test_only_the_root_gets_the_result_of_a_gather(root: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = np.arange(4, dtype=np.int64)
+    async with joined(2) as groups:
+        calls = made_of_barriers(monkeypatch, "fi_gather", answer.tobytes())
+        with anyio.fail_after(10):
+            results = await everyone(groups, lambda group: group.gather(VALUES, root=root))
+        assert [each is None for each in results] == [rank != root for rank in range(2)]
+        assert results[root].tobytes() == answer.tobytes()
+        assert sorted(calls, key=lambda call: call[2]) == [
+            (GIVEN, 2, has_room, root, Datatype.INT64) for has_room in (False, True)
+        ]
+        with pytest.raises(ValueError, match="root must be a rank, 0 to 1, not 2"):
+            await groups[0].gather(VALUES, root=2)
+
+
+@pytest.mark.parametrize("root", [0, 1])
+async def test_only_the_root_gets_the_result_of_a_reduce(root: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with joined(2) as groups:
+        calls = made_of_barriers(monkeypatch, "fi_reduce", GIVEN)
+        with anyio.fail_after(10):
+            results = await everyone(groups, lambda group: group.reduce(AtomicOp.SUM, VALUES, root=root))
+        assert [each is None for each in results] == [rank != root for rank in range(2)]
+        assert results[root].tolist() == [3, 4]
+        assert sorted(calls, key=lambda call: call[2]) == [
+            (GIVEN, 2, has_room, root, Datatype.INT64, AtomicOp.SUM) for has_room in (False, True)
+        ]
+        with pytest.raises(ValueError, match="root must be a rank, 0 to 1, not -1"):
+            await groups[0].reduce(AtomicOp.SUM, VALUES, root=-1)
+
+
+async def test_shares_are_exchanged_in_elements_of_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with joined(2) as groups:
+        calls = made_of_barriers(monkeypatch, "fi_reduce_scatter", GIVEN[:8])
+        room = np.zeros(1, np.int64)
+        with anyio.fail_after(10):
+            await everyone(groups, lambda group: group.reduce_scatter(AtomicOp.SUM, VALUES, result=room))
+        assert room.tolist() == [3]
+        assert calls == [(GIVEN, 2, True, Datatype.INT64, AtomicOp.SUM)] * 2
+        calls = made_of_barriers(monkeypatch, "fi_alltoall", GIVEN)
+        with anyio.fail_after(10):
+            results = await everyone(groups, lambda group: group.alltoall(GIVEN))
+        assert results == [GIVEN] * 2
+        assert [call[1:] for call in calls] == [(8, True, Datatype.UINT8)] * 2
+
+
+async def test_a_join_ends_with_the_error_of_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(1) as (one,):
+        me = await one.add_peer(one.local_address)
+
+        def dispatch(queue: EventQueue, _: int) -> None:
+            for key, handler in [*queue._handlers.items()][:1]:
+                handler.event_error(EventError(key, constants.FI_ENOMEM, 1, "the group is full", b""))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(EventQueue, "_dispatch", dispatch)
+            with anyio.fail_after(10), pytest.raises(FabricError, match=r"fi_join_collective.*the group is full"):
+                await one.join_collective([me])
+        assert not handle_of(one).numbers_in_use()
+        (group,) = await join_all([one])
+        group.close()
+
+
+async def test_a_join_ends_when_its_event_queue_cannot_be_waited_for() -> None:
+    async with opened(2) as (one, other):
+        members = [await one.add_peer(each.local_address) for each in (one, other)]
+        await one.send(b"known", to=members[1])  # see test_cancelling_a_join_leaves_nothing_behind
+        assert await other.recv() == b"known"
+        caught: list[FabricError] = []
+
+        async def join() -> None:
+            with pytest.raises(FabricError) as failed:
+                await one.join_collective(members)
+            caught.append(failed.value)
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(join)
+                await anyio.wait_all_tasks_blocked()
+                events = handle_of(one).events
+                assert events.wait_failed(lambda: FabricError(constants.FI_EIO, "fi_trywait")) == 1
+                assert events.wait_failed(lambda: FabricError(constants.FI_EIO, "again")) == 0
+        assert [(error.call, error.errno) for error in caught] == [("fi_trywait", constants.FI_EIO)]

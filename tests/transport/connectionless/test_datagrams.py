@@ -1,5 +1,8 @@
 """Datagrams: boundaries, limits, unknown peers, and multicast groups."""
 
+# Privates: the test answers the handlers of an event queue.
+# Doubles: udp reports no error event on request.
+
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -15,6 +18,7 @@ from aiofabric import (
     Caps,
     DatagramEndpoint,
     EndpointType,
+    FabricError,
     Hints,
     Message,
     MessageTooLongError,
@@ -24,6 +28,9 @@ from aiofabric import (
     TruncatedMessageError,
     TxAttr,
 )
+from aiofabric._ffi import constants
+from aiofabric.cm.events import EventError
+from aiofabric.cm.queue import EventQueue
 from tests.fixtures.peers import skip_without
 
 pytestmark = pytest.mark.anyio
@@ -223,6 +230,30 @@ async def test_joining_is_refused_with_reasons() -> None:
         with pytest.raises(NotSupportedError, match=r"fi_join.*FI_ENOSYS.*The provider udp has no groups with such"):
             async with ep.join(six):
                 pass
+
+
+@pytest.mark.usefixtures("multicast")
+@pytest.mark.parametrize("way", ["an error event", "no event can come"])
+async def test_a_join_ends_with_an_error_if_its_event_does_not_come(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with member() as (one, address):
+        woken: list[int] = []
+
+        def dispatch(queue: EventQueue, _: int) -> None:
+            for key, handler in queue._handlers.items():
+                if way == "an error event":
+                    handler.event_error(EventError(key, constants.FI_EIO, 0, "", b""))
+                else:
+                    woken.extend(handler.wait_failed(FabricError(constants.FI_EIO, "fi_trywait")) for _ in range(2))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(EventQueue, "_dispatch", dispatch)
+            with anyio.fail_after(10), pytest.raises(FabricError) as caught:
+                await one.join(address).__aenter__()
+        assert (caught.value.errno, caught.value.call) == (
+            constants.FI_EIO,
+            "fi_join" if way == "an error event" else "fi_trywait",
+        )
+        assert woken == ([] if way == "an error event" else [1, 0])
 
 
 @pytest.mark.parametrize(("provider", "kind"), [("udp", DGRAM), ("sockets", DGRAM), ("tcp;ofi_rxm", EndpointType.RDM)])

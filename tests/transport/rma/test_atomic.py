@@ -1,5 +1,7 @@
 """Each atomic operation that a provider offers, compared with numpy."""
 
+# Doubles: no provider refuses an injected atomic on request.
+
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from aiofabric import (
     AtomicOp,
     Caps,
     Datatype,
+    FabricError,
     MessageTooLongError,
     NotSupportedError,
     OpFlags,
@@ -21,6 +24,7 @@ from aiofabric import (
     RemoteRegion,
     UnreachableError,
 )
+from aiofabric._ffi import constants, lib
 from aiofabric.features import Quirk, quirks
 from tests.fixtures.children import run_in_child
 from tests.fixtures.internals import handle_of
@@ -267,3 +271,25 @@ def test_the_crash_of_a_fetching_atomic_is_fenced() -> None:
     """)
     assert (ended.status, ended.out.splitlines()[-1:]) == (0, ["done"]), ended.err
     assert ended.out.count("cannot be used: atomics that fetch complete before their result") in (0, 20)
+
+
+async def test_an_injected_atomic_that_would_have_to_wait_is_not_made(
+    atomic_provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = np.zeros(1, np.int32)
+    async with peers(atomic_provider, CAPS) as (one, other, peer, _):
+        with other.domain.register(counter, access=REMOTE) as region:
+            await one.atomic(AtomicOp.SUM, np.int32(1), region.remote, to=peer)
+            with monkeypatch.context() as patch:
+                patch.setattr(lib, "fi_inject_atomic", lambda *_: -constants.FI_EAGAIN)
+                assert one.try_atomic(AtomicOp.SUM, np.int32(41), region.remote, to=peer) is False
+                patch.setattr(lib, "fi_inject_atomic", lambda *_: pytest.fail("the operand is too large"))
+                handle_of(one).inject_size = 3
+                assert one.try_atomic(AtomicOp.SUM, np.int32(41), region.remote, to=peer) is False
+                patch.setattr(lib, "fi_inject_atomic", lambda *_: -constants.FI_EINVAL)
+                handle_of(one).inject_size = 4
+                with pytest.raises(FabricError, match="fi_inject_atomic"):
+                    one.try_atomic(AtomicOp.SUM, np.int32(41), region.remote, to=peer)
+            assert one.try_atomic(AtomicOp.SUM, np.int32(41), region.remote, to=peer)
+            while counter[0] != 42:
+                await checkpoint()

@@ -111,3 +111,49 @@ async def test_a_count_of_taken_messages_that_cannot_be_sent(
             else:
                 route.announce()
                 await gone(passive)
+
+
+@pytest.mark.parametrize("size", [10, BIG], ids=["injected", "posted"])
+async def test_a_call_that_fails_for_another_reason_ends_no_connection(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    async with pair() as (active, passive):
+        await active.send(b"known")
+        assert await passive.recv() == b"known"
+        with monkeypatch.context() as patched:
+            for name in ("fi_tinject", "fi_tsend"):
+                patched.setattr(lib, name, lambda *_: -constants.FI_EINVAL)
+            with anyio.fail_after(5), pytest.raises(FabricError) as caught:
+                await active.send(bytes(size))
+            call = "fi_tinject" if size < BIG else "fi_tsend"
+            assert (caught.value.call, caught.value.errno) == (call, constants.FI_EINVAL)
+            assert not isinstance(caught.value, FabricConnectionError)
+        assert active.state == "connected"
+        with anyio.fail_after(10):
+            for _ in range(3):
+                await active.send(bytes(size))
+                assert await passive.recv() == bytes(size)
+
+
+async def test_a_count_of_taken_messages_that_has_no_room_is_sent_later(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else tells the sender that it may go on."""
+    count, refused = 4, 0
+    inject = lib.fi_tinject
+
+    def refuse(*args: Any) -> int:
+        nonlocal refused
+        if args[2] or refused == 3:  # a message, or enough
+            return inject(*args)
+        refused += 1
+        return -constants.FI_EAGAIN
+
+    async with pair(recv_count=count) as (active, passive):
+        monkeypatch.setattr(lib, "fi_tinject", refuse)
+        with anyio.fail_after(10):
+            for number in range(5 * count):
+                await active.send(b"%d" % number)
+                assert await passive.recv() == b"%d" % number
+        assert refused == 3
+        assert not handle_of(passive).tx.owes

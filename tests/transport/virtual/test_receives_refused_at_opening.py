@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import FabricAttr, Hints
+from aiofabric import FabricAttr, FabricError, Hints
 from aiofabric._ffi import constants, lib
 from aiofabric.features import Quirk, quirks
 from tests.fixtures.providers import require
@@ -46,3 +46,13 @@ async def test_a_message_that_is_sent_at_once_arrives(
     [info, *_] = aiofabric.getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name=provider)))
     strict = Quirk.IGNORE_FORGOTTEN in quirks(info)
     assert ("a new connection waits: the provider has no room for its receives" in caplog.text) is strict
+
+
+@pytest.mark.parametrize("provider", ["shm", "tcp;ofi_rxm"])
+async def test_a_refusal_for_another_reason_is_an_error(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(provider)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider, recv_count=4) as listener:
+        with monkeypatch.context() as patch:
+            patch.setattr(lib, "fi_trecv", lambda *_: -constants.FI_EINVAL)
+            with anyio.fail_after(10), pytest.raises(FabricError, match="fi_trecv"):
+                await aiofabric.connect(listener.address, provider=provider, recv_count=4)
