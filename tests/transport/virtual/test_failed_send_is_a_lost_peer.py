@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from aiofabric import FabricConnectionError, FabricError
+from aiofabric import FabricConnectionError, FabricError, TruncatedMessageError
 from aiofabric._ffi import constants, lib
 from aiofabric.cq.queue import CompletionQueue, ErrorEntry
 from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import VIRTUAL, Pair, over
+from tests.fixtures.providers import VIRTUAL, Pair, connected_pair, over
 from tests.fixtures.through_python import ask_queues_through_python
 
 pytestmark = pytest.mark.anyio
@@ -157,3 +157,15 @@ async def test_a_count_of_taken_messages_that_has_no_room_is_sent_later(
                 assert await passive.recv() == b"%d" % number
         assert refused == 3
         assert not handle_of(passive).tx.owes
+
+
+async def test_a_message_too_long_for_a_direct_receive_counts_as_taken(provider: str) -> None:
+    """Otherwise the window of the sender closes after as many of them."""
+    async with connected_pair(provider, recv_size=None) as (active, passive):
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(active.send, bytes(100))
+                with pytest.raises(TruncatedMessageError):
+                    await passive.recv(10)
+        handle = handle_of(passive)
+        assert (handle.received, handle.taken, handle_of(active).tx.sent) == (1, 1, 1)

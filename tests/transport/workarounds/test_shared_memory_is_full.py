@@ -2,14 +2,16 @@
 
 # Doubles: /dev/shm is full at a chosen moment.
 
+import errno
 import os
 
 import pytest
 
 import aiofabric
-from aiofabric import AvType, EndpointType, FabricAttr, FabricError, Hints, RdmEndpoint, getinfo
+from aiofabric import Address, AvType, EndpointType, FabricAttr, FabricError, Hints, RdmEndpoint, getinfo
+from aiofabric.flags import AddressFormat
 from aiofabric.transport.opening.options import EndpointOptions
-from aiofabric.transport.workarounds.shm_names import path_of
+from aiofabric.transport.workarounds.shm_names import own_namespace, path_of, reserve_memory
 from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import require
 
@@ -112,3 +114,24 @@ async def test_all_pages_are_there_from_the_start() -> None:
     async with aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as endpoint:
         status = os.stat(path_of(endpoint.local_address))
         assert status.st_blocks * 512 >= status.st_size
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_file_system_that_reserves_no_pages_is_used_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("shm")
+    info = getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name="shm")))[0]
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    with RdmEndpoint(info, None, EndpointOptions(), AvType.UNSPEC) as endpoint:
+        assert endpoint.state == "open"
+
+
+def test_memory_that_the_provider_keeps_elsewhere_is_not_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved: list[object] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *call: reserved.append(call))
+    name = f"fi_shm://aiofabric-{own_namespace():x}-{os.getpid()}-nowhere"
+    reserve_memory(Address(AddressFormat.ADDR_STR, name.encode()))
+    assert reserved == []
