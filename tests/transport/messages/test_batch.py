@@ -237,3 +237,24 @@ def test_one_failure_among_the_successes_of_a_batch_is_raised(failing: int) -> N
     assert ended.outcome.errno == 5
     assert endpoint.source.statistics().in_flight == 0
     endpoint.close()
+
+
+def test_a_batch_with_a_failure_sends_nothing_more() -> None:
+    endpoint = Endpoint(limit=8)
+    handle: Any = SimpleNamespace(
+        source=endpoint.source,
+        closed=False,
+        gone=None,
+        checkpoint=None,
+        thread_check=SimpleNamespace(admits=lambda: True),
+    )
+    route: Any = SimpleNamespace(limit=8, inject=lambda *_: pytest.fail("a message was sent"))
+    batch = Batch(handle, route)
+    batch._wait_for(endpoint.submit(0))
+    endpoint.queue.fail(next(iter(endpoint.posted)), 5)
+    endpoint.driver.settle_down()
+    sent = Caller(endpoint.driver, batch.send(b"x"))
+    endpoint.driver.settle_down()
+    assert isinstance(sent.outcome, OSError)
+    assert sent.outcome.errno == 5
+    endpoint.close()

@@ -243,3 +243,14 @@ async def test_what_closing_flushes_is_not_posted_to_what_was_closed(monkeypatch
     with Domain(info) as domain, SharedReceive(domain, recv_size=4096, recv_count=2, multi_recv=65536):
         monkeypatch.setattr(lib, "fi_recvmsg", post)
     assert posted == []
+
+
+async def test_a_buffer_that_the_provider_refuses_is_posted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    post, refused = lib.fi_recvmsg, [-constants.FI_EAGAIN] * 4  # both buffers of both ends
+    monkeypatch.setattr(lib, "fi_recvmsg", lambda *call: refused.pop() if refused else post(*call))
+    async with peers("sockets", CAPS, multi_recv=4096, recv_size=100, recv_count=2) as (one, other, peer, _):
+        with anyio.fail_after(10):
+            for number in range(100):  # far more than all buffers hold together
+                await one.send(b"%100d" % number, to=peer)
+                assert await other.recv() == b"%100d" % number
+    assert refused == []

@@ -1,9 +1,13 @@
 """Hazard: shm of 1.17 has one queue for pooled and tagged receives, and returns -FI_ENOMEM when it is full."""
 
+# Doubles: the provider's queue is full at a moment that the test chooses.
+
 import anyio
 import pytest
 
+from aiofabric._ffi import constants, lib
 from tests.fixtures.peers import peers
+from tests.fixtures.through_python import post_receives_through
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +40,15 @@ async def test_a_large_pool_and_a_thousand_tagged_receives(provider: str) -> Non
             await one.send(b"plain", to=to_other)
             assert await other.recv() == b"plain"
     assert sorted(int(each) for each in got) == list(range(MANY))
+
+
+async def test_a_receive_that_the_provider_has_no_room_for_is_posted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.17's shm returns -FI_ENOMEM if its queue of receives is full."""
+    receive, refused = lib.fi_recv, [-constants.FI_ENOMEM] * 3
+    post_receives_through(monkeypatch, lambda *call: refused.pop() if refused else receive(*call))
+    async with peers("tcp;ofi_rxm", recv_count=4) as (one, other, peer, _):
+        with anyio.fail_after(10):
+            for number in range(20):
+                await one.send(b"%d" % number, to=peer)
+                assert await other.recv() == b"%d" % number
+    assert refused == []

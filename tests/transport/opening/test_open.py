@@ -1,5 +1,7 @@
 """The opening of endpoints: flags, traffic classes, and types that no provider has."""
 
+# Doubles: no provider refuses a domain on request.
+
 import os
 import socket
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ import aiofabric
 from aiofabric import (
     Caps,
     EndpointType,
+    FabricError,
     Hints,
     MessageEndpoint,
     NoProviderError,
@@ -18,7 +21,9 @@ from aiofabric import (
     OpFlags,
     TrafficClass,
 )
+from aiofabric._ffi import constants, lib
 from aiofabric.cm.workarounds.provider_sockets import connected_socket
+from aiofabric.testing import live_resources
 from tests.fixtures.internals import descriptor_of
 from tests.fixtures.peers import skip_without
 from tests.fixtures.providers import Pair
@@ -109,3 +114,14 @@ async def test_the_provider_obeys_a_traffic_class(provider: str, tclass: Traffic
             await endpoint.send(b"there and back")
             assert await endpoint.recv() == b"there and back"
             await endpoint.send(b"bye")
+
+
+async def test_a_domain_that_cannot_be_opened_leaves_no_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = live_resources()
+    with monkeypatch.context() as patch:
+        patch.setattr(lib, "fi_domain", lambda *_: -constants.FI_EIO)
+        with pytest.raises(FabricError, match="fi_domain"):
+            await aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider="udp;ofi_rxd").__aenter__()
+    assert live_resources() == before
+    async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider="udp;ofi_rxd") as endpoint:
+        assert endpoint.state == "open"

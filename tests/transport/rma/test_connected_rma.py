@@ -288,3 +288,11 @@ def test_remote_region_packs_to_what_it_was() -> None:
         region[3]  # type: ignore[index]
     with pytest.raises(ValueError, match="step"):
         region[::2]
+
+
+@pytest.mark.anyio
+async def test_only_a_remote_region_can_be_read(pair: Pair) -> None:
+    async with pair() as (active, _):
+        nothing: Any = b"bytes"
+        with pytest.raises(TypeError, match="remote must be a RemoteRegion, not bytes"):
+            await active.read(nothing)
