@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import Access, Caps, EndpointType, OpFlags, RemoteWrite
@@ -242,3 +243,20 @@ async def test_a_flood_of_what_is_no_event_leaves_nothing() -> None:
         for _ in range(3):
             queue.arrived(entry)
         assert not queue.events
+
+
+async def test_who_asks_while_the_endpoint_closes_is_told_so(pair: Pair) -> None:
+    async with pair(remote_writes=4) as (active, _), anyio.create_task_group() as tasks:
+        tasks.start_soon(active.aclose)
+        while not handle_of(active).ending:
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(ClosedResourceError, match="is being closed"):
+            await active.remote_write()
+
+
+@one_loop
+async def test_an_endpoint_that_peers_may_not_write_to_reports_no_writes() -> None:
+    caps = Caps.MSG | Caps.RMA | Caps.SEND | Caps.RECV | Caps.READ | Caps.WRITE
+    with pytest.raises(aiofabric.NotSupportedError, match="FI_REMOTE_WRITE"):
+        async with peers("sockets", caps, remote_writes=4):
+            pass

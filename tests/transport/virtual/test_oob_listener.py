@@ -135,3 +135,13 @@ def test_a_listener_that_pauses_can_be_closed(served: Served) -> None:
         assert len(served.driver.delays) == 1
         served.listener.close()
         assert not served.driver.delays
+
+
+def test_a_client_that_comes_as_the_listener_closes_starts_no_timer(served: Served) -> None:
+    """The loop may still call the reader that was readable before."""
+    readable = served.driver.readers[served.sock.fileno()]
+    with socket.create_connection(served.address):
+        served.listener.close()
+        readable()
+    assert not served.driver.delays
+    assert not served.driver.readers
