@@ -1,7 +1,5 @@
 """Hazard: shm of 1.17 has one queue for pooled and tagged receives, and returns -FI_ENOMEM when it is full."""
 
-# Doubles: the provider's queue is full at a moment that the test chooses.
-
 import anyio
 import pytest
 
