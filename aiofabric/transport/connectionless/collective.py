@@ -247,8 +247,9 @@ class Group(Resource):
     async def alltoall(self, value: Any, *, result: Any = None) -> Any:
         """Send each member its share of ``value``, by rank; return the shares that the others sent (fi_alltoall)."""
         self._ask(CollectiveOp.ALLTOALL)
-        given = self._shares(operand(value, None))
-        return await self._exchange("fi_alltoall", given, result_like(operand(value, None), result), (_BYTE, 0))
+        given = operand(value, None)
+        outcome = result_like(given, result)
+        return await self._exchange("fi_alltoall", self._shares(given), outcome, (given.datatype, 0))
 
     async def reduce_scatter(self, op: AtomicOp, value: Any, *, result: Any, datatype: Datatype | None = None) -> Any:
         """Combine the ``value`` of all members; fill ``result`` with this member's share of it (fi_reduce_scatter)."""

@@ -147,8 +147,12 @@ class Multicast(Resource):
         where = self.vector.fit(address)
         if where.host is not None and not ip_address(where.host.partition("%")[0]).is_multicast:
             raise ValueError(f"{where} is not a multicast address")
-        if any(isinstance(peer, MulticastGroup) and peer.address == where for peer in handle.by_peer):
-            raise ValueError(f"this endpoint has joined {where} already")
+        # The kernel's memberships have no port: it refuses a second one, and udp leaves the first one instead.
+        name = where.host or where
+        if any(
+            isinstance(peer, MulticastGroup) and (peer.address.host or peer.address) == name for peer in handle.by_peer
+        ):
+            raise ValueError(f"this endpoint has joined {name} already")
         membership = _Membership(handle, where, 0 if receive else constants.FI_SEND)
         try:
             await membership.joined()

@@ -127,8 +127,12 @@ class MultiPool(Inbox):
         descriptor = handle.register_own(self._pins)
         slots = handle.source.slots
         self._slabs = [_Slab(self, self._pins + at * room, room, slots.acquire(), descriptor) for at in range(count)]
-        for slab in self._slabs:
-            self.renew(slab)
+        try:
+            for slab in self._slabs:
+                self.renew(slab)
+        except BaseException:
+            handle.pool = self  # as in `Pool`
+            raise
 
     @staticmethod
     def prepare(handle: EndpointHandle, size: int) -> None:

@@ -389,6 +389,11 @@ async def test_shares_are_exchanged_in_elements_of_one_share(monkeypatch: pytest
             results = await everyone(groups, lambda group: group.alltoall(GIVEN))
         assert results == [GIVEN] * 2
         assert [call[1:] for call in calls] == [(8, True, Datatype.UINT8)] * 2
+        calls.clear()
+        with anyio.fail_after(10):
+            results = await everyone(groups, lambda group: group.alltoall(VALUES))
+        assert [result.tolist() for result in results] == [[3, 4]] * 2
+        assert calls == [(GIVEN, 1, True, Datatype.INT64)] * 2
 
 
 async def test_a_join_ends_with_the_error_of_its_event(monkeypatch: pytest.MonkeyPatch) -> None:

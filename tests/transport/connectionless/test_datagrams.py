@@ -220,6 +220,23 @@ async def test_a_cancelled_member_leaves() -> None:
 
 
 @pytest.mark.usefixtures("multicast")
+async def test_a_group_is_joined_once_whatever_the_port() -> None:
+    """The kernel's memberships have no port: a second one fails, and its end would end the first one."""
+    async with member() as (one, address):
+        host, port = Address.from_str(address).host, one.local_address.port
+        assert host is not None
+        assert port is not None
+        other_port = Address.from_ip(host, port % 60000 + 1)
+        async with one.join(address) as group:
+            with pytest.raises(ValueError, match=f"has joined {host} already"):
+                await one.join(other_port).__aenter__()
+            await one.send(b"still there", to=group)
+            assert await one.recv() == b"still there"
+        async with one.join(other_port):
+            pass
+
+
+@pytest.mark.usefixtures("multicast")
 async def test_joining_is_refused_with_reasons() -> None:
     async with member() as (one, _):
         with pytest.raises(ValueError, match=r"fi_sockaddr_in://127.0.0.1:9 is not a multicast address"):

@@ -16,6 +16,7 @@ from aiofabric import (
     EndpointType,
     EpAttr,
     FabricAttr,
+    FabricError,
     Hints,
     Info,
     NoProviderError,
@@ -254,3 +255,10 @@ async def test_a_buffer_that_the_provider_refuses_is_posted_later(monkeypatch: p
                 await one.send(b"%100d" % number, to=peer)
                 assert await other.recv() == b"%100d" % number
     assert refused == []
+
+
+async def test_a_buffer_that_cannot_be_posted_is_an_error_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lib, "fi_recvmsg", lambda *_: -constants.FI_EINVAL)
+    with pytest.raises(FabricError, match="fi_recvmsg"):
+        async with peers("sockets", CAPS, multi_recv=4096, recv_size=100, recv_count=2):
+            pass
