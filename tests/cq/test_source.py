@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aiofabric import FabricError
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.polling import Waiting
@@ -146,6 +147,53 @@ def test_each_callback_that_raises_is_reported_and_no_caller_gets_its_exception(
         endpoint.queue.complete(transfer.slot.address, length=transfer.length)
     assert endpoint.source.drain() == 4  # as a call that polls before it waits
     assert [str(e) for e in endpoint.driver.reports] == ["1", "2"]
+
+
+def test_failure_whose_callback_raises_is_reported_and_the_next_ones_reach_their_callers(endpoint: Endpoint) -> None:
+    def stumble(_: object) -> None:
+        raise ValueError("the callback's own")
+
+    first, second = endpoint.submit(), endpoint.submit()
+    first.notify = stumble
+    caller = endpoint.await_(second)
+    endpoint.queue.fail(first.slot.address, 5)
+    endpoint.queue.fail(second.slot.address, 6)
+    assert endpoint.source.drain() == 2
+    endpoint.driver.settle_down()
+    assert [str(e) for e in endpoint.driver.reports] == ["the callback's own"]
+    assert caller.outcome.errno == 6
+
+
+def test_read_that_raises_is_reported_and_followed_by_another_pass(endpoint: Endpoint) -> None:
+    class Failing(ScriptedQueue):
+        """Its first read is an error of the provider."""
+
+        def read(self, window: int = 0) -> Any:
+            self.reads += 1
+            if self.reads == 1:
+                raise FabricError(constants.FI_EIO, "fi_cq_read")
+            return super().read(window)
+
+    with Failing() as failing:
+        it = Endpoint(source=Source(endpoint.driver, failing, waiting=Waiting.FD))
+        transfer = it.submit()
+        failing.complete(transfer.slot.address)  # before the queue is armed: no descriptor tells of it
+        caller = it.await_(transfer)
+        it.driver.iterate()
+        assert [str(e) for e in it.driver.reports] == [str(FabricError(constants.FI_EIO, "fi_cq_read"))]
+        assert not caller.done
+        it.driver.settle_down()
+        assert caller.outcome is transfer
+        it.close()
+
+
+def test_counters_keep_their_former_names(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(1002)]  # two more than the limit
+    endpoint.driver.settle_down()
+    found = endpoint.source.statistics()
+    assert (found.queued, found.slots_in_use) == (2, len(transfers))
+    assert found.passes not in (0, found.queued)
+    assert (found.parked, found.turns, found.lent) == (found.queued, found.passes, found.slots_in_use)
 
 
 def test_queue_that_promises_a_failure_and_has_none_does_not_hold_the_loop(endpoint: Endpoint) -> None:
@@ -537,6 +585,47 @@ def test_polling_by_choice_ends_on_the_descriptor() -> None:
     endpoint.driver.settle_down(10_000)
     assert caller.done
     endpoint.close()
+
+
+class Events:
+    """An event queue whose descriptor is always readable, although there is no event, as that of net is."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.drained = 0
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def drain(self) -> int:
+        self.drained += 1
+        return 0
+
+    def quiet(self) -> bool:
+        return True
+
+    def wait_failed(self, error: Any) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_queue_without_descriptor_leaves_an_event_queue_alone_that_stays_readable(waits: bool) -> None:
+    """Its descriptor would wake the loop again and again. Events are looked for when the completions are."""
+    endpoint = Endpoint(descriptor=False)
+    if waits:
+        endpoint.await_(endpoint.submit())
+    with ScriptedQueue() as readable:
+        readable.stuck(True)
+        events = Events(readable.fileno() or 0)
+        endpoint.source.attach_queue(events)
+        endpoint.driver.settle_down(10_000)
+        assert endpoint.driver.readers == {}
+        before = events.drained
+        for _ in range(3):
+            endpoint.driver.pass_time()
+            endpoint.driver.settle_down(10_000)
+        assert events.drained >= before + 3
+        endpoint.close()
 
 
 def test_queue_without_descriptor_is_looked_at_rarely_while_nobody_waits() -> None:

@@ -1,5 +1,6 @@
 """A submission queue: posted operations, queued ones, and their order if the provider is full or refuses."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -328,3 +329,31 @@ def test_ctrl_c_in_one_completion_does_not_skip_those_behind_it(endpoint: Endpoi
     endpoint.driver.settle_down()
     assert all(each.done for each in callers)
     assert endpoint.source.slots.in_use == 0
+
+
+def test_a_cancel_that_comes_with_the_error_of_a_dismissed_operation_leaves_it_abandoned(endpoint: Endpoint) -> None:
+    transfer = endpoint.submit()
+    caller = endpoint.await_(transfer)
+    endpoint.submissions.dismiss(transfer, ConnectionResetError("dismissed"))
+    caller.cancel()
+    endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, asyncio.CancelledError)
+    assert (transfer.state, endpoint.asked) == (State.ABANDONED, [])
+    assert endpoint.source.statistics().abandoned == 1
+    finish(endpoint, transfer.slot.address)
+    assert endpoint.source.statistics().abandoned == 0
+
+
+def test_queued_operations_get_the_error_of_a_queue_that_cannot_be_waited_for(endpoint: Endpoint) -> None:
+    """Nothing is posted: the provider refused the first one."""
+
+    def fails() -> bool:
+        raise FabricError(constants.FI_EIO, "fi_trywait")
+
+    endpoint.answers.extend([AGAIN] * 10)
+    callers = [endpoint.await_(endpoint.submit(n)) for n in range(2)]
+    endpoint.queue.quiet = fails  # type: ignore[method-assign]
+    endpoint.driver.settle_down()
+    assert [(c.outcome.errno, c.outcome.call) for c in callers] == [(constants.FI_EIO, "fi_trywait")] * 2
+    assert callers[0].outcome is not callers[1].outcome
+    assert (endpoint.driver.reports, endpoint.labels) == ([], [])
