@@ -85,6 +85,26 @@ async def test_a_receive_into_memory_gets_the_error_and_its_buffer_stays_pinned(
         answer(0)
 
 
+async def test_a_sink_gets_the_error_once(
+    pair: Pair, break_queue: Callable[[Any], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(waiting=Waiting.FD) as (one, _):
+        source = source_of(one)
+        reported: list[object] = []
+        monkeypatch.setattr(source.driver, "report", lambda _, error: reported.append(error))
+        ends: list[Any] = []
+        one.set_sink(lambda _: None, ends.append)
+        answer = break_queue(one)
+        answer(-constants.FI_EIO)
+        source.touch()
+        with anyio.fail_after(5):
+            while not ends:
+                await anyio.lowlevel.checkpoint()
+        assert [(error.call, error.errno) for error in ends] == [("fi_trywait", constants.FI_EIO)]
+        assert reported == []
+        answer(0)
+
+
 async def test_nothing_polls_a_queue_that_failed(
     pair: Pair, break_queue: Callable[[Any], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -587,6 +587,45 @@ def test_polling_by_choice_ends_on_the_descriptor() -> None:
     endpoint.close()
 
 
+def test_polling_stops_only_if_it_may_and_after_a_while() -> None:
+    endpoint = Endpoint(descriptor=False)
+    may, asked = False, 0
+
+    def may_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return may
+
+    endpoint.source.delays.may_stop_polling = may_stop
+    for polls in range(16):
+        endpoint.driver.settle_down(10_000)
+        assert (polls, asked) == (polls, 0)
+        endpoint.driver.pass_time()
+    endpoint.driver.settle_down(10_000)
+    assert asked == 1
+    may = True
+    endpoint.driver.pass_time()
+    endpoint.driver.settle_down(10_000)
+    assert (asked, endpoint.driver.delays) == (2, [])
+    endpoint.close()
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_polling_does_not_stop_while_a_refused_operation_waits(refused: bool) -> None:
+    """No descriptor and no completion tells when the provider has room for it."""
+    endpoint = Endpoint(descriptor=False)
+    endpoint.source.delays.may_stop_polling = lambda: True
+    endpoint.answers.extend([-constants.FI_EAGAIN] * 1000 * refused)
+    endpoint.submit()
+    for _ in range(40):
+        endpoint.driver.settle_down(10_000)
+        if not endpoint.driver.delays:
+            break
+        endpoint.driver.pass_time()
+    assert bool(endpoint.driver.delays) is refused
+    endpoint.close()
+
+
 class Events:
     """An event queue whose descriptor is always readable, although there is no event, as that of net is."""
 
