@@ -13,17 +13,27 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import FabricAttr, Hints, NotSupportedError, TrafficClass, Version, workarounds
+from aiofabric import (
+    Caps,
+    EndpointType,
+    FabricAttr,
+    Hints,
+    NotSupportedError,
+    TrafficClass,
+    Version,
+    workarounds,
+)
 from aiofabric.cli.doctor.library import workarounds as findings
 from aiofabric.cm.passive import PassiveHandle
-from aiofabric.cm.workarounds.provider_sockets import connected_socket
+from aiofabric.cm.workarounds.provider_sockets import connected_socket, open_descriptors, tcp_socket
 from aiofabric.features import Feature, Quirk, quirks
 from aiofabric.transport.connected import endpoint as connected
 from aiofabric.transport.virtual import multiplexer
 from aiofabric.workarounds import WORKAROUNDS, State
 from tests.docs.workarounds import PAGE, text
 from tests.fixtures.children import run_in_child
-from tests.fixtures.internals import descriptor_of, handle_of
+from tests.fixtures.internals import descriptor_of, handle_of, source_of
+from tests.fixtures.peers import skip_without
 from tests.fixtures.providers import Pair, over, require
 
 ROOT = Path(__file__).parent.parent
@@ -182,6 +192,37 @@ async def test_without_traffic_class_packets_have_the_system_s_class(provider: s
             sock = connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address)
             assert sock is not None
             assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == (46 if on else 0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("on", [True, False])
+async def test_the_class_of_packets_over_ipv6_is_a_field_of_their_own(provider: str, on: bool) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no ::1: {error}")
+    workarounds.switch("traffic_class", on)
+    hints = Hints()
+    hints.tx_attr.tclass = TrafficClass.from_dscp(46)
+    async with aiofabric.listen("::1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(accept_one, listener)
+        async with await aiofabric.connect(listener.address, provider=provider, hints=hints) as endpoint:
+            sock = connected_socket(descriptor_of(endpoint), endpoint.local_address, endpoint.peer_address)
+            assert sock is not None
+            assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS) >> 2 == (46 if on else 0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("on", [True, False])
+async def test_without_half_open_clients_the_port_of_an_rdm_endpoint_is_untouched(on: bool) -> None:
+    name = "tcp;ofi_rxm"
+    skip_without(name, Caps.MSG)
+    workarounds.switch("half_open_clients", on)
+    async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=name) as endpoint:
+        found = [tcp_socket(each) for each in open_descriptors()]
+        ports = [each for each in found if each is not None and each.getsockname()[1] == endpoint.local_address.port]
+        assert [bool(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT)) for each in ports] == [on]
+        assert (source_of(endpoint).delays.may_stay_readable is not None) is on
 
 
 @pytest.mark.anyio

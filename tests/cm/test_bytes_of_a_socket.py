@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from aiofabric.cm.workarounds.provider_sockets import bytes_written
+from aiofabric.cm.workarounds.provider_sockets import bytes_received, bytes_written, segments_sent, tcp_socket
 
 pytestmark = pytest.mark.once
 
@@ -40,3 +40,17 @@ def test_a_socket_that_is_full_has_no_number_and_neither_has_a_file() -> None:
                 sender.send(bytes(1 << 20))
         assert bytes_written(sender.fileno()) is None
         assert bytes_written(one.fileno()) is None  # no TCP
+
+
+def test_a_connection_counts_what_it_has_sent_and_received_until_it_is_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sender:
+        accepted, _ = listener.accept()
+        sent, received = tcp_socket(sender.fileno()), tcp_socket(accepted.fileno())
+        assert sent is not None
+        assert received is not None
+        with accepted:
+            assert (segments_sent(sent), bytes_received(received)) == (0, 0)
+            sender.sendall(b"four")
+            assert accepted.recv(10) == b"four"
+            assert (segments_sent(sent), bytes_received(received)) == (1, 4)
+        assert (segments_sent(received), bytes_received(received)) == (0, 0)

@@ -4,7 +4,8 @@ The listener runs in a process of its own, because a provider may crash. It must
 next honest client at once. After they are gone, it must have as many descriptors as before.
 """
 
-# Doubles: a timeout is shortened, and a race is made certain.
+# Privates: `_silent` shows when the provider has accepted a client.
+# Doubles: a timeout and a limit are shortened, and a race is made certain.
 
 import os
 import random
@@ -340,6 +341,62 @@ async def test_a_listener_without_descriptors_sleeps_and_recovers(child: Callabl
         assert counts["passes"] < 10_000  # the listening socket was readable all the time
     await honest("tcp", listening.port)
     await listening.end()
+
+
+async def is_cut_off(client: socket.socket) -> bool:
+    with anyio.fail_after(10):
+        await anyio.wait_readable(client)
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def silent_client(listener: aiofabric.Listener, opened: ExitStack) -> socket.socket:
+    """A client that the provider has accepted, and that has sent nothing."""
+    watching = watch_of(listener)
+    client = opened.enter_context(socket.create_connection((HERE, listener.address.port), timeout=10))
+    client.setblocking(False)
+    with anyio.fail_after(10):
+        while client.getsockname() not in [each.peer for each in watching._silent.values()]:
+            await anyio.lowlevel.checkpoint()
+    return client
+
+
+async def test_one_silent_client_too_many_replaces_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = require("tcp")
+    monkeypatch.setattr(half_open_clients, "SILENT_MOST", 2)
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+        with ExitStack() as opened:
+            clients = [await silent_client(listener, opened) for _ in range(3)]
+            assert await is_cut_off(clients[0])
+            assert listener.statistics().cut_off == 1
+            for client in clients[1:]:
+                with pytest.raises(BlockingIOError):
+                    client.recv(1)
+
+
+async def test_the_close_of_a_listener_cuts_off_clients_that_are_not_requests_yet() -> None:
+    """Their sockets are the provider's, which forgets them."""
+    words = await request_words(require("tcp"))
+    with ExitStack() as opened:
+        async with aiofabric.listen(HERE, 0, provider="tcp") as listener:
+            clients = [await silent_client(listener, opened) for _ in range(3)]
+            clients[1].sendall(words[:1])
+        assert [await is_cut_off(client) for client in clients] == [True] * len(clients)
+
+
+async def test_the_close_of_a_listener_cuts_off_a_client_that_it_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = require("tcp")
+    monkeypatch.setattr(half_open_clients.HalfOpenClients, "_watch", lambda *_: False)
+    with ExitStack() as opened:
+        async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+            client = opened.enter_context(socket.create_connection((HERE, listener.address.port), timeout=10))
+            client.setblocking(False)
+            with anyio.fail_after(10):
+                while watch_of(listener).missed is None:
+                    await anyio.lowlevel.checkpoint()
+        assert await is_cut_off(client)
 
 
 @ONE_LOOP

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 import aiofabric
-from aiofabric.cm.workarounds.keepalive import LEAST, MOST, agree, notice_silence
+from aiofabric.cm.workarounds.keepalive import LEAST, MOST, agree, notice_silence, unwatched
 from aiofabric.cm.workarounds.provider_sockets import connected_socket
 from tests.fixtures.internals import descriptor_of, handle_of, socket_of
 from tests.fixtures.providers import VIRTUAL, Pair, over
@@ -32,6 +32,21 @@ def test_the_shorter_period_counts() -> None:
     assert agree([9.0, 5.0]) == 5.0
     assert agree([9.0, 0.1]) == LEAST  # a peer cannot make this side send more often
     assert agree([None, 4e6]) == MOST  # nor ask for a value that the kernel refuses
+
+
+@pytest.mark.parametrize(
+    ("provider", "words", "cure"),
+    [
+        ("tcp", "could not identify it this time", "Connect again"),
+        ("net", "could not identify it this time", "Connect again"),
+        ("sockets", "cannot identify the socket of a connection over sockets", "use the provider tcp"),
+    ],
+)
+def test_a_connection_that_is_not_watched_says_what_to_do(provider: str, words: str, cure: str) -> None:
+    error = unwatched(provider, "the peer")
+    assert words in str(error)
+    assert cure in str(error)
+    assert error.peer == "the peer"
 
 
 def keepalive_of(endpoint: aiofabric.MessageEndpoint) -> int:

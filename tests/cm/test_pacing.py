@@ -1,6 +1,6 @@
 """Promise: a connection that stays within the machine is not paced, whatever the system's congestion control is."""
 
-# Doubles: the congestion control of the machine cannot be chosen.
+# Doubles: the congestion control of the machine cannot be chosen, and there is no other machine.
 
 import socket
 from contextlib import suppress
@@ -60,6 +60,15 @@ async def test_neither_end_is_paced(host: str, provider: str, monkeypatch: pytes
 
 async def test_what_does_not_pace_is_left_alone(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "PACING", (b"of another kernel",))
+    assert await both_ends("127.0.0.1", provider) == [[DEFAULT], [DEFAULT]]
+
+
+@pytest.mark.skipif(DEFAULT == b"reno", reason="this kernel's default is what would be chosen instead of it")
+async def test_a_connection_that_leaves_the_machine_is_left_alone(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "PACING", (DEFAULT,))
+    monkeypatch.setattr(pacing, "stays_paced", lambda *_: False)
     assert await both_ends("127.0.0.1", provider) == [[DEFAULT], [DEFAULT]]
 
 
