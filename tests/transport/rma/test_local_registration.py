@@ -316,6 +316,7 @@ async def test_a_refused_registration_is_the_operations_error(pair: Pair, demand
                 lambda: active.send(bytes(LONG)),
                 lambda: active.send([mine.buffer, bytes(LONG)]),
                 lambda: active.write(bytes(LONG), region.remote),
+                lambda: active.write([memoryview(mine.buffer)[:5], bytes(LONG - 5)], region.remote),
                 lambda: active.read(region.remote, flags=OpFlags.DELIVERY_COMPLETE),
             ]
             for call in calls:
