@@ -44,3 +44,23 @@ async def test_the_send_ends_with_the_error(provider: str, frames: int, monkeypa
     finally:
         one.abort()
         other.abort()
+
+
+@pytest.mark.parametrize("size", [10_000, 60_000], ids=["copied", "sent from where it is"])
+async def test_a_send_that_would_return_at_once_raises_the_error(
+    provider: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise from_errno(constants.FI_EINVAL, "fi_sendv")
+
+    one, other = await over_fabric(provider)
+    monkeypatch.setattr(Route, "post", refuse)
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match="fi_sendv"):
+                one.try_send(bytes(size))
+        with pytest.raises(OSError, match="fi_sendv"):
+            one.try_recv(1)
+    finally:
+        one.abort()
+        other.abort()

@@ -193,6 +193,38 @@ async def test_an_abrupt_end_is_a_broken_stream(streams: Streams) -> None:
             await other.wait_send_might_not_block()
 
 
+async def test_receiving_into_memory_ends_as_receiving_does(streams: Streams) -> None:
+    buffer = bytearray(10)
+    async with streams() as (one, other):
+        await one.send(b"last")
+        await one.aclose()
+        assert await other.receive_into(buffer) == 4
+        for _ in range(2):
+            with pytest.raises(anyio.EndOfStream):
+                await other.receive_into(buffer)
+    async with streams() as (one, other):
+        await one.send(b"before")
+        channel_of(one).abort()
+
+        async def receive_all() -> None:
+            while True:
+                assert buffer[: await other.receive_into(buffer)] == b"before"
+
+        with pytest.raises(anyio.BrokenResourceError) as caught:
+            await receive_all()
+        assert isinstance(caught.value.__cause__, FabricConnectionResetError)
+
+
+async def test_a_closed_stream_announces_no_end(streams: Streams) -> None:
+    async with streams() as (one, other):
+        await one.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            await one.send_eof()
+        other.abort()
+        with pytest.raises(anyio.ClosedResourceError):
+            await other.send_eof()
+
+
 async def test_a_slow_reader_stops_the_writer(streams: Streams) -> None:
     async with streams() as (one, other), anyio.create_task_group() as tg:
         tg.start_soon(one.send, BIG)

@@ -218,6 +218,38 @@ async def test_a_message_of_exactly_the_limit_arrives_also_in_pieces(streams: St
             assert await passive.receive() == data
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3])
+async def test_a_message_whose_length_arrives_in_pieces_is_whole(streams: Streams, cut: int) -> None:
+    async with streams() as (active, passive):
+        length = (300).to_bytes(4, "little")
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                got: list[bytes] = []
+
+                async def receive(into: list[bytes] = got) -> None:
+                    into.append(await passive.receive())
+
+                tasks.start_soon(receive)
+                await channel_of(active).send(length[:cut])
+                await anyio.wait_all_tasks_blocked()
+                await channel_of(active).send(length[cut:])
+                await anyio.wait_all_tasks_blocked()
+                assert got == []
+                await channel_of(active).send(BIG[:300])
+            assert got == [BIG[:300]]
+
+
+async def test_nothing_is_packed_after_an_abort(streams: Streams) -> None:
+    async with streams() as (active, _):
+        await active.send(b"before")
+        active.abort()
+        for _ in range(2):
+            with pytest.raises(anyio.ClosedResourceError):
+                await active.send(b"after")
+        with pytest.raises(anyio.ClosedResourceError):
+            await active.receive()
+
+
 async def test_both_sides_want_packing_unless_they_say_otherwise(streams: Streams) -> None:
     async with streams() as (active, passive):
         for stream in (active, passive):

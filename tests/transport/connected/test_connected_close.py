@@ -176,6 +176,25 @@ async def test_messages_that_arrived_are_dropped_by_closing_and_kept_by_the_peer
             await passive.recv()
 
 
+@pytest.mark.parametrize("preface", [True, False])
+async def test_a_shutdown_is_told_to_the_peer_with_and_without_an_end_mark(pair: Pair, preface: bool) -> None:
+    """Both endpoints stay open."""
+
+    async def send_for_ever() -> None:
+        while True:
+            await active.send(b"too late")
+
+    async with pair(preface=preface) as (active, passive):
+        await active.send(b"last")
+        await active.shutdown()
+        with anyio.fail_after(10):
+            assert await passive.recv() == b"last"
+            with pytest.raises(ConnectionResetError):
+                await passive.recv()
+            with pytest.raises(ConnectionError):
+                await send_for_ever()
+
+
 async def test_view_outlives_its_endpoint(pair: Pair) -> None:
     async with pair() as (active, passive):
         await active.send(b"lent")

@@ -4,6 +4,7 @@ import mmap
 import random
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -380,6 +381,12 @@ async def test_view_is_lent_for_the_block_only(pair: Pair) -> None:
         pool = passive.statistics().pool
         assert pool is not None
         assert (pool.lent, pool.messages, pool.bytes) == (0, 100, 400)
+
+
+async def test_the_count_of_queued_operations_keeps_its_former_name(pair: Pair) -> None:
+    async with pair() as (active, _):
+        found = replace(active.statistics(), sends=1, receives=2, queued=3, abandoned=4, injected=5)
+        assert found.parked == 3
 
 
 async def test_view_that_is_kept_comes_back_to_the_pool(pair: Pair) -> None:
