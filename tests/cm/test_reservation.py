@@ -1,5 +1,6 @@
 """Addresses that are reserved before it is known whether a connection or a listener will use them."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -88,12 +89,16 @@ async def fail_before_the_connect(_: Parent) -> None:
         raise ZeroDivisionError
 
     async with aiofabric.listen("127.0.0.1", provider="sockets") as listener, anyio.create_task_group() as tg:
-        async with aiofabric.reserve("127.0.0.1", provider="sockets") as reservation:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        async with aiofabric.reserve("127.0.0.1", port, provider="sockets") as reservation:
             connect = partial(aiofabric.connect, listener.address, reservation=reservation)
             with pytest.raises(ZeroDivisionError):
                 await connect(prepare=refuse)
             tg.start_soon(echo, listener)
             async with await connect() as ep:
+                assert ep.local_address is not None
+                assert ep.local_address.port == port
                 await ep.send(b"from the reserved address")
                 assert await ep.recv() == b"from the reserved address"
             with pytest.raises(ClosedResourceError):

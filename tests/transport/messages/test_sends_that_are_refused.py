@@ -43,6 +43,7 @@ async def test_an_empty_message_whose_delivery_would_never_complete_is_refused(d
     hints = Hints(tx_attr=TxAttr(op_flags=OpFlags.DELIVERY_COMPLETE)) if default else None
     flags: dict[str, Any] = {} if default else {"flags": OpFlags.DELIVERY_COMPLETE}
     async with peers("shm", CAPS, hints=hints) as (one, other, to, _):
+        await arrives(other, lambda: one.send(b"first", to=to, **flags), b"first")  # this one finds the peer's memory
         for data in (b"", [b"", b""]):
             if Quirk.EMPTY_DELIVERY_HANGS in quirks(one.info):
                 with anyio.fail_after(5), pytest.raises(NotSupportedError, match=EMPTY):
