@@ -376,6 +376,19 @@ async def test_one_silent_client_too_many_replaces_the_oldest(monkeypatch: pytes
                     client.recv(1)
 
 
+async def test_a_client_that_takes_the_place_of_one_that_was_shut_down_is_watched_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2.x closes a socket and accepts the next one with the same number in one read."""
+    monkeypatch.setattr(half_open_clients, "SILENT_MOST", 2)
+    monkeypatch.setattr(half_open_clients, "TIMEOUT", 60.0)
+    async with aiofabric.listen(HERE, 0, provider=require("tcp")) as listener:
+        with ExitStack() as opened:
+            for _ in range(6):
+                await silent_client(listener, opened)
+            assert listener.statistics().cut_off == 4
+
+
 async def test_the_close_of_a_listener_cuts_off_clients_that_are_not_requests_yet() -> None:
     """Their sockets are the provider's, which forgets them."""
     words = await request_words(require("tcp"))

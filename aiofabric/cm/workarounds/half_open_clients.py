@@ -70,6 +70,7 @@ _HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of
 _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
 _TICK = 0.01  # seconds that a timer may be early
+_SEARCH = 0.2  # seconds from an accepted connection that was not found until all descriptors are examined
 _HOURS = 3600 * 4
 
 
@@ -168,7 +169,9 @@ class HalfOpenClients:
     def after_read(self) -> None:
         """Find the connection that the provider accepted; it accepts at most one."""
         if self._incoming and not any(map(self._watch, self._free)):
-            self.missed = self.missed or monotonic()
+            if self.missed is None:
+                self.missed = monotonic()
+                self._disarm()  # the timer may be later than the search
             self._arm()
 
     def became_request(self, address: Address | None) -> int | None:
@@ -265,17 +268,22 @@ class HalfOpenClients:
 
     def _arm(self) -> None:
         if self._cancel is None:
-            first = [next(iter(each.values())).since for each in (self._silent, self.handed_over) if each]
+            due = [next(iter(each.values())).since + TIMEOUT for each in (self._silent, self.handed_over) if each]
             if self.missed is not None:
-                first.append(self.missed)
-            if first:
-                self._cancel = self._driver.call_later(max(min(first) + TIMEOUT - monotonic(), _TICK), self._late)
+                due.append(self.missed + _SEARCH)
+            if due:
+                self._cancel = self._driver.call_later(max(min(due) - monotonic(), _TICK), self._late)
+
+    def _disarm(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
 
     def _late(self) -> None:
         try:
             self._listener.read_events()  # a loop that was blocked may not have read requests yet
             late = monotonic() - TIMEOUT + _TICK
-            if self.missed is not None and self.missed <= late:
+            if self.missed is not None and self.missed + _SEARCH <= monotonic() + _TICK:
                 self.missed = monotonic()
                 with suppress(OSError):  # the whole system is out of descriptors: try later
                     self._search()
@@ -309,8 +317,7 @@ class HalfOpenClients:
         self.handed_over.clear()
         self.missed = None
         self._readable.close()
-        if self._cancel is not None:
-            self._cancel()
+        self._disarm()
 
 
 class GuardedQueue(EventQueue):
