@@ -117,8 +117,7 @@ class PassiveHandle(RequestQueue):
         self.waiters = waiters
 
     def release_native(self) -> None:
-        # Close the queue right after its passive endpoint, without a read in between: a half-open client is
-        # freed with the
-        # endpoint, but stays in the queue's epoll set (xnet_pep.c, tcpx_conn_mgr.c).
+        # Close the queue right after its passive endpoint, without a read in between: a half-open client is freed with
+        # the endpoint, but stays in the queue's epoll set (xnet_pep.c, tcpx_conn_mgr.c).
         Handle.release(self)
         self.events.close()

@@ -259,6 +259,7 @@ async def test_a_join_ends_with_an_error_if_its_event_does_not_come(way: str, mo
             for key, handler in queue._handlers.items():
                 if way == "an error event":
                     handler.event_error(EventError(key, constants.FI_EIO, 0, "", b""))
+                    handler.event_error(EventError(key, constants.FI_EIO, 0, "", b""))
                 else:
                     woken.extend(handler.wait_failed(FabricError(constants.FI_EIO, "fi_trywait")) for _ in range(2))
 

@@ -262,3 +262,16 @@ async def test_a_buffer_that_cannot_be_posted_is_an_error_and_leaves_nothing(mon
     with pytest.raises(FabricError, match="fi_recvmsg"):
         async with peers("sockets", CAPS, multi_recv=4096, recv_size=100, recv_count=2):
             pass
+
+
+async def test_a_provider_that_does_not_tell_its_least_room_takes_what_tcp_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2.x's tcp uses 16384 bytes, and reports nothing."""
+    monkeypatch.setattr(lib, "fi_getopt", lambda *_: -constants.FI_ENOPROTOOPT)
+    with pytest.raises(NotSupportedError, match=r"less than 16384 bytes left.*recv_size is at most 16384 here"):
+        async with peers("sockets", CAPS, multi_recv=1 << 20, recv_size=16385, recv_count=2):
+            pass
+    async with peers("sockets", CAPS, multi_recv=1 << 20, recv_size=16384, recv_count=2) as (one, other, peer, _):
+        await one.send(bytes(16384), to=peer)
+        assert await other.recv() == bytes(16384)

@@ -177,6 +177,36 @@ async def test_a_receive_of_a_claim_that_is_cancelled_before_the_provider_has_it
     assert memory == bytes(7)  # it was the caller's again
 
 
+@pytest.mark.parametrize("call", ["recv", "recv_into"])
+async def test_a_receive_of_a_claim_that_is_cancelled_while_the_provider_has_it(claiming: str, call: str) -> None:
+    """The next receive gets the message; it does not go into the memory of the cancelled one after that has ended."""
+    data = bytes(range(250)) * 4000
+    memory, got = bytearray(len(data)), []
+    async with peers(claiming) as (one, other, there, _), anyio.create_task_group() as sending:
+        for number in range(6):
+            sending.start_soon(partial(one.send_tagged, data, 1, to=there))
+            await arrived(other, 1)
+            claim = await other.claim_tagged(1)
+            assert claim is not None
+
+            async def receive(claim: Claim = claim) -> None:
+                got.append(await (claim.recv() if call == "recv" else claim.recv_into(memory)))
+
+            got.clear()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(receive)
+                for _ in range(number):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            if got:
+                continue
+            with anyio.fail_after(10):
+                try:
+                    assert await claim.recv() == data  # the task was cancelled before its first step
+                except ValueError:
+                    assert await other.recv_tagged(1, max_bytes=len(data)) == data
+
+
 @pytest.mark.parametrize("size", [0, 100, 50_000])
 async def test_a_claimed_message_into_the_callers_memory(polling: str, size: int) -> None:
     data, room = bytes(range(250)) * (size // 250 + 1), bytearray(size + 10)

@@ -37,8 +37,9 @@ def test_bits_are_counted_from_the_highest_one_down() -> None:
         tag_format(pattern).check((1 << bits) - 1, (1 << bits) - 1)
         for wrong in (1 << bits, -1, (1 << bits) + 5):
             for tag, ignore in ((wrong, 0), (0, wrong)):
-                with pytest.raises(ValueError, match=f"a tag has {bits} bits, and must not be negative"):
+                with pytest.raises(ValueError, match=f"a tag has {bits} bits, and must not be negative") as caught:
                     tag_format(pattern).check(tag, ignore)
+                assert str(caught.value).endswith(f"ignore={(1 << bits) - 1:#x} takes any tag")
 
 
 @pytest.mark.once

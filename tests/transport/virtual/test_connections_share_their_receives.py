@@ -111,3 +111,21 @@ async def test_a_connection_that_cannot_be_made_leaves_nothing_in_the_multiplexe
                     with pytest.raises(LookupError, match="report_writes"):
                         await aiofabric.connect(other.address, provider="shm", recv_size=100)
         assert (set(multiplexer.connections), {pool: pool.promised for pool in multiplexer._pools.values()}) == before
+
+
+async def test_receives_that_a_pool_gives_back_are_counted() -> None:
+    async with connected() as (active, passive, multiplexer):
+        await active.send(b"before")
+        assert await passive.recv() == b"before"
+        (pool,) = multiplexer._pools.values()
+        count = pool.count
+        assert pool.withdraw(3) == 3
+        assert (pool.count, len(pool._idle)) == (count - 3, 3)
+        assert pool.withdraw(0) == 0
+        assert (pool.count, len(pool._idle)) == (count - 3, 3)
+        pool.grow(3)
+        assert (pool.count, len(pool._idle)) == (count, 0)
+        with anyio.fail_after(5):
+            for number in range(3 * count):
+                await active.send(b"%d" % number)
+                assert await passive.recv() == b"%d" % number

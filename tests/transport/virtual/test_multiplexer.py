@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiofabric.transport.virtual.multiplexer import _POOLS_MOST, Multiplexer
+from aiofabric import Address
+from aiofabric.transport.virtual.multiplexer import _POOLS_MOST, _RELEASED_MOST, Multiplexer
 from aiofabric.transport.virtual.protocol import ID
 
 pytestmark = pytest.mark.once
@@ -121,3 +122,22 @@ def test_the_id_of_an_open_connection_is_given_to_no_other() -> None:
         1: connections[3],
         2: connections[4],
     }
+
+
+def test_a_peer_that_has_a_connection_again_is_not_forgotten() -> None:
+    forgotten: list[Any] = []
+    sharing: Any = Sharing(16)
+    sharing.host, sharing._unanswered, sharing._has_file = True, None, False
+    sharing.handle, sharing.source = SimpleNamespace(forget=forgotten.append), SimpleNamespace(drain=lambda: 0)
+    sharing._users, sharing._released = {}, {}
+    local = Address.from_ip("127.0.0.1", 1)
+    vector = SimpleNamespace(format=local.format, insert=lambda address: address)
+    sharing.endpoint = SimpleNamespace(vector=vector, local_address=local)
+    peers = [sharing.acquire_peer(Address.from_ip("127.0.0.1", 2 + number).raw) for number in range(_RELEASED_MOST + 2)]
+    for peer in peers[:_RELEASED_MOST]:
+        sharing.release_peer(peer)
+    assert sharing.acquire_peer(peers[0].raw) == peers[0]
+    for peer in peers[_RELEASED_MOST:]:
+        sharing.release_peer(peer)
+    assert forgotten == [peers[1]]
+    assert sharing._users == {peers[0]: 1}
