@@ -16,6 +16,7 @@ from aiofabric._core import STREAK
 from aiofabric._ffi import ffi, lib
 from aiofabric.cq.operation import Operation, State
 from aiofabric.cq.submission import SubmissionQueue, Transfer
+from aiofabric.transport.failures import Refill
 from aiofabric.transport.messages.receive import Receives
 from tests.cq.manual import Endpoint
 from tests.fixtures.internals import handle_of, source_of
@@ -184,14 +185,14 @@ async def test_a_receive_that_was_to_take_an_undelivered_message_and_got_a_messa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with peers("shm", Caps.TAGGED, recv_size=None) as (one, other, peer, _):
-        refills, received = handle_of(other).refills, SubmissionQueue.received
+        recalled, received = handle_of(other).recalled, SubmissionQueue.received
 
         def chosen(submissions: SubmissionQueue, transfer: Transfer) -> bool:
-            refills[transfer] = None
+            recalled[transfer] = Refill
             return received(submissions, transfer)
 
         monkeypatch.setattr(SubmissionQueue, "received", chosen)
         for _ in range(5):
             await one.send_tagged(b"here", 7, to=peer)
             assert (await other.recv_tagged_into(bytearray(10), 7)).length == 4
-        assert not refills
+        assert not recalled
