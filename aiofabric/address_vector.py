@@ -103,7 +103,7 @@ class User(Protocol):
         """The peer is removed: end the sends to it that still wait, and the receives from it alone."""
 
     def numbers_in_use(self) -> set[int]:
-        """The numbers of removed peers for which the provider still holds operations."""
+        """Numbers that operations, open groups or claims still need."""
 
 
 class AddressVector(Resource):
@@ -291,11 +291,11 @@ class AddressVector(Resource):
         contexts = (peer, *peer._contexts.values())
         for each in contexts:
             each.vector = None
+        self._removed[peer.native] = peer.address
         users = list(self.users)
         for user in users:
             for each in contexts:
                 user.peer_removed(each)
-        self._removed[peer.native] = peer.address
         whole = (1 << (64 - self.rx_ctx_bits)) - 1  # masks the number of a receive context
         busy = {number & whole for user in users for number in user.numbers_in_use()}
         for native in [native for native in self._removed if native not in busy]:

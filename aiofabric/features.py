@@ -284,8 +284,8 @@ _RULES = (
     _Rule(Quirk.SHARED_TRANSMIT_CRASHES, "sockets"),
     # rxd_msg.c, rxd_peek_recv: the message leaves the list of waiting messages here, and once more when it is freed.
     _Rule(Quirk.CLAIMS_CRASH, "ofi_rxd"),
-    # rxm_ep.c, rxm_discard: the sender gets no answer to its rendezvous request. 1.17's crashes, too, if the peer was
-    # removed.
+    # rxm_ep.c, rxm_discard: the sender gets no answer to its rendezvous request. That of 1.17 also crashes if the peer
+    # was removed.
     _Rule(Quirk.DISCARD_STALLS_SENDER, "ofi_rxm"),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),

@@ -223,7 +223,7 @@ class SubmissionQueue(SubmissionCore):
 
     def dismiss(self, transfer: Transfer, error: BaseException) -> None:
         """Wake the caller of a posted operation with an error; the operation keeps its pins until it completes."""
-        notify = transfer.notify
+        notify = None if self.source.driver.closed() else transfer.notify
         transfer.error = error
         self._abandon(transfer)
         transfer.wake_waiter(notify)
@@ -234,8 +234,9 @@ class SubmissionQueue(SubmissionCore):
         """Finish the queued operations, or those that are ``chosen``, with an error: they will not be posted."""
         left, self.waiting = self.waiting, _NONE_QUEUED
         if chosen is not None:
-            self.waiting = deque(transfer for transfer in left if not chosen(transfer))
-            left = deque(transfer for transfer in left if chosen(transfer))
+            end = [transfer for transfer in left if chosen(transfer)]
+            self.waiting = deque(transfer for transfer in left if transfer not in end)
+            left = deque(end)
         for transfer in left:
             self.source.slots.release(transfer.slot)
             self._finish(transfer, error())

@@ -23,16 +23,22 @@ from .interfaces import RouteOwner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..address_vector import Peer
     from ..cq.queue import ErrorEntry
     from ..cq.submission import SubmissionQueue, Transfer
     from .interfaces import Undelivered
     from .route import Route
 
-__all__ = ["Failures", "Refill"]
+__all__ = ["Failures", "Refill", "removed"]
 
 
 class Refill(Exception):
-    """Ends a posted receive, so that it takes a message that a cancelled receive left behind."""
+    """Ends a posted receive: its task looks for a message elsewhere, and posts a receive again."""
+
+
+def removed(peer: Peer) -> BaseException:
+    """The error of operations that name a removed peer."""
+    return ClosedResourceError(f"the peer {peer.address} was removed")
 
 
 # Errors of operations that were in flight when the connection ended, such as a partly filled receive or a partly sent
@@ -115,11 +121,11 @@ class Failures(RouteOwner):
                 return
 
     def recall(self, receive: Transfer, error: Callable[[], BaseException]) -> bool:
-        """Cancel a posted receive that a task waits for, and end it with this error; return whether it will end so.
+        """Cancel a posted receive that a task waits for, and end it with this error. False: that is impossible.
 
-        A message that arrives before the provider has cancelled it ends it as usual.
+        If a message arrives before the provider has cancelled the receive, the task gets the message.
         """
-        if receive.state is not State.POSTED or receive in self.recalled:
+        if receive.state is not State.POSTED or receive in self.recalled or self.source.driver.closed():
             return False
         if self.cancel(receive.slot.pointer) != -constants.FI_ENOSYS:
             self.recalled[receive] = error

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import Listener, MessageEndpoint
+from aiofabric import EndpointType, Listener, MessageEndpoint, RdmEndpoint
 from tests.fixtures.children import run_in_child
 from tests.fixtures.loops import pytest_asyncio_loop_factories
 
@@ -76,6 +76,36 @@ def close_the_loop(provider: str, call: str, factory: Callable[[], asyncio.Abstr
     tasks.clear()
     gc.collect()
     print(call)
+
+
+def remove_a_peer(name: str) -> None:
+    """Runs in a child. A task of the closed loop waits for a message of the peer."""
+    left: list[Any] = []
+
+    async def main() -> RdmEndpoint:
+        opening = aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider="tcp;ofi_rxm")
+        endpoint: RdmEndpoint = await opening.__aenter__()
+        peer = await endpoint.add_peer(endpoint.local_address)
+        left.extend([opening, peer, asyncio.ensure_future(endpoint.recv_tagged(1, source=peer, max_bytes=10))])
+        done, _ = await asyncio.wait(left[2:], timeout=0.1)
+        assert not done
+        return endpoint
+
+    loop = FACTORIES[name]()
+    loop.set_exception_handler(report)
+    endpoint = loop.run_until_complete(main())
+    loop.close()
+    endpoint.vector.remove(left[1])
+    assert not len(endpoint.vector)
+    endpoint.close()
+    print("removed")
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_peer_is_removed_while_a_task_of_a_closed_loop_waits_for_its_message(name: str) -> None:
+    code = "import sys; from tests.cq.test_closed_loop import *; remove_a_peer(sys.argv[1])"
+    ended = run_in_child(code, name)
+    assert (ended.status, ended.out, ended.err) == (0, "removed\n", "")
 
 
 def end_the_run(provider: str, name: str) -> None:

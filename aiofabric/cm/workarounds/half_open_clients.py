@@ -71,6 +71,7 @@ _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
 _TICK = 0.01  # seconds that a timer may be early
 _SEARCH = 0.2  # seconds from an accepted connection that was not found until all descriptors are examined
+_SHARE = 10  # the search takes at most one part in this many of the time
 _HOURS = 3600 * 4
 
 
@@ -150,6 +151,7 @@ class HalfOpenClients:
         self._incoming = False  # the provider is about to accept
         self._free: list[int] = []  # descriptors that the accepted connection may get
         self.missed: float | None = None  # time since when an accepted connection was not found
+        self._pause = _SEARCH
 
     # -- around each read of the event queue
 
@@ -270,7 +272,7 @@ class HalfOpenClients:
         if self._cancel is None:
             due = [next(iter(each.values())).since + TIMEOUT for each in (self._silent, self.handed_over) if each]
             if self.missed is not None:
-                due.append(self.missed + _SEARCH)
+                due.append(self.missed + self._pause)
             if due:
                 self._cancel = self._driver.call_later(max(min(due) - monotonic(), _TICK), self._late)
 
@@ -283,7 +285,7 @@ class HalfOpenClients:
         try:
             self._listener.read_events()  # a loop that was blocked may not have read requests yet
             late = monotonic() - TIMEOUT + _TICK
-            if self.missed is not None and self.missed + _SEARCH <= monotonic() + _TICK:
+            if self.missed is not None and self.missed + self._pause <= monotonic() + _TICK:
                 self.missed = monotonic()
                 with suppress(OSError):  # the whole system is out of descriptors: try later
                     self._search()
@@ -297,11 +299,13 @@ class HalfOpenClients:
 
     def _search(self) -> None:
         """Watch accepted connections that were not found when they were accepted."""
+        begun = monotonic()
         for descriptor in open_descriptors():
             sock = self._accepted(descriptor)
             if sock is not None and not self._is_in_use(sock):
                 self._watch(descriptor)
         self.missed = None
+        self._pause = max(_SEARCH, _SHARE * (monotonic() - begun))
 
     def close(self) -> None:
         """Stop. Call after the close of the listener, which forgets clients that are not requests yet."""

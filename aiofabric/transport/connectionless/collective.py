@@ -14,7 +14,6 @@ So these are checked here. Ranks are positions in the list of members. All membe
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
@@ -88,7 +87,7 @@ class _GroupHandle(Handle):
         self.set = out[0]
         # rxm crashes if an operation reaches a number that was removed (rxm_conn.c), so the vector keeps these.
         self.numbers = [member.native for member in members]
-        endpoint.held.update(self.numbers)
+        endpoint.hold(*self.numbers)
         super().__init__("Group", ffi.NULL, endpoint.vector._handle)
         try:
             for number in self.numbers:
@@ -166,7 +165,7 @@ class _GroupHandle(Handle):
         if self.fid != ffi.NULL:
             super().release()
         check(lib.fi_close(ffi.cast("struct fid *", self.set)), "fi_close")
-        self.endpoint.held -= Counter(self.numbers)
+        self.endpoint.let_go(*self.numbers)
 
 
 class Group(Resource):

@@ -46,8 +46,6 @@ from .handle import ConnectionlessHandle
 from .multicast import Multicast
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from ...address import Address
     from ...domain import Domain
     from ...info import Info
@@ -192,9 +190,11 @@ class RdmEndpoint(ConnectionlessEndpoint, Tagged, Peeks, RemoteWrites, Rma, Atom
     __slots__ = ()
     _handle: ConnectionlessHandle
 
-    @property
-    def _held(self) -> Counter[int]:
-        return self._handle.held
+    def _hold(self, number: int) -> None:
+        self._handle.hold(number)
+
+    def _let_go(self, number: int) -> None:
+        self._handle.let_go(number)
 
 
 class DatagramEndpoint(ConnectionlessEndpoint):

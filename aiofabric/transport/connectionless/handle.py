@@ -6,11 +6,10 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anyio import ClosedResourceError
-
 from ...address_vector import Peer
 from ...features import Quirk, require
 from ...flags import Caps
+from ..failures import removed
 from ..messages.overflow import behind, has_overflow
 from ..messages.prefix import PrefixRoute, prefix_of
 from ..messages.undelivered import asked_for
@@ -30,7 +29,7 @@ __all__ = ["ConnectionlessHandle"]
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("carries_connections", "events", "groups", "held", "leaving")
+    __slots__ = ("carries_connections", "events", "group_names", "groups", "held", "leaving")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(vector, *args, **options)
@@ -39,6 +38,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.carries_connections = False  # True: each connection keeps memory for its own peer
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
+        self.group_names: set[object] = set()  # hosts of multicast groups that it has joined
         # numbers of peers that the provider reads for open groups, and for claims
         self.held: Counter[int] = Counter()
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
@@ -72,7 +72,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             shm_same_process.sweep()
 
     def peer_removed(self, peer: Peer) -> None:
-        error = partial(_removed, peer)
+        error = partial(removed, peer)
         route = self.by_peer.pop(peer, None)
         if route is not None:
             route.close_off(error)  # a batch that holds the route posts no more
@@ -82,7 +82,17 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             # tcp of 2.x reads the peer of a receive that it gets, and would crash.
             queue.fail_waiting(error, lambda receive: _is_directed(receive, peer.native))
             for receive in [receive for receive in queue.posted if _is_directed(receive, peer.native)]:
-                queue.owner.recall(receive, error)
+                if receive in queue.owner.recalled:
+                    queue.owner.recalled[receive] = error
+                else:
+                    queue.owner.recall(receive, error)
+
+    def hold(self, *numbers: int) -> None:
+        """The provider needs these numbers until `let_go` is called, also if their peers are removed."""
+        self.held.update(numbers)
+
+    def let_go(self, *numbers: int) -> None:
+        self.held -= Counter(numbers)
 
     def numbers_in_use(self) -> set[int]:
         self.leaving = [queue for queue in self.leaving if queue.posted]
@@ -116,10 +126,6 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
 def _is_directed(receive: Transfer, number: int) -> bool:
     """Whether this is a receive of messages from this peer. A peek ends without them, and a claim has its message."""
     return receive.what != "fi_trecvmsg" and asked_for(receive)[0] == number
-
-
-def _removed(peer: Peer) -> BaseException:
-    return ClosedResourceError(f"the peer {peer.address} was removed while the operation was in flight")
 
 
 def _no_peer(what: str, given: object) -> TypeError:

@@ -147,14 +147,14 @@ class Multicast(Resource):
         where = self.vector.fit(address)
         if where.host is not None and not ip_address(where.host.partition("%")[0]).is_multicast:
             raise ValueError(f"{where} is not a multicast address")
-        # The kernel's memberships have no port: it refuses a second one, and udp leaves the first one instead.
+        # The kernel ignores the port, and refuses a second membership. udp would end the first one with it.
         name = where.host or where
-        if any(
-            isinstance(peer, MulticastGroup) and (peer.address.host or peer.address) == name for peer in handle.by_peer
-        ):
+        if name in handle.group_names:
             raise ValueError(f"this endpoint has joined {name} already")
-        membership = _Membership(handle, where, 0 if receive else constants.FI_SEND)
+        handle.group_names.add(name)
+        membership: _Membership | None = None
         try:
+            membership = _Membership(handle, where, 0 if receive else constants.FI_SEND)
             await membership.joined()
             group = MulticastGroup(where, lib.fi_mc_addr(membership.fid))
             handle.by_peer[group] = route = _GroupRoute(handle, group.native, where)
@@ -166,4 +166,6 @@ class Multicast(Resource):
                 route.fail_waiting(handle.closed_error)
                 handle.leaving.append(route)
         finally:
-            membership.close()
+            handle.group_names.discard(name)
+            if membership is not None:
+                membership.close()

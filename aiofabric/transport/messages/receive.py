@@ -19,7 +19,7 @@ from ...flags import Access
 from ...memory import pin
 from ...resource import Resource
 from ..buffers import Pieces, acquire_region, acquire_regions, contents, fill
-from ..failures import Refill
+from ..failures import Refill, removed
 from .inbox import truncated
 from .loans import Loan
 from .overflow import BEFORE, overflowed, roomy
@@ -28,6 +28,7 @@ from .undelivered import UndeliveredMessage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+    from ...address_vector import Peer
     from ...bufferlike import Buffers
     from ...cq.operation import Operation
     from ...cq.submission import Transfer
@@ -251,11 +252,18 @@ class Receives(Resource):
         return length
 
     async def _receive(
-        self, pins: Any, where: tuple[int, ...], *, private: bool = False, posted: Transfer | None = None
+        self,
+        pins: Any,
+        where: tuple[int, ...],
+        *,
+        source: Peer | None = None,
+        private: bool = False,
+        posted: Transfer | None = None,
     ) -> Any:
         """Receive into ``pins``: the completed transfer, or a message that an earlier, cancelled receive got.
 
-        ``where`` is the source, and for tagged messages also the tag and the bits of it to ignore. ``private``: the
+        ``where`` is the number of ``source``, and for tagged messages also the tag and the bits of it to ignore. The
+        peer may be removed before the receive is posted, or posted again. ``private``: the
         caller of the endpoint does not see ``pins``, so a receive may be left posted there, and the result is always
         the message. ``posted`` is the receive, if it was already posted.
         """
@@ -276,6 +284,8 @@ class Receives(Resource):
                     return kept
                 if handle.gone is not None:
                     raise handle.gone()
+                if source is not None and source.vector is None:
+                    raise removed(source)
                 transfer = self._post_receive(handle, pins, where)
             transfer.orphaned = partial(self._keep, pins, len(where) > 1)
             if private:

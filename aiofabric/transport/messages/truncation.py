@@ -15,6 +15,7 @@ from .pool import Pool
 from .receive import Receives
 
 if TYPE_CHECKING:
+    from ...address_vector import Peer
     from ...cq.submission import Transfer
     from ..handle import EndpointHandle
 
@@ -27,19 +28,25 @@ class DetectsTruncation(Receives):
     __slots__ = ()
 
     async def _receive(
-        self, pins: Any, where: tuple[int, ...], *, private: bool = False, posted: Transfer | None = None
+        self,
+        pins: Any,
+        where: tuple[int, ...],
+        *,
+        source: Peer | None = None,
+        private: bool = False,
+        posted: Transfer | None = None,
     ) -> Any:
         handle = self._handle
         if not handle.cuts_off:
             try:
-                return await super()._receive(pins, where, private=private, posted=posted)
+                return await super()._receive(pins, where, source=source, private=private, posted=posted)
             except BaseException:
                 del pins, posted  # for the same reason as in `Receives._receive`
                 raise
         limit = len(pins)
         datagrams = handle.info.ep_attr.type == EndpointType.DGRAM
         room = pin(bytearray(handle.max_size if datagrams else limit + 1), writable=True)
-        message = await super()._receive(room, where, private=True)
+        message = await super()._receive(room, where, source=source, private=True)
         if len(message) > limit:
             error = truncated(len(message), limit)
             if not datagrams:

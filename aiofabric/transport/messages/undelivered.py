@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._ffi import constants
+from ...address_vector import Peer
 
 if TYPE_CHECKING:
     from ..._core import Message
@@ -25,11 +26,16 @@ class UndeliveredMessage(NamedTuple):
     def fits(self, where: tuple[Any, ...]) -> bool:
         """Whether a receive would take it. ``where`` is the source, and for tagged ones also the tag and the ignored
         bits."""
-        if where[0] != _ANYBODY and where[0] != self.source:
+        if where[0] != _ANYBODY and (where[0] != self.source or self._is_removed()):
             return False
         if self.tag is None or len(where) == 1:
             return self.tag is None and len(where) == 1
         return not (self.tag ^ where[1]) & ~where[2]
+
+    def _is_removed(self) -> bool:
+        """Whether its sender was removed as a peer: another peer may have the number by now."""
+        source = self.message.source
+        return isinstance(source, Peer) and source.vector is None
 
     def fits_receive(self, receive: Operation) -> bool:
         """Whether a posted receive would take it; peeks and receives of claims take no other message."""

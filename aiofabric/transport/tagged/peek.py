@@ -8,9 +8,9 @@ message is received here, and waits for the next receive that it fits.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from contextlib import suppress
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
@@ -21,7 +21,7 @@ from ...features import Quirk
 from ...flags import Access
 from ...memory import pin
 from ..buffers import acquire_regions, contents
-from ..failures import Refill
+from ..failures import Refill, removed
 from ..messages.inbox import truncated
 from ..messages.undelivered import UndeliveredMessage
 from .tagged import Envelope, TaggedReceives
@@ -45,7 +45,8 @@ Where = tuple[int, ...]
 class Claim:
     """A message that no other receive gets. Made by `RdmEndpoint.claim_tagged`; receive it or discard it, once.
 
-    A claim that is neither received nor discarded stays with the provider until the endpoint is closed.
+    A message that is neither received nor discarded stays with the provider until the endpoint is closed. Over rxd it
+    is lost with this object.
     """
 
     __slots__ = ("_ep", "_slot", "_undelivered", "_where", "envelope")
@@ -59,8 +60,6 @@ class Claim:
         self._where = where
         self._slot = slot
         self._undelivered = undelivered
-        if slot is not None:
-            ep._held.update(where[:1])
 
     async def recv(self) -> Message:
         """Receive the message. If this is cancelled, the next receive that it fits gets it.
@@ -94,7 +93,11 @@ class Claim:
         return self._ep._envelope(got, self._ep._source_of(got.source))
 
     async def discard(self) -> None:
-        """Drop the message. It is also dropped if the call is cancelled."""
+        """Drop the message. It is also dropped if the call is cancelled.
+
+        Over rxm the message is received first, into memory of its size: otherwise its send would never complete.
+        """
+        self._ep._check_receivable()
         if self._undelivered is not None:
             self._take()
         else:
@@ -112,7 +115,6 @@ class Claim:
 
     async def _finish(self, pins: Any, flags: int, *, dropped: bool = False) -> Transfer:
         self._ep._check_receivable()
-        # The exact length: rxd treats a claimed message that leaves room in its buffer as truncated (rxd_msg.c).
         size = 0 if flags & _DISCARD else self.envelope.length
         slot = self._take()
         try:
@@ -120,8 +122,7 @@ class Claim:
         except FabricError:
             self._slot = slot  # nothing was posted
             raise
-        held = self._ep._held
-        held -= Counter(self._where[:1])  # the receive names it
+        self._ep._let_go(self._where[0])  # the receive names it
         if not dropped:
             transfer.orphaned = partial(self._ep._keep, pins, True)
         return await self._ep._handle.rx.outcome(transfer)
@@ -159,10 +160,12 @@ class Peeks(TaggedReceives):
     __slots__ = ()
     info: Info
 
-    @property
     @abstractmethod
-    def _held(self) -> Counter[int]:
-        """Numbers of peers that the provider needs for claims."""
+    def _hold(self, number: int) -> None:
+        """Keep the number of a peer for a claim that names it."""
+
+    @abstractmethod
+    def _let_go(self, number: int) -> None: ...
 
     async def peek_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
         """The envelope of the next matching message that has arrived and that no receive has taken; None if there is
@@ -196,11 +199,17 @@ class Peeks(TaggedReceives):
             self._stash.remove(undelivered)
             return Claim(self, where, _told(undelivered), None, undelivered)
         if Quirk.CLAIMS_CRASH in self._handle.known:
-            undelivered = await self._receive_at_once(where)
+            undelivered = await self._receive_at_once(where, source)
             return None if undelivered is None else Claim(self, where, _told(undelivered), None, undelivered)
-        transfer = self._examine(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
-        transfer.orphaned = partial(self._claimed_for_nobody, where)
-        got = await self._answer(transfer)
+        self._hold(where[0])  # the claim lets it go
+        got: Transfer | None = None
+        try:
+            transfer = self._examine(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
+            transfer.orphaned = partial(self._claimed_for_nobody, where)
+            got = await self._answer(transfer)
+        finally:
+            if got is None:
+                self._let_go(where[0])
         return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)
 
     async def discard_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
@@ -267,22 +276,32 @@ class Peeks(TaggedReceives):
         transfer.post_again = partial(self._receive_for_nobody, where, flags, size, slot, dropped)
         return transfer
 
-    async def _receive_at_once(self, where: Where) -> UndeliveredMessage | None:
-        """Receive the message that a peek reports; None if there is none."""
+    async def _receive_at_once(self, where: Where, source: Peer | None) -> UndeliveredMessage | None:
+        """Receive the message that a peek reports; None if there is none.
+
+        Another task may have posted a receive for the message before the answer to the peek is here. So the receive is
+        withdrawn at once: the provider ends it unless it has a message already. Then the message is looked for again.
+        """
         handle = self._handle
         while True:
             peek = self._examine(where, pin(_NOTHING), _PEEK)
-            handle.source.drain()  # no other task may post a receive between the peek and this one
+            handle.source.drain()  # rxd answers at once
             found = await self._answer(peek)
             if found is None:
                 return None
+            self._check_receivable()
+            if source is not None and source.vector is None:
+                raise removed(source)
             pins = pin(bytearray(found.length), writable=True)
             received = self._post_receive(handle, pins, (where[0], found.tag, 0))
             received.orphaned = partial(self._keep, pins, True)
-            handle.recall(received, Refill)  # it has its message, unless the peek had to wait
+            handle.recall(received, Refill)
+            handle.rx.fail_waiting(Refill, partial(is_, received))
             try:
                 await handle.rx.outcome(received)
             except Refill:
+                await handle.rx.all_posted()
+                self._check_receivable()
                 continue
             finally:
                 handle.recalled.pop(received, None)

@@ -103,7 +103,7 @@ class TaggedReceives(Endpoint, Receives):
                 "this endpoint was opened with recv_size=None: pass the size of the largest message, max_bytes="
             )
         room = pin(bytearray(size), writable=True)
-        message: Message = await self._receive(room, self._where(tag, ignore, source), private=True)
+        message: Message = await self._receive(room, self._where(tag, ignore, source), source=source, private=True)
         return message
 
     async def recv_tagged_into(
@@ -131,7 +131,7 @@ class TaggedReceives(Endpoint, Receives):
         where = self._where(tag, ignore, source) if posted is None else (_UNSPEC, tag, 0)
         pins = self._room(buffer)
         try:
-            got = await self._receive(pins, where, posted=posted)
+            got = await self._receive(pins, where, source=source, posted=posted)
         except BaseException:
             del pins, posted  # as in `_receive`
             raise

@@ -137,6 +137,7 @@ async def test_a_receive_through_a_closed_alias_ends_with_the_peer_that_it_names
         await until(lambda: alias.statistics().receives == 2)
         alias.close()
         other.remove_peer(again)
+        await anyio.wait_all_tasks_blocked()
         assert not ended
         other.remove_peer(back)
         await until(lambda: len(ended) == 2)

@@ -237,6 +237,28 @@ async def test_a_group_is_joined_once_whatever_the_port() -> None:
 
 
 @pytest.mark.usefixtures("multicast")
+async def test_of_two_tasks_that_join_a_group_at_once_one_is_refused() -> None:
+    async with member() as (one, address):
+        joined: list[bool] = []
+
+        async def join() -> None:
+            try:
+                async with one.join(address):
+                    joined.append(True)
+                    await anyio.wait_all_tasks_blocked()
+            except ValueError:
+                joined.append(False)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(join)
+            tasks.start_soon(join)
+        assert sorted(joined) == [False, True]
+        async with one.join(address) as group:
+            await one.send(b"joined", to=group)
+            assert await one.recv() == b"joined"
+
+
+@pytest.mark.usefixtures("multicast")
 async def test_joining_is_refused_with_reasons() -> None:
     async with member() as (one, _):
         with pytest.raises(ValueError, match=r"fi_sockaddr_in://127.0.0.1:9 is not a multicast address"):

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiofabric import TruncatedMessageError
+from aiofabric import Address, Message, Peer, TruncatedMessageError
 from aiofabric._ffi import constants
 from aiofabric.memory import pin
 from aiofabric.transport.messages.undelivered import UndeliveredMessage
@@ -39,8 +39,19 @@ ANYBODY = constants.FI_ADDR_UNSPEC
 def test_a_kept_message_goes_to_a_receive_that_asks_for_its_source_and_tag(
     source: int | None, tag: int | None, where: tuple[int, ...], fits: bool
 ) -> None:
-    message: Any = b""
-    assert UndeliveredMessage(message, source, tag).fits(where) is fits
+    assert UndeliveredMessage(Message(b""), source, tag).fits(where) is fits
+
+
+@pytest.mark.once
+def test_a_kept_message_of_a_removed_peer_goes_to_no_receive_that_names_its_number() -> None:
+    """Another peer may have the number by now."""
+    peer = Peer(Address.from_ip("127.0.0.1", 1), 3, None)
+    peer.vector = SimpleNamespace()  # type: ignore[assignment]
+    kept = UndeliveredMessage(Message(b"", peer), 3, 7)
+    assert kept.fits((3, 7, 0))
+    peer.vector = None
+    assert not kept.fits((3, 7, 0))
+    assert kept.fits((ANYBODY, 7, 0))
 
 
 async def test_a_kept_message_that_is_too_long_waits_for_a_receive_with_room(pair: Pair) -> None:

@@ -4,6 +4,7 @@
 # Privates: a message is stashed as a cancelled receive leaves it, without the race that it takes.
 
 import errno
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,20 +13,25 @@ import anyio.lowlevel
 import pytest
 
 from aiofabric import (
+    Caps,
     Claim,
     Envelope,
     FabricError,
+    Hints,
     Message,
     NotSupportedError,
     Peer,
     RdmEndpoint,
+    RxAttr,
     TruncatedMessageError,
     library_version,
 )
+from aiofabric._core import STREAK
 from aiofabric._ffi import constants, lib
 from aiofabric.transport.messages.undelivered import UndeliveredMessage
+from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import source_of
-from tests.fixtures.peers import peers
+from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.registrations import Registrations
 from tests.rpc.waiting import until
 
@@ -298,6 +304,62 @@ async def test_claims_that_are_cancelled_together_lose_nothing(polling: str) -> 
                 for tag in range(4):
                     claim = claims.get(tag)
                     assert await (other.recv_tagged(tag) if claim is None else claim.recv()) == b"%d" % tag
+
+
+async def close_while_a_claim_receives(_: Parent) -> None:
+    async with peers("udp;ofi_rxd") as (one, other, there, _back), anyio.create_task_group() as tasks:
+        await one.send_tagged(b"waits", 1, to=there)
+        await arrived(other, 1)
+        ended: list[str] = []
+
+        async def claim() -> None:
+            source_of(other).streak = STREAK  # the next answer lets the loop iterate
+            with pytest.raises(anyio.ClosedResourceError):
+                await other.claim_tagged(1)
+            ended.append("claim")
+
+        async def close() -> None:
+            other.close()
+
+        tasks.start_soon(claim)
+        tasks.start_soon(close)
+        await until(lambda: ended)
+
+
+async def test_a_claim_over_rxd_posts_nothing_to_an_endpoint_that_was_closed_meanwhile(
+    child: Callable[..., Child],
+) -> None:
+    skip_without("udp;ofi_rxd", Caps.MSG | Caps.TAGGED)
+    await child(close_while_a_claim_receives).aresult()
+
+
+async def test_a_claim_over_rxd_whose_message_another_receive_took_finds_none() -> None:
+    async with (
+        peers("udp;ofi_rxd", hints=Hints(rx_attr=RxAttr(size=4)), recv_count=1) as (one, other, there, _),
+        anyio.create_task_group() as tasks,
+    ):
+        claims: list[Claim | None] = []
+        got: list[Message] = []
+
+        async def receive(tag: int) -> None:
+            got.append(await other.recv_tagged(tag, max_bytes=10))
+
+        async def claim() -> None:
+            claims.append(await other.claim_tagged(1))
+
+        for _ in range(other.info.rx_attr.size):
+            tasks.start_soon(receive, 9)
+        await until(lambda: other.statistics().receives >= other.info.rx_attr.size)
+        await one.send_tagged(b"one", 1, to=there)
+        tasks.start_soon(claim)
+        await until(lambda: other.statistics().queued == 1)
+        tasks.start_soon(receive, 1)
+        await until(lambda: other.statistics().queued == 2)
+        await one.send_tagged(b"nine", 9, to=there)  # one receive ends; first the peek, then the receive is posted
+        await until(lambda: b"one" in got)
+        await until(lambda: claims)
+        assert claims == [None]
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_message_that_a_cancelled_receive_left_is_seen(polling: str) -> None:

@@ -8,11 +8,15 @@ import anyio.lowlevel
 import pytest
 
 from aiofabric import Caps, Claim, Hints, Peer, RdmEndpoint, RxAttr, library_version
+from aiofabric._ffi import constants
+from aiofabric.transport.failures import Refill
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.internals import handle_of
+from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import RARE, peers, skip_without
 from tests.rpc.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", LOOPS[:1])]
 
 CAPS = Caps.MSG | Caps.TAGGED | Caps.SOURCE | Caps.DIRECTED_RECV
 NAMES = ["tcp;ofi_rxm", "tcp", "shm", *RARE[:2]]
@@ -59,6 +63,39 @@ async def test_receives_that_name_a_peer_end_when_it_is_removed(
     await child(receives_of_a_removed_peer, name, direct).aresult()
 
 
+async def remove_the_peer_of_a_recalled_receive(_: Parent, name: str, ended: bool) -> None:
+    async with peers(name, CAPS) as (_one, other, _there, back), anyio.create_task_group() as tasks:
+        caught: list[BaseException] = []
+
+        async def receive() -> None:
+            with pytest.raises(anyio.ClosedResourceError, match="was removed") as error:
+                await other.recv_tagged(5, source=back, max_bytes=10)
+            caught.append(error.value)
+
+        tasks.start_soon(receive)
+        await anyio.wait_all_tasks_blocked()
+        handle = handle_of(other)
+        (posted,) = handle.rx.posted
+        assert handle.recall(posted, Refill)
+        assert not handle.recall(posted, Refill)
+        if ended:
+            await until(lambda: handle.source.drain() or not handle.rx.posted)
+        other.remove_peer(back)
+        await until(lambda: caught)
+        assert not handle.rx.posted
+        assert not handle.recalled
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["cancelled", "ended"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_receive_that_looks_for_a_kept_message_ends_when_its_peer_is_removed(
+    name: str, ended: bool, child: Callable[..., Child]
+) -> None:
+    """It is not posted again with a number that another peer may have."""
+    skip_without(name, CAPS)
+    await child(remove_the_peer_of_a_recalled_receive, name, ended).aresult()
+
+
 async def claim_of_a_removed_peer(_: Parent, name: str, size: int, call: str) -> None:
     async with peers(name, CAPS) as (one, other, there, back), anyio.create_task_group() as tasks:
         tasks.start_soon(partial(one.send_tagged, bytes(size), 5, to=there))
@@ -72,7 +109,7 @@ async def claim_of_a_removed_peer(_: Parent, name: str, size: int, call: str) ->
         with anyio.fail_after(10):
             got = await getattr(claims[0], call)()
         assert call == "discard" or got == bytes(size)
-        assert not other.vector
+        assert not handle_of(other).numbers_in_use() - {constants.FI_ADDR_UNSPEC}
         back = await other.add_peer(one.local_address)
         other.remove_peer(back)
 
