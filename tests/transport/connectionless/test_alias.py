@@ -147,7 +147,7 @@ async def test_a_receive_through_a_closed_alias_ends_with_the_peer_that_it_names
 
 
 @pytest.mark.parametrize("provider", VIRTUAL)
-async def test_a_connection_over_endpoints_without_connections_has_none(provider: str) -> None:
+async def test_a_connection_over_connectionless_endpoints_has_no_alias(provider: str) -> None:
     async with connected_pair(require(provider)) as (active, passive):
         with pytest.raises(NotSupportedError, match=f"provider {provider} has no connected endpoints of its own"):
             active.alias(OpFlags.COMPLETION)

@@ -218,7 +218,9 @@ async def test_a_provider_without_them_says_so() -> None:
 
 
 @pytest.mark.parametrize("call", ["fi_scalable_ep_bind", "fi_enable", "fi_getname", "fi_tx_context", "fi_rx_context"])
-async def test_one_that_cannot_be_opened_leaves_nothing(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scalable_endpoint_that_cannot_be_opened_leaves_nothing(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = live_resources()
     with monkeypatch.context() as patch:
         patch.setattr(lib, call, lambda *_: -constants.FI_EIO)

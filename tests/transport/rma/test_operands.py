@@ -30,7 +30,7 @@ def round_trip(value: Any, datatype: Datatype | None) -> Any:
 
 
 @pytest.mark.parametrize("datatype", INTEGERS, ids=str)
-def test_integers_of_each_width(datatype: Datatype) -> None:
+def test_integers_of_each_width_keep_their_value(datatype: Datatype) -> None:
     bits = 8 * element_size(datatype)
     least, most = (0, (1 << bits) - 1) if datatype.name.startswith("U") else (-1 << bits - 1, (1 << bits - 1) - 1)
     for value in (least, 0, 1, most):

@@ -185,7 +185,7 @@ async def test_a_receive_of_a_claim_that_is_cancelled_before_the_provider_has_it
 
 @pytest.mark.parametrize("call", ["recv", "recv_into"])
 async def test_a_receive_of_a_claim_that_is_cancelled_while_the_provider_has_it(claiming: str, call: str) -> None:
-    """The next receive gets the message; it does not go into the memory of the cancelled one after that has ended."""
+    """The next receive gets the message."""
     data = bytes(range(250)) * 4000
     memory, got = bytearray(len(data)), []
     async with peers(claiming) as (one, other, there, _), anyio.create_task_group() as sending:
