@@ -1,8 +1,11 @@
 """Hazard: asyncio has another private layout than the native core expects, or the interpreter is not supported."""
 
+# Privates: the parts of the trial are recorded or replaced.
 # Doubles: no asyncio with another private layout is at hand.
 
 import asyncio
+import threading
+from time import sleep
 from typing import Any
 
 import anyio
@@ -54,6 +57,45 @@ class OfAnotherLoop:
 def test_tasks_that_cannot_be_given_to_their_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio_layout, "TaskSet", OfAnotherLoop)
     assert asyncio_layout.layout_error() is not None
+
+
+def test_each_of_these_is_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CPython at hand differs in most of them."""
+    tried: list[str] = []
+
+    def expect(holds: bool, what: str) -> None:
+        assert holds
+        tried.append(what)
+
+    monkeypatch.setattr(asyncio_layout, "_expect", expect)
+    assert asyncio_layout.layout_error() is None
+    assert tried == [
+        "a task did not wait",
+        "a task did not get its result",
+        "a task that waits was not cancelled",
+        "a task that got its result and was then cancelled did not end",
+        "a task did not wait for its first step",
+        "a task did not belong to its loop",
+        "the first steps of tasks were not taken in order",
+        "a task did not end",
+        "a task that was cancelled before its first step did not end",
+        "a task did not wait in its first step",
+        "a task did not resume after its first step",
+        "the loop's exception handler was called with []",
+    ]
+
+
+def test_a_trial_that_takes_its_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[bool] = []
+
+    def linger(_: Any) -> None:
+        begun.append(threading.main_thread().is_alive())
+        sleep(0.05)
+
+    monkeypatch.setattr(asyncio_layout, "_try_out", linger)
+    assert asyncio_layout.layout_error() is None
+    assert begun == [True]
+    assert "aiofabric asyncio trial" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.fixture

@@ -128,6 +128,18 @@ async def test_two_connected_streams_at_ports_of_their_choice(provider: str) -> 
         assert (await left.receive(), await right.receive()) == (b"r", b"l")
 
 
+async def test_a_connected_stream_without_a_port_of_its_own_gets_a_free_one(provider: str) -> None:
+    async with two(provider) as (one, _):
+        host, port = place_of(one)
+        async with (
+            await connect_datagrams(host, port, local_host="127.0.0.2", provider=provider) as chosen,
+            await connect_datagrams(host, port, provider=provider) as free,
+        ):
+            places = [stream.extra(SocketAttribute.local_address) for stream in (chosen, free)]
+            assert [place[0] for place in places] == ["127.0.0.2", LOCAL]
+            assert all(place[1] not in (0, port) for place in places)
+
+
 async def test_closed_and_busy_are_anyios(provider: str) -> None:
     async with two(provider) as (one, other):
         with pytest.RaisesGroup(anyio.BusyResourceError):

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from aiofabric import FabricConnectionRefusedError, MessageTooLongError
+from aiofabric._core import STREAK
 from aiofabric.streams import MessageStream, connect_messages, connect_stream, listen_messages, listen_stream
 from tests.fixtures.internals import channel_of
 
@@ -255,3 +256,23 @@ async def test_both_sides_want_packing_unless_they_say_otherwise(streams: Stream
         for stream in (active, passive):
             assert channel_of(stream).ours.packing
             assert channel_of(stream).theirs.packing
+
+
+async def test_a_reader_of_packed_messages_lets_the_loop_iterate_when_its_answers_came_at_once(
+    streams: Streams,
+) -> None:
+    async with streams() as (active, passive), anyio.create_task_group() as tg:
+        if channel_of(passive)._strict:
+            pytest.skip("on trio, each await is a checkpoint")
+        for number in range(20):
+            await active.send(b"%d" % number)
+        assert await passive.receive() == b"0"
+        turns: list[int] = []
+        tg.start_soon(checkpointed, turns)
+        channel_of(passive)._source.streak = STREAK
+        assert await passive.receive() == b"1"
+        assert turns == [1]
+
+
+async def checkpointed(turns: list[int]) -> None:
+    turns.append(1)

@@ -275,3 +275,21 @@ async def test_a_provider_that_does_not_tell_its_least_room_takes_what_tcp_takes
     async with peers("sockets", CAPS, multi_recv=1 << 20, recv_size=16384, recv_count=2) as (one, other, peer, _):
         await one.send(bytes(16384), to=peer)
         assert await other.recv() == bytes(16384)
+
+
+async def test_a_receive_that_waits_ends_with_the_endpoint(multi: str) -> None:
+    async with peers(multi, CAPS, multi_recv=65536, recv_size=1000, recv_count=2) as (_one, other, _there, _back):
+        ended: list[bool] = []
+
+        async def receive() -> None:
+            with pytest.raises(anyio.ClosedResourceError):
+                await other.recv()
+            ended.append(True)
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(receive)
+                tasks.start_soon(receive)
+                await anyio.wait_all_tasks_blocked()
+                other.close()
+        assert ended == [True] * 2
