@@ -234,9 +234,9 @@ class SubmissionQueue(SubmissionCore):
         """Finish the queued operations, or those that are ``chosen``, with an error: they will not be posted."""
         left, self.waiting = self.waiting, _NONE_QUEUED
         if chosen is not None:
-            end = [transfer for transfer in left if chosen(transfer)]
-            self.waiting = deque(transfer for transfer in left if transfer not in end)
-            left = deque(end)
+            ended = dict.fromkeys(transfer for transfer in left if chosen(transfer))
+            self.waiting = deque(transfer for transfer in left if transfer not in ended)
+            left = deque(ended)
         for transfer in left:
             self.source.slots.release(transfer.slot)
             self._finish(transfer, error())
