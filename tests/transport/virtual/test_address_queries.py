@@ -16,8 +16,8 @@ import aiofabric
 from aiofabric import Address, FabricError
 from aiofabric._ffi import constants
 from aiofabric.transport.virtual.address_query import _ANSWERS_MOST, _TIMEOUT, AddressQueries
-from aiofabric.transport.virtual.protocol import QUERY
-from tests.cq.manual import ManualDriver
+from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
+from tests.cq.manual import ManualDriver, ManualWaiter
 from tests.fixtures.internals import source_of
 from tests.rpc.waiting import until
 
@@ -122,6 +122,18 @@ def test_a_query_that_makes_no_sense_has_no_answer(multiplexer: Multiplexer, que
     queries.arrived(buffer, QUERY)
     assert recycled == [buffer]
     assert (multiplexer.held, multiplexer.routes) == ([], {})
+
+
+def test_a_reply_that_nobody_waits_for_is_dropped(multiplexer: Multiplexer) -> None:
+    """No question has its number, or another reply came first."""
+    queries = AddressQueries(multiplexer)  # type: ignore[arg-type]
+    waiter = ManualWaiter(ManualDriver())
+    queries._waiters[b"question"] = waiter
+    pool = SimpleNamespace(recycle=lambda _: None)
+    for reply in (b"\1another.\0\1host", b"\1question\0\1host", b"\1question\0\2late", b"\1another.\0\1host"):
+        buffer: Any = SimpleNamespace(view=reply, pool=pool)
+        queries.arrived(buffer, QUERY_REPLY)
+    assert waiter.result() == b"\0\1host"
 
 
 @pytest.mark.parametrize(("port", "host"), [(1, b""), (None, socket.gethostname().encode())], ids=["ip", "name"])
