@@ -276,3 +276,13 @@ async def test_a_reader_of_packed_messages_lets_the_loop_iterate_when_its_answer
 
 async def checkpointed(turns: list[int]) -> None:
     turns.append(1)
+
+
+async def test_a_closed_stream_gives_out_no_message_that_it_had_received(streams: Streams) -> None:
+    async with streams() as (active, passive):
+        for _ in range(3):
+            await active.send(b"in one frame")
+        assert await passive.receive() == b"in one frame"
+        await passive.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            await passive.receive()

@@ -10,7 +10,8 @@ from anyio.lowlevel import checkpoint
 
 from aiofabric._core import STREAK
 from aiofabric.streams import FabricStream
-from tests.streams.pairs import over_fabric
+from tests.fixtures.internals import channel_of
+from tests.streams.pairs import over_fabric, over_messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -76,3 +77,26 @@ async def test_a_cancel_comes_in_soon(
                 count += 1
         assert scope.cancelled_caught
         assert count <= STREAK
+
+
+@pytest.mark.parametrize("way", ["sent", "received"])
+async def test_messages_that_need_not_wait_let_others_have_their_turn(provider: str, way: str) -> None:
+    one, other = await over_messages(provider)
+    async with one, other, anyio.create_task_group() as tg:
+        passes = 0
+
+        async def others() -> None:
+            nonlocal passes
+            while True:
+                await checkpoint()
+                passes += 1
+
+        if way == "received":
+            await channel_of(one).send(b"\1\0\0\0x" * COUNT)  # all in one frame
+            assert await other.receive() == b"x"
+        tg.start_soon(others)
+        await checkpoint()
+        for _ in range(COUNT - 1):
+            await (one.send(b"x") if way == "sent" else other.receive())
+        assert passes >= (COUNT - 1) // (STREAK + 1)
+        tg.cancel_scope.cancel()
