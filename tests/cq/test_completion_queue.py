@@ -115,3 +115,9 @@ async def test_a_connection_goes_on_after_reads_that_failed(
         assert got == []
         await other.send(b"afterwards")
     assert got == [b"afterwards"]
+
+
+def test_a_queue_of_a_closed_domain_is_not_opened(domain: aiofabric.Domain) -> None:
+    domain.close()
+    with pytest.raises(anyio.ClosedResourceError, match="this Domain is closed"):
+        CompletionQueue(domain)

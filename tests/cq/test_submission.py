@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -357,3 +359,37 @@ def test_queued_operations_get_the_error_of_a_queue_that_cannot_be_waited_for(en
     assert [(c.outcome.errno, c.outcome.call) for c in callers] == [(constants.FI_EIO, "fi_trywait")] * 2
     assert callers[0].outcome is not callers[1].outcome
     assert (endpoint.driver.reports, endpoint.labels) == ([], [])
+
+
+def test_an_operation_that_may_not_be_queued_lets_its_memory_and_registrations_go(endpoint: Endpoint) -> None:
+    ended: list[str] = []
+    region: Any = SimpleNamespace(begin_use=lambda: None, end_use=lambda: ended.append("use"))
+    memory = bytearray(8)
+    endpoint.submissions.close_off(lambda: ConnectionResetError("shut"))
+    with pytest.raises(ConnectionResetError) as caught:
+        endpoint.submissions.submit("fi_test", endpoint.post, ("late",), memoryview(memory), 8, (region,))
+    assert ended == ["use"]
+    del caught
+    memory.append(0)
+    assert (endpoint.labels, endpoint.source.statistics().queued) == ([], 0)
+
+
+@pytest.mark.parametrize("kind", ["drained", "all_posted"])
+def test_a_task_that_waits_for_an_empty_queue_has_it_armed_again_after_a_poll(kind: str) -> None:
+    endpoint = Endpoint(limit=1, waiting=Waiting.ADAPTIVE)
+    endpoint.submit("first")
+    if kind == "all_posted":
+        endpoint.submit("second")
+    endpoint.driver.settle_down(10_000)
+    assert endpoint.source.armed
+    endpoint.source.loop_iterated()
+    endpoint.source.poll()  # which finds nothing, and disarms the queue
+    assert not endpoint.source.armed
+    assert not endpoint.driver.soon
+    empty = Caller(endpoint.driver, getattr(endpoint.submissions, kind)())
+    endpoint.driver.settle_down(10_000)
+    assert endpoint.source.armed
+    assert not empty.done
+    finish(endpoint, endpoint.posted[0])
+    assert empty.done
+    endpoint.close()

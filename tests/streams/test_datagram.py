@@ -215,3 +215,14 @@ async def test_typed_attributes_and_a_domain_of_ones_own(provider: str) -> None:
             assert other.extra(FabricAttribute.remote_address) == one.extra(FabricAttribute.local_address)
             assert other.extra(FabricAttribute.info).fabric_attr.prov_name == provider
             assert one.extra(SocketAttribute.family).name == "AF_INET"
+
+
+@pytest.mark.parametrize("as_address", [False, True])
+async def test_a_connected_stream_has_the_local_host_of_its_choice(provider: str, as_address: bool) -> None:
+    host = "127.0.0.2"
+    async with two(provider) as (one, _):
+        wanted: Any = Address.from_ip(host, 0) if as_address else host
+        async with await connect_datagrams(*place_of(one), local_host=wanted, provider=provider) as stream:
+            assert place_of(stream)[0] == host
+            await stream.send(b"x")
+            assert await one.receive() == (b"x", place_of(stream))
