@@ -212,3 +212,26 @@ def test_task_that_the_collector_finds_makes_no_native_call(
     endpoint.queue.complete(transfer.slot.address, length=5)
     endpoint.driver.settle_down()
     assert kept == [5]
+
+
+def test_an_answer_to_the_cancel_that_is_there_at_once_is_read_at_once(endpoint: Endpoint, receive: Receive) -> None:
+    """tcp completes the operation within fi_cancel."""
+    transfer, caller = receive()
+    endpoint.driver.settle_down()
+    endpoint.on_cancel = lambda address: endpoint.queue.fail(address, CANCELED)
+    caller.cancel()
+    endpoint.driver.iterate()
+    assert (caller.done, transfer.state) == (True, State.FINISHED)
+
+
+def test_a_cancel_is_followed_by_a_pass_that_arms_the_queue(endpoint: Endpoint, receive: Receive) -> None:
+    def cancel(_: int) -> None:
+        endpoint.queue.armed = False  # as a call may do that signals the queue
+
+    _, caller = receive()
+    endpoint.driver.settle_down()
+    endpoint.on_cancel = cancel
+    caller.cancel()
+    endpoint.driver.settle_down()
+    assert caller.done
+    assert endpoint.queue.armed

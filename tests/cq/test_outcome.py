@@ -150,3 +150,29 @@ def test_exception_thrown_before_the_first_step_is_what_comes_out(endpoint: Endp
     outcome = endpoint.submissions.outcome(endpoint.submit())
     with pytest.raises(LookupError):
         outcome.throw(LookupError())
+
+
+@pytest.mark.anyio
+async def test_a_scope_that_stays_cancelled_leaves_a_provider_its_grace() -> None:
+    states: list[State] = []
+    with ScriptedQueue() as queue:
+        source = Source(current_driver(), queue, waiting=Waiting.FD)
+        submissions = SubmissionQueue(source, Owner(), 4, receives=True, grace=60)
+        transfer = submissions.submit("fi_test", lambda _: 0, (), object(), 0)
+        async with anyio.create_task_group() as tasks:
+            scope = anyio.CancelScope()
+
+            async def wait() -> None:
+                with scope:
+                    await submissions.outcome(transfer)
+
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            states.append(transfer.state)
+            queue.complete(transfer.slot.address)
+        assert scope.cancelled_caught
+        assert (states, transfer.state, source.abandoned) == ([State.CANCELLING], State.FINISHED, 0)
+        source.close()

@@ -393,3 +393,50 @@ def test_a_task_that_waits_for_an_empty_queue_has_it_armed_again_after_a_poll(ki
     finish(endpoint, endpoint.posted[0])
     assert empty.done
     endpoint.close()
+
+
+def test_only_the_chosen_queued_operations_fail_and_the_others_keep_their_order(endpoint: Endpoint) -> None:
+    transfers = [endpoint.submit(n) for n in range(LIMIT + 4)]
+    endpoint.submissions.fail_waiting(lambda: ConnectionResetError("chosen"), lambda it: it is transfers[LIMIT + 1])
+    assert str(transfers[LIMIT + 1].error) == "chosen"
+    assert list(endpoint.submissions.waiting) == [transfers[LIMIT], *transfers[LIMIT + 2 :]]
+    assert endpoint.source.statistics().slots_in_use == LIMIT + 3
+
+
+@pytest.mark.parametrize("way", ["fail_waiting", "hand_over"])
+def test_a_task_that_waits_for_an_empty_queue_is_woken_when_its_operations_leave_it(
+    endpoint: Endpoint, way: str
+) -> None:
+    for number in range(LIMIT + 1 if way == "fail_waiting" else LIMIT):
+        endpoint.submit(number)
+    kind = endpoint.submissions.all_posted if way == "fail_waiting" else endpoint.submissions.drained
+    waiting = Caller(endpoint.driver, kind())
+    endpoint.driver.settle_down()
+    assert not waiting.done
+    woken = endpoint.source.wakes
+    successor = Endpoint(source=endpoint.source).submissions
+    if way == "fail_waiting":
+        endpoint.submissions.fail_waiting(lambda: ConnectionResetError("ended"))
+    else:
+        endpoint.submissions.hand_over(lambda: ConnectionResetError("ended"), successor)
+    assert endpoint.source.wakes == woken + 1  # it counts as one of the tasks that have work
+    endpoint.driver.settle_down()
+    assert waiting.done
+    assert not endpoint.submissions.idle
+    successor.end(lambda: ConnectionResetError("ended"))
+
+
+def test_an_ended_queue_has_no_operations_left(endpoint: Endpoint) -> None:
+    for number in range(LIMIT + 1):
+        endpoint.submit(number)
+    endpoint.submissions.end(lambda: ConnectionResetError("ended"))
+    assert (len(endpoint.submissions.posted), len(endpoint.submissions.waiting)) == (0, 0)
+
+
+def test_a_receive_that_a_write_consumed_is_not_posted_on_a_closed_endpoint(endpoint: Endpoint) -> None:
+    """Flushed completions are read after fi_close."""
+    transfer = endpoint.submit()
+    endpoint.native_open = False
+    endpoint.submissions.consumed(transfer)
+    assert endpoint.posted == [transfer.slot.address]
+    assert transfer.state is State.POSTED
