@@ -861,3 +861,115 @@ def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None
             poll()
     assert window.hits == 0
     endpoint.close()
+
+
+# -- event queues beside a queue that refuses
+
+
+def test_an_event_queue_is_drained_after_the_other_queue_refused_to_sleep(endpoint: Endpoint) -> None:
+    """fi_trywait refuses for both queues of a fabric, and does not say for which."""
+    with ScriptedQueue() as descriptor:
+        events = Events(descriptor.fileno() or 0)
+        endpoint.source.attach_queue(events)
+        endpoint.source.touch_events()
+        endpoint.driver.settle_down()
+        before = events.drained
+        endpoint.queue.refuse_quiet(1)
+        endpoint.source.touch()
+        endpoint.driver.settle_down()
+        assert events.drained == before + 1
+        endpoint.source.close()
+
+
+def test_two_passes_follow_a_refusal_at_once_and_the_next_one_after_the_shortest_delay(endpoint: Endpoint) -> None:
+    endpoint.driver.settle_down()
+    for _ in range(2):  # a queue that was quiet starts again
+        endpoint.queue.refuse_quiet(2)
+        endpoint.source.touch()
+        endpoint.driver.settle_down()
+        assert (endpoint.driver.delays, endpoint.queue.armed) == ([], True)
+        endpoint.queue.refuse_quiet(3)
+        endpoint.source.touch()
+        endpoint.driver.settle_down()
+        assert endpoint.driver.pass_time() == 0.001
+        endpoint.driver.settle_down()
+        assert (endpoint.driver.delays, endpoint.queue.armed) == ([], True)
+
+
+def test_a_queue_that_refuses_wants_its_descriptor_watched_meanwhile(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(ManualDriver, "demand", staticmethod(asked.append))
+    endpoint.driver.settle_down()
+    endpoint.queue.refuse_quiet(3)
+    endpoint.source.touch()
+    endpoint.driver.settle_down()
+    assert endpoint.driver.delays
+    assert asked == [endpoint.queue.fileno()]
+
+
+def test_the_delays_of_a_refused_post_grow_to_the_longest(endpoint: Endpoint) -> None:
+    endpoint.answers.extend([-constants.FI_EAGAIN] * 20)
+    endpoint.submit()
+    delays = []
+    for _ in range(8):
+        endpoint.driver.settle_down()
+        delays.append(endpoint.driver.pass_time())
+    assert len(set(delays)) >= 4
+    assert delays[-1] == 0.02
+
+
+# -- calls outside of a pass
+
+
+def test_a_drain_that_finds_nothing_or_runs_after_the_loop_schedules_no_pass(endpoint: Endpoint) -> None:
+    transfer = endpoint.submit()
+    endpoint.driver.settle_down()
+    assert endpoint.source.drain() == 0
+    assert not endpoint.driver.soon
+    endpoint.queue.complete(transfer.slot.address)
+    endpoint.driver.is_closed = True
+    assert endpoint.source.drain() == 1
+    assert not endpoint.driver.soon
+
+
+def test_a_checkpoint_of_a_source_takes_an_iteration_of_the_loop(endpoint: Endpoint) -> None:
+    endpoint.driver.settle_down()
+    caller = Caller(endpoint.driver, endpoint.source.checkpoint())
+    assert not caller.done
+    endpoint.driver.settle_down()
+    assert caller.done
+
+
+def test_a_yield_to_the_loop_arms_the_queue_and_begins_another_iteration() -> None:
+    endpoint = Endpoint(waiting=Waiting.ADAPTIVE)
+    endpoint.driver.settle_down(10_000)
+    endpoint.source.loop_iterated()
+    endpoint.source.poll()
+    assert not endpoint.source.armed
+    began = endpoint.source.iteration_began
+    caller = Caller(endpoint.driver, endpoint.source.yield_to_loop())
+    assert endpoint.source.armed
+    endpoint.driver.soon.popleft()()  # the iteration has no pass
+    endpoint.driver.soon.popleft()()
+    assert caller.done
+    assert endpoint.source.iteration_began > began
+    endpoint.close()
+
+
+def test_a_source_that_is_woken_without_a_descriptor_polls_for_a_while() -> None:
+    endpoint = Endpoint(source=Source(ManualDriver(), ScriptedQueue(), waiting=Waiting.ADAPTIVE, busy_poll=60e6))
+    endpoint.driver.settle_down(10_000_000)
+    windows: list[int] = []
+    read = endpoint.queue.read
+
+    def noted(window: int = 0) -> Any:
+        windows.append(window)
+        return read(window)
+
+    endpoint.queue.read = noted  # type: ignore[method-assign]
+    endpoint.source.wake()
+    endpoint.driver.iterate()
+    assert windows[0] > 0
+    endpoint.close()
