@@ -17,7 +17,7 @@ import pytest
 
 import aiofabric
 from aiofabric import MessageEndpoint
-from aiofabric.channel.connect import HELLO, accept_channel
+from aiofabric.channel.connect import HELLO, RECV_COUNT, accept_channel
 from aiofabric.channel.endpoint import EndpointChannel
 from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, PLAIN, Hello, header
 from tests.streams.pairs import clog, over_fabric
@@ -355,3 +355,13 @@ async def test_a_closed_channel_has_no_interest_in_its_queue(peers: Peers) -> No
             await raw.aclose()
             await closed(second)
             assert source.interest == before
+
+
+async def test_a_peer_may_fill_all_receive_buffers(peers: Peers) -> None:
+    async with peers() as (channel, raw):
+        for _ in range(RECV_COUNT):
+            await raw.send(PLAIN + bytes(HELLO.payload))
+        received = 0
+        while received < RECV_COUNT * 65536:
+            received += len(await channel.recv(65536))
+        assert received == RECV_COUNT * 65536

@@ -302,3 +302,17 @@ async def test_typed_attributes(streams: Streams, provider: str) -> None:
         assert other.extra(SocketAttribute.local_address) == ("127.0.0.1", port)
         assert other.extra(SocketAttribute.local_port) == port
         assert one.extra(SocketAttribute.family).name == "AF_INET"
+
+
+@pytest.mark.parametrize("call", ["send_eof", "wait_send_might_not_block", "aclose"])
+async def test_a_call_that_need_not_wait_is_cancelled_before_it_changes_anything(streams: Streams, call: str) -> None:
+    async with streams() as (one, other):
+        if call == "aclose":
+            one.abort()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await getattr(one, call)()
+        assert scope.cancelled_caught
+        if call != "aclose":
+            await one.send(b"still open")
+            assert await other.receive() == b"still open"

@@ -226,3 +226,8 @@ async def test_a_connected_stream_has_the_local_host_of_its_choice(provider: str
             assert place_of(stream)[0] == host
             await stream.send(b"x")
             assert await one.receive() == (b"x", place_of(stream))
+
+
+async def test_a_stream_with_a_local_host_alone_is_at_that_host(provider: str) -> None:
+    async with await open_datagrams("127.0.0.2", provider=provider) as one:
+        assert place_of(one)[0] == "127.0.0.2"
