@@ -73,3 +73,13 @@ async def test_another_thread_sends_nothing(provider: str, size: int) -> None:
     finally:
         one.abort()
         other.abort()
+
+
+async def test_another_thread_watches_nothing(provider: str) -> None:
+    one, other = await over_fabric(provider)
+    try:
+        with pytest.raises(aiofabric.WrongThreadError):
+            await anyio.to_thread.run_sync(one.watch, lambda: None)
+    finally:
+        one.abort()
+        other.abort()

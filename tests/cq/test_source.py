@@ -973,3 +973,26 @@ def test_a_source_that_is_woken_without_a_descriptor_polls_for_a_while() -> None
     endpoint.driver.iterate()
     assert windows[0] > 0
     endpoint.close()
+
+
+@pytest.mark.parametrize("woken", [0, 1])
+def test_a_queue_that_cannot_be_waited_for_is_reported_unless_a_task_got_the_error(
+    endpoint: Endpoint, woken: int
+) -> None:
+    class Waited(Events):
+        """A task waits for an event."""
+
+        def wait_failed(self, error: Any) -> int:
+            assert (error().call, error().errno) == ("fi_trywait", constants.FI_EIO)
+            return woken
+
+    def fails() -> bool:
+        raise FabricError(constants.FI_EIO, "fi_trywait")
+
+    with ScriptedQueue() as descriptor:
+        endpoint.source.attach_queue(Waited(descriptor.fileno() or 0))
+        endpoint.queue.quiet = fails  # type: ignore[method-assign]
+        endpoint.source.touch()
+        endpoint.driver.iterate()
+        assert len(endpoint.driver.reports) == 1 - woken
+        endpoint.source.close()

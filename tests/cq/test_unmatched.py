@@ -98,3 +98,12 @@ def test_a_source_without_a_queue_waits_as_it_was_asked_to_and_polls_nothing() -
     assert source.statistics().waiting is Waiting.ADAPTIVE
     assert driver.delays == []
     source.close()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_drain_goes_on_behind_a_failure(endpoint: Endpoint, known: bool) -> None:
+    failed, other = endpoint.submit(), endpoint.submit()
+    endpoint.queue.fail(failed.slot.address if known else 12345, constants.FI_EIO)
+    endpoint.queue.complete(other.slot.address)
+    assert endpoint.source.drain() == 2
+    assert other.state is State.FINISHED

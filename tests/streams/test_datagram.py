@@ -231,3 +231,13 @@ async def test_a_connected_stream_has_the_local_host_of_its_choice(provider: str
 async def test_a_stream_with_a_local_host_alone_is_at_that_host(provider: str) -> None:
     async with await open_datagrams("127.0.0.2", provider=provider) as one:
         assert place_of(one)[0] == "127.0.0.2"
+
+
+async def test_a_cancelled_close_has_closed_a_stream_of_datagrams(provider: str) -> None:
+    async with two(provider) as (one, other):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await one.aclose()
+        assert scope.cancelled_caught
+        with pytest.raises(anyio.ClosedResourceError):
+            await one.sendto(b"x", *place_of(other))
