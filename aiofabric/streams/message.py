@@ -182,6 +182,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
     def abort(self) -> None:
         super().abort()
         self._pack = []  # otherwise a send in this iteration would still append to it
+        self._messages.clear()
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -278,11 +278,15 @@ async def checkpointed(turns: list[int]) -> None:
     turns.append(1)
 
 
-async def test_a_closed_stream_gives_out_no_message_that_it_had_received(streams: Streams) -> None:
+@pytest.mark.parametrize("way", ["aclose", "abort"])
+async def test_a_closed_stream_gives_out_no_message_that_it_had_received(streams: Streams, way: str) -> None:
     async with streams() as (active, passive):
         for _ in range(3):
             await active.send(b"in one frame")
         assert await passive.receive() == b"in one frame"
-        await passive.aclose()
+        if way == "aclose":
+            await passive.aclose()
+        else:
+            passive.abort()
         with pytest.raises(anyio.ClosedResourceError):
             await passive.receive()
