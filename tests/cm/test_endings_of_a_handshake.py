@@ -193,7 +193,7 @@ def test_a_cancelled_handshake_leaves_no_interest_in_its_queue(shaking: Shaking)
     shaking.endpoint.driver.settle_down()
     assert caller.done
     assert shaking.endpoint.source.interest == 0
-    shaking.event(CONNECTED)  # nobody waits for it
+    shaking.event(CONNECTED)  # no task waits for it
 
 
 def test_a_peer_of_another_protocol_is_named_by_the_handshake(shaking: Shaking) -> None:

@@ -178,7 +178,7 @@ def test_a_cancelled_end_of_a_batch_leaves_no_interest_in_its_queue() -> None:
     sending.endpoint.driver.settle_down()
     assert end.done
     assert sending.endpoint.source.interest == 1  # of the send
-    sending.answer(0)  # wakes nobody
+    sending.answer(0)  # wakes no task
     assert sending.endpoint.source.interest == 0
     sending.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiofabric._ffi import constants
+from aiofabric.cq.operation import POSTED, State
 from aiofabric.transport.virtual.connection import ConnectionHandle, CopiedBuffer
 from aiofabric.transport.virtual.protocol import CREDITS, KIND_CREDITS, SEQUENCE, FrameKind
 from tests.cq.manual import Caller, ManualDriver
@@ -115,6 +116,15 @@ class Connection(ConnectionHandle):
     def peer_gone(self) -> None:
         self.ends += 1
         self.gone = ConnectionResetError
+
+    def flushed(self, code: int) -> bool:
+        return False
+
+    def failure(self, *_: Any) -> Any:
+        return ArithmeticError("of the operation alone")
+
+    def lost_peer(self) -> Any:
+        return ConnectionAbortedError("the peer is lost")
 
     def buffer(self, number: int = 0, *, scarce: bool = False) -> Any:
         pool = SimpleNamespace(scarce=scarce, recycle=self.recycled.append)
@@ -427,3 +437,34 @@ def test_closed_memory_of_a_connection_without_a_reader_is_released_at_once(
         connection.sending.shut = ConnectionResetError
     connection.wait_until_quiet()
     assert (len(connection.kept), connection.sending.notices) == (kept, [])
+
+
+@pytest.mark.parametrize(
+    ("code", "received", "what", "state", "error"),
+    [
+        (constants.FI_ETRUNC, True, "fi_trecv", POSTED, ArithmeticError),
+        (constants.FI_ETRUNC, False, "fi_tsend", POSTED, ArithmeticError),
+        (errno.EIO, True, "fi_trecv", POSTED, ConnectionAbortedError),
+        (errno.EPIPE, True, "fi_trecv", POSTED, ArithmeticError),
+        (errno.EPIPE, False, "fi_tsend", POSTED, ConnectionAbortedError),
+        (errno.EIO, False, "fi_tsend", POSTED, ConnectionAbortedError),
+        (errno.EPIPE, False, "fi_tsend", State.CANCELLING, ArithmeticError),
+        (errno.EPIPE, False, "fi_write", POSTED, ArithmeticError),
+        (errno.EINVAL, False, "fi_tsend", POSTED, ArithmeticError),
+    ],
+)
+def test_an_error_of_an_operation_that_shows_a_lost_peer_is_the_error_of_its_connection(
+    connection: Connection, code: int, received: bool, what: str, state: Any, error: type[Exception]
+) -> None:
+    transfer: Any = SimpleNamespace(
+        owner=connection.rx if received else connection.tx, what=what, state=state, length=1
+    )
+    connection.tx.name = None
+    entry: Any = SimpleNamespace(errno=code)
+    connection.rx.name = None
+    assert type(connection.explain(transfer, entry)) is error
+    assert (connection.received, connection.taken) == ((1, 1) if code == constants.FI_ETRUNC and received else (0, 0))
+    assert len(connection.driver.delays) == (error is ConnectionAbortedError)
+    if error is ConnectionAbortedError:
+        connection.gone = ConnectionResetError
+        assert type(connection.explain(transfer, entry)) is ConnectionResetError
