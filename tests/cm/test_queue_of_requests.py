@@ -145,6 +145,7 @@ def test_a_listener_that_closes_in_that_iteration_gives_its_request_to_no_task(l
     listening.queue.driver.settle_down()
     assert isinstance(task.outcome, ClosedResourceError)
     assert len(listening.queue.refused) == 1
+    assert listening.listener.statistics().pending == 0
 
 
 def test_a_request_of_a_task_that_is_cancelled_meanwhile_goes_to_the_next_task(listening: Listening) -> None:
