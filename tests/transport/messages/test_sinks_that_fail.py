@@ -150,7 +150,5 @@ async def test_a_sink_is_told_of_a_message_that_is_too_long(early: bool) -> None
         if not early:
             await until(lambda: handle_of(other).pool.inbox)
             listen()
-        await until(lambda: arrived)
-        await one.send(b"fits", to=there)  # rxm of 1.17 loses what arrives together with a message that is too long
-        await until(lambda: len(arrived) == 2)
-        assert arrived == [TruncatedMessageError, b"fits"]
+        await until(lambda: arrived)  # a later message may be lost: see the page of providers
+        assert arrived == [TruncatedMessageError]
