@@ -122,14 +122,14 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.pool: InboxBase | None = None
         self.remote_writes: RemoteWriteEvents | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None if an await needs no checkpoint (asyncio)
-        # Dictionaries as sets: empty ones take 150 bytes less.
         # receives that aiofabric cancels itself, and the error that each ends with
         self.recalled: dict[Transfer, Callable[[], BaseException]] = {}
         self.lent_at: dict[Any, str] = {}  # buffers lent to callers, and the line that got each
         # buffers that callers kept after the end of the `recv_view` block, and have now released
         self.returned: list[Any] = []
         self.exhausted = 0
-        self.private: dict[Transfer, None] = {}  # receives into memory that aiofabric allocated
+        # Receives into memory that aiofabric allocated. A dictionary as a set: an empty one takes 150 bytes less.
+        self.private: dict[Transfer, None] = {}
         # of closed aliases, while the provider holds operations for them, and of triggered operations
         self.orphans: list[SubmissionQueue] = []
         self.own: list[RegionHandle] = []  # registrations of receives that stay posted

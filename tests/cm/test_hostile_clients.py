@@ -4,7 +4,7 @@ The listener runs in a process of its own, because a provider may crash. It must
 next honest client at once. After they are gone, it must have as many descriptors as before.
 """
 
-# Privates: `_silent` shows when the provider has accepted a client.
+# Privates: `_silent` shows when the provider has accepted a client; a search and its pause are looked at.
 # Doubles: a timeout and a limit are shortened, and a race is made certain.
 
 import os
@@ -387,6 +387,25 @@ async def test_a_client_that_takes_the_place_of_one_that_was_shut_down_is_watche
             for _ in range(6):
                 await silent_client(listener, opened)
             assert listener.statistics().cut_off == 4
+
+
+@ONE_LOOP
+async def test_a_long_search_for_clients_takes_a_bounded_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def listed() -> list[int]:
+        now[0] += 3.0  # seconds of the search
+        return []
+
+    async with aiofabric.listen(HERE, 0, provider=require("tcp")) as listener:
+        watching = watch_of(listener)
+        with monkeypatch.context() as patch:
+            patch.setattr(half_open_clients, "monotonic", lambda: now[0])
+            watching._search()
+            assert watching._pause == half_open_clients._SEARCH
+            patch.setattr(half_open_clients, "open_descriptors", listed)
+            watching._search()
+            assert watching._pause == 3.0 * half_open_clients._SHARE
 
 
 async def test_the_close_of_a_listener_cuts_off_clients_that_are_not_requests_yet() -> None:

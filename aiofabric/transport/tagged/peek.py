@@ -68,7 +68,6 @@ class Claim:
             FabricError: the buffer could not be registered, or the provider refused the receive; the claim stays valid.
         """
         buffer = bytearray(self.envelope.length)
-        self._ep._check_receivable()
         undelivered = self._undelivered
         if undelivered is not None:
             self._take()
@@ -97,7 +96,6 @@ class Claim:
 
         Over rxm the message is received first, into memory of its size: otherwise its send would never complete.
         """
-        self._ep._check_receivable()
         if self._undelivered is not None:
             self._take()
         else:
@@ -108,13 +106,13 @@ class Claim:
                 await self._finish(pin(_NOTHING), _CLAIM | _DISCARD, dropped=True)
 
     def _take(self) -> Slot | None:
+        self._ep._check_receivable()
         if self._slot is None and self._undelivered is None:
             raise ValueError("this message was received or discarded already")
         slot, self._slot, self._undelivered = self._slot, None, None
         return slot
 
     async def _finish(self, pins: Any, flags: int, *, dropped: bool = False) -> Transfer:
-        self._ep._check_receivable()
         size = 0 if flags & _DISCARD else self.envelope.length
         slot = self._take()
         try:
@@ -165,7 +163,8 @@ class Peeks(TaggedReceives):
         """Keep the number of a peer for a claim that names it."""
 
     @abstractmethod
-    def _let_go(self, number: int) -> None: ...
+    def _let_go(self, number: int) -> None:
+        """The claim needs the number no longer."""
 
     async def peek_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
         """The envelope of the next matching message that has arrived and that no receive has taken; None if there is
