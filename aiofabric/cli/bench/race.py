@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from aiofabric.cli.bench.work import WORKS, Work
@@ -31,17 +32,32 @@ def race(loop: str, provider: str, seconds: float) -> Iterator[tuple[Work, float
 
 @contextmanager
 def _side(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "aiofabric.cli.bench.side", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as side:
-        try:
-            yield side
-        finally:
-            side.kill()
+    with ExitStack() as stack:
+        with _ctrl_c_waits():
+            side = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "aiofabric.cli.bench.side", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(side.kill)
+        yield side
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C in this block is raised at its end: in the middle of a start, Popen would lose the new process."""
+    interrupts: list[object] = []
+    usual = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 def _line(side: subprocess.Popen[str]) -> str:
