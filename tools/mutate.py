@@ -58,6 +58,8 @@ OPERATORS = (
 
 OF_CALLS = ["tests/rpc/protocol", "tests/rpc/grpc", "tests/rpc/test_tasks.py", "tests/rpc/test_calls.py"]
 
+OF_ALL = ["tests/test_values_are_immutable.py"]  # quick tests of every module
+
 TESTS = {  # the most specific one counts
     "aiofabric/_core": [
         "tests/streams/test_lengths.py",
@@ -158,7 +160,7 @@ def mutated(mutation: Mutation) -> str:
 
 def tests_of(file: Path) -> list[str]:
     """The test files and folders that must notice an error in a file."""
-    return TESTS[max((prefix for prefix in TESTS if file.as_posix().startswith(prefix)), key=len)]
+    return [*TESTS[max((prefix for prefix in TESTS if file.as_posix().startswith(prefix)), key=len)], *OF_ALL]
 
 
 class Executed:

@@ -81,7 +81,8 @@ async def _first(
 ) -> Info | None:
     async def ask(wanted: Hints) -> list[Info]:
         found = await resolve(node, service, wanted, passive=passive, call=offers)
-        return [info for info in found if _understands(info, node)]
+        schemes = {_scheme_of(info) for info in found}
+        return [info for info in found if _understands(info, node, schemes)]
 
     found: list[Info] = []
     for caps in (wanted.caps,) if wanted.caps else preferred:
@@ -94,11 +95,22 @@ async def _first(
     return found[0]
 
 
-def _understands(info: Info, node: str | Address | None) -> bool:
-    """Whether a text address is of the provider's own format: sm2 would also accept shm's."""
+def _scheme_of(info: Info) -> str:
+    """How the text addresses of shm and sm2 begin."""
+    return f"fi_{info.fabric_attr.prov_name}"
+
+
+def _understands(info: Info, node: str | Address | None, schemes: set[str]) -> bool:
+    """Whether a text address is of the provider's own format: sm2 would also accept shm's, and shm sm2's.
+
+    Args:
+        schemes: of all providers that accept the address.
+    """
     if not isinstance(node, Address) or node.format != AddressFormat.ADDR_STR or info.src_addr is None:
         return True
-    return str(info.src_addr).partition("://")[0] == str(node).partition("://")[0]
+    scheme = str(node).partition("://")[0]
+    anothers = scheme in schemes and scheme != _scheme_of(info)  # a local address is also the src_addr of such an Info
+    return not anothers and str(info.src_addr).partition("://")[0] == scheme
 
 
 def _classify(info: Info, wanted: Hints) -> None:
