@@ -6,47 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiofabric.channel.endpoint import EndpointChannel
 from aiofabric.channel.frames import FRAME_COST, GRANT, Hello, header
-from tests.cq.manual import Caller, ManualDriver
+from tests.cq.manual import Caller, PolledSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALL = Hello(recv_size=1004, window=2000)  # frames of 1,000 bytes
 LARGE = Hello(recv_size=40_004, window=100_000)
-
-
-class Polled:
-    """The source: counts the polls and checkpoints, and gives the test its turn in each poll."""
-
-    def __init__(self) -> None:
-        self.driver = ManualDriver()
-        self.interest = 1
-        self.draining = False
-        self.must_yield = False
-        self.must_iterate = False
-        self.at_polls: deque[Callable[[], object]] = deque()
-        self.polls = self.checkpoints = self.iterations = self.prepared = self.wakes = 0
-
-    def poll(self) -> None:
-        self.polls += 1
-        if self.at_polls:
-            self.at_polls.popleft()()
-
-    async def checkpoint(self) -> None:
-        self.checkpoints += 1
-        await self.driver.yield_to_loop()
-
-    def loop_iterated(self) -> None:
-        self.iterations += 1
-
-    def prepare(self) -> None:
-        self.prepared += 1
-
-    def woke(self) -> None:
-        self.wakes += 1
-
-    async def yield_to_loop(self) -> None:
-        await self.driver.yield_to_loop()
 
 
 class Transfer:
@@ -70,7 +36,7 @@ class Endpoint:
     info = None
 
     def __init__(self) -> None:
-        self.source = Polled()
+        self.source = PolledSource()
         self.sent: list[bytes] = []
         self.injected = 0
         self.transfers: list[Transfer] = []
@@ -132,7 +98,7 @@ class Channel:
         self.told: list[BaseException | None] = []
 
     @property
-    def source(self) -> Polled:
+    def source(self) -> PolledSource:
         return self.endpoint.source
 
     @property

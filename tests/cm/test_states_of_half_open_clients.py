@@ -62,7 +62,7 @@ class Listening:
         return socket.create_connection(self.socket.getsockname(), timeout=10)
 
     def accept(self, *, found: bool = True) -> "Accepted":
-        """The provider reads its events and accepts a client, perhaps under a number that nobody expects."""
+        """The provider reads its events and accepts a client, perhaps under an unexpected number."""
         client = self.dial()
         self.clients.before_read()
         taken = None if found else os.dup(0)

@@ -227,3 +227,38 @@ class Endpoint:
         self.submissions.end(lambda: ConnectionResetError("ended"))
         self.source.close()
         self.queue.close()
+
+
+class PolledSource:
+    """A source without a queue: counts polls and checkpoints, and gives the test its turn in each poll."""
+
+    def __init__(self) -> None:
+        self.driver = ManualDriver()
+        self.interest = 1
+        self.draining = False
+        self.must_yield = False
+        self.must_iterate = False
+        self.at_polls: deque[Callable[[], object]] = deque()
+        self.polls = self.checkpoints = self.yields = self.iterations = self.prepared = self.wakes = 0
+
+    def poll(self) -> None:
+        self.polls += 1
+        if self.at_polls:
+            self.at_polls.popleft()()
+
+    async def checkpoint(self) -> None:
+        self.checkpoints += 1
+        await self.driver.yield_to_loop()
+
+    def loop_iterated(self) -> None:
+        self.iterations += 1
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+    def woke(self) -> None:
+        self.wakes += 1
+
+    async def yield_to_loop(self) -> None:
+        self.yields += 1
+        await self.driver.yield_to_loop()

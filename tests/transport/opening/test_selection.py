@@ -85,11 +85,20 @@ async def test_a_domain_s_capabilities_are_asked_for(caps: Caps) -> None:
     assert info.fabric_attr.name == offer.fabric_attr.name
 
 
+async def test_what_a_domain_has_too_much_for_a_type_is_left_out() -> None:
+    """Datagrams have no remote memory, but the domain was opened with it."""
+    offer = await find(kind=RDM, provider="sockets", hints=Hints(caps=Caps.MSG | Caps.RMA))
+    with aiofabric.Domain(offer) as domain:
+        info = await find(kind=DGRAM, caps=Caps.MSG | Caps.MULTICAST, domain=domain)
+    assert info.caps & (Caps.MSG | Caps.RMA | Caps.TAGGED) == Caps.MSG
+
+
 # -- addresses
 
 
 @pytest.mark.parametrize("provider", [None, "tcp"])
 async def test_the_address_is_the_peer_s_or_the_local_one(provider: str | None) -> None:
+    assert (await find(kind=MSG, provider=provider)).dest_addr == Address.from_ip("127.0.0.1", 5)
     theirs = await find_connectable(provider=provider)
     assert theirs.dest_addr == Address.from_ip("127.0.0.1", 5)
     ours = await find_connectable(provider=provider, passive=True)
@@ -156,6 +165,13 @@ async def test_a_text_address_is_of_its_own_provider(name: str, passive: bool) -
     assert (info.src_addr if passive else info.dest_addr) == own
 
 
+async def test_a_number_needs_no_thread() -> None:
+    """The answer comes before the first step of the loop."""
+    asked = selection.find("127.0.0.1", 5, kind=MSG)
+    with pytest.raises(StopIteration):
+        asked.send(None)
+
+
 # -- connections over both types of endpoints
 
 
@@ -170,6 +186,18 @@ async def test_otherwise_with_tagged_messages(name: str) -> None:
     assert chosen(info) == (name, RDM)
     assert info.caps & (Caps.TAGGED | Caps.RMA) == Caps.TAGGED | Caps.RMA
     assert not info.caps & Caps.MSG
+
+
+async def test_the_host_is_no_address_of_a_provider_that_has_others() -> None:
+    unnamed, named = await find_connectable(None, 5, provider="shm"), await find_connectable(provider="shm")
+    assert (named.src_addr, named.dest_addr) == (unnamed.src_addr, unnamed.dest_addr)
+
+
+async def test_a_raw_address_of_a_connectionless_endpoint_is_the_peer_s() -> None:
+    theirs = Address.from_str("fi_shm://somebody")
+    info = await find_connectable(theirs, None, provider="shm")
+    assert chosen(info) == ("shm", RDM)
+    assert info.dest_addr == theirs
 
 
 async def test_hints_for_connectionless_endpoints_are_obeyed() -> None:
