@@ -666,6 +666,15 @@ def test_a_cancelled_receive_loses_nothing(peer: Channel) -> None:
     assert peer.channel.try_recv(9) == b"data"
 
 
+def test_a_cancelled_receive_is_forgotten(peer: Channel) -> None:
+    caller = peer.call(peer.channel.recv(9))
+    caller.cancel()
+    peer.source.driver.settle_down()
+    peer.comes(PLAIN + b"data")
+    assert peer.source.wakes == 0
+    assert peer.channel.statistics().receive_queued == 4
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_await_that_returns_at_once_runs_a_checkpoint_if_it_is_due(strict: bool) -> None:
     peer = Channel(strict=strict)
@@ -694,6 +703,18 @@ def test_a_send_that_is_posted_and_leaves_at_once_runs_a_checkpoint_if_it_is_due
     assert (caller.done, caller.outcome) == (True, None)
     assert peer.source.checkpoints == due
     assert peer.source.polls == 0
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_send_of_bytes_returns_when_the_provider_has_them(kind: Any) -> None:
+    """They never change, so the task need not wait until they have left."""
+    peer = Channel(theirs=LARGE)
+    caller = peer.call(peer.channel.send(kind(COPY_LIMIT + 1)))
+    assert caller.done is (kind is bytes)
+    assert peer.sizes == [COPY_LIMIT + 1]
+    peer.endpoint.transfers[0].complete()
+    peer.source.driver.settle_down()
+    assert caller.done
 
 
 def test_a_send_polls_for_its_completion_before_it_waits(peer: Channel) -> None:
@@ -753,6 +774,15 @@ def test_a_writer_waits_for_credits(peer: Channel) -> None:
     peer.source.driver.settle_down()
     assert (caller.done, caller.outcome) == (True, None)
     assert not peer.sent
+
+
+def test_a_writer_that_waits_is_told_of_the_end(peer: Channel) -> None:
+    peer.spend(0)
+    caller = peer.call(peer.channel.wait_writable())
+    peer.source.driver.settle_down()
+    error = peer.breaks()
+    peer.source.driver.settle_down()
+    assert caller.outcome is error
 
 
 def test_a_cancelled_writer_is_forgotten(peer: Channel) -> None:

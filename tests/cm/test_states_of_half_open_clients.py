@@ -1,6 +1,6 @@
 """Connections to a listener that are not requests yet. The sockets are real; the test is the provider and the clock."""
 
-# Doubles: the clock, and the answer whether the provider forgets clients.
+# Doubles: the clock, the answer whether the provider forgets clients, and the switch of the workaround.
 # Privates: `_silent` says which clients were found; `_free` and `_incoming` make it look at one twice.
 
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from aiofabric import Address
 from aiofabric.cm.workarounds import half_open_clients
-from aiofabric.cm.workarounds.half_open_clients import SILENT_MOST, TIMEOUT, HalfOpenClients
+from aiofabric.cm.workarounds.half_open_clients import SILENT_MOST, TIMEOUT, HalfOpenClients, defer_silent_clients
 from aiofabric.cm.workarounds.provider_sockets import OwnSocket, tcp_socket
 from aiofabric.features import Quirk
 from tests.cq.manual import ManualDriver
@@ -126,6 +126,18 @@ class Accepted:
         assert sock is not None
         while len(sock.peek(400)) < len(data):
             pass
+
+    def resets(self) -> None:
+        """The client resets the connection."""
+        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.client.close()
+        sock = tcp_socket(self.number)
+        assert sock is not None
+        while True:
+            try:
+                sock.getpeername()
+            except OSError:
+                return
 
     def is_answered(self) -> None:
         """The provider answers it: it is a connection now."""
@@ -275,6 +287,49 @@ def test_a_whole_request_that_the_provider_does_not_take_is_shut_down_then_close
     assert listening.shut_down == 1
 
 
+def test_later_reads_give_a_client_no_more_time(listening: Listening) -> None:
+    one = listening.accept()
+    one.sends(HEADER)
+    for _ in range(3):
+        listening.read()
+        listening.now += 1
+    listening.wait(TIMEOUT - 3)
+    assert one.is_shut_down
+    listening.wait()
+    assert not one.exists
+
+
+def test_all_clients_that_sent_something_are_examined_in_one_read(listening: Listening) -> None:
+    all_of_them = [listening.accept() for _ in range(3)]
+    for each in all_of_them:
+        each.sends(HEADER[:9])
+    listening.read()
+    assert [each.is_shut_down for each in all_of_them] == [True] * 3
+
+
+def test_a_client_may_get_the_number_of_one_that_the_provider_closes_in_the_same_read(listening: Listening) -> None:
+    one = listening.accept()
+    one.client.close()
+    with listening.dial():
+        listening.clients.before_read()
+        os.close(one.number)
+        two = listening.socket.accept()[0]
+        assert two.fileno() == one.number
+        listening.clients.after_read()
+        assert listening.clients.missed is None
+        assert list(listening.clients._silent) == [one.number]
+        two.close()
+
+
+def test_a_known_client_is_not_taken_for_the_accepted_one(listening: Listening) -> None:
+    one = listening.accept()
+    one.sends(HEADER)
+    two = listening.accept(found=False)
+    assert listening.clients.missed is not None
+    listening.wait(SEARCH)
+    assert list(listening.clients._silent) == [two.number]
+
+
 def test_a_request_that_came_while_the_provider_read_is_not_shut_down(listening: Listening) -> None:
     """The examination before the read saw nothing; the provider has read the header since."""
     one = listening.accept()
@@ -327,6 +382,28 @@ def test_a_client_that_left_is_handed_over_and_not_counted(listening: Listening)
     listening.read()
     assert listening.shut_down == 0
     assert list(listening.clients.handed_over) == [one.number]
+
+
+def test_a_client_that_was_reset_is_not_counted_and_closed_if_the_provider_forgets_it(listening: Listening) -> None:
+    one = listening.accept()
+    one.resets()
+    listening.read()
+    listening.wait()
+    assert one.exists
+    listening.wait()
+    assert not one.exists
+    assert listening.shut_down == 0
+
+
+def test_a_client_that_was_reset_before_it_was_found_is_searched(listening: Listening) -> None:
+    client = listening.dial()
+    listening.clients.before_read()
+    served = listening.socket.accept()[0].detach()
+    one = Accepted(client, served)
+    listening.accepted.append(one)
+    one.resets()
+    listening.clients.after_read()
+    assert listening.clients.missed is not None
 
 
 def test_the_timer_reads_events_first(listening: Listening) -> None:
@@ -477,6 +554,8 @@ def test_a_read_without_a_client_misses_nobody(listening: Listening) -> None:
 def test_the_close_closes_all_that_are_no_connections(listening: Listening) -> None:
     silent, part, unseen = listening.accept(), listening.accept(), listening.accept(found=False)
     part.sends(HEADER[:5])
+    whole = listening.accept()
+    whole.sends(HEADER)
     listening.read()
     answered, request, complete = listening.accept(), listening.accept(), listening.accept(found=False)
     answered.is_answered()
@@ -484,7 +563,7 @@ def test_the_close_closes_all_that_are_no_connections(listening: Listening) -> N
     request.sends(HEADER)
     complete.sends(HEADER)
     listening.close()
-    assert [each.exists for each in (silent, part, unseen)] == [False] * 3
+    assert [each.exists for each in (silent, part, unseen, whole)] == [False] * 4
     assert [each.exists for each in (answered, request, complete)] == [True] * 3
     assert not listening.driver.delays
 
@@ -503,3 +582,45 @@ def test_accepted_sockets_do_not_wait_for_data(listening: Listening) -> None:
     one = listening.accept()
     with pytest.raises(BlockingIOError):
         os.read(one.number, 1)
+
+
+# -- ports of connectionless endpoints
+
+
+class Waiting:
+    """The source of a connectionless endpoint."""
+
+    def __init__(self) -> None:
+        self.delays = SimpleNamespace(may_stay_readable=None)
+
+
+def test_the_kernel_holds_back_silent_clients_of_a_connectionless_endpoint(listening: Listening) -> None:
+    source: Any = Waiting()
+    defer_silent_clients(source, [listening.own])
+    assert listening.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT) > 3600
+    may_stay_readable = source.delays.may_stay_readable
+    assert not may_stay_readable()
+    with listening.dial() as client:
+        assert not may_stay_readable()
+        client.sendall(b"x")
+        while not may_stay_readable():
+            pass
+        with listening.socket.accept()[0]:
+            assert not may_stay_readable()
+
+
+def test_a_connectionless_endpoint_without_sockets_has_nothing_to_hold_back(listening: Listening) -> None:
+    source: Any = Waiting()
+    defer_silent_clients(source, [])
+    assert source.delays.may_stay_readable is None
+    gone = OwnSocket(listening.own.descriptor, listening.own.inode + 1)  # the number is of another file by now
+    defer_silent_clients(source, [gone])
+    assert listening.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT) == 0
+
+
+def test_a_switched_off_workaround_touches_no_socket(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_open_clients, "is_on", lambda _: False)
+    source: Any = Waiting()
+    defer_silent_clients(source, [listening.own])
+    assert source.delays.may_stay_readable is None
+    assert listening.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT) == 0

@@ -189,6 +189,24 @@ def test_no_message_longer_than_the_peers_limit_is_sent(size: int) -> None:
         assert peer.send(b"x") is None
 
 
+@pytest.mark.parametrize("size", [20_000, 20_001])
+def test_no_large_message_longer_than_the_peers_limit_is_sent(size: int, messages: Messages) -> None:
+    outcome = messages.send(bytes(size))
+    assert isinstance(outcome, MessageTooLongError) is (size > 20_000)
+    assert bool(messages.sent) is (size <= 20_000)
+
+
+@pytest.mark.parametrize("size", [PACKED, PACKED + 1])
+def test_a_short_message_is_one_frame_with_its_length(size: int) -> None:
+    """A longer one is sent from where it is, behind a frame with its length."""
+    peer = Messages(packing=(False, False))
+    peer.call(peer.stream.send(bytearray(size)))
+    assert peer.sizes == ([4 + size] if size == PACKED else [4, size])
+    for each in peer.endpoint.transfers:
+        each.complete()
+    peer.source.driver.settle_down()
+
+
 def test_nothing_is_packed_while_the_channel_waits_for_credits(messages: Messages) -> None:
     messages.spend(0)
     caller = messages.call(messages.stream.send(b"waits"))
@@ -270,7 +288,9 @@ def test_messages_are_dropped_by_an_abort(messages: Messages) -> None:
 # -- messages that arrive
 
 
-@pytest.mark.parametrize("cuts", [(1,), (2, 3), (4,), (5,), (9,), (4, 9), (10,), (12, 13), (3, 11, 20)])
+@pytest.mark.parametrize(
+    "cuts", [(1,), (2, 3), (4,), (5,), (5, 7), (9,), (4, 9), (10,), (12, 13), (3, 11, 20), (18, 20, 21)]
+)
 def test_messages_are_whole_wherever_the_frames_are_cut(cuts: tuple[int, ...], messages: Messages) -> None:
     whole = joined(b"hello", b"", b"wonderful", b"x")
     ends = (0, *cuts, len(whole))

@@ -231,7 +231,6 @@ class HalfOpenClients:
         descriptor = client.socket.descriptor
         self.handed_over[descriptor] = client._replace(since=monotonic(), shut_down=shut_down)
         self._by_peer[client.peer] = descriptor
-        self._arm()
 
     def _overdue(self, client: _Client) -> None:
         """The provider has neither closed the client nor made a request of it."""

@@ -1,4 +1,4 @@
-"""A dial that is cancelled closes its socket at once."""
+"""A dial that is cancelled closes its socket at once. Hosts and services are resolved as getaddrinfo does."""
 
 import socket
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiofabric.transport.virtual.oob_socket import dial
+from aiofabric.transport.virtual.oob_socket import dial, resolve
 from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -43,3 +43,13 @@ async def test_a_cancelled_dial_closes_its_socket_without_a_warning(port: int) -
             await until(lambda: pending(port) > before)
             tasks.cancel_scope.cancel()
     assert pending(port) == before
+
+
+@pytest.mark.parametrize(("passive", "host"), [(False, "127.0.0.1"), (True, "0.0.0.0")])
+async def test_without_a_host_it_is_this_machine_or_each_of_its_addresses(passive: bool, host: str) -> None:
+    found = await (resolve(None, 80, passive=True) if passive else resolve(None, 80))
+    assert (socket.AF_INET, (host, 80)) in found
+
+
+async def test_without_a_service_the_port_is_free() -> None:
+    assert await resolve("127.0.0.1", None) == [(socket.AF_INET, ("127.0.0.1", 0))]

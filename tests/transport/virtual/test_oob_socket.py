@@ -65,6 +65,63 @@ def test_nonsense_ends_it(ends: tuple[OobSocket, OobSocket, ManualDriver], words
     assert ended == [True]
 
 
+def test_the_longest_frame_is_handed_out(ends: tuple[OobSocket, OobSocket, ManualDriver]) -> None:
+    one, other, driver = ends
+    seen: list[Frame] = []
+    other.on_frame = seen.append
+    assert one.send(9, bytes(MAX_FRAME))
+    driver.settle_down()
+    assert seen == [Frame(9, bytes(MAX_FRAME))]
+    assert not other.foreign
+    assert one.send(9, bytes(MAX_FRAME + 1))
+    driver.settle_down()
+    assert other.closed
+    assert other.foreign
+
+
+def test_as_much_as_one_read_takes_waits_for_a_listener(ends: tuple[OobSocket, OobSocket, ManualDriver]) -> None:
+    one, other, driver = ends
+    for size in (MAX_FRAME, 4096 - MAX_FRAME - 10):
+        one.send(1, bytes(size))
+    driver.settle_down()
+    assert not other.closed
+    seen: list[Frame] = []
+    other.on_frame = seen.append
+    other.hand_out()
+    assert [len(frame.body) for frame in seen] == [MAX_FRAME, 4096 - MAX_FRAME - 10]
+
+
+def test_a_send_says_whether_the_kernel_took_it(ends: tuple[OobSocket, OobSocket, ManualDriver]) -> None:
+    one, other, _ = ends
+    while one.send(1, bytes(MAX_FRAME)):  # the other one does not read
+        pass
+    assert not one.closed
+    assert not one.send(1)
+    other.close()
+    assert not one.send(1)
+    one.close()
+    assert not one.send(1)
+    one.keep_alive(9.0)  # as before, without effect
+
+
+def test_a_socket_over_tcp_sends_at_once_and_never_blocks() -> None:
+    driver = ManualDriver()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        one = OobSocket(client, driver)
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert not client.getblocking()
+        assert (str(one.local_address), str(one.peer_address)) == (
+            f"fi_sockaddr_in://127.0.0.1:{client.getsockname()[1]}",
+            f"fi_sockaddr_in://127.0.0.1:{server.getsockname()[1]}",
+        )
+        one.poll()  # nothing has come
+        assert not one.closed
+        one.keep_alive(9.0)
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        one.close()
+        assert not driver.readers
+
+
 def test_a_frame_is_handed_out_when_its_last_byte_has_come(ends: tuple[OobSocket, OobSocket, ManualDriver]) -> None:
     one, other, driver = ends
     seen: list[Frame] = []
