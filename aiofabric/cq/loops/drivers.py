@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -224,7 +223,7 @@ class _TrioReader:
             self._asleep = None
             return lowlevel.Abort.SUCCEEDED
 
-        with self.scope, suppress(self._trio.ClosedResourceError):
+        with self.scope:
             # If it was removed meanwhile, the descriptor may be closed: trio must not wait for it.
             while not self.removed:
                 if self._on_demand and not self._wanted:
@@ -232,8 +231,9 @@ class _TrioReader:
                     await lowlevel.wait_task_rescheduled(abort)
                     continue
                 await lowlevel.wait_readable(self._fd)
-                self._wanted = False
-                self._callback()
+                if not self.removed:  # in the same pass, after the descriptor became readable
+                    self._wanted = False
+                    self._callback()
 
 
 class TrioDriver:
@@ -315,8 +315,7 @@ class TrioDriver:
         reader = self._readers.pop(fd, None)
         if reader is not None and not self._closed:
             reader.removed = True
-            reader.scope.cancel()
-            self._trio.lowlevel.notify_closing(fd)
+            reader.scope.cancel()  # ends the wait at once: afterwards, the descriptor may be closed
 
     def demand(self, fd: int) -> None:
         """Watch a descriptor that is watched on demand, until it is readable once."""
