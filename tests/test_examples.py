@@ -64,6 +64,7 @@ ON_ANYIO = [path for path in SMALL if "anyio.run" in path.read_text()]
 
 
 @pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize("path", ON_ANYIO, ids=lambda path: path.name)
 def test_example_runs_on_trio(path: Path) -> None:
     ended = run("-c", TRIO, path)

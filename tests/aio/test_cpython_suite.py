@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "test_streams",
     pytest.param("test_ssl", marks=pytest.mark.long),
-    "test_sslproto",
+    pytest.param("test_sslproto", marks=pytest.mark.long),
     "test_buffered_proto",
     "test_server",
 )

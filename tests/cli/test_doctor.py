@@ -137,6 +137,7 @@ def test_a_slip_in_a_variables_name_is_seen() -> None:
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_few_open_files_and_a_provider_that_fails_for_want_of_them_are_seen() -> None:
     with started("prlimit", "--nofile=24", *DOCTOR, **ONLY_TCP) as program:
         said = program.end()

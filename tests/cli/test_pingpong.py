@@ -4,6 +4,7 @@ import shutil
 import signal
 import socket
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,11 @@ KINDS = [("msg", "tcp"), ("rdm", "tcp"), ("rdm", "shm"), ("dgram", "udp")]
 USUAL = ["64", "256", "1k", "4k", "64k", "1m"]
 LONGEST = {"dgram": 3}  # a datagram fits an Ethernet frame: so many of the usual sizes do
 MSG = ("-e", "msg", "-p", "tcp")
+
+
+def slow(*values: object) -> Any:
+    """Parameters of `make test-long`: each pair of programs takes a second."""
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def match(
@@ -190,13 +196,13 @@ def test_wrong_flags_are_status_2(flags: tuple[str, ...]) -> None:
     ("ours", "theirs"),
     [
         (["-I", "10", "-S", "64"], ["-I", "30", "-S", "64"]),
-        (["-I", "30", "-S", "64"], ["-I", "10", "-S", "64"]),
-        (["-I", "10"], ["-I", "30"]),
+        slow(["-I", "30", "-S", "64"], ["-I", "10", "-S", "64"]),
+        slow(["-I", "10"], ["-I", "30"]),
         (["-I", "30"], ["-I", "10"]),
         (["-S", "64"], ["-S", "1000"]),
-        (["-S", "1000"], ["-S", "64"]),
-        (["-S", "64"], []),
-        ([], ["-S", "64"]),
+        slow(["-S", "1000"], ["-S", "64"]),
+        slow(["-S", "64"], []),
+        slow([], ["-S", "64"]),
     ],
     ids=lambda flags: " ".join(flags) or "usual",
 )
@@ -221,7 +227,7 @@ def test_sides_with_different_flags_end_with_a_sentence(
 
 
 @pytest.mark.parametrize("server", [OURS, pytest.param(THEIRS, marks=needs_c)], ids=["both-ours", "our-client"])
-@pytest.mark.parametrize(("kind", "other"), [("msg", "rdm"), ("rdm", "msg")])
+@pytest.mark.parametrize(("kind", "other"), [("msg", "rdm"), slow("rdm", "msg")])
 def test_sides_with_different_types_end_with_a_sentence(server: tuple[str, ...], kind: str, other: str) -> None:
     """A server without its connection waited for it, and its client for the server."""
     port = free_port()

@@ -117,6 +117,7 @@ async def test_who_says_nothing_is_cut_off_after_a_while(provider: str, child: C
     await listening.end()
 
 
+@pytest.mark.long
 @ONE_LOOP
 @pytest.mark.parametrize(("provider", "room"), [*((provider, None) for provider in PROVIDERS), ("tcp", 1)])
 async def test_who_takes_the_place_of_one_that_left_is_cut_off_too(
@@ -135,6 +136,7 @@ async def test_who_takes_the_place_of_one_that_left_is_cut_off_too(
     await listening.end()
 
 
+@pytest.mark.long
 @ONE_LOOP
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_who_gets_the_number_of_one_that_left_is_not_forgotten_with_it(

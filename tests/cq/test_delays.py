@@ -51,7 +51,7 @@ class Passes:
     # -- for the test
 
     def end_pass(self, moved: int = 0) -> list[str]:
-        """What the source is told at the end of a pass."""
+        """End a pass; return the orders to the source."""
         self.told.clear()
         self.delays.end_pass(moved)
         return self.told

@@ -12,11 +12,13 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: o
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [path for path in PAGES if next(blocks(path), None)]
+SLOW = ("first-steps.md", "cancel.md", "shutdown.md", "tune.md", "cli.md")  # their programs take 7 to 17 seconds
+TO_RUN = [pytest.param(path, marks=pytest.mark.long if path.name in SLOW else ()) for path in WITH_CODE]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False})], ids=["asyncio"])
-@pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", TO_RUN, ids=lambda path: str(path.relative_to(ROOT)))
 async def test_page(path: Path, tmp_path: Path) -> None:
     await Page(path, tmp_path).run()
 

@@ -195,7 +195,7 @@ async def a_server_that_ends_before_the_requests_do(aio: Any) -> Any:
 @program
 async def a_deadline_of_a_stream(aio: Any) -> Any:
     async with connected(aio) as stub:
-        call = stub.Output(pb2.Request(sizes=[1, 1, 1], wait_ms=150), timeout=0.2)
+        call = stub.Output(pb2.Request(sizes=[1, 1, 1], wait_ms=400), timeout=0.7)
         first = len((await call.read()).body)
         return first, (await outcome(call.read()))[1], (await call.code()).name
 
