@@ -107,6 +107,17 @@ async def test_over_shared_memory_each_endpoint_has_its_own(provider: str) -> No
         await aiofabric.open_endpoint(EndpointType.RDM, address_vector=vector).__aenter__()
 
 
+async def test_an_endpoint_closes_its_own_vector_and_no_other() -> None:
+    kind = EndpointType.RDM
+    with open_domain("sockets", kind) as domain, AddressVector(domain) as vector:
+        node = where("sockets")
+        async with aiofabric.open_endpoint(kind, node, domain=domain) as own:
+            assert not own.vector.closed
+        async with aiofabric.open_endpoint(kind, node, address_vector=vector) as shared:
+            assert shared.vector is vector
+        assert (own.vector.closed, vector.closed) == (True, False)
+
+
 async def test_a_vector_that_does_not_fit_is_refused() -> None:
     kind = EndpointType.RDM
     with open_domain("sockets", kind) as domain, open_domain("sockets", kind) as elsewhere:

@@ -96,6 +96,18 @@ async def test_private_data_and_messages(provider: str, child: Callable[..., Chi
 
 
 @ONE_LOOP
+async def test_an_address_of_shared_memory_is_raw_by_itself(child: Callable[..., Child]) -> None:
+    peer = child(serve, "shm")
+    address: Address = await peer.areceive()
+    with anyio.fail_after(30):
+        for place in (address, str(address)):
+            async with await aiofabric.connect(place, provider="shm", param=b"friend") as endpoint:
+                assert endpoint.param == b"friend!"
+    peer.tell(False)
+    await peer.aresult()
+
+
+@ONE_LOOP
 async def test_rejected(provider: str, child: Callable[..., Child]) -> None:
     address = await child(serve, provider).areceive()
     with anyio.fail_after(30), pytest.raises(FabricConnectionRefusedError) as caught:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiofabric import Address
+from aiofabric import Address, FabricConnectionRefusedError
 from aiofabric.transport.virtual.multiplexer import _POOLS_MOST, _RELEASED_MOST, Multiplexer
 from aiofabric.transport.virtual.protocol import ID
 
@@ -141,3 +141,121 @@ def test_a_peer_that_has_a_connection_again_is_not_forgotten() -> None:
         sharing.release_peer(peer)
     assert forgotten == [peers[1]]
     assert sharing._users == {peers[0]: 1}
+
+
+# -- shares of receives: of 160, ten are in no pool
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted", "counts", "asks_again"),
+    [
+        ([], 100, [100], False),
+        ([], 150, [150], False),
+        ([], 151, [150], False),  # as many as there are
+        ([(100, 50, 0)], 50, [50, 50], False),  # enough for both
+        ([(100, 100, 0)], 50, [100, 50], False),  # exactly enough
+        ([(100, 100, 0)], 51, [100, 50], False),
+        ([(100, 100, 0)], 52, [99, 51], False),
+        ([(100, 100, 0)], 100, [75, 75], False),  # above its share is given back
+        ([(100, 100, 90)], 100, [90, 60], True),  # but not what holds messages
+        ([(100, 100, 100)], 100, [100, 50], True),
+        ([(100, 60, 60), (100, 60, 0)], 100, [60, 50, 40], True),
+        ([(100, 60, 0), (100, 60, 0)], 100, [50, 50, 50], False),
+    ],
+)
+def test_pools_have_shares_of_the_receives(
+    others: list[tuple[int, int, int]], wanted: int, counts: list[int], asks_again: bool
+) -> None:
+    pools = [Receives(*each) for each in others]
+    new: Any = Receives(wanted)
+    sharing = Sharing(160, *pools)
+    sharing.share_out(new)
+    assert [each.count for each in (*pools, new)] == counts
+    assert len(sharing.later) == asks_again
+
+
+def test_a_pool_that_has_its_share_gets_none() -> None:
+    grown: list[int] = []
+    pool: Any = Receives(wanted=50, count=50)
+    pool.grow = grown.append
+    sharing = Sharing(160, pool)
+    sharing.share_out(pool)
+    assert not grown
+    pool.wanted = 51
+    sharing.share_out(pool)
+    assert grown == [1]
+
+
+def test_the_receives_of_queries_are_shared_too() -> None:
+    queries: Any = Receives(wanted=100, count=100)
+    new: Any = Receives(wanted=100)
+    sharing = Sharing(160)
+    sharing._address_queries = SimpleNamespace(busy=False), queries  # type: ignore[assignment]
+    sharing.share_out(new)
+    assert (queries.count, new.count) == (75, 75)
+
+
+@pytest.mark.parametrize(
+    ("strict", "promised", "wanted", "window"),
+    [
+        (False, 10_000, 64, 64),  # the provider keeps messages that come before their receive
+        (True, 0, 64, 64),  # 1,024 receives, of which 896 are promised at most: a fourteenth
+        (True, 0, 65, 64),
+        (True, 448, 64, 32),
+        (True, 896, 64, 1),
+        (True, 2000, 64, 1),
+    ],
+)
+def test_windows_shrink_if_a_message_without_a_receive_is_lost(
+    strict: bool, promised: int, wanted: int, window: int
+) -> None:
+    sharing = Sharing(1024, SimpleNamespace(promised=promised), SimpleNamespace(promised=0))
+    sharing.strict = strict
+    assert sharing.window(wanted) == window
+
+
+@pytest.mark.parametrize("reason", ["", "query", "queued", "sent", "sent by a connection", "not dormant", "not told"])
+def test_a_side_stops_polling_if_all_its_peers_know_it(reason: str) -> None:
+    def route(posted: bool) -> Any:
+        return SimpleNamespace(posted=[1] if posted else [])
+
+    asked: list[str] = []
+
+    def announce_sleep() -> bool:
+        asked.append("asked")
+        return reason != "not told"
+
+    sharing: Any = Sharing(160)
+    sharing._address_queries = SimpleNamespace(busy=reason == "query"), None
+    sharing.source.queued = [1] if reason == "queued" else []
+    sharing.handle = SimpleNamespace(routes=[route(False), route(reason == "sent")])
+    sharing.connections = {
+        number: SimpleNamespace(
+            routes=[route(reason == "sent by a connection")],
+            dormant=reason != "not dormant",
+            doorbell=SimpleNamespace(announce_sleep=announce_sleep),
+        )
+        for number in range(2)
+    }
+    assert sharing._fall_asleep() is (reason == "")
+    assert len(asked) == {"": 2, "not told": 1}.get(reason, 0)
+
+
+def test_a_connection_that_has_ended_promises_no_receives() -> None:
+    sharing: Any = Sharing(160)
+    connection = SimpleNamespace(id=5, window=8, pooled=SimpleNamespace(promised=20))
+    sharing.connections = {5: connection}
+    sharing.leave(connection)
+    assert (sharing.connections, connection.pooled.promised) == ({}, 12)
+
+
+@pytest.mark.parametrize(("has_file", "missing"), [(True, True), (True, False), (False, True)])
+def test_an_endpoint_without_its_memory_is_refused(has_file: bool, missing: bool) -> None:
+    sharing: Any = Sharing(160)
+    sharing._has_file = has_file
+    address = Address.from_str("fi_shm://aiofabric-no-such-memory" if missing else "fi_shm://.")
+    if has_file and missing:
+        with pytest.raises(FabricConnectionRefusedError, match="the memory of the peer's endpoint, does not exist"):
+            sharing.check_memory(address, "the peer's")
+    else:
+        sharing.check_memory(address, "the peer's")

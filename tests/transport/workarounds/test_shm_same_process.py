@@ -4,9 +4,14 @@ process.
 So a closed endpoint lingers until no other endpoint can access it (transport/workarounds/shm_same_process.py).
 """
 
+# Doubles: the number of endpoints that may linger is lowered.
+# Privates: that number is a constant of the module.
+
 import pytest
 
-from aiofabric import Caps
+from aiofabric import Caps, EndpointType, FabricError, open_endpoint
+from aiofabric._ffi import constants
+from aiofabric.transport.workarounds import shm_same_process
 from tests.fixtures.children import run_in_child
 from tests.fixtures.peers import skip_without
 
@@ -377,3 +382,12 @@ def test_a_forked_child_knows_no_endpoint_of_its_parent() -> None:
     skip_without("shm", Caps.MSG)
     ended = run_in_child(FORKS)
     assert (ended.status, ended.out) == (0, "done\n"), ended.err
+
+
+@pytest.mark.anyio
+async def test_no_endpoint_is_opened_beside_too_many_that_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without("shm", Caps.MSG)
+    monkeypatch.setattr(shm_same_process, "_MOST", 0)
+    with pytest.raises(FabricError, match="closed endpoints of this process are still open internally") as caught:
+        await open_endpoint(EndpointType.RDM, provider="shm").__aenter__()
+    assert caught.value.errno == constants.FI_ENOSPC
