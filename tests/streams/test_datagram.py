@@ -241,3 +241,18 @@ async def test_a_cancelled_close_has_closed_a_stream_of_datagrams(provider: str)
         assert scope.cancelled_caught
         with pytest.raises(anyio.ClosedResourceError):
             await one.sendto(b"x", *place_of(other))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "error", "words"),
+    [
+        (LOCAL, 0, ValueError, "port 0 names no peer"),
+        (LOCAL, None, ValueError, "the port is missing"),
+        (None, 7, TypeError, "the address of the peer is missing"),
+    ],
+)
+async def test_a_place_that_names_no_peer_is_refused(
+    host: Any, port: Any, error: type[Exception], words: str, provider: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await connect_datagrams(host, port, provider=provider)
