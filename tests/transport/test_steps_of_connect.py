@@ -36,7 +36,7 @@ def refused(call: str = "fi_connect") -> Exception:
 
 
 class Network:
-    """What each place answers, and the calls that were made."""
+    """The answer of each place, and the calls that were made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.places: Any = [(ONE, None), (TWO, None)]
