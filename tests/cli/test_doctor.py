@@ -225,6 +225,7 @@ BARE = (
 
 
 @pytest.mark.once
+@pytest.mark.long
 @needs_apart
 def test_no_shared_memory_is_seen(tmp_path: Path) -> None:
     level, text = apart(BARE.format(tmp_path / "dev"), **ONLY_TCP)["/dev/shm"]
@@ -243,6 +244,7 @@ def test_shared_memory_that_nobody_may_write_is_seen() -> None:
 
 
 @pytest.mark.once
+@pytest.mark.long
 @needs_apart
 def test_rdma_devices_that_this_user_may_not_open_are_seen(tmp_path: Path) -> None:
     # Root may open anything but what is mounted read-only.
@@ -255,6 +257,7 @@ def test_rdma_devices_that_this_user_may_not_open_are_seen(tmp_path: Path) -> No
 
 
 @pytest.mark.once
+@pytest.mark.long
 @needs_apart
 def test_rdma_devices_without_a_driver_or_memory_are_seen(tmp_path: Path) -> None:
     device = "mkdir /dev/infiniband && touch /dev/infiniband/uverbs0 && ulimit -l 64"

@@ -150,7 +150,17 @@ def test_wrong_usage_is_a_sentence_and_status_2(flags: list[str], words: str) ->
     assert "Traceback" not in said.err
 
 
-@pytest.mark.parametrize("arguments", ["info", "info --list", "info -e", "--version", "--help", "info --help"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "info",
+        "--help",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("info --list", "info -e", "--version", "info --help")
+        ),
+    ],
+)
 def test_output_that_cannot_be_written_is_no_traceback(arguments: str) -> None:
     for redirected, status in ((">/dev/full", 1), (">&-", 0), (">&- 2>&-", 0)):
         with started("sh", "-c", f"python -W error -m aiofabric {arguments} {redirected}", **SHELL) as program:

@@ -12,8 +12,8 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: o
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [path for path in PAGES if next(blocks(path), None)]
-SLOW = ("first-steps.md", "cancel.md", "shutdown.md", "tune.md", "cli.md")  # their programs take 7 to 17 seconds
-TO_RUN = [pytest.param(path, marks=pytest.mark.long if path.name in SLOW else ()) for path in WITH_CODE]
+SLOW = ("first-steps", "cancel", "shutdown", "tune", "cli", "http-and-grpc", "rpc", "provider")  # 4 to 17 seconds each
+TO_RUN = [pytest.param(path, marks=pytest.mark.long if path.stem in SLOW else ()) for path in WITH_CODE]
 
 
 @pytest.mark.anyio
