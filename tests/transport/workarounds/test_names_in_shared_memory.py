@@ -69,6 +69,7 @@ def test_endpoints_without_names_get_none() -> None:
         (Address.from_str("fi_shm://4711"), False, None),
         (Address.from_ip("127.0.0.1", 1), False, None),
     ],
+    ids=["own", "of another process", "of another container", "of libfabric", "none"],
 )
 def test_a_name_says_whose_it_is(name: Address, own: bool, process: int | None) -> None:
     assert is_own(name) is own
