@@ -19,24 +19,19 @@ from aiofabric.cq.queue import ErrorEntry
 from aiofabric.features import Quirk
 from aiofabric.transport.failures import Failures, Refill
 from tests.cq.manual import ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
 ENDED = (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
 
 
+@methods_of(Failures, "lost_peer", "closed_error", "flushed", "explain", "refill", "recall", "failure")
 class Endpoint:
-    """The state of an endpoint that its errors depend on. The methods are those of `Failures`."""
+    """The state of an endpoint that its errors depend on."""
 
     what = "Endpoint"
     peer_name = "the peer"
-    lost_peer = Failures.lost_peer
-    closed_error = Failures.closed_error
-    flushed = Failures.flushed
-    explain = Failures.explain
-    refill = Failures.refill
-    recall = Failures.recall
-    failure = Failures.failure
 
     def __init__(self) -> None:
         self.closed = self.ending = self.end_received = False
@@ -161,12 +156,12 @@ def test_an_operation_whose_task_has_left_changes_nothing(state: State, endpoint
 
 
 def test_a_receive_that_was_ended_for_a_reason_has_it_once(endpoint: Endpoint) -> None:
-    receive, own = operation(), endpoint
-    explained: Any = own.explain  # type: ignore[misc]
+    receive = operation()
+    own: Any = endpoint
     endpoint.closed = True
     endpoint.recalled[receive] = Refill
-    assert isinstance(explained(receive, entry(constants.FI_ECANCELED)), Refill)
-    assert isinstance(explained(receive, entry(constants.FI_ECANCELED)), ClosedResourceError)
+    assert isinstance(own.explain(receive, entry(constants.FI_ECANCELED)), Refill)
+    assert isinstance(own.explain(receive, entry(constants.FI_ECANCELED)), ClosedResourceError)
 
 
 @pytest.mark.parametrize("stale", [False, True])

@@ -13,6 +13,7 @@ from aiofabric._core import ThreadCheck
 from aiofabric._ffi import constants, ffi
 from aiofabric.transport.handle import EndpointHandle
 from tests.cq.manual import ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -29,28 +30,31 @@ class Route:
         self.max_size = 1000
 
 
+@methods_of(
+    EndpointHandle,
+    "may_stay_readable",
+    "peer_name",
+    "routes",
+    "route_to",
+    "receive_from",
+    "open_for_use",
+    "refuse",
+    "check_usable",
+    "peer_gone",
+    "tx_flags_set",
+    "socket",
+    "longest",
+    "limit_messages",
+    "end_came",
+    "wake_gone_waiters",
+    "on_loop_end",
+    "_in_flight",
+)
 class Handle:
-    """The state of a handle. The methods are those of `EndpointHandle`."""
+    """The state of a handle."""
 
     what = "Endpoint"
     plain_receives = True
-    may_stay_readable = EndpointHandle.may_stay_readable
-    peer_name = EndpointHandle.peer_name
-    routes = EndpointHandle.routes
-    route_to = EndpointHandle.route_to
-    receive_from = EndpointHandle.receive_from
-    open_for_use = EndpointHandle.open_for_use
-    refuse = EndpointHandle.refuse
-    check_usable = EndpointHandle.check_usable
-    peer_gone = EndpointHandle.peer_gone
-    tx_flags_set = EndpointHandle.tx_flags_set
-    socket = EndpointHandle.socket
-    longest = EndpointHandle.longest
-    limit_messages = EndpointHandle.limit_messages
-    end_came = EndpointHandle.end_came
-    wake_gone_waiters = EndpointHandle.wake_gone_waiters
-    on_loop_end = EndpointHandle.on_loop_end
-    _in_flight = EndpointHandle._in_flight
 
     def __init__(self) -> None:
         self.order: list[str] = []

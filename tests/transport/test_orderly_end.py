@@ -1,7 +1,6 @@
 """Messages that are sent, and sends that are refused, when a connection ends in order: the rules alone."""
 
 # Doubles: libfabric's fi_shutdown, which is only counted.
-# Privates: an object with the methods of `OrderlyEnd` also needs its error for later sends.
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from aiofabric._ffi import constants
 from aiofabric.transport import orderly_end
 from aiofabric.transport.orderly_end import OrderlyEnd
 from tests.cq.manual import Caller, ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -45,19 +45,14 @@ class Route:
         await self.empty
 
 
+@methods_of(
+    OrderlyEnd, "live", "peer_ended", "post_end", "end_at_once", "send_end", "shutdown", "send_no_more", "_shut_down"
+)
 class Endpoint:
-    """The state of a connected endpoint that its end depends on. The methods are those of `OrderlyEnd`."""
+    """The state of a connected endpoint that its end depends on."""
 
     peer_name = "the peer"
     fid = "endpoint"
-    live = OrderlyEnd.live
-    peer_ended = OrderlyEnd.peer_ended
-    post_end = OrderlyEnd.post_end
-    end_at_once = OrderlyEnd.end_at_once
-    send_end = OrderlyEnd.send_end
-    shutdown = OrderlyEnd.shutdown
-    send_no_more = OrderlyEnd.send_no_more
-    _shut_down = OrderlyEnd._shut_down
 
     def __init__(self) -> None:
         self.route = Route()

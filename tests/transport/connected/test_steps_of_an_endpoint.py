@@ -16,6 +16,7 @@ from aiofabric.transport.connected import endpoint as module
 from aiofabric.transport.connected.closing import close_in_order
 from aiofabric.transport.connected.endpoint import MessageEndpoint
 from tests.cq.manual import Caller, PolledSource
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -73,13 +74,9 @@ class Handle:
         return SimpleNamespace(drained=drained)
 
 
+@methods_of(MessageEndpoint, "_introduce", "_apply_preface", "_adjust", "shutdown")
 class Endpoint:
     """A connected endpoint without libfabric."""
-
-    _introduce = MessageEndpoint._introduce
-    _apply_preface = MessageEndpoint._apply_preface
-    _adjust = MessageEndpoint._adjust
-    shutdown = MessageEndpoint.shutdown
 
     def __init__(self) -> None:
         self.handle: Any = Handle()

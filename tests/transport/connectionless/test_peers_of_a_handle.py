@@ -21,6 +21,7 @@ from aiofabric.transport.connectionless import multicast
 from aiofabric.transport.connectionless.handle import ConnectionlessHandle
 from aiofabric.transport.connectionless.multicast import _Membership
 from tests.cq.manual import Caller, ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -73,20 +74,23 @@ class Receive(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
+@methods_of(
+    ConnectionlessHandle,
+    "routes",
+    "route_to",
+    "forget",
+    "peer_removed",
+    "hold",
+    "let_go",
+    "numbers_in_use",
+    "receive_from",
+    "wait_until_quiet",
+    "_receive_queues",
+)
 class Handle:
-    """The state of an endpoint. The methods are those of `ConnectionlessHandle`."""
+    """The state of an endpoint."""
 
     what = "RdmEndpoint"
-    routes = ConnectionlessHandle.routes
-    route_to = ConnectionlessHandle.route_to
-    forget = ConnectionlessHandle.forget
-    peer_removed = ConnectionlessHandle.peer_removed
-    hold = ConnectionlessHandle.hold
-    let_go = ConnectionlessHandle.let_go
-    numbers_in_use = ConnectionlessHandle.numbers_in_use
-    receive_from = ConnectionlessHandle.receive_from
-    wait_until_quiet = ConnectionlessHandle.wait_until_quiet
-    _receive_queues = ConnectionlessHandle._receive_queues
 
     def __init__(self) -> None:
         self.by_peer: dict[Any, Any] = {}
@@ -287,15 +291,9 @@ def test_memory_that_peers_read_is_kept_by_connections_instead(carries: bool, ha
 # -- memberships
 
 
+@methods_of(_Membership, "joined", "event", "event_error", "wait_failed", "release", "_answered")
 class Membership:
-    """The state of a membership. The methods are those of `_Membership`."""
-
-    joined = _Membership.joined
-    event = _Membership.event
-    event_error = _Membership.event_error
-    wait_failed = _Membership.wait_failed
-    release = _Membership.release
-    _answered = _Membership._answered
+    """The state of a membership."""
 
     def __init__(self) -> None:
         self.driver = ManualDriver()
@@ -309,8 +307,8 @@ class Membership:
         )
 
     def call(self) -> Caller:
-        coroutine: Any = self.joined  # type: ignore[misc]
-        return Caller(self.driver, coroutine())
+        own: Any = self
+        return Caller(self.driver, own.joined())
 
 
 def answer(code: int | None = None) -> Any:
@@ -321,14 +319,13 @@ def answer(code: int | None = None) -> Any:
 
 @pytest.mark.parametrize(("code", "errno"), [(None, 0), (0, 0), (-19, 19), (19, 19)])
 def test_a_group_is_joined_or_refused_with_its_event(code: int | None, errno: int) -> None:
-    membership = Membership()
+    membership: Any = Membership()
     caller = membership.call()
-    event: Any = membership.event  # type: ignore[misc]
-    event(SimpleNamespace(kind=JOIN_COMPLETE + 1, param=b""))
+    membership.event(SimpleNamespace(kind=JOIN_COMPLETE + 1, param=b""))
     membership.driver.settle_down()
     assert not caller.done
-    event(answer(code))
-    event(answer(code))
+    membership.event(answer(code))
+    membership.event(answer(code))
     membership.driver.settle_down()
     assert caller.done
     assert (getattr(caller.outcome, "errno", 0), bool(membership.error)) == (errno, bool(errno))

@@ -15,6 +15,7 @@ from aiofabric.cm.events import JOIN_COMPLETE
 from aiofabric.flags import CollectiveOp
 from aiofabric.transport.connectionless.collective import Group, _GroupHandle, _pieces
 from tests.cq.manual import Caller, ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -213,17 +214,9 @@ def test_elements_that_give_no_equal_shares_are_refused(count: int) -> None:
 # -- the life of a group
 
 
+@methods_of(_GroupHandle, "event", "event_error", "wait_failed", "busy", "finished", "leave", "poll", "_joined")
 class Handle:
-    """The state of a group's handle. The methods are those of `_GroupHandle`."""
-
-    event = _GroupHandle.event
-    event_error = _GroupHandle.event_error
-    wait_failed = _GroupHandle.wait_failed
-    busy = _GroupHandle.busy
-    finished = _GroupHandle.finished
-    leave = _GroupHandle.leave
-    poll = _GroupHandle.poll
-    _joined = _GroupHandle._joined
+    """The state of a group's handle."""
 
     def __init__(self) -> None:
         self.driver = ManualDriver()

@@ -19,6 +19,7 @@ from aiofabric.transport.messages import receive as module
 from aiofabric.transport.messages.receive import Receives
 from aiofabric.transport.messages.undelivered import UndeliveredMessage
 from tests.cq.manual import Caller, ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -33,25 +34,27 @@ class Transfer(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
+@methods_of(
+    Receives,
+    "_receive",
+    "_recv_direct",
+    "_recv_into_direct",
+    "_undelivered_for",
+    "_post_receive",
+    "_post_receive_into",
+    "_kept_apart",
+    "_keep",
+    "_keep_view",
+    "_keeper",
+    "_annotated",
+    "_room",
+    "_check_receivable",
+    "_pool",
+    "recv_nowait",
+    "__anext__",
+)
 class Endpoint:
     """An endpoint without a pool; `comes` says what each receive gets."""
-
-    _receive = Receives._receive
-    _recv_direct = Receives._recv_direct
-    _recv_into_direct = Receives._recv_into_direct
-    _undelivered_for = Receives._undelivered_for
-    _post_receive = Receives._post_receive
-    _post_receive_into = Receives._post_receive_into
-    _kept_apart = Receives._kept_apart
-    _keep = Receives._keep
-    _keep_view = Receives._keep_view
-    _keeper = Receives._keeper
-    _annotated = Receives._annotated
-    _room = Receives._room
-    _check_receivable = Receives._check_receivable
-    _pool = Receives._pool
-    recv_nowait = Receives.recv_nowait
-    __anext__ = Receives.__anext__
 
     def __init__(self) -> None:
         self.driver = ManualDriver()
@@ -140,8 +143,8 @@ class Endpoint:
 
     def receive(self, size: int = 8, where: tuple[int, ...] = ANY, **more: Any) -> Any:
         self.memory = bytearray(size)
-        coroutine: Any = self._receive  # type: ignore[misc]
-        return self.call(coroutine(pin(self.memory, writable=True), where, **more))
+        own: Any = self
+        return self.call(own._receive(pin(self.memory, writable=True), where, **more))
 
 
 @pytest.fixture

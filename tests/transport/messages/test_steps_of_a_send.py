@@ -11,6 +11,7 @@ from aiofabric import OpFlags
 from aiofabric.transport.messages.send import Sends
 from aiofabric.transport.route import NO_FLAGS
 from tests.cq.manual import Caller, PolledSource
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -44,12 +45,9 @@ class Route:
         self.order.append("awaited")
 
 
+@methods_of(Sends, "_send", "try_send", "send_nowait")
 class Endpoint:
     """An endpoint of one route; `handle` says which."""
-
-    _send = Sends._send
-    try_send = Sends.try_send
-    send_nowait = Sends.send_nowait
 
     def __init__(self) -> None:
         self.route, self.other = Route(), Route()
@@ -82,9 +80,9 @@ class Endpoint:
     def send(
         self, data: bytes = b"data", tag: Any = None, to: Any = None, number: Any = None, flags: Any = NO_FLAGS
     ) -> Any:
-        coroutine: Any = self._send  # type: ignore[misc]
+        own: Any = self
         call = "fi_send" if tag is None else "fi_tsend"
-        return Caller(self.handle.source.driver, coroutine(call, data, tag, to, number, flags))
+        return Caller(self.handle.source.driver, own._send(call, data, tag, to, number, flags))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from aiofabric.transport.virtual.endpoint import VirtualEndpoint
 from aiofabric.transport.virtual.oob_socket import Frame
 from aiofabric.transport.virtual.protocol import FrameKind, Hello
 from tests.cq.manual import Caller, ManualDriver
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -43,12 +44,9 @@ class Oob:
         self.order.append("oob closed")
 
 
+@methods_of(VirtualEndpoint, "_connect_over", "_accept_over", "_established_over")
 class Endpoint:
     """The endpoint; it records the steps in order."""
-
-    _connect_over = VirtualEndpoint._connect_over
-    _accept_over = VirtualEndpoint._accept_over
-    _established_over = VirtualEndpoint._established_over
 
     def __init__(self) -> None:
         self.order: list[Any] = []

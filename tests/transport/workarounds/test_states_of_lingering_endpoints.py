@@ -15,6 +15,7 @@ from aiofabric.cq.queue import ErrorEntry
 from aiofabric.features import Quirk
 from aiofabric.transport.workarounds import shm_same_process as module
 from aiofabric.transport.workarounds.shm_same_process import SameProcessRoute, _Remains, _Watch
+from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
 
@@ -335,10 +336,9 @@ def test_registrations_are_held_until_the_native_endpoint_is_closed(order: list[
 # -- long messages that are injected
 
 
+@methods_of(SameProcessRoute, "_inject")
 class Sending:
     """A route to an endpoint of this process; it records how a message is sent."""
-
-    _inject = SameProcessRoute._inject
 
     def __init__(self, posted: int = 0) -> None:
         self.posted = [0] * posted
