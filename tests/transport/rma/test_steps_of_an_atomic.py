@@ -1,7 +1,6 @@
 """An atomic operation, step by step: what is checked before it is posted, and the structure that is posted."""
 
 # Doubles: calls of libfabric, and the defects of a provider.
-# Privates: an object with the methods of `Atomic` stands for the endpoint.
 
 from array import array
 from types import SimpleNamespace
