@@ -20,6 +20,7 @@ from tests.fixtures.methods import methods_of
 pytestmark = pytest.mark.once
 
 ELSEWHERE = object()  # another thread
+DISAPPEAR: Any = module.LingeringHandle._disappear
 
 
 class Queue:
@@ -354,3 +355,58 @@ def test_a_long_injected_message_has_a_completion(posted: int, sent: bool) -> No
     route: Any = Sending(posted)
     assert route._inject(bytes(129), None) is sent
     assert route.order == ["posted"] * sent
+
+
+# -- sends of other endpoints
+
+
+class Queued:
+    """The route of another endpoint to the one that closes, or to a third one."""
+
+    def __init__(self) -> None:
+        self.closed_off: Any = None
+        self.failed: Any = None
+
+    def close_off(self, error: Any) -> None:
+        self.closed_off = error
+
+    def fail_waiting(self, error: Any) -> None:
+        self.failed = error
+
+
+class Linked:
+    """Another endpoint of this process, or an alias of one."""
+
+    def __init__(self, address: Address, *aliases: Any) -> None:
+        self.there, self.third = Queued(), Queued()
+        self.by_peer = {
+            ByIdentity(address=address): self.there,
+            ByIdentity(address=Address.from_str("fi_shm://third")): self.third,
+        }
+        self.children = [object(), *aliases]
+        self.thread: Any = get_ident()
+        self.over = False
+        self.source = SimpleNamespace(driver=SimpleNamespace(closed=lambda: self.over))
+
+
+class ByIdentity(SimpleNamespace):
+    """A namespace that is a key of dictionaries."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("reason", ["", "another thread", "closed loop"])
+def test_nothing_is_sent_to_an_endpoint_that_closes(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends of endpoints in other threads, or of loops that have ended, cannot be ended here."""
+    monkeypatch.setattr(module, "LingeringHandle", Linked)
+    address = Address.from_str("fi_shm://ours")
+    alias = Linked(address)
+    other = Linked(address, alias)
+    other.thread = ELSEWHERE if reason == "another thread" else other.thread
+    other.over = reason == "closed loop"
+    closing: Any = SimpleNamespace(address=address, linked={other}, thread=get_ident())
+    DISAPPEAR(closing)
+    for each in (other, alias):
+        assert isinstance(each.there.closed_off(), UnreachableError)
+        assert (each.there.failed is not None) is (reason == "")
+        assert (each.third.closed_off, each.third.failed) == (None, None)
