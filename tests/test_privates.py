@@ -12,7 +12,7 @@ REASON, REPLACED = "# Privates: ", "# Doubles: "
 PUBLIC = {"_ffi", "_core", "_exit", "_fields", "_replace"}  # modules, os._exit, and methods of named tuples
 
 
-BY_NAME = {"setattr", "getattr", "delattr", "hasattr"}
+BY_NAME = {"setattr", "getattr", "delattr", "hasattr", "methods_of"}
 
 
 def is_private(name: str) -> bool:

@@ -58,7 +58,7 @@ OPERATORS = (
 
 OF_CALLS = ["tests/rpc/protocol", "tests/rpc/grpc", "tests/rpc/test_tasks.py", "tests/rpc/test_calls.py"]
 
-OF_ALL = ["tests/test_values_are_immutable.py"]  # quick tests of every module
+OF_ALL = ["tests/test_values_are_immutable.py"]  # quick, and about modules of several packages
 
 TESTS = {  # the most specific one counts
     "aiofabric/_core": [

@@ -25,7 +25,6 @@ TICK = 0.01  # the shortest timer
 SEARCH = 0.2  # seconds until all descriptors are examined
 HEADER = bytes(32)  # of a request without data
 DATA = bytes(2) + (10).to_bytes(2, "big") + bytes(28)  # the header of a request that has ten bytes of data
-SEND_TIMEOUT = struct.Struct("@ll")
 
 
 class Listening:
@@ -229,7 +228,7 @@ def test_clients_of_one_moment_are_shut_down_together(listening: Listening) -> N
     assert [each.exists for each in all_of_them] == [False] * 3
 
 
-def test_a_late_timer_is_at_least_a_tick(listening: Listening) -> None:
+def test_a_late_timer_shuts_down_the_clients_that_are_due(listening: Listening) -> None:
     one = listening.accept()
     one.sends(HEADER)
     listening.now += TIMEOUT + 3  # the loop was blocked
@@ -242,6 +241,13 @@ def test_a_late_timer_is_at_least_a_tick(listening: Listening) -> None:
     listening.clients.became_request(one.address)
     listening.driver.pass_time()
     assert two.is_shut_down
+
+
+def test_an_overdue_timer_still_waits_a_tick(listening: Listening) -> None:
+    listening.accept()
+    listening.now += TIMEOUT + 3  # the loop was blocked
+    listening.accept(found=False)  # starts the timer again
+    assert listening.delay == TICK
 
 
 @pytest.mark.parametrize("part", [HEADER[:1], HEADER[:31], DATA, DATA + bytes(9)], ids=len)
@@ -312,13 +318,12 @@ def test_a_client_may_get_the_number_of_one_that_the_provider_closes_in_the_same
     one.client.close()
     with listening.dial():
         listening.clients.before_read()
-        os.close(one.number)
-        two = listening.socket.accept()[0]
-        assert two.fileno() == one.number
+        with listening.socket.accept()[0] as served:
+            os.dup2(served.fileno(), one.number)  # the provider closes the first one, and the other one gets its number
         listening.clients.after_read()
         assert listening.clients.missed is None
         assert list(listening.clients._silent) == [one.number]
-        two.close()
+        os.close(one.number)
 
 
 def test_a_known_client_is_not_taken_for_the_accepted_one(listening: Listening) -> None:
@@ -441,7 +446,7 @@ def test_a_client_with_the_number_of_one_that_left_is_watched_from_its_own_time(
     listening.now += 3
     one.close()
     two = listening.accept()
-    assert two.number == one.number
+    assert two.number == one.number  # the kernel gives the lowest free number
     assert listening.clients.became_request(one.address) is None
     listening.wait(2)
     assert not two.is_shut_down

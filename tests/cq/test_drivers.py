@@ -44,13 +44,21 @@ def test_each_loop_has_its_driver() -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_checkpoint_raises_in_a_cancelled_scope_and_a_yield_does_not(backend: str) -> None:
+def test_a_yield_lets_callbacks_run(backend: str) -> None:
     async def main() -> None:
         driver = current_driver()
-        order: list[str] = []
-        driver.call_soon(lambda: order.append("callback"))
-        while not order:
+        calls, call = counted()
+        driver.call_soon(call)
+        while not calls:
             await driver.yield_to_loop()
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_checkpoint_raises_in_a_cancelled_scope_only(backend: str) -> None:
+    async def main() -> None:
+        driver = current_driver()
         with anyio.CancelScope() as scope:
             scope.cancel()
             await driver.checkpoint()
@@ -178,7 +186,7 @@ def test_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_after_the_end_of_the_run_nothing_wakes_a_task(ends: Ends) -> None:
-    ours, _ = ends
+    ours, peer = ends
     calls, call = counted()
 
     async def main() -> TrioDriver:
@@ -189,6 +197,7 @@ def test_after_the_end_of_the_run_nothing_wakes_a_task(ends: Ends) -> None:
         return driver
 
     driver = trio.run(main)
+    peer.send(b"x")
     assert (driver.running(), driver.closed()) == (False, True)
     driver.remove_reader(ours.fileno())
     with pytest.raises(RuntimeError, match="no task that waits for it would be woken"):
@@ -326,6 +335,28 @@ def test_a_reader_that_was_removed_before_its_first_wait_does_not_wait(ends: End
         ours.close()
         await wait_all_tasks_blocked()
         assert not calls
+
+    trio.run(main)
+
+
+def test_a_reader_that_is_removed_in_the_pass_in_which_it_became_readable_is_not_called(ends: Ends) -> None:
+    """Both are readable in one pass, and the first one removes both."""
+
+    async def main() -> None:
+        driver = TrioDriver()
+        calls: list[int] = []
+
+        def call() -> None:
+            calls.append(1)
+            for each in ends:
+                driver.remove_reader(each.fileno())
+
+        for each in ends:
+            each.send(b"x")  # makes the other one readable
+        for each in ends:
+            driver.add_reader(each.fileno(), call)
+        await wait_all_tasks_blocked()
+        assert calls == [1]
 
     trio.run(main)
 

@@ -76,7 +76,7 @@ def test_a_failure_wakes_tasks_that_began_before_it(counter: Any, values: dict[s
     assert (before.waiter.done(), later.waiter.done()) == (True, False)
 
 
-def test_sources_poll_a_counter_while_a_task_waits(counter: Any, values: dict[str, int]) -> None:
+def test_sources_poll_a_counter_while_a_task_waits(counter: Any) -> None:
     assert counter.polled == [False, False]
     one, other = counter.wait(1), counter.wait(2)
     assert counter.polled == [True, True]

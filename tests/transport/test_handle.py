@@ -173,7 +173,6 @@ def test_receives_of_a_special_kind_are_not_posted_from_c(reason: Any, handle: A
 
 def test_a_checkpoint_of_each_call_leaves_sends_to_python(handle: Any) -> None:
     handle.checkpoint = object()
-    handle.tx = handle.route
     handle.open_for_use()
     assert handle.opened == [(None, None)]
     assert len(handle.posted_here) == 1

@@ -1,6 +1,7 @@
 """Messages that are sent, and sends that are refused, when a connection ends in order: the rules alone."""
 
 # Doubles: libfabric's fi_shutdown, which is only counted.
+# Privates: an object with the methods of `OrderlyEnd` stands for the endpoint.
 
 from types import SimpleNamespace
 from typing import Any

@@ -50,6 +50,9 @@ def _side(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
     """Ctrl-C in this block is raised at its end: in the middle of a start, Popen would lose the new process."""
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # ignored, also by the new process; or not Python's
+        yield
+        return
     interrupts: list[object] = []
     usual = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
     try:

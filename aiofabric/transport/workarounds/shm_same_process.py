@@ -124,7 +124,7 @@ class _Remains:
                 op.held = ()
 
     def empty(self) -> None:
-        """Cancel the receives, and drop messages that were not received, so that other endpoints may close."""
+        """Cancel all operations, and drop messages that were not received, so that other endpoints may close."""
         for op in self.pending.values():
             self.handle.cancel(op.slot.pointer)
         self.read()

@@ -24,9 +24,6 @@ pytestmark = pytest.mark.once
 class Handle:
     """The handle of the endpoint; it records what happens, in order."""
 
-    what = "MessageEndpoint"
-    peer_name = "the peer"
-
     def __init__(self) -> None:
         self.order: list[Any] = []
         self.source = PolledSource()
@@ -35,8 +32,7 @@ class Handle:
             size=64, is_shared=False, end_mark=0, discard=lambda _: self.order.append("discarded")
         )
         self.end_mark = 0
-        self.closes_in_order = self.ending = self.closed = self.end_received = False
-        self.live = True
+        self.closes_in_order = self.ending = self.closed = False
         self.gone: Any = None
         self.gone_waiters: tuple[Any, ...] = ()
         self.close_timeout = 5.0
@@ -52,9 +48,6 @@ class Handle:
     async def send_end(self) -> bool:
         self.order.append("end sent")
         return self.answers
-
-    def end_at_once(self) -> None:
-        self.order.append("end sent at once")
 
     def shutdown(self) -> None:
         self.order.append("shut down")
@@ -198,6 +191,7 @@ def test_a_shutdown_waits_until_the_provider_has_everything(endpoint: Any) -> No
     caller = endpoint.call(endpoint.shutdown())
     assert (caller.done, endpoint.order) == (False, ["fi_shutdown", "drained"])
     endpoint.handle.source.driver.settle_down()
+    assert caller.done
     assert endpoint.order == ["fi_shutdown", "drained", "shut down", "events"]
 
 
@@ -206,6 +200,7 @@ def test_an_end_that_comes_meanwhile_needs_no_shutdown(reason: str, endpoint: An
     caller = endpoint.call(endpoint.shutdown())
     setattr(endpoint.handle, reason, OSError if reason == "gone" else True)
     endpoint.handle.source.driver.settle_down()
+    assert caller.done
     assert endpoint.order == ["fi_shutdown", "drained"]
     assert isinstance(caller.outcome, ClosedResourceError) is (reason == "closed")
 

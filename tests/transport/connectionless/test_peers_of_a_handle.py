@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anyio import ClosedResourceError
 
-from aiofabric import Address, NotSupportedError
+from aiofabric import Address, Caps, NotSupportedError
 from aiofabric._ffi import constants, ffi
 from aiofabric.address_vector import Peer
 from aiofabric.cm.events import JOIN_COMPLETE
@@ -187,19 +187,14 @@ def test_a_send_names_a_peer(given: Any, words: str, handle: Any) -> None:
 
 
 def test_a_receive_names_a_peer_only_if_the_provider_can(handle: Any) -> None:
+    named = SimpleNamespace(prov_name="none", name="none", type=SimpleNamespace(name="RDM"))
+    handle.info = SimpleNamespace(caps=0, fabric_attr=named, domain_attr=named, ep_attr=named)
     with pytest.raises(NotSupportedError):
-        ConnectionlessHandle.receive_from(
-            SimpleNamespace(  # type: ignore[arg-type]
-                vector=handle.vector,
-                info=SimpleNamespace(
-                    caps=0,
-                    fabric_attr=SimpleNamespace(prov_name="none", name="none"),
-                    domain_attr=SimpleNamespace(name="none"),
-                    ep_attr=SimpleNamespace(type=SimpleNamespace(name="RDM")),
-                ),
-            ),
-            peer(),
-        )
+        handle.receive_from(peer())
+    handle.info.caps = Caps.DIRECTED_RECV
+    assert handle.receive_from(peer(5)) == 5
+    with pytest.raises(ValueError, match="was removed"):
+        handle.receive_from(peer(removed=True))
 
 
 # -- peers that are removed
@@ -256,7 +251,7 @@ def test_a_peer_is_forgotten_and_closed_endpoints_may_go(known: Quirk, handle: A
 # -- numbers that the provider may still use
 
 
-def test_numbers_are_in_use_while_an_operation_may_name_them(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_in_use_while_an_operation_may_name_them(handle: Any) -> None:
     leaving, idle = Recorded(handle, 1, None), Recorded(handle, 2, None)
     leaving.posted = [1]
     handle.leaving = [leaving, idle]

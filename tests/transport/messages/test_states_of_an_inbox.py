@@ -54,7 +54,7 @@ class Receiving:
             self.driver.checkpoint_if_cancelled = self.checkpoint
         self.endpoint = Endpoint(source=Source(self.driver, ScriptedQueue(descriptor=True), waiting=Waiting.FD))
         self.handle: Any = SimpleNamespace(
-            source=self.endpoint.source, closed=False, exhausted=0, ends=0, lent_at={}, returned=[]
+            source=self.endpoint.source, closed=False, exhausted=0, lent_at={}, returned=[]
         )
         self.inbox = Messages(self.handle)
 

@@ -11,7 +11,6 @@ from aiofabric import Address, Caps, EndpointType, EpAttr, Hints, Info, NoProvid
 from aiofabric.info import DomainAttr, FabricAttr, TxAttr
 from aiofabric.info.discovery import offers
 from aiofabric.transport.opening import selection
-from tests.fixtures.providers import require
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
 
@@ -151,18 +150,6 @@ async def test_an_address_of_another_format_is_no_address_of_a_chosen_info() -> 
     offer = await find(kind=MSG)
     with pytest.raises(NoProviderError, match="address"):
         await find(Address.from_ip("::1", 5), None, kind=MSG, info=offer)
-
-
-@pytest.mark.parametrize("passive", [False, True])
-@pytest.mark.parametrize("name", ["shm", "sm2"])
-async def test_a_text_address_is_of_its_own_provider(name: str, passive: bool) -> None:
-    """shm and sm2 accept each other's."""
-    require(name)
-    own = (await find(None, None, kind=RDM, provider=name)).src_addr
-    assert own is not None
-    info = await find(own, None, kind=RDM, hints=Hints(caps=Caps.MSG), passive=passive)
-    assert info.fabric_attr.prov_name == name
-    assert (info.src_addr if passive else info.dest_addr) == own
 
 
 async def test_a_number_needs_no_thread() -> None:

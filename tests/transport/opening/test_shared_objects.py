@@ -103,7 +103,6 @@ class Domain:
 
     def __init__(self, *children: Any) -> None:
         self._handle = SimpleNamespace(check_open=lambda: None, children=children)
-        self.info = SimpleNamespace(caps=Caps.MSG | Caps.RMA | Caps.TAGGED)
 
 
 @pytest.mark.parametrize("used", [False, True])

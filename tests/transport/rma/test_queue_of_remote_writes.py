@@ -1,5 +1,6 @@
 """The queue of a peer's writes, without I/O: who gets which event, what is lost, and how waiting ends."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,8 +143,10 @@ def test_nobody_is_woken_after_the_end_of_the_loop(target: Target) -> None:
     target.source.driver.is_closed = True  # its waiters take no results any more
     first.cancel()
     target.source.driver.settle_down()
-    assert first.done
+    assert isinstance(first.outcome, asyncio.CancelledError)  # a waiter that was given a result would raise another one
+    assert target.source.wakes == 1
     target.queue.end(lambda: ConnectionResetError("lost"))
+    assert target.source.wakes == 1
 
 
 # -- too many writes

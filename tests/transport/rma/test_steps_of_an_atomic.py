@@ -1,6 +1,7 @@
 """An atomic operation, step by step: what is checked before it is posted, and the structure that is posted."""
 
 # Doubles: calls of libfabric, and the defects of a provider.
+# Privates: an object with the methods of `Atomic` stands for the endpoint.
 
 from array import array
 from types import SimpleNamespace
@@ -65,7 +66,6 @@ class Endpoint:
     def __init__(self) -> None:
         self.route = Route()
         self.admits = True
-        self.open = True
         self.info: Any = SimpleNamespace(
             caps=Caps.ATOMIC,
             fabric_attr=SimpleNamespace(prov_name="none", name="none"),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from anyio import ClosedResourceError
 
 from aiofabric import FabricError, Message, NotSupportedError, TruncatedMessageError
 from aiofabric._ffi import constants, ffi
@@ -392,6 +393,6 @@ def test_such_a_claim_looks_again_if_another_task_got_the_message(crashing: Any)
 
 def test_such_a_claim_of_a_removed_peer_ends(crashing: Any) -> None:
     crashing.answers = [9]
-    with pytest.raises(Exception, match="was removed"):
+    with pytest.raises(ClosedResourceError, match="was removed"):
         done(crashing.claim_tagged(5, source=SimpleNamespace(vector=None, address="there")))
     assert crashing.flags == [PEEK]

@@ -26,7 +26,7 @@ from aiofabric import (
     Hints,
     NoProviderError,
 )
-from aiofabric.transport.opening.selection import find_connectable
+from aiofabric.transport.opening.selection import find, find_connectable
 from aiofabric.transport.virtual import multiplexer as multiplexer
 from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.fixtures.children import Child, Parent
@@ -97,6 +97,7 @@ async def test_private_data_and_messages(provider: str, child: Callable[..., Chi
 
 @ONE_LOOP
 async def test_an_address_of_shared_memory_is_raw_by_itself(child: Callable[..., Child]) -> None:
+    skip_without("shm", Caps.MSG | Caps.TAGGED)
     peer = child(serve, "shm")
     address: Address = await peer.areceive()
     with anyio.fail_after(30):
@@ -235,6 +236,19 @@ async def test_a_name_that_nobody_has_is_refused() -> None:
     skip_without("shm", Caps.MSG | Caps.TAGGED)
     with anyio.fail_after(10), pytest.raises(FabricConnectionRefusedError, match="No endpoint of this host has"):
         await aiofabric.connect("fi_shm://nobody-has-this-name")
+
+
+@ONE_LOOP
+@pytest.mark.parametrize("passive", [False, True])
+@pytest.mark.parametrize("name", ["shm", "sm2"])
+async def test_a_text_address_is_of_its_own_provider(name: str, passive: bool) -> None:
+    """shm and sm2 accept each other's."""
+    skip_without(name, Caps.MSG)
+    own = (await find(None, None, kind=EndpointType.RDM, provider=name)).src_addr
+    assert own is not None
+    info = await find(own, None, kind=EndpointType.RDM, hints=Hints(caps=Caps.MSG), passive=passive)
+    assert info.fabric_attr.prov_name == name
+    assert (info.src_addr if passive else info.dest_addr) == own
 
 
 @ONE_LOOP

@@ -85,7 +85,7 @@ def test_the_file_of_a_name(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_the_file_of_an_own_name_is_removed(on: bool, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_an_own_name_is_removed(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "is_on", lambda name: on and name == "shm_files")
     ours, theirs = named(os.getpid()), named(os.getpid() + 1)
     for name in (ours, theirs):
