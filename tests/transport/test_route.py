@@ -35,7 +35,7 @@ class Recorded(Route):
 
     def submit(self, what: str, function: Any, args: Any, pins: Any, *more: Any, **keywords: Any) -> Any:
         assert function is getattr(lib, what)
-        transfer = SimpleNamespace(what=what, args=args, length=more[0], notify=None)
+        transfer = SimpleNamespace(what=what, args=args, keep=pins, length=more[0], notify=None)  # `keep` is pointed to
         self.handle.posts.append(transfer)  # type: ignore[attr-defined]
         return transfer
 

@@ -45,6 +45,7 @@ class Route:
         self.shut: Any = None
         self.waiting: list[str] = []
         self.posts: list[Any] = []
+        self.kept: list[Any] = []
         self.checked: list[Any] = []
 
     def check_flags(self, flags: int, size: int) -> int:
@@ -53,6 +54,7 @@ class Route:
 
     def submit(self, call: str, function: Any, args: Any, keep: Any, size: int, held: Any, *, message: Any) -> Any:
         self.posts.append((call, args, size))
+        self.kept.append(keep)  # the structure points to it
         return "transfer"
 
     async def outcome(self, transfer: Any) -> None:
