@@ -166,6 +166,15 @@ class Caller:
             waiter.caller = self
 
 
+def done(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The outcome of a call that need not wait; its error is raised."""
+    caller = Caller(ManualDriver(), coroutine)
+    assert caller.done
+    if isinstance(caller.outcome, BaseException):
+        raise caller.outcome
+    return caller.outcome
+
+
 class Endpoint:
     """One submission queue of an endpoint whose provider is the test: answers to posts, cancels that may complete."""
 

@@ -19,7 +19,7 @@ from aiofabric.cq.queue import ErrorEntry
 from aiofabric.features import Quirk
 from aiofabric.transport.failures import Failures, Refill
 from tests.cq.manual import ManualDriver
-from tests.fixtures.methods import methods_of
+from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
 
@@ -71,10 +71,9 @@ def operation(state: State = State.POSTED, pointer: str = "context") -> Any:
     return Operation(state=state, what="fi_recv", length=7, slot=SimpleNamespace(pointer=pointer))
 
 
-class Operation(SimpleNamespace):
-    """An operation; other than a namespace, it is a key of dictionaries."""
+class Operation(Hashable):
+    """An operation of an endpoint."""
 
-    __hash__ = object.__hash__  # type: ignore[assignment]
     owner = SimpleNamespace(name="its peer")
 
 

@@ -21,7 +21,7 @@ from aiofabric.transport.connectionless import multicast
 from aiofabric.transport.connectionless.handle import ConnectionlessHandle
 from aiofabric.transport.connectionless.multicast import _Membership
 from tests.cq.manual import Caller, ManualDriver
-from tests.fixtures.methods import methods_of
+from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
 
@@ -66,12 +66,6 @@ class Receives:
     def fail_waiting(self, error: Any, fits: Any) -> None:
         self.failed += [receive for receive in self.waiting if fits(receive)]
         self.waiting = [receive for receive in self.waiting if not fits(receive)]
-
-
-class Receive(SimpleNamespace):
-    """A receive; other than a namespace, it is a key of dictionaries."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @methods_of(
@@ -205,7 +199,7 @@ def receive(number: int, what: str = "fi_trecv") -> Any:
     arguments = (None, None, 8, None, number, 3, 0, None)
     if what == "fi_trecvmsg":
         arguments = (None, SimpleNamespace(addr=number, tag=3, ignore=0), 0)  # type: ignore[assignment]
-    return Receive(what=what, post=(None, arguments))
+    return Hashable(what=what, post=(None, arguments))
 
 
 def test_the_sends_and_receives_of_a_removed_peer_end(handle: Any) -> None:

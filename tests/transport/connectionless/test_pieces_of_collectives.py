@@ -14,7 +14,7 @@ from aiofabric._ffi import ffi
 from aiofabric.cm.events import JOIN_COMPLETE
 from aiofabric.flags import CollectiveOp
 from aiofabric.transport.connectionless.collective import Group, _GroupHandle, _pieces
-from tests.cq.manual import Caller, ManualDriver
+from tests.cq.manual import ManualDriver, done
 from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
@@ -38,15 +38,6 @@ class Recorded(Group):
     async def _run(self, call: str, arguments: Any, tail: Any, pins: Any) -> None:
         self.calls.append((call, arguments, tail))
         self.at_call(arguments)
-
-
-def done(coroutine: Any) -> Any:
-    """The outcome of a call that need not wait."""
-    caller = Caller(ManualDriver(), coroutine)
-    assert caller.done
-    if isinstance(caller.outcome, BaseException):
-        raise caller.outcome
-    return caller.outcome
 
 
 def data(pointer: Any, size: int) -> bytes:

@@ -19,19 +19,13 @@ from aiofabric.transport.messages import receive as module
 from aiofabric.transport.messages.receive import Receives
 from aiofabric.transport.messages.undelivered import UndeliveredMessage
 from tests.cq.manual import Caller, ManualDriver
-from tests.fixtures.methods import methods_of
+from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
 
 ANYBODY = constants.FI_ADDR_UNSPEC
 ANY = (ANYBODY,)
 DATA = constants.FI_REMOTE_CQ_DATA
-
-
-class Transfer(SimpleNamespace):
-    """A posted receive; other than a namespace, it is a key of dictionaries."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @methods_of(
@@ -108,7 +102,7 @@ class Endpoint:
         return None if address is None else f"peer {address}"
 
     def submit(self, what: str, function: Any, args: Any, pinned: Any, length: int, held: Any) -> Any:
-        transfer = Transfer(
+        transfer = Hashable(
             what=what, args=args, pinned=pinned, length=length, state=State.POSTED, tag=0, source=None, data=0, flags=0
         )
         self.posts.append(transfer)
@@ -340,7 +334,7 @@ def test_a_cancelled_receive_that_got_a_message_keeps_it(endpoint: Any) -> None:
 @pytest.mark.parametrize("tagged", [False, True])
 def test_a_receive_posted_from_c_keeps_its_message_too(tagged: bool, endpoint: Any) -> None:
     memory = bytearray(b"hello...")
-    posted = Transfer(pins=None, tagged=tagged, length=5, tag=9, source=None, data=0, flags=0)
+    posted = Hashable(pins=None, tagged=tagged, length=5, tag=9, source=None, data=0, flags=0)
     keep: Any = endpoint._keeper(posted, memory)
     keep(posted)
     assert [(each.message, each.tag) for each in endpoint.stash] == [(b"hello", 9 if tagged else None)]

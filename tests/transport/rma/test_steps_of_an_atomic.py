@@ -25,7 +25,7 @@ from aiofabric.features import Quirk
 from aiofabric.flags import Access
 from aiofabric.transport.rma import atomic as module
 from aiofabric.transport.rma.atomic import Atomic
-from tests.cq.manual import Caller, ManualDriver
+from tests.cq.manual import done
 from tests.fixtures.methods import methods_of
 
 pytestmark = pytest.mark.once
@@ -124,14 +124,6 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def endpoint(provider: Any) -> Any:
     return Endpoint()
-
-
-def done(coroutine: Any) -> Any:
-    caller = Caller(ManualDriver(), coroutine)
-    assert caller.done
-    if isinstance(caller.outcome, BaseException):
-        raise caller.outcome
-    return caller.outcome
 
 
 def elements(count: int) -> Any:

@@ -17,20 +17,14 @@ from aiofabric.transport.messages.undelivered import UndeliveredMessage
 from aiofabric.transport.tagged import peek as module
 from aiofabric.transport.tagged.peek import Claim, Peeks, _Reserving
 from aiofabric.transport.tagged.tagged import Envelope
-from tests.cq.manual import Caller, ManualDriver
-from tests.fixtures.methods import methods_of
+from tests.cq.manual import done
+from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
 
 PEEK, CLAIM, DISCARD = constants.FI_PEEK, constants.FI_CLAIM, constants.FI_DISCARD
 WHERE = (7, 5, 0)
 NO_MESSAGE = FabricError(constants.FI_ENOMSG, "fi_trecvmsg")
-
-
-class Posted(SimpleNamespace):
-    """A posted receive; other than a namespace, it is a key of dictionaries."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @methods_of(
@@ -100,7 +94,7 @@ class Endpoint:
         if self.refusals:
             raise self.refusals.pop(0)
         assert what == "fi_trecvmsg"
-        post = Posted(
+        post = Hashable(
             flags=args[2], size=size, slot=slot or "new slot", message=message, tag=5, source=7, data=0, error=None
         )
         post.kind = kind
@@ -144,7 +138,7 @@ class Endpoint:
         self.kept.append(transfer)
 
     def _post_receive(self, handle: Any, pins: Any, where: Any) -> Any:
-        post = Posted(flags=0, size=len(pins), where=where, tag=where[1], source=7, slot=None, data=0)
+        post = Hashable(flags=0, size=len(pins), where=where, tag=where[1], source=7, slot=None, data=0)
         self.posts.append(post)
         return post
 
@@ -155,16 +149,8 @@ class Endpoint:
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(module, "_ClaimReceive", Posted)
+    monkeypatch.setattr(module, "_ClaimReceive", Hashable)
     return Endpoint()
-
-
-def done(coroutine: Any) -> Any:
-    caller = Caller(ManualDriver(), coroutine)
-    assert caller.done
-    if isinstance(caller.outcome, BaseException):
-        raise caller.outcome
-    return caller.outcome
 
 
 def kept(data: bytes) -> UndeliveredMessage:

@@ -15,7 +15,7 @@ from aiofabric.cq.queue import ErrorEntry
 from aiofabric.features import Quirk
 from aiofabric.transport.workarounds import shm_same_process as module
 from aiofabric.transport.workarounds.shm_same_process import SameProcessRoute, _Remains, _Watch
-from tests.fixtures.methods import methods_of
+from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
 
@@ -380,19 +380,13 @@ class Linked:
     def __init__(self, address: Address, *aliases: Any) -> None:
         self.there, self.third = Queued(), Queued()
         self.by_peer = {
-            ByIdentity(address=address): self.there,
-            ByIdentity(address=Address.from_str("fi_shm://third")): self.third,
+            Hashable(address=address): self.there,
+            Hashable(address=Address.from_str("fi_shm://third")): self.third,
         }
         self.children = [object(), *aliases]
         self.thread: Any = get_ident()
         self.over = False
         self.source = SimpleNamespace(driver=SimpleNamespace(closed=lambda: self.over))
-
-
-class ByIdentity(SimpleNamespace):
-    """A namespace that is a key of dictionaries."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("reason", ["", "another thread", "closed loop"])
