@@ -109,10 +109,9 @@ def _understands(info: Info, node: str | Address | None, schemes: set[str]) -> b
     if not isinstance(node, Address) or node.format != AddressFormat.ADDR_STR or info.src_addr is None:
         return True
     scheme = str(node).partition("://")[0]
-    of_another = scheme in schemes and scheme != _scheme_of(
-        info
-    )  # a local address is also the src_addr of such an Info
-    return not of_another and str(info.src_addr).partition("://")[0] == scheme
+    if scheme in schemes and scheme != _scheme_of(info):  # a local address becomes the src_addr of this Info, too
+        return False
+    return str(info.src_addr).partition("://")[0] == scheme
 
 
 def _classify(info: Info, wanted: Hints) -> None:
