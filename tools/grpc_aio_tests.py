@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_suffix(".toml")
 FOLDERS = ("unit", "health_check", "reflection", "status", "channelz", "interop")
-FILE_PATIENCE = 120  # seconds for the process of one file
-TEST_PATIENCE = 15  # seconds for one test
+FILE_TIMEOUT = 120  # seconds for the process of one file
+TEST_TIMEOUT = 15  # seconds for one test
 GOOD = ("passed", "skipped")  # gRPC's own marks for skipping and expected failures count as they do on the real one
 
 
@@ -149,7 +149,7 @@ def run_here(folder: Path, file: Path, record: str, *, real: bool, loop: str, ex
         "-c",
         os.devnull,
         "-o",
-        f"timeout={TEST_PATIENCE}",
+        f"timeout={TEST_TIMEOUT}",
     ]
     return int(pytest.main([*options, *extra, str(file)], plugins=[Recorder(record)]))
 
@@ -171,11 +171,11 @@ def run_file(arguments: argparse.Namespace, file: Path, records: Path) -> list[R
     with log.open("w") as output:
         try:
             ended = subprocess.run(
-                command, timeout=FILE_PATIENCE, stdout=output, stderr=output, env=environment, check=False
+                command, timeout=FILE_TIMEOUT, stdout=output, stderr=output, env=environment, check=False
             )
             how = f"the process ended with {ended.returncode}"
         except subprocess.TimeoutExpired:
-            how = f"the process took longer than {FILE_PATIENCE} s"
+            how = f"the process took longer than {FILE_TIMEOUT} s"
     outcomes: dict[str, tuple[str, str]] = {}
     for line in record.read_text().splitlines() if record.exists() else ():
         test, outcome, remark = json.loads(line)

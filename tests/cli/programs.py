@@ -2,9 +2,7 @@
 
 import os
 import pty
-import random
 import select
-import socket
 import subprocess
 import sys
 import termios
@@ -17,7 +15,6 @@ from pathlib import Path
 from tests.fixtures.libraries import CHOICE
 
 TIMEOUT = 60.0
-FIRST_EPHEMERAL_PORT = 32_768  # of Linux, unless net.ipv4.ip_local_port_range was changed
 AIOFABRIC = (sys.executable, "-W", "error", "-m", "aiofabric")
 # The ip providers then have the loopback interface only: no test leaves this machine.
 LOOPBACK = {f"FI_{provider}_IFACE": "lo" for provider in ("TCP", "UDP", "NET", "SOCKETS")}
@@ -116,11 +113,3 @@ def on_terminal(command: str, columns: int = 80, **environment: str) -> list[str
             finally:
                 process.kill()
     return shown.decode().replace("\r", "").splitlines()
-
-
-def free_port() -> str:
-    """A free TCP port that the system gives only to a program that asks for it."""
-    for port in random.sample(range(20_000, FIRST_EPHEMERAL_PORT), 100):
-        with suppress(OSError), socket.create_server(("", port)):
-            return str(port)
-    raise OSError("a hundred ports, and each is in use")

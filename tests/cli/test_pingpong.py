@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.programs import AIOFABRIC, Said, aiofabric, free_port, same_library, started
+from tests.cli.programs import AIOFABRIC, Said, aiofabric, same_library, started
+from tests.fixtures.ports import free_port
 
 needs_c = pytest.mark.skipif(
     shutil.which("fi_pingpong") is None, reason="fi_pingpong is not installed (Debian: libfabric-bin)"
@@ -40,7 +41,7 @@ def match(
     theirs: dict[str, str] | None = None,
 ) -> tuple[Said, Said]:
     """Run both; the server must end by itself after its one client."""
-    port = free_port()
+    port = str(free_port())
     environment: dict[tuple[str, ...], dict[str, str]] = {THEIRS: same_library() if theirs is None else theirs}
     with ExitStack() as stack:
         serving = stack.enter_context(started(*server, *flags, "-B", port, **environment.get(server, {})))
@@ -112,7 +113,7 @@ def test_plays_one_size_over_ipv6(server: tuple[str, ...], client: tuple[str, ..
 
 @pytest.mark.parametrize("server", [pytest.param(THEIRS, id="theirs", marks=needs_c), pytest.param(OURS, id="ours")])
 def test_wrong_data_is_noticed(server: tuple[str, ...]) -> None:
-    port = free_port()
+    port = str(free_port())
     with started(*server, *MSG, "-B", port, **same_library()) as serving:
         serving.listens(port)
         said = aiofabric("pingpong", *MSG, "-c", "-P", port, "127.0.0.1")
@@ -123,7 +124,7 @@ def test_wrong_data_is_noticed(server: tuple[str, ...]) -> None:
 
 
 def test_different_sizes_are_noticed() -> None:
-    port = free_port()
+    port = str(free_port())
     with started(*OURS, *MSG, "-S", "64", "-B", port) as serving:
         serving.listens(port)
         aiofabric("pingpong", *MSG, "-S", "32", "-P", port, "127.0.0.1")
@@ -134,7 +135,7 @@ def test_different_sizes_are_noticed() -> None:
 
 @pytest.mark.parametrize(("kind", "provider"), KINDS)
 def test_a_killed_client_ends_the_server(kind: str, provider: str) -> None:
-    port = free_port()
+    port = str(free_port())
     flags = ("-e", kind, "-p", provider, "-I", "10000000", "-S", "64")
     with started(*OURS, *flags, "-B", port) as serving:
         serving.listens(port)
@@ -147,7 +148,7 @@ def test_a_killed_client_ends_the_server(kind: str, provider: str) -> None:
 
 
 def test_ctrl_c_is_clean() -> None:
-    port = free_port()
+    port = str(free_port())
     with started(*OURS, *MSG, "-B", port) as serving:
         serving.listens(port)
         serving.process.send_signal(signal.SIGINT)
@@ -156,7 +157,7 @@ def test_ctrl_c_is_clean() -> None:
 
 
 def test_nobody_there_is_one_sentence() -> None:
-    port = free_port()
+    port = str(free_port())
     said = aiofabric("pingpong", "-P", port, "127.0.0.1")
     assert (said.out, said.status) == ("", 1)
     assert said.err == f"aiofabric pingpong: no server at 127.0.0.1, port {port}: Connection refused\n"
@@ -171,7 +172,7 @@ def test_a_taken_port_is_one_sentence() -> None:
 
 
 def test_a_client_on_the_control_port_is_one_sentence() -> None:
-    port = free_port()
+    port = str(free_port())
     with started(*OURS, *MSG, "-B", port) as serving:
         serving.listens(port)
         with socket.create_connection(("127.0.0.1", int(port))) as client:
@@ -210,7 +211,7 @@ def test_sides_with_different_flags_end_with_a_sentence(
     kind: str, provider: str, ours: list[str], theirs: list[str]
 ) -> None:
     """Before, they waited for each other for ever, or until a timeout."""
-    port = free_port()
+    port = str(free_port())
     both = ("-e", kind, "-p", provider)
     with started(*OURS, *both, *ours, "-B", port) as serving:
         serving.listens(port)
@@ -230,7 +231,7 @@ def test_sides_with_different_flags_end_with_a_sentence(
 @pytest.mark.parametrize(("kind", "other"), [("msg", "rdm"), slow("rdm", "msg")])
 def test_sides_with_different_types_end_with_a_sentence(server: tuple[str, ...], kind: str, other: str) -> None:
     """A server without its connection waited for it, and its client for the server."""
-    port = free_port()
+    port = str(free_port())
     with started(*server, "-e", kind, "-p", "tcp", "-B", port) as serving:
         serving.listens(port)
         calling = aiofabric("pingpong", "-e", other, "-p", "tcp", "-P", port, "127.0.0.1")
@@ -277,7 +278,7 @@ def test_what_no_provider_has_is_said_before_the_other_side_connects(server: lis
 
 @pytest.mark.once
 def test_a_server_says_where_it_listens() -> None:
-    port = free_port()
+    port = str(free_port())
     with started(*OURS, *MSG, "-B", port) as serving:
         assert serving.process.stderr is not None
         assert serving.process.stderr.readline() == f"listening at 0.0.0.0, port {port}\n"

@@ -11,7 +11,8 @@ import pytest
 
 from aiofabric.cli.serve import SERVERS
 from aiofabric.integrations.httpcore import FabricHTTPTransport
-from tests.cli.programs import AIOFABRIC, aiofabric, free_port, started
+from tests.cli.programs import AIOFABRIC, aiofabric, started
+from tests.fixtures.ports import free_port
 
 APP = """
 async def app(scope, receive, send):
@@ -45,7 +46,7 @@ def test_an_application_is_served_until_told_to_stop(
 ) -> None:
     (tmp_path / "web.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
-    port = free_port()
+    port = str(free_port())
 
     async def ask() -> str:
         async with httpx.AsyncClient(transport=FabricHTTPTransport(provider="tcp")) as client:

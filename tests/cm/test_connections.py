@@ -110,11 +110,17 @@ async def test_no_provider_reaches_the_node() -> None:
 
 
 async def test_nobody_accepts_and_the_timeout_ends(provider: str) -> None:
-    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
-        with pytest.raises(TimeoutError), anyio.fail_after(0.05):
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def accept(deadline: anyio.CancelScope) -> None:
+            requests.append(await listener.accept_request())
+            deadline.deadline = anyio.current_time()
+
+        requests: list[aiofabric.ConnectionRequest] = []
+        with pytest.raises(TimeoutError), anyio.fail_after(30) as scope:  # noqa: PT012 - the task gets the deadline
+            tasks.start_soon(accept, scope)
             await aiofabric.connect(listener.address, provider=provider)
-        # The request is still in the queue, and its accept reports that the peer has left.
-        request = await listener.accept_request()
+        (request,) = requests
         with pytest.raises(aiofabric.FabricConnectionAbortedError):
             await request.accept()
 

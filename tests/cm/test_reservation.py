@@ -1,6 +1,5 @@
 """Addresses that are reserved before it is known whether a connection or a listener will use them."""
 
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric import Reservation
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -89,8 +89,7 @@ async def fail_before_the_connect(_: Parent) -> None:
         raise ZeroDivisionError
 
     async with aiofabric.listen("127.0.0.1", provider="sockets") as listener, anyio.create_task_group() as tg:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         async with aiofabric.reserve("127.0.0.1", port, provider="sockets") as reservation:
             connect = partial(aiofabric.connect, listener.address, reservation=reservation)
             with pytest.raises(ZeroDivisionError):

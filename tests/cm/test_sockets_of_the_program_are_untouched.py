@@ -26,6 +26,7 @@ from aiofabric.cm.workarounds import half_open_clients
 from aiofabric.cm.workarounds.borrowed_socket import BorrowedSocket
 from aiofabric.cm.workarounds.provider_sockets import is_at, open_descriptors, tcp_socket
 from aiofabric.transport.virtual import oob_listener
+from tests.fixtures.ports import free_port
 from tests.fixtures.providers import require
 
 pytestmark = pytest.mark.anyio
@@ -102,12 +103,12 @@ class Neighbour:
         waiting.join()
 
 
-def bound(host: str, port: int = 0, *, option: int = socket.SO_REUSEADDR) -> socket.socket:
+def bound(host: str, port: int | None = None, *, option: int = socket.SO_REUSEADDR) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, option, 1)
     if ":" in host:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    sock.bind((host, port))
+    sock.bind((host, free_port() if port is None else port))
     return sock
 
 

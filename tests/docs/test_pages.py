@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import FIRST_EPHEMERAL_PORT
 from tests.docs.pages import ROOT, Page, blocks
+from tests.fixtures.ports import FIRST_EPHEMERAL_PORT
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: one run at a time
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from aiofabric.rpc.channel.backoff import Backoff
 from aiofabric.rpc.channel.policies import RoundRobin
 from aiofabric.rpc.channel.service_config import ServiceConfig
 from tests.fixtures.children import Child
+from tests.fixtures.ports import free_port
 from tests.fixtures.providers import CONNECTED, over
 from tests.rpc.services import HANDLERS, serve, served, target
 from tests.rpc.waiting import until
@@ -31,13 +31,6 @@ Start = Callable[..., Child]
 
 def quick() -> Backoff:
     return Backoff(0.02, 1.6, 0.1)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def channel_to(*ports: int, provider: str, **options: Any) -> rpc.Channel:

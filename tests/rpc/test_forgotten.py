@@ -8,9 +8,10 @@ import weakref
 import pytest
 
 from aiofabric import rpc
+from tests.fixtures.ports import free_port
 from tests.fixtures.providers import CONNECTED, over
 from tests.rpc.services import HANDLERS
-from tests.rpc.test_channel import channel_to, free_port
+from tests.rpc.test_channel import channel_to
 from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
