@@ -120,6 +120,7 @@ def test_it():
 
 
 @pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize("what", LEAKS)
 def test_what_a_test_leaves_behind_fails_it(what: str, tmp_path: Path) -> None:
     ended = run_suite(tmp_path, LEAKS[what])
@@ -127,10 +128,19 @@ def test_what_a_test_leaves_behind_fails_it(what: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_crash_of_the_previous_run_is_told(tmp_path: Path) -> None:
     run_suite(tmp_path, "import os\ndef test_it():\n    os.abort()")
     ended = run_suite(tmp_path, "def test_it(): pass")
     assert "a previous run crashed or was killed (main, in test_it.py::test_it)" in ended.stdout
+
+
+@pytest.mark.once
+@pytest.mark.long
+def test_a_limit_above_the_one_that_ends_the_process_is_refused(tmp_path: Path) -> None:
+    ended = run_suite(tmp_path, "import pytest\n@pytest.mark.timeout(400)\ndef test_it(): pass")
+    assert "limits that faulthandler_timeout (400.0 s) would cut: ['test_it.py::test_it']" in ended.stderr, ended.stdout
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
 
 
 TURNS = """
@@ -156,6 +166,7 @@ def test_alone(n, inside):
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_alone_means_nobody_else_of_the_run(tmp_path: Path) -> None:
     marks, suite = tmp_path / "marks", tmp_path / "suite"
     marks.mkdir()
@@ -188,6 +199,7 @@ def test_it(n):
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_processes_of_a_library_share_the_files(tmp_path: Path) -> None:
     log, suite = tmp_path / "log", tmp_path / "suite"
     suite.mkdir()
@@ -208,6 +220,7 @@ def test_files_that_come_first_are_there() -> None:
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_library_without_a_test_of_the_choice_spoils_nothing(tmp_path: Path) -> None:
     ended = run_shared(tmp_path, {"test_it.py": "import pytest\n@pytest.mark.once\ndef test_it(): pass"})
     assert "1 passed" in ended.stdout, ended.stdout
@@ -215,6 +228,7 @@ def test_library_without_a_test_of_the_choice_spoils_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_crash_ends_the_run_and_names_its_test(tmp_path: Path) -> None:
     ended = run_shared(tmp_path, {"test_it.py": "import os\ndef test_it(): os.abort()"})
     assert "crashed while running 'test_it.py::test_it'" in ended.stdout, ended.stdout

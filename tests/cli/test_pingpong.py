@@ -71,6 +71,7 @@ def test_plays_the_usual_sizes_with_its_data_checked(
         assert [row[3] for row in table] == ["1.2k", "5k", "20k", "80k", "1.2m", "20m"][: LONGEST.get(kind)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("provider", ["tcp", "shm"])
 @pytest.mark.parametrize(("server", "client"), ROLES)
 def test_plays_tagged(server: tuple[str, ...], client: tuple[str, ...], provider: str) -> None:
@@ -80,6 +81,7 @@ def test_plays_tagged(server: tuple[str, ...], client: tuple[str, ...], provider
 
 
 @needs_c
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "provider"), [("msg", "tcp"), ("rdm", "tcp;ofi_rxm"), ("dgram", "udp")])
 @pytest.mark.parametrize(("server", "client"), ROLES[:2])
 def test_plays_with_the_systems_generation_of_libfabric(
@@ -92,6 +94,7 @@ def test_plays_with_the_systems_generation_of_libfabric(
         assert [row[2] for row in rows(said)] == ["=10"] * len(USUAL[: LONGEST.get(kind)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("server", "client"), ROLES)
 def test_plays_every_size_from_nothing_on(server: tuple[str, ...], client: tuple[str, ...]) -> None:
     for said in match(server, client, *MSG, "-c", "-S", "all", "-I", "3"):
@@ -227,8 +230,9 @@ def test_sides_with_different_flags_end_with_a_sentence(
     assert "same -e, -I and -S" in calling.err + serving_said.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", [OURS, pytest.param(THEIRS, marks=needs_c)], ids=["both-ours", "our-client"])
-@pytest.mark.parametrize(("kind", "other"), [("msg", "rdm"), slow("rdm", "msg")])
+@pytest.mark.parametrize(("kind", "other"), [("msg", "rdm"), ("rdm", "msg")])
 def test_sides_with_different_types_end_with_a_sentence(server: tuple[str, ...], kind: str, other: str) -> None:
     """A server without its connection waited for it, and its client for the server."""
     port = str(free_port())

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fixtures.providers import require
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(60)]
 
 HEARTBEAT = 3.0
 HOSTS = {"client": "192.0.2.1", "server": "192.0.2.2"}  # of the range for documentation

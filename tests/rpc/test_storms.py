@@ -22,7 +22,7 @@ from tests.rpc.services import HANDLERS, Tally, serve, served
 from tests.rpc.test_channel import channel_to
 from tests.rpc.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 provider = over(CONNECTED)
 
