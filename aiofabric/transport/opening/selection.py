@@ -205,6 +205,8 @@ async def _placed(info: Info, node: str | Address | None, service: str | int | N
     if node is None and service is None:
         return info
     side = "src_addr" if passive else "dest_addr"
+    if node is None and passive and info.src_addr is not None:
+        node = info.src_addr.host  # getinfo has an interface for a port without a host over rxm only
     if not isinstance(node, Address):
         fabric, name = info.fabric_attr, info.domain_attr.name
         hints = Hints(

@@ -140,6 +140,17 @@ async def test_a_part_of_an_address_is_set_in_a_chosen_info(node: Any, service: 
     assert info.src_addr.port == (service or 0)
 
 
+@pytest.mark.parametrize(("provider", "kind"), [("tcp", MSG), ("udp", DGRAM), ("sockets", RDM)])
+async def test_a_port_alone_is_a_port_of_the_chosen_interface(provider: str, kind: EndpointType) -> None:
+    hints = Hints(ep_attr=EpAttr(type=kind), fabric_attr=FabricAttr(prov_name=provider))
+    interfaces = [(each.src_addr.host, each) for each in aiofabric.getinfo(hints=hints) if each.src_addr is not None]
+    loopback = [(host, each) for host, each in interfaces if host in ("127.0.0.1", "::1")]
+    assert loopback
+    for host, offer in loopback:
+        info = await find(None, 5, kind=kind, info=offer, passive=True)
+        assert info == offer.replace(src_addr=Address.from_ip(host, 5))
+
+
 async def test_a_chosen_info_keeps_its_address_if_none_is_given() -> None:
     offer = await find(kind=MSG)
     assert await find(None, None, kind=MSG, info=offer) is offer
