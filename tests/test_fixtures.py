@@ -138,8 +138,8 @@ def test_crash_of_the_previous_run_is_told(tmp_path: Path) -> None:
 @pytest.mark.once
 @pytest.mark.long
 def test_a_limit_above_the_one_that_ends_the_process_is_refused(tmp_path: Path) -> None:
-    ended = run_suite(tmp_path, "import pytest\n@pytest.mark.timeout(400)\ndef test_it(): pass")
-    assert "limits that faulthandler_timeout (400.0 s) would cut: ['test_it.py::test_it']" in ended.stderr, ended.stdout
+    ended = run_suite(tmp_path, "import pytest\n@pytest.mark.timeout(700)\ndef test_it(): pass")
+    assert "limits that faulthandler_timeout (700.0 s) would cut: ['test_it.py::test_it']" in ended.stderr, ended.stdout
     assert ended.returncode == pytest.ExitCode.USAGE_ERROR
 
 

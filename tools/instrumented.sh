@@ -37,7 +37,7 @@ fi
 
 if [ "$kind" = fuzz ]; then
     # Each test's limit grows with the examples.
-    set -- tests/fuzz -o "faulthandler_timeout=$((400 + ${FUZZ_EXAMPLES:-100} / 10))" "$@"
+    set -- tests/fuzz -o "faulthandler_timeout=$((700 + ${FUZZ_EXAMPLES:-100} / 10))" "$@"
 elif [ $# -eq 0 ]; then
     set -- tests/cq tests/transport/{connected/test_connected_messages,connectionless/test_rdm,tagged/test_tagged}.py \
         tests/transport/messages tests/transport/test_random_cancels_lose_nothing.py \

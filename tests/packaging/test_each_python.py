@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from psutil import NoSuchProcess, Process
 
 from tests.packaging.conftest import ROOT, run
 
-pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(390)]  # pip fetches wheels; then tests run
+pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(600)]  # pip fetches wheels; then tests run
 
 LIMIT = 300  # seconds for the tests in one environment, which take 80 alone, and 130 beside others on two cores
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -77,20 +78,23 @@ def folder_of_tests(folder: Path) -> Path:
 
 def run_tests(python: Path, folder: Path, files: list[str], *arguments: str) -> str:
     """Run test files in ``folder``; return pytest's summary line. Processes that hang tell where."""
-    command: list[str | Path] = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *arguments, *files]
+    options = ["-q", "-n", "2", "--dist=loadfile", "--max-worker-restart=0", *arguments]
+    command: list[str | Path] = [python, "-m", "pytest", *options, *files]
     output = folder / "output"
     with (
         output.open("wb") as file,
-        subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        ) as running,
+        subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file) as running,
     ):
         try:
-            with suppress(subprocess.TimeoutExpired):
-                running.wait(LIMIT)
+            running.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            for process in Process(running.pid).children(recursive=True):
+                with suppress(NoSuchProcess):
+                    process.send_signal(signal.SIGABRT)  # pytest's faulthandler writes each thread's stack
+                    process.wait(10)
+            running.wait(30)  # it reports the tests of the processes that have ended
         finally:
-            if running.poll() is None:
-                os.killpg(running.pid, signal.SIGABRT)  # pytest's faulthandler writes each thread's stack
+            running.kill()
     text = output.read_text(errors="replace")
     assert running.returncode == 0, text[-20_000:]
     return text.rstrip().rpartition("\n")[2]
