@@ -208,8 +208,10 @@ class RegionTable:
         try:
             check(lib.fi_mr_regattr(self.domain.fid, attr, 0, out), "fi_mr_regattr")
         except BaseException:
-            self.free_key(chosen)
+            if key is None:  # else it may be the key of another region, which is why the provider refused
+                self.free_key(chosen)
             raise
+        self._keys.add(chosen)
         region = RegionHandle(self, out[0], pins, access, chosen)
         try:
             if self.bound_to_endpoint:
@@ -231,7 +233,14 @@ class RegionTable:
         return found[0]
 
     def choose_key(self) -> int:
-        """An unpredictable key that no region of the domain has."""
+        """An unpredictable key that no region of the domain has.
+
+        Raises:
+            FabricError: the regions have all keys of the provider's size.
+        """
+        if len(self._keys) >> self._key_bits:
+            detail = f"the {len(self._keys)} regions of the domain have all keys of its mr_key_size: close one first"
+            raise FabricError(constants.FI_ENOSPC, "fi_mr_regattr", detail=detail)
         while (key := secrets.randbits(self._key_bits)) in self._keys:
             pass
         self._keys.add(key)

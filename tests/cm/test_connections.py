@@ -5,6 +5,7 @@
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import ClosedResourceError
 
@@ -112,15 +113,16 @@ async def test_no_provider_reaches_the_node() -> None:
 async def test_nobody_accepts_and_the_timeout_ends(provider: str) -> None:
     async with aiofabric.listen(HERE, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
-        async def accept(deadline: anyio.CancelScope) -> None:
-            requests.append(await listener.accept_request())
+        async def end_when_it_is_queued(deadline: anyio.CancelScope) -> None:
+            while not listener.statistics().pending:
+                await anyio.lowlevel.checkpoint()
             deadline.deadline = anyio.current_time()
 
-        requests: list[aiofabric.ConnectionRequest] = []
         with pytest.raises(TimeoutError), anyio.fail_after(30) as scope:  # noqa: PT012 - the task gets the deadline
-            tasks.start_soon(accept, scope)
+            tasks.start_soon(end_when_it_is_queued, scope)
             await aiofabric.connect(listener.address, provider=provider)
-        (request,) = requests
+        # The request is still in the queue, and its accept reports that the peer has left.
+        request = await listener.accept_request()
         with pytest.raises(aiofabric.FabricConnectionAbortedError):
             await request.accept()
 

@@ -238,6 +238,20 @@ class Endpoint:
         self.queue.close()
 
 
+class EndingRoute:
+    """A route to a peer that records how it ends."""
+
+    def __init__(self) -> None:
+        self.closed_off: Any = None
+        self.failed: Any = None
+
+    def close_off(self, error: Any) -> None:
+        self.closed_off = error
+
+    def fail_waiting(self, error: Any) -> None:
+        self.failed = error
+
+
 class PolledSource:
     """A source without a queue: counts polls and checkpoints, and gives the test its turn in each poll."""
 

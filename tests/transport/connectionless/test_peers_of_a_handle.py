@@ -20,7 +20,7 @@ from aiofabric.transport.connectionless import handle as module
 from aiofabric.transport.connectionless import multicast
 from aiofabric.transport.connectionless.handle import ConnectionlessHandle
 from aiofabric.transport.connectionless.multicast import _Membership
-from tests.cq.manual import Caller, ManualDriver
+from tests.cq.manual import Caller, EndingRoute, ManualDriver
 from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
@@ -28,21 +28,14 @@ pytestmark = pytest.mark.once
 THERE = Address.from_ip("127.0.0.1", 7)
 
 
-class Recorded:
-    """A route that records how it ends."""
+class Recorded(EndingRoute):
+    """A route of the handle."""
 
     def __init__(self, handle: Any, native: int, address: Any) -> None:
         self.made_for = (native, address)
+        super().__init__()
         self.peer = native
         self.posted: list[int] = []
-        self.closed_off: Any = None
-        self.failed: Any = None
-
-    def close_off(self, error: Any) -> None:
-        self.closed_off = error
-
-    def fail_waiting(self, error: Any) -> None:
-        self.failed = error
 
 
 class InProcess(Recorded):

@@ -2,11 +2,15 @@
 have.
 """
 
+# Doubles: the random numbers that keys are made of.
+
 import mmap
 import random
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -243,6 +247,25 @@ async def test_regions_of_a_domain_have_keys_of_their_own(pair: Pair) -> None:
             assert await active.read(RemoteRegion(0, 7, 3)) == b"abc"
         for region in regions:
             region.close()
+
+
+@pytest.mark.anyio
+async def test_a_chosen_key_is_not_that_of_another_region(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a key that the program chose, nor one that it wanted for a second region."""
+    async with pair() as (_, passive):
+        register = partial(passive.domain.register, bytearray(3), access=Access.REMOTE_READ)
+        candidates = [5, 7, 7, 5, 9, 5]
+        monkeypatch.setattr(secrets, "randbits", lambda _: candidates.pop(0))
+        with register() as first, register(key=7):
+            with pytest.raises(aiofabric.FabricError):
+                register(key=first.key)
+            with pytest.raises(aiofabric.FabricError):
+                register(key=7)
+            with register() as region:
+                assert (first.key, region.key) == (5, 9)
+        with register() as region:  # free again
+            assert region.key == 5
+        assert candidates == []
 
 
 @pytest.mark.anyio

@@ -103,6 +103,10 @@ def test_application_keys_use_every_bit_and_never_repeat() -> None:
         assert {key >> bit & 1 for key in keys} == {0, 1}
     small = table(MrMode(0), key_size=1)
     assert sorted(small.choose_key() for _ in range(256)) == list(range(256))
+    with pytest.raises(aiofabric.FabricError, match="256 regions"):  # it would search for ever
+        small.choose_key()
+    small.free_key(5)
+    assert small.choose_key() == 5
 
 
 @anyio_test

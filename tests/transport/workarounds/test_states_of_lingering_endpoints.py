@@ -15,6 +15,7 @@ from aiofabric.cq.queue import ErrorEntry
 from aiofabric.features import Quirk
 from aiofabric.transport.workarounds import shm_same_process as module
 from aiofabric.transport.workarounds.shm_same_process import SameProcessRoute, _Remains, _Watch
+from tests.cq.manual import EndingRoute
 from tests.fixtures.methods import Hashable, methods_of
 
 pytestmark = pytest.mark.once
@@ -360,25 +361,11 @@ def test_a_long_injected_message_has_a_completion(posted: int, sent: bool) -> No
 # -- sends of other endpoints
 
 
-class Queued:
-    """The route of another endpoint to the one that closes, or to a third one."""
-
-    def __init__(self) -> None:
-        self.closed_off: Any = None
-        self.failed: Any = None
-
-    def close_off(self, error: Any) -> None:
-        self.closed_off = error
-
-    def fail_waiting(self, error: Any) -> None:
-        self.failed = error
-
-
 class Linked:
     """Another endpoint of this process, or an alias of one."""
 
     def __init__(self, address: Address, *aliases: Any) -> None:
-        self.there, self.third = Queued(), Queued()
+        self.there, self.third = EndingRoute(), EndingRoute()  # to the one that closes, and to another one
         self.by_peer = {
             Hashable(address=address): self.there,
             Hashable(address=Address.from_str("fi_shm://third")): self.third,
