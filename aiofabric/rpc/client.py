@@ -82,7 +82,12 @@ class Call(MessageIterator):
                 raise error_of(call.status)
             if call.receiver.busy:
                 raise BusyResourceError("receiving from")
-            await call.wait(call.receiver)
+            call.await_message()
+            try:
+                await call.wait(call.receiver)
+            except BaseException:
+                call.stop_awaiting()
+                raise
         message = inbox.popleft()
         call.consumed()
         return message
@@ -140,6 +145,9 @@ class StreamCall(ChannelCall):
         self.receiver.wake()
         if self._others:
             self._changed()
+
+    def awaited(self) -> bool:
+        return self.receiver.busy
 
     def writable(self) -> None:
         self._changed()

@@ -126,7 +126,12 @@ class ServerContext(MessageIterator):
                 raise EndOfStream
             if receiver.busy:
                 raise BusyResourceError("receiving from")
-            await receiver.wait(call.service.core.driver, call.connection.transport)
+            call.await_message()
+            try:
+                await receiver.wait(call.service.core.driver, call.connection.transport)
+            except BaseException:
+                call.stop_awaiting()
+                raise
         message = inbox.popleft()
         call.consumed()
         return message
@@ -193,6 +198,9 @@ class RunningCall(ServerCall):
             self._task = tasks.start(self._run(handler, message), on_end=self.release, name=self.method)
         else:
             self.cut(StatusCode.UNIMPLEMENTED, "The method takes one request, and the client sent more")
+
+    def awaited(self) -> bool:
+        return self.receiver is None or self.receiver.busy
 
     def end_received(self) -> None:
         if self.inbox is not None:

@@ -16,7 +16,7 @@ from ...cq.reactor import Reactor
 from ...errors import WrongLoopError, WrongThreadError
 from ..protocol.calls import Status
 from ..protocol.connection import DEFAULT_LIMITS, Limits
-from ..protocol.flow import Budget
+from ..protocol.flow import ClientBudget
 from ..runtime.deadlines import Deadlines
 from ..runtime.ended_loops import watch
 from ..runtime.tasks import Tasks, tasks_of
@@ -88,7 +88,7 @@ class ChannelCore:
         self._backoff = backoff
         self._timeout = connect_timeout
         self._options = dict(options or {})
-        self.budget = Budget(limits.memory)
+        self.budget = ClientBudget(limits.memory)
         self.calls: set[PendingCall] = set()
         self.direct = DirectPath(self.calls)
         self.waiting: deque[PendingCall] = deque()

@@ -4,7 +4,9 @@ Sending. A message whose cost (its size, and `FRAME_COST` for each piece) fits t
 allow, in pieces if it is large. A larger one is announced with its first piece (RENDEZVOUS), and the other pieces wait
 for PROCEED: by then the receiver has reserved memory for all of it.
 
-Receiving. Complete messages go to `message_received`. The application returns their credits with `consumed`.
+Receiving. Complete messages go to `message_received`. The application returns their credits with `consumed`. Memory for
+an announced message is reserved when the application waits for it (`awaited`, `await_message`), or ahead of that while
+memory is plentiful.
 
 The methods of the section "events" do nothing here: the runtime overrides them. They are called while a frame is
 handled, must return soon, and must not raise.
@@ -67,13 +69,15 @@ class Outgoing:
 class Partial:
     """A message whose first piece has arrived."""
 
-    __slots__ = ("_first", "assembly", "cost", "free", "received", "total")
+    __slots__ = ("_first", "ahead", "assembly", "asked", "cost", "free", "received", "total")
 
     def __init__(self, total: int, piece: memoryview, cost: int, free: bool) -> None:
         self.total = total
         self.received = len(piece)
         self.cost = cost  # credits that its pieces have taken
         self.free = free  # of credits: the pieces after the first one of an announced message
+        self.asked = False  # for memory: it is reserved, or the reservation waits
+        self.ahead = False  # of a reader: no task waits for it
         self._first: memoryview | bytes = piece
         self.assembly: Assembly | None = None  # none before the memory is reserved
 
@@ -109,11 +113,15 @@ class Call(CallCore, ABC):
     unsent                    the call ended before all its messages had left
     _queue                    deque of `Outgoing`; None if nothing waits
     _partial                  the message whose pieces arrive
-    _unread                   deque of the credits and the budget of each message that was not consumed
+    _unread                   deque of each message that was not consumed: its credits, its budget, and its `Partial`
+                              if it was announced
     _owed                     credits of consumed messages that were not granted yet
     _held                     bytes of the budget that this call holds
+    _ahead                    of these, bytes of announced messages that no task waits for
     ========================  ==============================================================================
     """
+
+    _ahead = 0
 
     # -- events
 
@@ -125,6 +133,10 @@ class Call(CallCore, ABC):
 
     def writable(self) -> None:
         """All queued messages have left."""
+
+    def awaited(self) -> bool:
+        """Whether the application takes the next message as soon as it is there."""
+        return True
 
     # -- sending
 
@@ -214,7 +226,7 @@ class Call(CallCore, ABC):
             self._spend(cost)
             self._held += cost
             self.connection.budget.used += cost
-            self._complete(bytes(data), cost, cost, flags)
+            self._complete(bytes(data), cost, cost, None, flags)
 
     def _first_piece_arrived(self, flags: int, data: memoryview) -> None:
         (total,) = _U64.unpack_from(data)
@@ -232,13 +244,54 @@ class Call(CallCore, ABC):
             raise ProtocolError("A message longer than the window was not announced", GoAwayReason.FLOW_CONTROL)
         partial = self._partial = Partial(total, data[_PREFIX:], size + FRAME_COST, free)
         if free:
-            connection.reserve(self, total)
+            if self.awaited():
+                self._ask(partial)
+            elif connection.budget.reserve_ahead(total):
+                partial.asked = partial.ahead = True
+                self._ahead += total
+                self.reserved()
             if partial.assembly is None:
                 partial.wait()
         else:
             partial.allocate()
             self._hold(total)
             self._grant()  # the sender may need what is owed to send the rest
+
+    def await_message(self) -> None:
+        """A task begins to wait for the next message, of which a part may be here. `awaited` is true from now on."""
+        partial = self._partial
+        if partial is None or not partial.free:
+            return
+        if not partial.asked:
+            self._ask(partial)
+        elif partial.ahead:
+            self._set_ahead(partial, False)
+
+    def stop_awaiting(self) -> None:
+        """The task has stopped to wait, and has taken no message. `awaited` is false from now on."""
+        partial = self._unread[0][2] if self._unread else self._partial
+        if partial is None or not partial.free or not partial.asked or partial.ahead:
+            return
+        if partial.assembly is None:
+            partial.asked = False
+            self.connection.forget_reservation(self)
+        else:
+            self._set_ahead(partial, True)
+
+    def _set_ahead(self, partial: Partial, ahead: bool) -> None:
+        partial.ahead = ahead
+        size = partial.total if ahead else -partial.total
+        self._ahead += size
+        self.connection.budget.move_ahead(size)
+
+    def _ask(self, partial: Partial) -> None:
+        partial.asked = True
+        self.connection.reserve(self, partial.total)
+
+    def _free_announced(self, partial: Partial) -> None:
+        if partial.ahead:
+            self._ahead -= partial.total
+        self.connection.budget.settle(partial.total, partial.ahead)
 
     def reserved(self) -> None:
         """The budget has reserved the announced message."""
@@ -265,15 +318,16 @@ class Call(CallCore, ABC):
             raise ProtocolError("The pieces of a message differ from its announced size")
         if complete:
             self._partial = None
-            self._complete(partial.assembly.take(), partial.cost, partial.total, flags)
+            announced = partial if partial.free else None
+            self._complete(partial.assembly.take(), partial.cost, partial.total, announced, flags)
 
-    def _complete(self, message: bytes, cost: int, held: int, flags: int) -> None:
+    def _complete(self, message: bytes, cost: int, held: int, announced: Partial | None, flags: int) -> None:
         if len(message) > self.connection.limits.max_message:
             self.too_long(len(message), self.connection.limits.max_message)
             return
         if self._unread is None:
             self._unread = deque()
-        self._unread.append((cost, held))
+        self._unread.append((cost, held, announced))
         if flags & _END:
             self.received_end = True
         self.message_received(message)
@@ -292,7 +346,9 @@ class Call(CallCore, ABC):
         """The application has taken the oldest message: return its credits and its memory."""
         if not self._unread:
             return
-        cost, held = self._unread.popleft()
+        cost, held, announced = self._unread.popleft()
+        if announced is not None:
+            self._free_announced(announced)
         self._held -= held
         connection = self.connection
         budget = connection.budget
@@ -346,8 +402,8 @@ class Call(CallCore, ABC):
 
     @property
     def held(self) -> int:
-        """Bytes of the budget that this call holds."""
-        return self._held
+        """Bytes of the budget that this call holds, without those of messages that are here ahead of their reader."""
+        return self._held - self._ahead
 
     @property
     def arriving(self) -> Partial | None:
@@ -377,9 +433,12 @@ class Call(CallCore, ABC):
         self.over = True
         self._drop_queue()
         partial, self._partial = self._partial, None
-        if partial is not None and partial.assembly is None:
-            self.connection.forget_reservation(self)
-        unread = sum(held for _, held in self._unread) if self._unread else 0
+        if partial is not None and partial.free:
+            if partial.assembly is not None:
+                self._free_announced(partial)
+            elif partial.asked:
+                self.connection.forget_reservation(self)
+        unread = sum(held for _, held, _ in self._unread) if self._unread else 0
         if self._held != unread:
             self._release(self._held - unread)
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .calls import Status
 from .connection import SMALL, Connection, Limits
 from .errors import ProtocolError
+from .flow import Budget, ClientBudget
 from .frames import Kind, frame
 from .interning import METHODS
-
-if TYPE_CHECKING:
-    from .flow import Budget
 
 __all__ = ["ClientConnection"]
 
@@ -24,6 +22,8 @@ _OF_CALLS = {Kind.START, Kind.MESSAGE, Kind.END, Kind.CREDIT, Kind.PROCEED}
 
 class ClientConnection(Connection):
     """Begins calls and receives their answers."""
+
+    budget_of = ClientBudget
 
     def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
         super().__init__(limits, budget)

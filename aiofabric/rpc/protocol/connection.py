@@ -106,7 +106,7 @@ class Connection(ConnectionCore, ABC):
         self.receive_window = limits.window
         self.max_message = limits.max_message
         self.max_calls = limits.max_calls
-        self.budget: Budget = Budget(limits.memory) if budget is None else budget
+        self.budget: Budget = self.budget_of(limits.memory) if budget is None else budget
         self.peer = MINIMUM
         self.peer_max_calls = MINIMUM.max_calls
         self.small = min(SMALL, MINIMUM.recv_size // 2)
@@ -128,6 +128,10 @@ class Connection(ConnectionCore, ABC):
         self._held_at_least = 0  # while some wait
         self.drained: list[Call] = []
         self.finishing: list[Any] = []
+        self.unsent = 0
+        """Bytes of frames other than pieces that the runtime has handed to the provider, and that have not left."""
+        self.sent = 0
+        """Bytes that have left."""
         self.failed: ProtocolError | None = None
         self.goaway_received: tuple[int, int, str] | None = None
         self.goaway_sent: int | None = None
@@ -144,6 +148,9 @@ class Connection(ConnectionCore, ABC):
             Kind.PONG: self._pong_arrived,
         }
         self.output.append(limits.preface().pack())
+
+    budget_of: Callable[[int], Budget] = Budget
+    """Makes the budget of a connection that shares none."""
 
     # -- events
 
@@ -197,7 +204,21 @@ class Connection(ConnectionCore, ABC):
                 if not call.over:
                     call.writable()
 
+    def handed_over(self, size: int) -> None:
+        """The runtime has handed ``size`` bytes of `output` to the provider."""
+        self.unsent += size
+
+    def has_left(self, size: int) -> None:
+        """They have left, or never will."""
+        self.unsent -= size
+        self.sent += size
+
     # -- memory
+
+    @property
+    def queued(self) -> int:
+        """Bytes of messages that wait to be sent."""
+        return sum(call.queued for call in self.calls.values())
 
     @property
     def held(self) -> int:
@@ -211,6 +232,7 @@ class Connection(ConnectionCore, ABC):
             self._held_at_least = self.held
         if self.announced or (budget.used > budget.share and self._held_at_least > budget.share):
             self.announced.append((call, size))
+            budget.waits()
         else:
             budget.reserve(call, size)
 

@@ -1,4 +1,19 @@
-"""Memory: the budget of a server, and the reservations of messages that arrive in pieces."""
+"""Memory: the budget of a server or a client, and the reservations of announced messages.
+
+What may hold memory, and what it waits for meanwhile (docs/reference/rpc-protocol.md has the argument that no circle of
+these waits exists):
+
+==========================  =========================================  ===========================
+memory of                   is given back                              counts against reservations
+==========================  =========================================  ===========================
+an announced message that   when its rest has come: the peer sends it  yes
+the application waits for   without delay, and it is taken at once
+an announced message ahead  when the application takes it              no; an eighth at most
+of its reader
+other messages, unread      when the application takes them            on a server
+a queued message            when the peer grants its bytes             on a server
+==========================  =========================================  ===========================
+"""
 
 from __future__ import annotations
 
@@ -10,7 +25,7 @@ from ..._core import BudgetCore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Budget", "Reserver", "ResetMeter"]
+__all__ = ["Budget", "ClientBudget", "Reserver", "ResetMeter"]
 
 SHARES: Final = 4
 """A connection's share of the memory is the limit divided by this."""
@@ -23,20 +38,23 @@ class Reserver(Protocol):
 
 
 class Budget(BudgetCore):
-    """Bytes that all calls of a server (or of a client) may hold together.
+    """Bytes that all calls of a server may hold together.
 
-    It counts partial messages with their whole size, unread messages, metadata, and queued messages. Reservations are
-    served in order, so that two half-received messages never wait for each other.
+    It counts partial messages with their whole size, unread messages, queued messages, and what was not sent yet.
+    Reservations are served in order, so that two half-received messages never wait for each other.
 
-    ``share``: bytes that one connection may hold before its announced messages wait for its own memory.
+    ``share``: bytes that one connection may hold before its announced messages wait for its own memory. ``reserved``:
+    bytes of announced messages that the application waits for. ``ahead``: bytes of those that it does not wait for yet.
     """
 
-    __slots__ = ("reclaim", "reservations", "share", "waits")
+    __slots__ = ("ahead", "reclaim", "reservations", "reserved", "share", "waits")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.share = limit // SHARES
         self.used = 0
+        self.reserved = 0
+        self.ahead = 0
         self.reservations: deque[tuple[Reserver, int]] = deque()
         self.reclaim: Callable[[], object] = _nothing
         """Set by a server's runtime: ends calls of connections that hold more than their share."""
@@ -61,18 +79,36 @@ class Budget(BudgetCore):
         """Give back bytes; waiting reservations are served."""
         self.used -= size
         while self.reservations and self._fits(self.reservations[0][1]):
-            reserver, wanted = self.reservations.popleft()
-            self.used += wanted
-            reserver.reserved()
+            self._give(*self.reservations.popleft())
 
     def reserve(self, reserver: Reserver, size: int) -> None:
         """Call ``reserver.reserved()`` when ``size`` bytes are free; at once, if they are."""
         if not self.reservations and self._fits(size):
-            self.used += size
-            reserver.reserved()
+            self._give(reserver, size)
         else:
             self.reservations.append((reserver, size))
             self.waits()
+
+    def reserve_ahead(self, size: int) -> bool:
+        """Reserve ``size`` bytes for a message that no task waits for, if memory is plentiful."""
+        if self.reservations or self.in_the_way + self.ahead + size > self.share // 2:
+            return False
+        self.used += size
+        self.ahead += size
+        return True
+
+    def move_ahead(self, size: int) -> None:
+        """No task waits any more for a message of ``size`` bytes; or one begins to, if ``size`` is negative."""
+        self.reserved -= size
+        self.ahead += size
+        self.release(0)
+
+    def settle(self, size: int, ahead: bool) -> None:
+        """An announced message of ``size`` bytes is not here any more; `release` follows."""
+        if ahead:
+            self.ahead -= size
+        else:
+            self.reserved -= size
 
     def forget(self, reserver: Reserver) -> bool:
         """Remove a waiting reservation; whether there was one."""
@@ -83,8 +119,33 @@ class Budget(BudgetCore):
                 return True
         return False
 
+    @property
+    def in_the_way(self) -> int:
+        """Bytes that count against a reservation."""
+        return self.used - self.ahead
+
     def _fits(self, size: int) -> bool:
-        return self.used + size <= self.limit or not self.used  # one message alone may exceed the limit
+        in_the_way = self.in_the_way
+        return in_the_way + size <= self.limit or not in_the_way  # one message alone may exceed the limit
+
+    def _give(self, reserver: Reserver, size: int) -> None:
+        self.used += size
+        self.reserved += size
+        reserver.reserved()
+
+
+class ClientBudget(Budget):
+    """Bytes of the announced messages that all calls of a client may hold together.
+
+    What the program has queued is its own memory. If that delayed the answers, a client and a server could wait for
+    each other: the server takes no more requests until its answers have left.
+    """
+
+    __slots__ = ()
+
+    @property
+    def in_the_way(self) -> int:
+        return self.reserved
 
 
 class ResetMeter:

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from .connection import EVERY_CALL, Connection, Limits
-from .errors import ProtocolError
+from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from .interning import METHODS
 from .metadata import decode_metadata, metadata_size
@@ -56,8 +56,30 @@ class ServerConnection(Connection):
 
     @property
     def held(self) -> int:
-        """Bytes of the budget that the calls of this connection hold."""
-        return sum(call.held for call in self.calls.values())
+        """Bytes of the budget that the calls of this connection hold, and what was not sent yet."""
+        return self.unsent + sum(call.held for call in self.calls.values())
+
+    # A small answer ends its call before it has left, and a client that reads nothing could have any number of them. So
+    # they count against the memory, and a client that leaves more than a share of it unread begins no more calls.
+
+    def handed_over(self, size: int) -> None:
+        super().handed_over(size)
+        self.budget.take(size)
+        if self.unsent > self.budget.share:
+            self.max_calls = 0  # the fast path accepts no call: `_refusal` sees each
+
+    def has_left(self, size: int) -> None:
+        super().has_left(size)
+        self.budget.release(size)
+        if self.announced:
+            self.memory_freed(size)
+        if self.unsent <= self.budget.share:
+            self.max_calls = self.limits.max_calls
+
+    def count_reset(self, what: str) -> None:
+        super().count_reset(what)
+        if self.unsent > 2 * self.budget.share:
+            raise ProtocolError(f"The client does not read {self.unsent} bytes of answers", GoAwayReason.LIMIT)
 
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames."""
@@ -146,6 +168,8 @@ class ServerConnection(Connection):
             # run for a moment.
             return f"This connection has its {most} calls"
         budget = self.budget
+        if self.unsent > budget.share:
+            return f"The client has not read {self.unsent} bytes of answers"
         if budget.used > budget.limit:
             if budget.used != self._full_at and self.held <= budget.share:
                 budget.reclaim()

@@ -1,12 +1,14 @@
 """MemoryReclaim: chooses the calls that a server ends if one client holds the memory that others need.
 
-Two things are done, and only while memory is short:
+Three things are done, and only while memory is short:
 
 * If a new call arrives and the memory is used up, the server ends the calls that hold most memory, on connections that
   hold more than their share. If no connection holds more than its share, the server refuses the new call.
 * Announced messages wait for memory: every `TIMEOUT` seconds, the calls end whose reserved messages have not received
   `LEAST_PROGRESS` bytes meanwhile. So a client that announces messages and sends nothing holds the memory for at most
   twice that time.
+* Meanwhile, if a client has read nearly nothing of its answers in `UNREAD_CHECKS` such checks, its calls end whose
+  answers wait. So a program that first sends all requests, and reads no answer before, does not wait for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ TIMEOUT: Final = 5.0
 LEAST_PROGRESS: Final = 65536
 """Bytes of a message, or its rest if that is smaller, that must arrive between two checks."""
 
+UNREAD_CHECKS: Final = 3
+"""Checks in a row in which a client has read nearly nothing, after which its calls end."""
+
 RESOURCE_EXHAUSTED = 8
 
 
@@ -41,24 +46,26 @@ class MemoryReclaim:
         self._driver = driver
         self._cancel: Callable[[], None] | None = None
         self._seen: dict[Any, tuple[Any, int]] = {}
+        self._taken: dict[RpcTransport, tuple[int, int]] = {}  # bytes sent, and checks with little progress
         budget.reclaim = self.reclaim
         budget.waits = self.watch
 
     def reclaim(self) -> None:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
-        held = {transport.connection: transport.connection.held for transport in self._transports}
+        held = {transport: transport.connection.held for transport in self._transports}
         while budget.exhausted and held:
-            connection = max(held, key=held.__getitem__)
-            if held.pop(connection) <= budget.share:
+            transport = max(held, key=held.__getitem__)
+            if held.pop(transport) <= budget.share:
                 return
-            for call in sorted(connection.calls.values(), key=lambda call: -call.held):
+            for call in sorted(transport.connection.calls.values(), key=lambda call: -call.held):
                 call.cut(RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
                 if not budget.exhausted:
                     return
+            transport.abort()  # its client reads nothing: what ended calls have sent holds the memory
 
     def watch(self) -> None:
-        """Called when a message begins to wait for memory: check regularly the messages whose memory is reserved."""
+        """Called when a message begins to wait for memory: check regularly whether those that have it make progress."""
         if self._cancel is None:
             self._seen = self._arriving()
             self._cancel = self._driver.call_later(self.timeout, self._look)
@@ -79,8 +86,46 @@ class MemoryReclaim:
                     "while other calls waited for memory, so the call was ended",
                 )
         self._seen = {}
-        if self._budget.reservations:
+        self._look_at_answers()
+        if self._waiting:
             self.watch()
+        else:
+            self._taken.clear()
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether announced messages wait for memory."""
+        return bool(self._budget.reservations) or any(each.connection.announced for each in self._transports)
+
+    def _look_at_answers(self) -> None:
+        """Count the checks in which a client has taken little of what waits for it; end what it does not take."""
+        taken: dict[RpcTransport, tuple[int, int]] = {}
+        for transport in tuple(self._transports):
+            connection = transport.connection
+            waits = connection.queued + connection.unsent
+            if not waits:
+                continue
+            sent, checks = self._taken.get(transport, (connection.sent, 0))
+            if checks and connection.sent - sent >= max(LEAST_PROGRESS, waits // 16):
+                checks = 0
+            taken[transport] = (connection.sent, checks + 1)
+            if checks >= UNREAD_CHECKS and self._waiting:
+                self._end_unread(transport)
+        self._taken = taken
+
+    def _end_unread(self, transport: RpcTransport) -> None:
+        for call in sorted(transport.connection.calls.values(), key=lambda call: -call.queued):
+            if not call.queued:
+                break
+            call.cut(
+                RESOURCE_EXHAUSTED,
+                f"The client has read nothing for {self.timeout * UNREAD_CHECKS:g} s, while other calls waited for the "
+                "memory of its answers, so the call was ended: read the answers, or give the server's limits more memory",
+            )
+            if not self._waiting:
+                return
+        if transport.connection.unsent > self._budget.share:
+            transport.abort()
 
     def close(self) -> None:
         """Watch no more."""

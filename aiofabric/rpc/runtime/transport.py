@@ -131,8 +131,13 @@ class RpcTransport:
 
     def _piece_sent(self, transfer: Operation) -> None:
         self._pieces -= 1
+        self.connection.sent += transfer.length
         if self.connection.rotation and not self.ended:
             self._flush()
+
+    def _frames_sent(self, transfer: Operation) -> None:
+        if not self.ended:
+            self.connection.has_left(transfer.length)
 
     def _transmit(self, frames: Any) -> Any:
         """Hand one fabric message to the provider. Return its operation, or None if the message was injected."""
@@ -142,7 +147,11 @@ class RpcTransport:
                 raise handle.refuse("fi_send")
             route = handle.tx
             if type(frames) is list or not route.inject(frames):
-                return route.post(frames)
+                transfer = route.post(frames)
+                if type(frames) is not list:  # at most two pieces are under way, and their message is counted
+                    transfer.notify = self._frames_sent
+                    self.connection.handed_over(transfer.length)
+                return transfer
         except (OSError, ClosedResourceError, WrongLoopError) as error:
             self._end(error)
         return None
@@ -162,6 +171,7 @@ class RpcTransport:
             return
         self.ended = True
         self._close_endpoint()
+        self.connection.has_left(self.connection.unsent)
         self.connection.lost(f"The connection to the peer was lost: {error}")
         on_end, self._on_end = self._on_end, None
         if on_end is not None:

@@ -153,9 +153,13 @@ class ClientRpc(ChannelCall):
             await self.change()
             return
         receiver = self._receiver = CallWaiter()
+        self.await_message()
         try:
             transport = self.connection.transport if self.attached else None
             await receiver.wait(self.channel.driver, transport)
+        except BaseException:
+            self.stop_awaiting()
+            raise
         finally:
             self._receiver = None
             if self._waiters is not None:  # one of the other waiting tasks becomes the receiver
@@ -236,6 +240,9 @@ class StreamRpc(ClientRpc):
     def answered(self, message: bytes) -> None:
         self.message_received(message)
         self.ended()
+
+    def awaited(self) -> bool:
+        return self._receiver is not None
 
     def _incomplete(self) -> bool:
         return False

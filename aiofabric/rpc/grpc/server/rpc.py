@@ -68,6 +68,8 @@ class ServerRpc(ServerRpcCore, ServerCall):
     burst: Burst | None
 
     _messages: deque[bytes] | None = None
+    _readers = 0
+    """Tasks that wait for the next request."""
     _waiters: list[asyncio.Future[None]] | None = None
 
     # -- events of the runtime
@@ -86,6 +88,9 @@ class ServerRpc(ServerRpcCore, ServerCall):
             self._messages = deque()
         self._messages.append(message)
         self._changed()
+
+    def awaited(self) -> bool:
+        return self._readers > 0
 
     def end_received(self) -> None:
         self._changed()
@@ -141,10 +146,23 @@ class ServerRpc(ServerRpcCore, ServerCall):
         while not self._messages:
             if self.received_end or self.over:
                 return EOF
-            await self.change()
+            await self._next_arrival()
         message = self._messages.popleft()
         self.consumed()
         return message
+
+    async def _next_arrival(self) -> None:
+        """Wait for anything that happens to the call, and above all for the next request."""
+        self._readers += 1
+        self.await_message()
+        try:
+            await self.change()
+        except BaseException:
+            if self._readers == 1:
+                self.stop_awaiting()
+            raise
+        finally:
+            self._readers -= 1
 
     async def transmit(self, message: bytes) -> None:
         """Send one response, and wait for room if there is none."""
