@@ -354,7 +354,7 @@ class CallCore:
     initial_metadata: Any
     _queue: Any
     _partial: Any
-    _unread: deque[tuple[int, int]] | None
+    _unread: deque[tuple[int, int, Any]] | None
     id: int
     credits: int
     window: int

@@ -159,3 +159,52 @@ async def test_calls_above_the_limit_of_a_connection_wait_in_the_channel(provide
             for _ in range(100):
                 group.start_soon(one)
         assert replies == [b"1"] * 100
+
+
+async def hurry(parent: Parent, provider: str, port: int) -> None:
+    """Ask for answers of 16 KiB, a few at a time, and read none."""
+    request = struct.pack("<QH", NO_TIMEOUT, 12) + b"/test/answer"
+    async with await aiofabric.connect("127.0.0.1", port, provider=provider, recv_size=65600) as endpoint:
+        await endpoint.send(PREFACE)
+        with suppress(ConnectionError):
+            for first in range(1, 20_000, 200):
+                ids = range(first, first + 200)
+                flags = Flag.MESSAGE | Flag.END
+                await endpoint.send(b"".join(frame(Kind.START, id, request, field=0xFFFF, flags=flags) for id in ids))
+                parent.tell("sent")
+                await parent.areceive()
+        parent.tell("end")
+        await parent.areceive()
+
+
+async def answering(parent: Parent, provider: str) -> tuple[int, int]:
+    """A server; bytes by which its memory has grown, and bytes that count against its limit at the end."""
+
+    async def answer(request: bytes, context: rpc.ServerContext) -> bytes:
+        return bytes(16_000)
+
+    async with rpc.Server({"/test/answer": rpc.unary_unary(answer)}, limits=rpc.Limits(memory=32 << 20)) as server:
+        before = resident()
+        parent.tell((await server.listen("127.0.0.1", 0, provider=provider)).address.port)
+        grown = 0
+        while await parent.areceive() == "sent":
+            await until(lambda: not server.core.tasks)
+            grown = max(grown, resident() - before)
+            parent.tell("go on")
+        await until(lambda: not server.core.transports)
+        return grown, server.core.budget.used
+
+
+async def test_small_answers_that_a_client_does_not_read_count_against_the_memory(provider: str, child: Start) -> None:
+    server = child(answering, provider)
+    client = child(hurry, provider, await server.areceive())
+    while (word := await client.areceive()) == "sent":
+        server.tell(word)
+        await server.areceive()
+        client.tell("go on")
+    client.tell("end")
+    await client.aresult()
+    server.tell("end")
+    grown, held = await server.aresult()
+    assert grown < 48 << 20  # 14 MiB; 320 MiB when such answers did not count
+    assert held == 0

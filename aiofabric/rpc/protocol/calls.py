@@ -69,7 +69,7 @@ class Outgoing:
 class Partial:
     """A message whose first piece has arrived."""
 
-    __slots__ = ("_first", "ahead", "assembly", "asked", "cost", "free", "received", "total")
+    __slots__ = ("_first", "ahead", "asked", "assembly", "cost", "free", "received", "total")
 
     def __init__(self, total: int, piece: memoryview, cost: int, free: bool) -> None:
         self.total = total

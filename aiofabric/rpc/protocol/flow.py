@@ -1,7 +1,6 @@
 """Memory: the budget of a server or a client, and the reservations of announced messages.
 
-What may hold memory, and what it waits for meanwhile (docs/reference/rpc-protocol.md has the argument that no circle of
-these waits exists):
+These hold memory; docs/reference/rpc-protocol.md has the argument why calls do not wait for each other in a circle:
 
 ==========================  =========================================  ===========================
 memory of                   is given back                              counts against reservations

@@ -57,7 +57,8 @@ class ServerConnection(Connection):
     @property
     def held(self) -> int:
         """Bytes of the budget that the calls of this connection hold, and what was not sent yet."""
-        return self.unsent + sum(call.held for call in self.calls.values())
+        held: int = sum(call.held for call in self.calls.values())
+        return held + self.unsent
 
     # A small answer ends its call before it has left, and a client that reads nothing could have any number of them. So
     # they count against the memory, and a client that leaves more than a share of it unread begins no more calls.

@@ -12,6 +12,7 @@ from aiofabric.rpc.protocol.server import ServerConnection
 from aiofabric.rpc.protocol.server_call import ServerCall
 
 if TYPE_CHECKING:
+    from aiofabric.rpc.protocol.flow import Budget
     from aiofabric.rpc.protocol.metadata import Metadata
 
 __all__ = ["AcceptedCall", "MadeCall", "Network"]
@@ -66,12 +67,17 @@ class AcceptedCall(ServerCall):
 
 
 class Network:
-    """Fabric messages under way in both directions: delayed as long as the test wants, in order, or cut off."""
+    """Fabric messages under way in both directions: delayed as long as the test wants, in order, or cut off.
 
-    def __init__(self, client: Limits | None = None, server: Limits | None = None) -> None:
+    ``budget`` is the server's, if several clients share it.
+    """
+
+    def __init__(
+        self, client: Limits | None = None, server: Limits | None = None, budget: Budget | None = None
+    ) -> None:
         self.served: dict[int, AcceptedCall] = {}
         self.client = ClientConnection(client or Limits())
-        self.server = ServerConnection(server or Limits(), self._new_call)
+        self.server = ServerConnection(server or Limits(), self._new_call, budget)
         self.to_server: deque[bytes] = deque()
         self.to_client: deque[bytes] = deque()
         self.recorded: list[tuple[str, bytes]] = []
