@@ -120,7 +120,7 @@ class MemoryReclaim:
             call.cut(
                 RESOURCE_EXHAUSTED,
                 f"The client has read nothing for {self.timeout * UNREAD_CHECKS:g} s, while other calls waited for the "
-                "memory of its answers, so the call was ended: read answers sooner, or raise the server's Limits.memory",
+                "memory of its answers, so the call was ended: read them sooner, or raise the server's Limits.memory",
             )
             if not self._waiting:
                 return
