@@ -111,6 +111,8 @@ class Quirk(Flag):
     """A process that is killed while it holds a lock in shared memory hangs the next process that takes it."""
     READS_OUTLIVE_REGIONS = auto()
     """A response to a peer's read still refers to the memory of its region after the region was closed."""
+    CLOSE_FREES_READS_TWICE = auto()
+    """A close while the answer to a read arrives frees the read twice."""
     FAILED_COPY_IS_UNNAMED = auto()
     """The failure of a read or write of a peer's memory is reported without the operation's context."""
     ORPHANED_ENTRIES_STAY = auto()
@@ -238,8 +240,10 @@ _RULES = (
     # ofi_atomic_queue.h: the reader waits for the next entry, whose claiming process has ended.
     _Rule(Quirk.ORPHANED_ENTRIES_STAY, "shm", since=Version(1, 18)),
     # tcpx_progress.c, xnet_progress.c: a queued response has the address, but no reference to the region. rxm runs over
-    # tcp; rxd and sockets copy from there in pieces.
-    *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd")),
+    # tcp; rxd and sockets copy from there in pieces, and so does shm within a process (smr_progress.c, SAR).
+    *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd", "shm")),
+    # 1.17 tcpx_ep.c, tcpx_ep_flush_all_queues: such a read is in rma_read_queue and in cur_rx.entry.
+    *(_Rule(Quirk.CLOSE_FREES_READS_TWICE, name, before=Version(1, 18)) for name in ("tcp", "net")),
     # smr_rma.c, smr_rma_fast: smr_write_err_comp with a null context.
     _Rule(Quirk.FAILED_COPY_IS_UNNAMED, "shm"),
     # smr_ep.c, util_srx.c: the option is in the receive context, which fi_enable makes.

@@ -18,6 +18,7 @@ from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
 from .buffers import acquire_region
 from .failures import Failures, Refill
+from .lingering import after_reads, has_reads, linger
 from .orderly_end import OrderlyEnd
 from .readers import poll_again
 from .tags import TagFormat
@@ -255,9 +256,13 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.thread_check.thread = 0
         for alias in tuple(self.children):
             alias.close()
-        self._close_native()
-        self._end(self.lost_peer)
-        self.wake_gone_waiters()
+        after_reads(self, self._end_after_peer)
+
+    def _end_after_peer(self) -> None:
+        if not self.released:
+            self._close_native()
+            self._end(self.lost_peer)
+            self.wake_gone_waiters()
 
     def tx_flags_set(self, flags: int) -> None:
         """The program has chosen default flags for sends, reads and writes; fi_inject ignores them."""
@@ -283,6 +288,13 @@ class EndpointHandle(OrderlyEnd, Failures):
         """Bytes of the longest message sent without flags of its own."""
         return min(self.max_message, self.inject_size) if self.tx_flags & constants.FI_INJECT else self.max_message
 
+    def shut_down_native(self) -> None:
+        after_reads(self, self._shut_down_now)
+
+    def _shut_down_now(self) -> None:
+        if self.native_open:
+            lib.fi_shutdown(self.fid, 0)
+
     def limit_messages(self, size: int) -> None:
         """The peer takes messages of at most ``size`` bytes."""
         self.max_message = min(self.max_message, size)
@@ -304,6 +316,11 @@ class EndpointHandle(OrderlyEnd, Failures):
                 self.source.woke()
                 waiter.set_result(None)
         self.gone_waiters = ()  # not before: Ctrl-C in the loop must leave the others for the next call
+
+    def _leave(self) -> None:
+        if not (self.released or self.lingers or self.children) and has_reads(self):
+            linger(self)
+        super()._leave()
 
     def release(self) -> None:
         self.thread_check.thread = 0

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from anyio import ClosedResourceError
 
-from .._ffi import lib
 from ..errors import FabricBrokenPipeError, FabricError
 from .interfaces import RouteOwner
 
@@ -82,7 +81,11 @@ class OrderlyEnd(RouteOwner):
             self.post_end()
             self.send_no_more(self._shut_down)
         else:
-            lib.fi_shutdown(self.fid, 0)
+            self.shut_down_native()
+
+    @abstractmethod
+    def shut_down_native(self) -> None:
+        """Tell the provider that no more data comes."""
 
     def send_no_more(self, error: Callable[[], BaseException]) -> None:
         """Refuse later sends, reads and writes, also those of aliases. The end of the connection is not known yet."""

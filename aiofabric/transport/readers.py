@@ -7,7 +7,11 @@ the memory were freed then, the response would contain other data, or the connec
 So each endpoint of the domain keeps the buffer exported until the endpoint has no response left:
 
 - a connection over tcp: until its socket has room, and a progress call of the provider writes no more data;
-- a virtual connection: until a message sent after ``fi_close`` has left, since the provider sends in order;
+- an endpoint that carries virtual connections: until a message to each peer, sent after ``fi_close``, has left, since
+  the provider sends in order (virtual/notices.py);
+  An endpoint that is its own peer sends answers over another native connection than messages, so it also waits for
+  its own reads;
+- over shm: until the reads and writes of this process have ended that were under way (workarounds/shm_same_process.py);
 - any other endpoint: until it is closed.
 """
 
@@ -17,6 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cm.workarounds.provider_sockets import bytes_written
+from ..cq.operation import State
+from ..cq.submission import Transfer
 from ..regions import MemoryOwner
 
 if TYPE_CHECKING:
@@ -25,8 +31,10 @@ if TYPE_CHECKING:
     from ..cq.source.source import Source
     from ..resource import Handle
 
-__all__ = ["keep_for_readers", "poll_again"]
+__all__ = ["keep_for_readers", "poll_again", "release_after"]
 
+_CHECK = 0.005  # seconds between two checks of transfers under way
+_OF_MESSAGES = ("fi_send", "fi_tsend", "fi_recv", "fi_trecv", "notice")
 _DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two checks of a socket without room
 
 
@@ -39,6 +47,7 @@ class ServesMemory(Protocol):
 
     @property
     def socket(self) -> int: ...
+    def wait_until_quiet(self) -> None: ...
 
 
 def keep_for_readers(domain: MemoryOwner, memory: Any) -> None:
@@ -81,6 +90,25 @@ def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
         return
     delay = _DELAYS[min(step, len(_DELAYS) - 1)]
     endpoint.source.driver.call_later(delay, partial(poll_again, endpoint, step + 1))
+
+
+def release_after(accessing: Iterable[ServesMemory], endpoint: ServesMemory, count: int) -> None:
+    """Release the first ``count`` of the memory kept for ``endpoint`` when the reads, writes and atomics have ended that
+    endpoints of this process have under way now."""
+    operations = [each for other in accessing for each in dict(other.source.operations).values()]
+    under_way = [each for each in operations if isinstance(each, Transfer) and not each.what.startswith(_OF_MESSAGES)]
+
+    def check() -> None:
+        if not endpoint.native_open or endpoint.source.driver.closed():
+            return
+        if any(each.state is not State.FINISHED for each in under_way):
+            endpoint.source.driver.call_later(_CHECK, check)
+            return
+        del endpoint.kept[:count]
+        if endpoint.kept:
+            endpoint.wait_until_quiet()
+
+    check()
 
 
 MemoryOwner.keep_for_readers = keep_for_readers

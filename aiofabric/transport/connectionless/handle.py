@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...address_vector import AddressVector
     from ...cm.queue import EventQueue
     from ...cq.submission import SubmissionQueue, Transfer
+    from ..virtual.notices import Notices
 
 __all__ = ["ConnectionlessHandle"]
 
@@ -29,13 +30,13 @@ __all__ = ["ConnectionlessHandle"]
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("carries_connections", "events", "group_names", "groups", "held", "leaving")
+    __slots__ = ("events", "group_names", "groups", "held", "leaving", "notices")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(vector, *args, **options)
         vector.users.add(self)
         self.overflow = behind() if has_overflow(self) else None
-        self.carries_connections = False  # True: each connection keeps memory for its own peer
+        self.notices: Notices | None = None  # of an endpoint that carries connections
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
         self.group_names: set[object] = set()  # hosts of multicast groups that it has joined
@@ -44,8 +45,10 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
-        if self.carries_connections:
-            self.kept.clear()
+        if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
+            shm_same_process.wait_for_readers(self)
+        elif self.notices is not None:
+            self.notices.begin()
 
     @property
     def routes(self) -> Iterable[Route]:

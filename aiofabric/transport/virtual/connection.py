@@ -24,7 +24,6 @@ from .route import WINDOW_MOST, ConnectionRoute, SendingHandle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...cq.operation import Operation
     from ...cq.queue import ErrorEntry
     from ...cq.submission import Transfer
     from ..opening.options import EndpointOptions
@@ -100,6 +99,7 @@ class ConnectionHandle(SendingHandle):
     )  # fmt: skip
 
     plain_receives = False
+    serves_memory = False  # the multiplexer's endpoint does
     tx: ConnectionRoute | None
     multiplexer: Multiplexer
 
@@ -215,22 +215,6 @@ class ConnectionHandle(SendingHandle):
             self._expect_late_messages(_LATE_MESSAGES)
         return lost
 
-    # -- peers that read memory of closed regions
-
-    def wait_until_quiet(self) -> None:
-        if self.tx is None or not self.live:
-            self.kept.clear()
-        elif self.tx.shut is None:  # otherwise the memory is kept until the connection ends
-            self.tx.post_notice(self._quiet_up_to(len(self.kept)))
-
-    def _quiet_up_to(self, count: int) -> Callable[[Operation], None]:
-        def left(_: Operation) -> None:
-            del self.kept[:count]
-            if self.kept:
-                self.wait_until_quiet()
-
-        return left
-
     # -- the OOB socket
 
     def hold(self, oob_socket: OobSocket, theirs: float) -> None:
@@ -318,7 +302,6 @@ class ConnectionHandle(SendingHandle):
             if self.orderly or self.end_received:
                 self._send_end()
             self.oob_socket.close()
-        self.kept.clear()
         self.multiplexer.leave(self)
 
     def _end(self, error: Callable[[], BaseException]) -> None:

@@ -25,6 +25,7 @@ from ..workarounds.shm_names import path_of
 from ..workarounds.shm_orphaned_entries import OrphanedEntries
 from ..workarounds.shm_unanswered_sends import Unanswered
 from .address_query import AT_ONCE, QUERY_SIZE, AddressQueries
+from .notices import NOBODY, Notices
 from .protocol import DIRECT, ID, MASK, QUERY_POOL, TAG_BITS, host_mark
 from .receive_pools import ReceivePool, Taker
 
@@ -93,11 +94,12 @@ class Multiplexer:
         self.endpoint = RdmEndpoint(info, domain, options)
         self.handle = self.endpoint._handle
         self.endpoint.vector.kept_most = 0  # released peers are kept here
-        self.handle.carries_connections = True
+        self.handle.notices = Notices(self.handle, lambda: (*self._users, *self._released))
         self.fid = self.handle.fid
         self.source = self.handle.source
         self.connections: dict[int, Carried] = {}
         self.host = host_mark() if one_host(info) else 0
+        self._answers_late = Quirk.READS_OUTLIVE_REGIONS in quirks(info)
         self._has_file = bool(self.host) and path_of(self.endpoint.local_address).exists()
         self.receives = info.rx_attr.size
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
@@ -184,7 +186,7 @@ class Multiplexer:
 
     def enter(self, connection: Carried) -> int:
         """Give a connection its id. An id is reused after 16 million connections, so late messages find none."""
-        while self._next in self.connections:
+        while self._next in self.connections or self._next == NOBODY:
             self._next = (self._next + 1) & ID
         number, self._next = self._next, (self._next + 1) & ID
         self.connections[number] = connection
@@ -265,7 +267,8 @@ class Multiplexer:
         """A connection with the peer has ended; its address is removed some time after the last one.
 
         The address is not removed at once: a peer whose connection was aborted here may still send. shm looks up the
-        sender of each message, and crashes if its address was removed.
+        sender of each message, and crashes if its address was removed. Other providers may still answer a read of it
+        (see `Notices`).
         """
         self._users[peer] -= 1
         if not self._users[peer]:
@@ -273,7 +276,7 @@ class Multiplexer:
             if self._unanswered is not None:
                 self._unanswered.watch(peer)
             self._released[peer] = None
-            if not self.host or self.closed:
+            if self.closed or not (self.host or self._answers_late):
                 self._lose(peer)
             elif len(self._released) > _RELEASED_MOST:
                 self._lose(next(iter(self._released)))

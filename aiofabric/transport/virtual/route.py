@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from ..._ffi import constants, ffi, lib
+from ..._ffi import constants, lib
 from ...cq.operation import POSTED
 from ...errors import FabricError, check
 from ..handle import EndpointHandle
@@ -14,9 +14,6 @@ from ..workarounds.shm_same_process import INLINE
 from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, POOL, SEQUENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...cq.operation import Operation
     from ...cq.submission import Transfer
     from .doorbell import Doorbell
     from .protocol import Hello
@@ -137,13 +134,6 @@ class ConnectionRoute(Route):
             self.source.touch()
         elif not connection.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
-
-    def post_notice(self, left: Callable[[Operation], None]) -> None:
-        """Send the peer the number of messages taken; ``left`` is called when this and all earlier messages have
-        left."""
-        tag = self.notices | KIND_CREDITS | (self.connection.taken & 255) << CREDITS
-        args = (self.handle.fid, ffi.NULL, 0, ffi.NULL, self.peer, tag)
-        self.submit("credits", lib.fi_tsend, args, None, 0).notify = left
 
     def retry(self) -> int:
         moved = super().retry()

@@ -39,6 +39,7 @@ from ...errors import FabricError, UnreachableError
 from ...features import Quirk
 from ..handle import EndpointHandle
 from ..messages.overflow import release_pages
+from ..readers import release_after
 from ..route import Route
 from .shm_names import is_own, remove
 
@@ -57,6 +58,7 @@ __all__ = [
     "is_closed",
     "reads_ours",
     "sweep",
+    "wait_for_readers",
 ]
 
 _log = logging.getLogger(__name__)
@@ -273,6 +275,16 @@ def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int)
         lib.fi_inject_write(each.fid, ffi.NULL, 0, peer, 0, 0)
     other.queue.progress()
     one.queue.progress()
+
+
+def wait_for_readers(handle: LingeringHandle) -> None:
+    """Release ``kept`` when the reads and writes of this process that are under way now have ended.
+
+    The provider copies large ones in pieces, in the thread of the endpoint that has the memory. If the other endpoint is
+    in another process, the kernel copies them for that process, and the memory may be freed meanwhile.
+    """
+    with _lock:
+        release_after([*_here.values(), *_gone], handle, len(handle.kept))
 
 
 def reads_ours(handle: LingeringHandle, address: Address) -> bool:

@@ -1,0 +1,115 @@
+"""Lingering: a closed endpoint whose native half stays open until the provider can close it.
+
+tcp of libfabric 1.17 has a read whose answer is arriving in two lists. If ``fi_close`` or ``fi_shutdown`` ends it here, it
+reports and frees the read twice. rxm over it gets a null context then and ends the process; alone, it hands one
+transfer's memory to two later ones. If the peer ends the connection, it does not happen. rxm also receives large
+messages by reads.
+
+So the program's endpoint is closed at once, its tasks get their errors, and ``fi_close`` follows when the reads have
+ended: when all their data has come, or when the connection has broken. The buffers of the reads stay pinned as long. If
+the loop ends before, ``fi_close`` is never called.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..cq.submission import Transfer
+from ..features import Quirk
+from ..flags import EndpointType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .handle import EndpointHandle
+
+__all__ = ["after_reads", "has_reads", "linger"]
+
+_log = logging.getLogger(__name__)
+
+_LARGE = 131072
+"""Bytes of the longest message that rxm receives without a read (FI_OFI_RXM_SAR_LIMIT)."""
+
+
+def has_reads(handle: EndpointHandle) -> bool:
+    """Whether the provider could not close the endpoint now without freeing a read twice.
+
+    A virtual connection hands its reads over to the multiplexer's endpoint.
+    """
+    known = Quirk.CLOSE_FREES_READS_TWICE in handle.known
+    return known and handle.serves_memory and handle.native_open and any(_reads(handle))
+
+
+def _reads(handle: EndpointHandle) -> Iterable[Any]:
+    """The reads under way, and the large receives that may be reads."""
+    for queue in handle.submission_queues:
+        for transfer in queue.posted:
+            if transfer.what.startswith("fi_read"):
+                yield transfer
+    if handle.info.ep_attr.type != EndpointType.MSG:
+        yield from _large_receives(handle)
+
+
+def _large_receives(handle: EndpointHandle) -> Iterable[Any]:
+    for operation in dict(handle.source.operations).values():
+        if isinstance(operation, Transfer):
+            if operation.what.startswith(("fi_recv", "fi_trecv")) and operation.length > _LARGE:
+                yield operation
+        elif getattr(operation, "posted", False) and operation.pool.size > _LARGE:
+            yield operation
+
+
+def linger(handle: EndpointHandle) -> None:
+    """The program has closed the endpoint while there are reads. Wake its tasks; the handle leaves when they have
+    ended."""
+    handle.lingers = True
+    handle.thread_check.thread = 0
+    if handle.source.driver.closed():
+        return  # nothing reads completions any more
+    for queue in handle.submission_queues:
+        queue.shut = handle.closed_error
+        queue.fail_waiting(handle.closed_error)
+        for transfer in [*queue.posted]:
+            queue.dismiss(transfer, handle.closed_error())
+    if handle.pool is not None and not handle.pool.is_shared:
+        handle.pool.discard(handle.closed_error)
+    if handle.remote_writes is not None:
+        handle.remote_writes.end(handle.closed_error)
+    handle.wake_gone_waiters()
+    if handle.info.ep_attr.type != EndpointType.MSG:
+        for operation in [*_large_receives(handle)]:
+            handle.cancel(operation.slot.pointer)  # those that no message has begun to fill end at once
+        handle.source.drain()
+
+    def leave() -> None:
+        handle.lingers = False
+        handle._leave()
+
+    _log.debug("%s with %s: closed when its reads have ended", handle.what, handle.peer_name)
+    after_reads(handle, leave)
+
+
+def after_reads(handle: EndpointHandle, action: Callable[[], object]) -> None:
+    """Call ``action`` from the loop when the reads have ended; at once, if there are none."""
+    if not has_reads(handle):
+        action()
+    else:
+        handle.source.polled[_Waiting(handle, action)] = None
+        handle.source.touch()
+
+
+class _Waiting:
+    """Asks in each pass whether the reads have ended."""
+
+    def __init__(self, handle: EndpointHandle, action: Callable[[], object]) -> None:
+        self._handle = handle
+        self._action = action
+
+    def poll(self) -> int:
+        if has_reads(self._handle):
+            return 0
+        source = self._handle.source
+        del source.polled[self]
+        source.driver.call_soon(self._action)  # in a pass, completions that a close flushes could not be read
+        return 1
