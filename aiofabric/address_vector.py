@@ -331,6 +331,8 @@ class AddressVector(Resource):
         rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
         if rc != -constants.FI_EINVAL:  # 2.x's sockets returns it for a peer that was never sent to, but removes it
             check(rc, "fi_av_remove")
+        if self.watch is not None:
+            self.watch.removed()
 
     def prepare(self, address: Address) -> int:
         """Insert an address into the provider's vector that is not yet a peer."""

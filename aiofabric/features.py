@@ -113,11 +113,15 @@ class Quirk(Flag):
     """A response to a peer's read still refers to the memory of its region after the region was closed."""
     CLOSE_FREES_READS_TWICE = auto()
     """A close while the answer to a read arrives frees the read twice."""
+    PARTIAL_WRITE_DATA_CRASHES = auto()
+    """The end of a connection in the middle of a write with remote data ends the process that is written to."""
     FAILED_COPY_IS_UNNAMED = auto()
     """The failure of a read or write of a peer's memory is reported without the operation's context."""
     ORPHANED_ENTRIES_STAY = auto()
     """A process that is killed while it sends blocks all others that send to the same endpoint."""
     CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
+    NUMBERS_OUTLIVE_PEERS = auto()
+    """The first message to a new peer crashes the process if an earlier peer was removed that had not closed in order."""
     TAKES_SIGNALS = auto()
     """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
     CLAIMS_CRASH = auto()
@@ -237,6 +241,8 @@ _RULES = (
     # smr_msg.c, smr_progress.c: pthread_spin_lock in the region; 2.6 has one again (smr_util.h, fs_lock).
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", before=Version(2, 5)),
     _Rule(Quirk.LOCKS_OUTLIVE_PROCESSES, "shm", since=Version(2, 6)),
+    # smr_av.c, smr_unmap_from_endpoint: it clears the peer's entry for this endpoint, and not this endpoint's own.
+    _Rule(Quirk.NUMBERS_OUTLIVE_PEERS, "shm", since=Version(1, 18)),
     # ofi_atomic_queue.h: the reader waits for the next entry, whose claiming process has ended.
     _Rule(Quirk.ORPHANED_ENTRIES_STAY, "shm", since=Version(1, 18)),
     # tcpx_progress.c, xnet_progress.c: a queued response has the address, but no reference to the region. rxm runs over
@@ -244,6 +250,8 @@ _RULES = (
     *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd", "shm")),
     # 1.17 tcpx_ep.c, tcpx_ep_flush_all_queues: such a read is in rma_read_queue and in cur_rx.entry.
     *(_Rule(Quirk.CLOSE_FREES_READS_TWICE, name, before=Version(1, 18)) for name in ("tcp", "net")),
+    # rxm_cq.c, rxm_handle_comp_error: tcp reports a write with data that has arrived in part, with a null context.
+    _Rule(Quirk.PARTIAL_WRITE_DATA_CRASHES, "ofi_rxm"),
     # smr_rma.c, smr_rma_fast: smr_write_err_comp with a null context.
     _Rule(Quirk.FAILED_COPY_IS_UNNAMED, "shm"),
     # smr_ep.c, util_srx.c: the option is in the receive context, which fi_enable makes.

@@ -194,6 +194,20 @@ WORKAROUNDS = {
             "shm: let the reader skip entries of processes that are gone.",
         ),
         Workaround(
+            "stale_numbers",
+            "transport/workarounds/shm_stale_numbers.py",
+            "An endpoint over shm keeps the number of a peer that was killed, or that closed before its name was read, "
+            "also after fi_av_remove. A later peer with the same entry is taken for connected.",
+            ((_2_0, _EVER),),
+            ((_2_5, _2_5),),
+            "The table of peers in the memory of our own endpoint, where such a number is cleared.",
+            _OWN_MEMORY + " A number is cleared if the memory of its peer is not mapped in this process "
+            "(/proc/self/maps). The layout of the table is that of 2.5.1; with others, nothing is changed.",
+            "A server crashes after some hundred clients that ended without closing their connections.",
+            "transport/workarounds/test_shm_stale_numbers.py",
+            "smr_unmap_from_endpoint: reset the id and name_sent of the endpoint's own entry, too.",
+        ),
+        Workaround(
             "unanswered_sends",
             "transport/workarounds/shm_unanswered_sends.py",
             "shm of 1.17 completes sends of more than 4 KiB in the order of a ring. If a receiver ends before "

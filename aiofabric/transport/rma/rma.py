@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...features import Quirk
 from ...flags import Access, OpFlags
 from ...memory import pin
 from ...remote_region import RemoteRegion
@@ -139,7 +140,13 @@ class Rma(Resource):
             route.check_data(remote_data)
         elif size == 0:
             return 0
-        transfer = route.post_rma(what, pins, remote, remote_data, flag_bits(flags))
+        if remote_data is not None and size and Quirk.PARTIAL_WRITE_DATA_CRASHES in handle.known:
+            data = route.post_rma(what, pins, remote, None, flag_bits(flags))
+            transfer = route.post_rma(what, pin(b""), remote[:0], remote_data, flag_bits(flags))
+            await route.outcome(transfer)  # not of the data: a write that is cancelled here must not be reported there
+            transfer, handle.last_access = data, (what, size)
+        else:
+            transfer = route.post_rma(what, pins, remote, remote_data, flag_bits(flags))
         if route.finished(transfer) is None:
             await route.outcome(transfer)
         return size

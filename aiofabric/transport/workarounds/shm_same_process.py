@@ -37,11 +37,13 @@ from ..._ffi import constants, ffi, lib
 from ...cq.submission import Transfer
 from ...errors import FabricError, UnreachableError
 from ...features import Quirk
+from ...workarounds import is_on
 from ..handle import EndpointHandle
 from ..messages.overflow import release_pages
 from ..readers import release_after
 from ..route import Route
-from .shm_names import is_own, remove
+from . import shm_stale_numbers
+from .shm_names import is_own, path_of, remove
 
 if TYPE_CHECKING:
     from ...address import Address
@@ -252,6 +254,11 @@ class _Watch:
     def admit(self, address: Address) -> None:
         if is_closed(address):
             raise closed(address)
+
+    def removed(self) -> None:
+        if Quirk.NUMBERS_OUTLIVE_PEERS in self.handle.known and is_on("stale_numbers"):
+            users = [user for user in self.handle.vector.users if isinstance(user, LingeringHandle)]
+            shm_stale_numbers.clear(path_of(user.address) for user in users if user.entered)
 
     def inserted(self, address: Address, native: int) -> bool:
         handle = self.handle
