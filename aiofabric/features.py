@@ -111,6 +111,8 @@ class Quirk(Flag):
     """A process that is killed while it holds a lock in shared memory hangs the next process that takes it."""
     READS_OUTLIVE_REGIONS = auto()
     """A response to a peer's read still refers to the memory of its region after the region was closed."""
+    ACKNOWLEDGEMENTS_OVERTAKE = auto()
+    """A message is acknowledged although an earlier write of the peer has not arrived whole."""
     CLOSE_FREES_READS_TWICE = auto()
     """A close while the answer to a read arrives frees the read twice."""
     PARTIAL_WRITE_DATA_CRASHES = auto()
@@ -248,6 +250,8 @@ _RULES = (
     # tcpx_progress.c, xnet_progress.c: a queued response has the address, but no reference to the region. rxm runs over
     # tcp; rxd and sockets copy from there in pieces, and so does shm within a process (smr_progress.c, SAR).
     *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd", "shm")),
+    # rxd_cq.c, rxd_ep_send_ack: an acknowledgement has no place in the order of the packets.
+    _Rule(Quirk.ACKNOWLEDGEMENTS_OVERTAKE, "ofi_rxd"),
     # 1.17 tcpx_ep.c, tcpx_ep_flush_all_queues: such a read is in rma_read_queue and in cur_rx.entry.
     *(_Rule(Quirk.CLOSE_FREES_READS_TWICE, name, before=Version(1, 18)) for name in ("tcp", "net")),
     # rxm_cq.c, rxm_handle_comp_error: tcp reports a write with data that has arrived in part, with a null context.
