@@ -11,6 +11,7 @@ from anyio import ClosedResourceError
 from aiofabric import FabricError, Mode, OpFlags
 from aiofabric._core import ThreadCheck
 from aiofabric._ffi import constants, ffi
+from aiofabric.features import Quirk
 from aiofabric.transport.handle import EndpointHandle
 from tests.cq.manual import ManualDriver
 from tests.fixtures.methods import methods_of
@@ -41,6 +42,7 @@ class Route:
     "refuse",
     "check_usable",
     "peer_gone",
+    "_end_after_peer",
     "tx_flags_set",
     "socket",
     "longest",
@@ -55,6 +57,8 @@ class Handle:
 
     what = "Endpoint"
     plain_receives = True
+    known = Quirk(0)
+    released = False
 
     def __init__(self) -> None:
         self.order: list[str] = []

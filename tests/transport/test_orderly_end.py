@@ -1,6 +1,5 @@
 """Messages that are sent, and sends that are refused, when a connection ends in order: the rules alone."""
 
-# Doubles: libfabric's fi_shutdown, which is only counted.
 # Privates: an object with the methods of `OrderlyEnd` stands for the endpoint.
 
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from anyio import ClosedResourceError
 
 from aiofabric import FabricBrokenPipeError, FabricError
 from aiofabric._ffi import constants
-from aiofabric.transport import orderly_end
 from aiofabric.transport.orderly_end import OrderlyEnd
 from tests.cq.manual import Caller, ManualDriver
 from tests.fixtures.methods import methods_of
@@ -53,7 +51,6 @@ class Endpoint:
     """The state of a connected endpoint that its end depends on."""
 
     peer_name = "the peer"
-    fid = "endpoint"
 
     def __init__(self) -> None:
         self.route = Route()
@@ -67,6 +64,10 @@ class Endpoint:
         self.ends = 0
         self.on_end: Any = self._end
         self.source = SimpleNamespace(driver=ManualDriver())
+        self.shut_downs = 0
+
+    def shut_down_native(self) -> None:
+        self.shut_downs += 1
 
     def _end(self) -> None:
         self.ends += 1
@@ -75,20 +76,12 @@ class Endpoint:
 class Alias(OrderlyEnd):
     """The handle of an alias, of which only the routes matter here."""
 
-    peer_name = longest = cancel = explain = routes = None  # type: ignore[assignment]
+    peer_name = longest = cancel = explain = routes = shut_down_native = None  # type: ignore[assignment]
 
 
 @pytest.fixture
 def endpoint() -> Any:
     return Endpoint()
-
-
-@pytest.fixture
-def shut_down(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
-    """The calls of fi_shutdown."""
-    calls: list[tuple[Any, int]] = []
-    monkeypatch.setattr(orderly_end, "lib", SimpleNamespace(fi_shutdown=lambda *arguments: calls.append(arguments)))
-    return calls
 
 
 @pytest.mark.parametrize(
@@ -170,9 +163,9 @@ def test_for_another_peer_the_sends_are_awaited(endpoint: Any) -> None:
 # -- a shutdown
 
 
-def test_a_shutdown_sends_the_mark_and_refuses_later_sends(endpoint: Any, shut_down: list[Any]) -> None:
+def test_a_shutdown_sends_the_mark_and_refuses_later_sends(endpoint: Any) -> None:
     endpoint.shutdown()
-    assert (endpoint.route.posted, shut_down) == ([(b"", None, MARK)], [])
+    assert (endpoint.route.posted, endpoint.shut_downs) == ([(b"", None, MARK)], 0)
     assert endpoint.route.sockets == [-1]
     error = endpoint.route.shut()
     assert isinstance(error, FabricBrokenPipeError)
@@ -180,12 +173,12 @@ def test_a_shutdown_sends_the_mark_and_refuses_later_sends(endpoint: Any, shut_d
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_without_a_mark_libfabric_shuts_down(connected: bool, endpoint: Any, shut_down: list[Any]) -> None:
+def test_without_a_mark_libfabric_shuts_down(connected: bool, endpoint: Any) -> None:
     endpoint.end_mark = 0
     if not connected:
         endpoint.tx = None
     endpoint.shutdown()
-    assert shut_down == [("endpoint", 0)]
+    assert endpoint.shut_downs == 1
     assert endpoint.route.sockets == ([-1] if connected else [])
     assert (endpoint.route.posted, endpoint.route.shut) == ([], None)
 

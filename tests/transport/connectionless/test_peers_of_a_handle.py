@@ -92,7 +92,7 @@ class Handle:
         self.recalled: dict[Any, Any] = {}
         self.recalls: list[Any] = []
         self.kept = ["memory"]
-        self.carries_connections = False
+        self.notices: Any = None
 
     def check(self, peer: Any) -> None:
         if peer.vector is None:
@@ -263,11 +263,16 @@ def test_a_number_is_held_as_often_as_it_was_asked_for(handle: Any) -> None:
     assert set(handle.held) == set()
 
 
-@pytest.mark.parametrize("carries", [False, True])
-def test_memory_that_peers_read_is_kept_by_connections_instead(carries: bool, handle: Any) -> None:
-    handle.carries_connections = carries
+def test_memory_that_peers_read_is_kept_until_the_close_if_no_notice_can_be_sent(handle: Any) -> None:
     handle.wait_until_quiet()
-    assert handle.kept == ([] if carries else ["memory"])
+    assert handle.kept == ["memory"]
+
+
+def test_an_endpoint_that_carries_connections_sends_notices_for_memory_that_peers_read(handle: Any) -> None:
+    begun: list[str] = []
+    handle.notices = SimpleNamespace(begin=lambda: begun.append("notices"))
+    handle.wait_until_quiet()
+    assert begun == ["notices"]
 
 
 # -- memberships

@@ -77,15 +77,22 @@ def test_the_end_of_a_peer_without_an_orderly_end_has_its_queues_examined() -> N
 
 
 @pytest.mark.parametrize(
-    ("host", "closed", "kept"),
-    [(False, False, 0), (False, True, 0), (True, True, 0), (True, False, 64)],
+    ("host", "late", "closed", "kept"),
+    [
+        (False, False, False, 0),
+        (False, False, True, 0),
+        (True, False, True, 0),
+        (True, False, False, 64),
+        (False, True, True, 0),
+        (False, True, False, 64),
+    ],
 )
-def test_released_peers_are_forgotten_at_once_where_none_of_them_may_still_send(
-    host: bool, closed: bool, kept: int
+def test_released_peers_are_forgotten_at_once_where_none_of_them_may_still_send_or_read(
+    host: bool, late: bool, closed: bool, kept: int
 ) -> None:
     forgotten: list[Any] = []
     sharing: Any = Sharing(16)
-    sharing.closed, sharing.host, sharing._unanswered = closed, host, None
+    sharing.closed, sharing.host, sharing._unanswered, sharing._answers_late = closed, host, None, late
     sharing.handle, sharing.source = SimpleNamespace(forget=forgotten.append), SimpleNamespace(drain=lambda: 0)
     peers: list[Any] = list(range(70))
     sharing._users, sharing._released = dict.fromkeys(peers, 2), {}

@@ -41,8 +41,6 @@ class Sending:
         self.shut: Any = None
         self.waiting: list[str] = []
         self.owes = False
-        self.notices: list[Any] = []
-        self.post_notice = self.notices.append
 
     def announce(self) -> None:
         self.announced += 1
@@ -407,36 +405,6 @@ def test_the_oob_socket_of_a_connection_reports_from_the_handshake_on(
     assert connection.lost == closed
     sock.on_end()
     assert connection.lost == closed + 1
-
-
-def test_closed_memory_that_the_peer_of_a_connection_may_read_is_kept_until_a_notice_has_left(
-    connection: Connection,
-) -> None:
-    first, second = object(), object()
-    connection.kept.append(first)
-    connection.wait_until_quiet()
-    connection.kept.append(second)
-    (left,) = connection.sending.notices
-    left(None)
-    assert connection.kept == [second]
-    assert len(connection.sending.notices) == 2
-    connection.sending.notices[1](None)
-    assert (connection.kept, len(connection.sending.notices)) == ([], 2)
-
-
-@pytest.mark.parametrize(("why", "kept"), [("no route", 0), ("closed", 0), ("shut", 1)])
-def test_closed_memory_of_a_connection_without_a_reader_is_released_at_once(
-    connection: Connection, why: str, kept: int
-) -> None:
-    connection.kept.append(object())
-    if why == "no route":
-        connection.tx = None
-    elif why == "closed":
-        connection.closed = True
-    else:
-        connection.sending.shut = ConnectionResetError
-    connection.wait_until_quiet()
-    assert (len(connection.kept), connection.sending.notices) == (kept, [])
 
 
 @pytest.mark.parametrize(

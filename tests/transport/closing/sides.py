@@ -1,0 +1,286 @@
+"""Both sides of connections on which something is under way when a side ends them.
+
+The target listens, and offers memory. In each round the initiator connects to the same listener and begins its work. When
+the work is under way, one side ends the connection, or both do. A socket beside the connection tells the target that the
+work is under way, so no message of the connection itself is needed.
+
+Each side is a coroutine. Both run in one process, or each in one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import anyio.lowlevel
+
+import aiofabric
+from aiofabric import Access, AtomicOp, Datatype, MessageEndpoint, RemoteRegion
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import SocketStream
+
+__all__ = ["ATOMICS", "BOTH", "INITIATOR", "TARGET", "WORKS", "Round", "initiate", "serve"]
+
+SIZE = 32 << 20  # bytes of a large transfer: under way long enough to be ended in the middle
+SIZE_OF_RXD = 2 << 20  # rxd carries 12 MB in a second
+PIECE = 100_000  # bytes of each message of a stream
+ENOUGH = 30.0  # seconds for one round: for any machine, not the promise
+CONNECTIONS = 4  # that are made at once
+
+INITIATOR, TARGET, BOTH = "initiator", "target", "both"
+ATOMICS = ("tcp;ofi_rxm", "shm")
+"""Providers whose connections have atomics, on every library."""
+
+_ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
+
+
+class Round(NamedTuple):
+    """What is under way, and who ends it in which way."""
+
+    provider: str
+    work: str
+    who: str
+    how: str
+
+    @property
+    def size(self) -> int:
+        return SIZE_OF_RXD if "rxd" in self.provider else SIZE
+
+    @property
+    def recv_size(self) -> int | None:
+        return None if self.work == "large send" else 1 << 18
+
+    def ended_by(self, side: str) -> bool:
+        return self.who in (side, BOTH)
+
+
+async def _read(endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:
+    await endpoint.read_into(memory, remote)
+
+
+async def _write(endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:
+    await endpoint.write(memory, remote)
+
+
+async def _write_data(endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:
+    await endpoint.write(memory, remote, remote_data=7)
+
+
+async def _send(endpoint: MessageEndpoint, memory: bytearray, _: RemoteRegion) -> None:
+    await endpoint.send(memory)
+
+
+async def _stream(endpoint: MessageEndpoint, memory: bytearray, _: RemoteRegion) -> None:
+    piece = memoryview(memory)[:PIECE]
+    while True:
+        await endpoint.send(piece)
+
+
+async def _small(endpoint: MessageEndpoint, memory: bytearray, _: RemoteRegion) -> None:
+    piece = bytes(memory[:16])
+    while True:
+        await endpoint.send(piece)
+        await anyio.lowlevel.checkpoint()
+
+
+async def _atomics(endpoint: MessageEndpoint, _: bytearray, remote: RemoteRegion) -> None:
+    while True:
+        await endpoint.fetch_atomic(AtomicOp.SUM, 1, remote[:8], datatype=Datatype.UINT64)
+
+
+_WORK: dict[str, Callable[[MessageEndpoint, bytearray, RemoteRegion], Awaitable[None]]] = {
+    "read": _read,
+    "write": _write,
+    "write with data": _write_data,
+    "large send": _send,
+    "stream": _stream,
+    "small messages": _small,
+    "atomics": _atomics,
+}
+WORKS = (*_WORK, "connects")
+
+
+async def _work(work: str, endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:
+    with suppress(*_ENDS):
+        await _WORK[work](endpoint, memory, remote)
+
+
+async def _end(endpoint: MessageEndpoint, how: str) -> None:
+    if how == "close":
+        endpoint.close()
+    elif how == "abort":
+        endpoint.abort()
+    elif how == "aclose":
+        await endpoint.aclose()
+    else:
+        await _die(how)
+
+
+async def _die(how: str) -> None:
+    number = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}.get(how)
+    if number is not None:
+        os.kill(os.getpid(), number)
+        await anyio.sleep_forever()
+
+
+async def _until_told(control: SocketStream) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        await control.receive(100)
+
+
+# -- the initiator
+
+
+async def initiate(port: int, control_port: int, round: Round) -> None:
+    """One round of the initiator."""
+    with anyio.fail_after(ENOUGH):
+        async with AsyncExitStack() as stack:
+            control = await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", control_port))
+            if round.work == "connects":
+                await _make_connections(port, control, round)
+            else:
+                await _work_and_end(port, control, round)
+
+
+async def _work_and_end(port: int, control: SocketStream, round: Round) -> None:
+    ends, how = round.ended_by(INITIATOR), round.how
+    endpoint = await aiofabric.connect("127.0.0.1", port, provider=round.provider, recv_size=round.recv_size)
+    async with anyio.create_task_group() as tasks:
+        remote = RemoteRegion.unpack(await control.receive(1000))
+        async with endpoint:
+            memory = bytearray(round.size)
+            await endpoint.read(remote[:1])  # the provider connects at the first operation
+            for _ in range(3):
+                tasks.start_soon(_work, round.work, endpoint, memory, remote)
+            while round.work == "read" and not memory[0]:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+            await control.send(b"under way")
+            if ends and how == "cancelled":
+                tasks.cancel_scope.cancel()
+            elif ends:
+                await _end(endpoint, how)
+            else:
+                await _until_told(control)  # of the target's end
+
+
+async def _make_connections(port: int, control: SocketStream, round: Round) -> None:
+    """Connect several times at once, and end that, or what it makes."""
+
+    async def connect() -> None:
+        with suppress(*_ENDS):
+            async with await aiofabric.connect("127.0.0.1", port, provider=round.provider) as endpoint:
+                if round.ended_by(INITIATOR):
+                    await _end(endpoint, round.how)
+                else:
+                    async for _ in endpoint:
+                        pass
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(CONNECTIONS):
+            tasks.start_soon(connect)
+        await anyio.lowlevel.checkpoint()
+        await control.send(b"under way")
+        if round.ended_by(INITIATOR) and round.how == "cancelled":
+            tasks.cancel_scope.cancel()
+        elif round.ended_by(INITIATOR):
+            await _die(round.how)
+        await _until_told(control)
+        tasks.cancel_scope.cancel()
+
+
+# -- the target
+
+
+async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object]) -> None:
+    """The target's side of all rounds, over one listener. ``tell`` gets the two ports."""
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as controls,
+        aiofabric.listen("127.0.0.1", 0, provider=rounds[0].provider) as listener,
+    ):
+        port, control_port = listener.address.port, controls.extra(anyio.abc.SocketAttribute.local_port)
+        assert port is not None
+        tell((port, control_port))
+        left = iter(rounds)
+        finished = anyio.Event()
+
+        async def one(control: SocketStream) -> None:
+            async with control:
+                round = next(left)
+                with anyio.fail_after(ENOUGH):
+                    if round.work == "connects":
+                        await _accept_connections(listener, control, round)
+                    else:
+                        await _serve_round(await listener.accept_request(), control, round)
+            if round is rounds[-1]:
+                finished.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(controls.serve, one))
+            await finished.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def _serve_round(request: aiofabric.ConnectionRequest, control: SocketStream, round: Round) -> None:
+    memory = bytearray(b"\1") * round.size
+    ends, how = round.ended_by(TARGET), round.how
+
+    async def receive(endpoint: MessageEndpoint) -> None:
+        with suppress(*_ENDS):
+            while round.work == "large send":
+                await endpoint.recv_into(bytearray(round.size))
+            async for _ in endpoint:
+                pass
+
+    with suppress(*_ENDS):
+        async with await request.accept(recv_size=round.recv_size) as endpoint:
+            with endpoint.domain.register(memory, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
+                await control.send(region.remote.pack())
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(3 if round.work == "large send" else 1):
+                        tasks.start_soon(receive, endpoint)
+                    await _until_told(control)
+                    while ends and round.work.startswith("write") and memory[0] and not endpoint.closed:
+                        await anyio.lowlevel.checkpoint()
+                    if ends and how in ("cancelled", "leaves"):
+                        tasks.cancel_scope.cancel()
+                    elif ends:
+                        await _end(endpoint, how)
+
+
+async def _accept_connections(listener: aiofabric.Listener, control: SocketStream, round: Round) -> None:
+    async def accept() -> None:
+        with suppress(*_ENDS):
+            async with await (await listener.accept_request()).accept() as endpoint:
+                if round.ended_by(TARGET):
+                    await _end(endpoint, round.how)
+                else:
+                    async for _ in endpoint:
+                        pass
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(CONNECTIONS):
+            tasks.start_soon(accept)
+        await _until_told(control)
+        await anyio.lowlevel.checkpoint()
+        if round.ended_by(TARGET):
+            await _die(round.how)
+        tasks.cancel_scope.cancel()
+    while (request := await _waiting_request(listener)) is not None:
+        with suppress(*_ENDS):
+            request.reject()
+
+
+async def _waiting_request(listener: aiofabric.Listener) -> aiofabric.ConnectionRequest | None:
+    """A request that no task has accepted; the next round must not get it."""
+    with anyio.move_on_after(0.05):
+        return await listener.accept_request()
+    return None

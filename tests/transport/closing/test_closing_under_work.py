@@ -1,0 +1,140 @@
+"""A side ends a connection while something is under way on it: no process crashes, and the listener goes on.
+
+Every work, every side that ends it, every way to end it, every provider, in one process and in two.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import anyio
+import pytest
+
+import aiofabric
+from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.providers import require
+from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, WORKS, Round, initiate, serve
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+PROVIDERS = ["tcp", "tcp;ofi_rxm", "shm", "udp;ofi_rxd"]
+WAYS = ["close", "abort", "aclose", "leaves", "cancelled"]
+DEATHS = ["killed", "interrupted"]
+TIMES = 2
+DEADLY = ["read", "write with data", "large send", "small messages", "connects"]
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> str:
+    return require(request.param)
+
+
+def works(provider: str) -> list[str]:
+    return [work for work in WORKS if work != "atomics" or provider in ATOMICS]
+
+
+def rounds_of(provider: str, how: str) -> list[Round]:
+    return [
+        Round(provider, work, who, how)
+        for work, who, _ in product(works(provider), (INITIATOR, TARGET, BOTH), range(TIMES))
+    ]
+
+
+async def both_sides(parent: Parent, rounds: list[Round]) -> int:
+    ports: list[tuple[int, int]] = []
+    told = anyio.Event()
+
+    def tell(found: tuple[int, int]) -> None:
+        ports.append(found)
+        told.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: serve(rounds, tell=tell))
+        await told.wait()
+        for round in rounds:
+            await initiate(*ports[0], round)
+            parent.tell(round)
+    return len(rounds)
+
+
+async def target(parent: Parent, rounds: list[Round]) -> int:
+    await serve(rounds, tell=parent.tell)
+    return len(rounds)
+
+
+async def initiator(parent: Parent, ports: tuple[int, int], rounds: list[Round]) -> int:
+    for round in rounds:
+        await initiate(*ports, round)
+        parent.tell(round)
+    return len(rounds)
+
+
+def all_told(child: Child, rounds: list[Round]) -> None:
+    """Each round ends, and then the child itself; a failure names the round before."""
+    for round in rounds:
+        assert child.receive(60.0) == round
+    assert child.result(60.0) == len(rounds)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_both_ends_in_one_process_survive_the_end_of_a_connection_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, how)
+    all_told(child(both_sides, rounds), rounds)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_two_processes_survive_the_end_of_a_connection_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, how)
+    serving = child(target, rounds)
+    all_told(child(initiator, serving.receive(), rounds), rounds)
+    assert serving.result() == len(rounds)
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_target_survives_initiators_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    rounds = [Round(provider, work, INITIATOR, how) for work in DEADLY for _ in range(TIMES)]
+    last = Round(provider, "small messages", INITIATOR, "close")
+    serving = child(target, [*rounds, last])
+    ports = serving.receive()
+    for round in rounds:
+        with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
+            child(initiator, ports, [round]).result(60.0)
+    all_told(child(initiator, ports, [last]), [last])
+    assert serving.result() == len(rounds) + 1
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_an_initiator_survives_targets_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    for work in DEADLY:
+        round = Round(provider, work, TARGET, how)
+        serving = child(target, [round])
+        all_told(child(initiator, serving.receive(), [round]), [round])
+        with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
+            serving.result(60.0)
+
+
+async def refused_resize(parent: Parent, provider: str) -> None:
+    """The memory of a read cannot be resized; the error ends the task group in which the read runs."""
+    memory = bytearray(64 << 20)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+
+        async def offer() -> None:
+            async with await (await listener.accept_request()).accept() as endpoint:
+                with endpoint.domain.register(memory, access=aiofabric.Access.REMOTE_READ) as region:
+                    await endpoint.send(region.remote.pack())
+                    async for _ in endpoint:
+                        pass
+
+        tasks.start_soon(offer)
+        async with await aiofabric.connect("127.0.0.1", listener.address.port, provider=provider) as endpoint:
+            remote = aiofabric.RemoteRegion.unpack(await endpoint.recv())
+            room = bytearray(64 << 20)
+            async with anyio.create_task_group() as reads:
+                reads.start_soon(endpoint.read_into, room, remote)
+                await anyio.lowlevel.checkpoint()
+                room.extend(b"more")
+
+
+def test_a_buffer_error_under_a_read_ends_the_group_and_nothing_else(child, provider: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ChildFailed, match="BufferError"):
+        child(refused_resize, provider).result(60.0)
