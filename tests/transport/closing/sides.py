@@ -32,6 +32,8 @@ SIZE = 32 << 20  # bytes of a large transfer: under way long enough to be ended 
 SIZE_OF_RXD = 2 << 20  # rxd carries 12 MB in a second
 PIECE = 100_000  # bytes of each message of a stream
 ENOUGH = 30.0  # seconds for one round: for any machine, not the promise
+WORK_PARAM = b"work"
+READY = b"ready"  # for the next round
 CONNECTIONS = 4  # that are made at once
 
 INITIATOR, TARGET, BOTH = "initiator", "target", "both"
@@ -143,6 +145,7 @@ async def initiate(port: int, control_port: int, round: Round) -> None:
     with anyio.fail_after(ENOUGH):
         async with AsyncExitStack() as stack:
             control = await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", control_port))
+            assert await control.receive(len(READY)) == READY
             if round.work == "connects":
                 await _make_connections(port, control, round)
             else:
@@ -151,7 +154,8 @@ async def initiate(port: int, control_port: int, round: Round) -> None:
 
 async def _work_and_end(port: int, control: SocketStream, round: Round) -> None:
     ends, how = round.ended_by(INITIATOR), round.how
-    endpoint = await aiofabric.connect("127.0.0.1", port, provider=round.provider, recv_size=round.recv_size)
+    options = {"provider": round.provider, "recv_size": round.recv_size, "param": WORK_PARAM}
+    endpoint = await aiofabric.connect("127.0.0.1", port, **options)  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
         remote = RemoteRegion.unpack(await control.receive(1000))
         async with endpoint:
@@ -210,16 +214,17 @@ async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object
         assert port is not None
         tell((port, control_port))
         left = iter(rounds)
-        finished = anyio.Event()
+        finished, turn = anyio.Event(), anyio.Lock()
 
         async def one(control: SocketStream) -> None:
-            async with control:
+            async with control, turn:
                 round = next(left)
+                await control.send(READY)
                 with anyio.fail_after(ENOUGH):
                     if round.work == "connects":
                         await _accept_connections(listener, control, round)
                     else:
-                        await _serve_round(await listener.accept_request(), control, round)
+                        await _serve_round(await _request_of(listener), control, round)
             if round is rounds[-1]:
                 finished.set()
 
@@ -277,6 +282,14 @@ async def _accept_connections(listener: aiofabric.Listener, control: SocketStrea
     while (request := await _waiting_request(listener)) is not None:
         with suppress(*_ENDS):
             request.reject()
+
+
+async def _request_of(listener: aiofabric.Listener) -> aiofabric.ConnectionRequest:
+    """The request of this round; a client that died in an earlier one may have left others."""
+    while (request := await listener.accept_request()).param != WORK_PARAM:
+        with suppress(*_ENDS):
+            request.reject()
+    return request
 
 
 async def _waiting_request(listener: aiofabric.Listener) -> aiofabric.ConnectionRequest | None:
