@@ -18,6 +18,7 @@ from ..resource import Handle, Resource
 from .reactor import Reactor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..domain import Domain
@@ -34,9 +35,9 @@ class _Wait(NamedTuple):
     waiter: Waiter
     driver: Driver
 
-    def wake(self) -> None:
+    def wake(self, error: FabricError | None = None) -> None:
         if not self.waiter.done() and not self.driver.closed():
-            self.waiter.set_result(None)
+            self.waiter.set_result(error)
 
 
 class _CounterHandle(Handle):
@@ -61,14 +62,23 @@ class _CounterHandle(Handle):
     def remember(self, wait: _Wait) -> None:
         self.waits[wait] = None
         for source in self.moved_by:
-            source.polled[self] = None
+            source.polled[self] = source.waited_for[self] = None
             source.touch()
+
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """A source that moves the counter cannot wait for its queue: nothing would poll the counter."""
+        waits = list(self.waits)
+        for wait in waits:
+            self.forget(wait)
+            wait.wake(error())
+        return len(waits)
 
     def forget(self, wait: _Wait) -> None:
         self.waits.pop(wait, None)
         if not self.waits:
             for source in self.moved_by:
                 source.polled.pop(self, None)
+                source.waited_for.pop(self, None)
 
     def close(self) -> None:
         try:
@@ -171,9 +181,11 @@ class Counter(Resource):
             wait = _Wait(threshold, errors, driver.create_waiter(), driver)
             handle.remember(wait)
             try:
-                await wait.waiter
+                failure = await wait.waiter
             finally:
                 handle.forget(wait)
+            if failure is not None:
+                raise failure
             if handle.closed:
                 raise ClosedResourceError("this Counter was closed")
             if failed := lib.fi_cntr_readerr(handle.fid) - errors:

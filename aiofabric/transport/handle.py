@@ -204,6 +204,8 @@ class EndpointHandle(OrderlyEnd, Failures):
     def open_for_use(self) -> None:
         """Allow posting. Operations posted before the connection exists crash the tcp provider."""
         self.thread_check.thread = self.thread
+        if self.owner is self:
+            self.source.waited_for[self] = None
         is_shared = self.pool is not None and self.pool.is_shared
         any_tag = self.tag_bits == 64  # the submission queue checks no tags
         special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
@@ -311,8 +313,14 @@ class EndpointHandle(OrderlyEnd, Failures):
         self._finish()
         self.wake_gone_waiters()
 
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """The source cannot wait for its queue: raise the error in the tasks that wait for what peers send."""
+        count = 0 if self.pool is None else self.pool.wait_failed(error)
+        return count if self.remote_writes is None else count + self.remote_writes.wait_failed(error)
+
     def _finish(self) -> None:
         """Complete the remaining operations with an error, and release what was acquired."""
+        self.source.waited_for.pop(self, None)
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)
