@@ -7,7 +7,7 @@ queue (xnet_eq.c). So this tree determines the order of closing; aiofabric never
 There are two classes. A `Handle` is the object that parents, queues and the reactor hold: the fid and the tree. A
 `Resource` is the object that the caller holds. No native object refers to a `Resource`. So a `Resource` that the
 program drops is collected, and its warning names the place where it was opened. Its parent still closes its handle in
-order.
+order, or the event loop does so before (`Handle.forgotten`).
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Handle:
         "__weakref__",
         "children",
         "closed",
+        "dropped",
         "fid",
         "forked",
         "lingers",
@@ -80,6 +81,7 @@ class Handle:
         self.children: dict[Handle, None] = {}
         self.closed = False
         self.forked = False
+        self.dropped = False  # its `Resource` was collected
         self.over = False  # its event loop has ended
         self.lingers = False  # closed, but the native object must stay for a while
         self.released = False  # the native object was closed
@@ -119,6 +121,8 @@ class Handle:
         for other in above:
             if other.closed:
                 other._leave()
+            elif other.dropped and not other.children:
+                other.forgotten()
 
     def release(self) -> None:
         """Close the native object."""
@@ -149,6 +153,11 @@ class Handle:
 
     def on_loop_end(self, driver: object) -> None:
         """The event loop of ``driver`` ends: objects of that loop cannot be used any more."""
+
+    def forgotten(self) -> None:
+        """The program has dropped its object without closing it. Called by the garbage collector, so it must make no
+        native call, and again when no child is left. Here it does nothing: the parent closes the handle.
+        """
 
     def on_fork(self) -> None:
         """Called in a forked child."""
@@ -196,7 +205,8 @@ class Resource(ResourceCore):
     """Base of all objects that are opened and must be closed. A context manager, ``with`` and ``async with`` alike.
 
     Closing first closes all objects that were opened from it, and never leaves it open. A second close does nothing. An
-    object that is collected while open warns (`ResourceWarning`); the native object then closes with its parent.
+    object that is collected while open warns (`ResourceWarning`). The native object then closes with its parent; that
+    of an endpoint closes soon, from the event loop.
     """
 
     __slots__ = ("__weakref__", "_handle")
@@ -248,3 +258,5 @@ class Resource(ResourceCore):
                 source=self,
                 stacklevel=2,
             )
+            handle.dropped = True
+            handle.forgotten()

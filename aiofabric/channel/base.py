@@ -146,6 +146,11 @@ class ByteChannel(ABC):
         Waiting calls, and all later calls, end with ``error``, by default ClosedResourceError.
         """
 
+    def dropped(self, owner: object) -> None:  # noqa: B027  # a channel without descriptors has nothing to close
+        """The program has dropped ``owner``, a stream over this channel, without closing it: warn, and abort from the
+        loop. The garbage collector calls this.
+        """
+
     @abstractmethod
     def statistics(self) -> StreamStatistics:
         """Counters; see `StreamStatistics`."""

@@ -97,6 +97,10 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         self._closed = True
         self._channel.abort()
 
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):  # absent when the stream was not made
+            self._channel.dropped(self)
+
     def _flush(self) -> None:
         """Send messages that are still held back for packing."""
 

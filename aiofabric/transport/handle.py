@@ -11,6 +11,7 @@ from anyio import ClosedResourceError
 
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
+from ..cq.loops.forgotten import close_soon
 from ..cq.submission import SubmissionQueue, Transfer
 from ..errors import FabricError
 from ..features import Quirk, quirks
@@ -306,6 +307,22 @@ class EndpointHandle(OrderlyEnd, Failures):
                 self.source.woke()
                 waiter.set_result(None)
         self.gone_waiters = ()  # not before: Ctrl-C in the loop must leave the others for the next call
+
+    def close_now(self) -> None:
+        """Close without waiting. The peer still gets the end mark, if possible."""
+        if self.closes_in_order and self.live and self.thread_check.admits():
+            self.end_at_once()
+        self.close()
+
+    def forgotten(self) -> None:
+        """Close soon, from the loop: each endpoint has descriptors."""
+        close_soon(self.source.driver, self._close_forgotten)
+
+    def _close_forgotten(self) -> None:
+        # The program may still use a child: an alias, a region, or an endpoint of a shared receive context. When the
+        # last child has closed, this is called again.
+        if not (self.closed or self.forked or self.over or self.children):
+            self.close_now()
 
     def release(self) -> None:
         self.thread_check.thread = 0
