@@ -30,9 +30,10 @@ from ._ffi import constants, ffi, lib
 from .errors import ForkedError, WrongLoopError, WrongThreadError, check
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-__all__ = ["Handle", "Resource", "live_handles", "live_resources", "loop_ended", "opened_at"]
+__all__ = ["Handle", "Resource", "leave_block", "live_handles", "live_resources", "loop_ended", "opened_at"]
 
 _log = logging.getLogger("aiofabric")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -201,6 +202,23 @@ def live_resources() -> list[str]:
     return [f"{h.what} opened at {h.opened_at}" for h in live_handles()]
 
 
+async def leave_block(error: BaseException | None, close: Callable[[], Awaitable[object]]) -> None:
+    """Close at the end of an ``async with`` block that ``error`` ends. KeyboardInterrupt and SystemExit stay, also if
+    the close is cancelled: the cancellation would replace them, and then end in its cancel scope.
+    """
+    try:
+        await close()
+    except BaseException:
+        if not _ends_program(error):
+            raise
+
+
+def _ends_program(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_ends_program, error.exceptions))
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
+
+
 class Resource(ResourceCore):
     """Base of all objects that are opened and must be closed. A context manager, ``with`` and ``async with`` alike.
 
@@ -247,7 +265,7 @@ class Resource(ResourceCore):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await leave_block(exc, self.aclose)
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)  # absent when opening failed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anyio import BrokenResourceError, BusyResourceError, ClosedResourceError, EndOfStream
 
+from ..resource import leave_block
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
 from .messages import MessageIterator, check_grace, message_bytes, method_name
@@ -279,4 +280,4 @@ class Channel(ChannelCore):
     async def __aexit__(
         self, type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await leave_block(error, self.close)

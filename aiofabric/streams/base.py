@@ -10,10 +10,12 @@ from anyio import TypedAttributeProvider
 from anyio.abc import AsyncResource
 from anyio.lowlevel import checkpoint
 
+from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
 
     from aiofabric.channel.base import ByteChannel, StreamStatistics
 
@@ -87,6 +89,11 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
                     await confirmed.wait()
         finally:
             self._channel.abort()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await leave_block(exc, self.aclose)
 
     def abort(self) -> None:
         """Close at once: unsent data is dropped, and the peer may see a broken stream.

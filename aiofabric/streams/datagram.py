@@ -22,6 +22,7 @@ from aiofabric.errors import MessageTooLongError
 from aiofabric.flags import AvType, Caps, EndpointType
 from aiofabric.info import Hints
 from aiofabric.info.place import check_remote
+from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
 from aiofabric.transport.connectionless.endpoint import DatagramEndpoint
 from aiofabric.transport.opening.options import EndpointOptions
@@ -29,6 +30,7 @@ from aiofabric.transport.opening.selection import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
 
     from typing_extensions import Buffer
 
@@ -124,6 +126,11 @@ class _Datagrams(TypedAttributeProvider):
         """Close the endpoint. Datagrams that were not received are lost."""
         self._endpoint.close()
         await checkpoint()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await leave_block(exc, self.aclose)
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
