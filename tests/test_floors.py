@@ -78,7 +78,7 @@ CM = (
     ("handshake",),
     ("requests",),
     ("listener", "accept_predicate", "workarounds"),
-    ("reservation",),
+    ("reservation", "acceptor"),
     ("passive",),
 )
 RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "serving"), ("server",), ("grpc",))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiofabric.aio.sockinfo import FabricSocket
 from aiofabric.channel.connect import accept_channel
+from aiofabric.cm.acceptor import Acceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,15 +124,14 @@ class Server(asyncio.AbstractServer):
             self._ended.set_result(None)
 
     async def _accept(self, listener: Listener) -> None:
-        async for request in listener:
-            self._spawn(self._handshake(request))
+        requests = Acceptor(listener)
+        async for request in requests:
+            self._spawn(self._handshake(requests, request))
 
-    async def _handshake(self, request: ConnectionRequest) -> None:
-        try:
-            channel = await accept_channel(request)
-        except OSError:  # this client has another protocol, or has left; others are not affected
-            return
-        self._begin(channel, self)
+    async def _handshake(self, requests: Acceptor, request: ConnectionRequest) -> None:
+        channel = await requests.accept(request, partial(accept_channel, request))
+        if channel is not None:
+            self._begin(channel, self)
 
     def _attach(self, transport: FabricTransport) -> None:
         self._attached += 1
