@@ -13,6 +13,9 @@ from asyncio.constants import _SendfileMode
 from asyncio.transports import _FlowControlMixin
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aiofabric._core import refuse_pointers
+from aiofabric.memory import bytes_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -149,7 +152,7 @@ class FabricTransport(_FlowControlMixin):
         return bool(data)
 
     def _fill_buffer(self) -> bool:
-        with memoryview(self._protocol.get_buffer(-1)) as whole, whole.cast("B") as buffer:
+        with bytes_of(self._protocol.get_buffer(-1)) as buffer:
             if not buffer:
                 raise RuntimeError("get_buffer() returned an empty buffer")
             count = self._channel.try_recv_into(buffer)
@@ -173,6 +176,7 @@ class FabricTransport(_FlowControlMixin):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._lost:
             return
+        refuse_pointers(data)
         data = bytes(data)  # bytes are not copied
         sent = 0
         if not self._queued:

@@ -22,6 +22,7 @@ from aiofabric.errors import MessageTooLongError
 from aiofabric.flags import AvType, Caps, EndpointType
 from aiofabric.info import Hints
 from aiofabric.info.place import check_remote
+from aiofabric.memory import bytes_of
 from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
 from aiofabric.transport.connectionless.endpoint import DatagramEndpoint
@@ -76,7 +77,7 @@ class _Datagrams(TypedAttributeProvider):
         return self._endpoint.max_message_size - len(self._header)
 
     async def _send(self, data: Buffer, place: Place) -> None:
-        view = memoryview(data).cast("B")
+        view = bytes_of(data)
         with self._sending:
             await checkpoint()
             if self._endpoint.closed:
