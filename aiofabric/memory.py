@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ._core import refuse_pointers
 from ._ffi import ffi
+from .arguments import check_type
 from .device_memory import DeviceMemory, device_memory
 from .errors import NotSupportedError
 from .features import describe, require
 from .flags import Access, Caps, HmemIface
 from .regions import LOCAL_USE
 from .remote_region import RemoteRegion
-from .resource import Resource
+from .resource import Resource, check_resource
 
 if TYPE_CHECKING:
     from .fabric import Fabric
@@ -143,8 +144,10 @@ class MemoryRegion(Resource):
         key: int | None = None,
         endpoint: Resource | None = None,
     ) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
         if endpoint is not None:
+            check_type("endpoint", endpoint, Resource)
             endpoint._handle.check_open()
         asked = LOCAL_USE if access is None else Access(access)
         if int(asked) & ~_ANY_ACCESS:

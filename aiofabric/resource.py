@@ -33,7 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-__all__ = ["Handle", "Resource", "leave_block", "live_handles", "live_resources", "loop_ended", "opened_at"]
+__all__ = [
+    "Handle",
+    "Resource",
+    "check_resource",
+    "leave_block",
+    "live_handles",
+    "live_resources",
+    "loop_ended",
+    "opened_at",
+]
 
 _log = logging.getLogger("aiofabric")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -200,6 +209,13 @@ def live_handles() -> list[Handle]:
 def live_resources() -> list[str]:
     """The objects that are open in this process now, one line each: kind and place where it was opened."""
     return [f"{h.what} opened at {h.opened_at}" for h in live_handles()]
+
+
+def check_resource(name: str, value: Any, what: str) -> None:
+    """Raise TypeError unless the argument ``name`` is an object of libfabric of this kind, such as a Domain."""
+    handle = getattr(value, "_handle", None)
+    if not isinstance(handle, Handle) or handle.what != what:
+        raise TypeError(f"{name} must be a {what} of aiofabric, not {value!r:.100}")
 
 
 async def leave_block(error: BaseException | None, close: Callable[[], Awaitable[object]]) -> None:

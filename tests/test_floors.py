@@ -23,6 +23,7 @@ FLOORS = {
 }
 NOUN_MODULES = {
     *(
+        "arguments",
         "errors",
         "flags",
         "info",

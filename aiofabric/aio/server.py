@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from aiofabric.cm.acceptor import Acceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AsyncExitStack
 
     from aiofabric.aio.transport import FabricTransport
     from aiofabric.channel.endpoint import EndpointChannel
@@ -33,6 +33,8 @@ class Server(asyncio.AbstractServer):
         resources: AsyncExitStack,
         begin: Callable[[EndpointChannel, Server], object],
     ) -> None:
+        if not isinstance(resources, AsyncExitStack):
+            raise TypeError(f"a {type(self).__name__} is made by create_server(), not of {resources!r:.100}")
         self._loop = asyncio.get_running_loop()
         self._listeners: Sequence[Listener] | None = listeners
         self._resources = resources

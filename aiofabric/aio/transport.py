@@ -14,12 +14,12 @@ from asyncio.transports import _FlowControlMixin
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiofabric._core import refuse_pointers
+from aiofabric.channel.base import ByteChannel
 from aiofabric.memory import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiofabric.channel.base import ByteChannel
 
 READ_SIZE = 256 * 1024
 """Bytes of the largest ``data_received`` call (the same as asyncio's own transports)."""
@@ -63,6 +63,10 @@ class FabricTransport(_FlowControlMixin):
         extra: Mapping[str, Any],
         server: Owner | None = None,
     ) -> None:
+        if not isinstance(channel, ByteChannel):
+            raise TypeError(
+                f"a {type(self).__name__} is made by create_connection() or a server, not of {channel!r:.100}"
+            )
         super().__init__(dict(extra), loop)
         self._channel = channel
         self._server = server

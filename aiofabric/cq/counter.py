@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio import ClosedResourceError
 
 from .._ffi import constants, ffi, lib
+from ..arguments import check_number, check_type
 from ..errors import FabricError, check
 from ..flags import CounterEvents
-from ..resource import Handle, Resource
+from ..resource import Handle, Resource, check_resource
 from .reactor import Reactor
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class Counter(Resource):
     _handle: _CounterHandle
 
     def __init__(self, domain: Domain, *, events: CounterEvents = CounterEvents.COMP) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
+        check_type("events", events, int)
         out = ffi.new("struct fid_cntr **")
         attr = ffi.new("struct fi_cntr_attr[2]")  # the library's own layout may be longer than the headers'
         attr[0].events = events
@@ -118,7 +121,7 @@ class Counter(Resource):
         self.domain = domain
         self._handle = _CounterHandle(out[0], domain)
 
-    def bind(self, endpoint: Handle, source: Source, flags: Bind) -> None:
+    def _bind(self, endpoint: Handle, source: Source, flags: Bind) -> None:
         """Count the operations of a not yet enabled endpoint that ``source`` moves (fi_ep_bind)."""
         handle = self._handle
         endpoint.need(handle)
@@ -154,6 +157,7 @@ class Counter(Resource):
     def _change(self, call: str, function: Any, value: int) -> None:
         handle = self._handle
         handle.check_open()
+        check_number("value", value, 64)
         check(function(handle.fid, value), call)
         handle.poll()
 

@@ -40,6 +40,8 @@ class Call(MessageIterator):
     _call: StreamCall
 
     def __init__(self, call: StreamCall) -> None:
+        if not isinstance(call, StreamCall):
+            raise TypeError(f"a Call is made by the method stream() of a Channel, not of {call!r:.100}")
         self._call = call
         self._half_closed = False
 

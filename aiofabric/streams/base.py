@@ -10,6 +10,7 @@ from anyio import TypedAttributeProvider
 from anyio.abc import AsyncResource
 from anyio.lowlevel import checkpoint
 
+from aiofabric.channel.base import ByteChannel
 from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from aiofabric.channel.base import ByteChannel, StreamStatistics
+    from aiofabric.channel.base import StreamStatistics
 
 __all__ = ["LINGER", "ChannelStream", "broken"]
 
@@ -39,6 +40,10 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
     """
 
     def __init__(self, channel: ByteChannel) -> None:
+        if not isinstance(channel, ByteChannel):
+            raise TypeError(
+                f"a {type(self).__name__} is made by a function such as connect_stream(), not of {channel!r:.100}"
+            )
         self._channel = channel
         self._closed = False
         self._eof_sent = False

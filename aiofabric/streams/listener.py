@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 from anyio.abc import Listener as AnyListener
 
+from aiofabric.arguments import check_type
 from aiofabric.channel.connect import HELLO, accept_channel
 from aiofabric.cm.acceptor import Acceptor
+from aiofabric.cm.listener import Listener
 from aiofabric.streams.attributes import address_attributes
 from aiofabric.streams.byte import FabricStream
 from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from aiofabric.address import Address
     from aiofabric.channel.endpoint import EndpointChannel
     from aiofabric.channel.frames import Hello
-    from aiofabric.cm.listener import Listener
     from aiofabric.cm.requests import ConnectionRequest
     from aiofabric.domain import Domain
 
@@ -40,6 +41,7 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
     """
 
     def __init__(self, listener: Listener, hello: Hello, make_stream: Callable[[EndpointChannel], T_Stream]) -> None:
+        check_type("listener", listener, Listener)
         self._listener = listener
         self._requests = Acceptor(listener)
         self._hello = hello
