@@ -63,7 +63,7 @@ class _CounterHandle(Handle):
     def remember(self, wait: _Wait) -> None:
         self.waits[wait] = None
         for source in self.moved_by:
-            source.polled[self] = source.waited_for[self] = None
+            source.polled[self] = source.wait_owners[self] = None
             source.touch()
 
     def wait_failed(self, error: Callable[[], FabricError]) -> int:
@@ -79,7 +79,7 @@ class _CounterHandle(Handle):
         if not self.waits:
             for source in self.moved_by:
                 source.polled.pop(self, None)
-                source.waited_for.pop(self, None)
+                source.wait_owners.pop(self, None)
 
     def close(self) -> None:
         try:

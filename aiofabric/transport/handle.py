@@ -206,7 +206,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         """Allow posting. Operations posted before the connection exists crash the tcp provider."""
         self.thread_check.thread = self.thread
         if self.owner is self:
-            self.source.waited_for[self] = None
+            self.source.wait_owners[self] = None
         is_shared = self.pool is not None and self.pool.is_shared
         any_tag = self.tag_bits == 64  # the submission queue checks no tags
         special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
@@ -337,7 +337,7 @@ class EndpointHandle(OrderlyEnd, Failures):
 
     def _finish(self) -> None:
         """Complete the remaining operations with an error, and release what was acquired."""
-        self.source.waited_for.pop(self, None)
+        self.source.wait_owners.pop(self, None)
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)

@@ -27,7 +27,7 @@ class Counter:
         self.waits: dict[Any, None] = {}
         self.touched: list[int] = []
         self.sources = [
-            SimpleNamespace(polled={}, waited_for={}, touch=lambda number=number: self.touched.append(number))
+            SimpleNamespace(polled={}, wait_owners={}, touch=lambda number=number: self.touched.append(number))
             for number in range(2)
         ]
         self.moved_by = self.sources

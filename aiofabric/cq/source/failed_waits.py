@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..._core import SourceCore
-    from ..interfaces import WaitedFor
+    from ..interfaces import WaitOwner
 
 __all__ = ["fail_waits"]
 
 
-def fail_waits(source: SourceCore, waited_for: Iterable[WaitedFor], error: FabricError) -> bool:
+def fail_waits(source: SourceCore, wait_owners: Iterable[WaitOwner], error: FabricError) -> bool:
     """Raise ``error`` in the tasks that wait for completions or events; False if there are none.
 
     No queue of this source is polled from now on. A task that begins to wait calls fi_trywait again.
@@ -34,7 +34,7 @@ def fail_waits(source: SourceCore, waited_for: Iterable[WaitedFor], error: Fabri
     for submission in [*source.queued]:
         woken += len(submission.waiting)
         submission.fail_waiting(again)
-    for others in (source.attached_queues, waited_for):
+    for others in (source.attached_queues, wait_owners):
         for other in tuple(others):  # each knows its own waits
             woken += other.wait_failed(again)
     return woken > 0
