@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from ._ffi import CData, ffi
+from .arguments import check_type
 from .flags import AddressFormat
 
 # struct sockaddr_in and sockaddr_in6: family, port, address; sockaddr_in6 also has a flow label and a scope.
@@ -47,6 +48,8 @@ class Address:
     @classmethod
     def from_ip(cls, host: str, port: int = 0) -> Address:
         """Return the address of a numeric IPv4 or IPv6 host (``fe80::1%eth0`` with its scope) and a port."""
+        check_type("host", host, str)
+        check_type("port", port, int)
         if not 0 <= port < 1 << 16:
             raise ValueError(f"a port must be 0 to 65535, not {port}")
         bare, _, scope = host.partition("%")

@@ -12,7 +12,7 @@ from .address import Address
 from .errors import FabricError, UnreachableError, check
 from .features import Quirk, quirks
 from .flags import AddressFormat, AvFlags, AvType, Caps
-from .resource import Handle, Resource
+from .resource import Handle, Resource, check_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,6 +142,7 @@ class AddressVector(Resource):
         flags: AvFlags | int = 0,
         rx_ctx_bits: int = 0,
     ) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
         fixed = domain.info.domain_attr.av_type
         if AvType.UNSPEC not in (type, fixed) and type != fixed:

@@ -32,6 +32,8 @@ def debug(file: TextIO | None = None) -> None:
     Args:
         file: the output; standard error by default.
     """
+    if file is not None and not hasattr(file, "write"):
+        raise TypeError(f"file must be a text file, with a method write(), not {file!r:.100}")
     print(*_lines(), sep="\n", file=sys.stderr if file is None else file)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._ffi import ffi, lib
+from .arguments import check_number, check_type
 from .errors import NotSupportedError, check
 from .features import describe
 from .info import api_version
@@ -27,6 +28,8 @@ class LibraryObject(Resource):
     __slots__ = ("name",)
 
     def __init__(self, name: str, flags: int = 0) -> None:
+        check_type("name", name, str)
+        check_number("flags", flags, 64)
         out = ffi.new("struct fid **")
         rc = lib.fi_open(api_version().native, name.encode(), ffi.NULL, 0, flags, out, ffi.NULL)
         try:

@@ -6,21 +6,23 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ._core import refuse_pointers
 from ._ffi import ffi
+from .arguments import check_type
 from .device_memory import DeviceMemory, device_memory
 from .errors import NotSupportedError
 from .features import describe, require
 from .flags import Access, Caps, HmemIface
 from .regions import LOCAL_USE
 from .remote_region import RemoteRegion
-from .resource import Resource
+from .resource import Resource, check_resource
 
 if TYPE_CHECKING:
     from .fabric import Fabric
     from .info import Info
     from .regions import MemoryOwner
 
-__all__ = ["MemoryRegion", "pin"]
+__all__ = ["MemoryRegion", "bytes_of", "pin"]
 
 _ANY_ACCESS = sum(Access)
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
@@ -45,9 +47,10 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
     """Export ``buffer`` for as long as the result lives: a ``char[]`` cdata; ``len()`` of it is in bytes.
 
     Raises:
-        TypeError: it is not a buffer.
+        TypeError: it is not a buffer, or it holds pointers (an array of objects).
         BufferError: it is not contiguous, is read-only although it would be written, or is closed (mmap).
     """
+    refuse_pointers(buffer)
     try:
         pins = ffi.from_buffer("char[]", buffer, writable)  # writable as a keyword takes 0.30 us instead of 0.17
     except TypeError:
@@ -64,6 +67,16 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
         held.view = buffer
         _pinned_views.add(held)
     return pins
+
+
+def bytes_of(buffer: Any) -> memoryview:
+    """The bytes of a contiguous buffer, in place.
+
+    Raises:
+        TypeError: it is not a buffer, is not contiguous, or holds pointers (an array of objects).
+    """
+    refuse_pointers(buffer)
+    return memoryview(buffer).cast("B")
 
 
 def _objection(buffer: Any, writable: bool) -> str:
@@ -131,8 +144,10 @@ class MemoryRegion(Resource):
         key: int | None = None,
         endpoint: Resource | None = None,
     ) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
         if endpoint is not None:
+            check_type("endpoint", endpoint, Resource)
             endpoint._handle.check_open()
         asked = LOCAL_USE if access is None else Access(access)
         if int(asked) & ~_ANY_ACCESS:

@@ -64,7 +64,7 @@ class RemoteRegion:
         address, key, length = cls._PACKED.unpack(packed[:size])
         return cls(address, key, length, raw, cls._ACCESS[access[0]])
 
-    def check(self, call: str, size: int, needed: Access, peer: object) -> None:
+    def _check(self, call: str, size: int, needed: Access, peer: object) -> None:
         """Raise unless ``call`` may access ``size`` bytes from the start of the region.
 
         Raises:

@@ -7,7 +7,7 @@ queue (xnet_eq.c). So this tree determines the order of closing; aiofabric never
 There are two classes. A `Handle` is the object that parents, queues and the reactor hold: the fid and the tree. A
 `Resource` is the object that the caller holds. No native object refers to a `Resource`. So a `Resource` that the
 program drops is collected, and its warning names the place where it was opened. Its parent still closes its handle in
-order.
+order, or the event loop does so before (`Handle.forgotten`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,19 @@ from ._ffi import constants, ffi, lib
 from .errors import ForkedError, WrongLoopError, WrongThreadError, check
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-__all__ = ["Handle", "Resource", "live_handles", "live_resources", "loop_ended", "opened_at"]
+__all__ = [
+    "Handle",
+    "Resource",
+    "check_resource",
+    "leave_block",
+    "live_handles",
+    "live_resources",
+    "loop_ended",
+    "opened_at",
+]
 
 _log = logging.getLogger("aiofabric")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -59,6 +69,7 @@ class Handle:
         "__weakref__",
         "children",
         "closed",
+        "dropped",
         "fid",
         "forked",
         "lingers",
@@ -80,6 +91,7 @@ class Handle:
         self.children: dict[Handle, None] = {}
         self.closed = False
         self.forked = False
+        self.dropped = False  # its `Resource` was collected
         self.over = False  # its event loop has ended
         self.lingers = False  # closed, but the native object must stay for a while
         self.released = False  # the native object was closed
@@ -119,6 +131,8 @@ class Handle:
         for other in above:
             if other.closed:
                 other._leave()
+            elif other.dropped and not other.children:
+                other.forgotten()
 
     def release(self) -> None:
         """Close the native object."""
@@ -149,6 +163,11 @@ class Handle:
 
     def on_loop_end(self, driver: object) -> None:
         """The event loop of ``driver`` ends: objects of that loop cannot be used any more."""
+
+    def forgotten(self) -> None:
+        """The program has dropped its object without closing it. Called by the garbage collector, so it must make no
+        native call, and again when no child is left. Here it does nothing: the parent closes the handle.
+        """
 
     def on_fork(self) -> None:
         """Called in a forked child."""
@@ -192,11 +211,36 @@ def live_resources() -> list[str]:
     return [f"{h.what} opened at {h.opened_at}" for h in live_handles()]
 
 
+def check_resource(name: str, value: Any, what: str) -> None:
+    """Raise TypeError unless the argument ``name`` is an object of libfabric of this kind, such as a Domain."""
+    handle = getattr(value, "_handle", None)
+    if not isinstance(handle, Handle) or handle.what != what:
+        raise TypeError(f"{name} must be a {what} of aiofabric, not {value!r:.100}")
+
+
+async def leave_block(error: BaseException | None, close: Callable[[], Awaitable[object]]) -> None:
+    """Close at the end of an ``async with`` block that ``error`` ends. KeyboardInterrupt and SystemExit stay, also if
+    the close is cancelled: the cancellation would replace them, and then end in its cancel scope.
+    """
+    try:
+        await close()
+    except BaseException:
+        if not _ends_program(error):
+            raise
+
+
+def _ends_program(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_ends_program, error.exceptions))
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
+
+
 class Resource(ResourceCore):
     """Base of all objects that are opened and must be closed. A context manager, ``with`` and ``async with`` alike.
 
     Closing first closes all objects that were opened from it, and never leaves it open. A second close does nothing. An
-    object that is collected while open warns (`ResourceWarning`); the native object then closes with its parent.
+    object that is collected while open warns (`ResourceWarning`). The native object then closes with its parent; that
+    of an endpoint closes soon, from the event loop.
     """
 
     __slots__ = ("__weakref__", "_handle")
@@ -237,7 +281,7 @@ class Resource(ResourceCore):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await leave_block(exc, self.aclose)
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)  # absent when opening failed
@@ -248,3 +292,5 @@ class Resource(ResourceCore):
                 source=self,
                 stacklevel=2,
             )
+            handle.dropped = True
+            handle.forgotten()

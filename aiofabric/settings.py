@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ._ffi import constants, ffi, lib
+from .arguments import check_number
 from .errors import FabricError, NotSupportedError, check
 from .features import Quirk, describe, quirks
 from .flags import Datatype, EndpointOption, HmemIface, HmemP2P, OpFlags
@@ -109,6 +110,8 @@ class EndpointSettings:
         Raises:
             NotSupportedError: the provider cannot start operations from this device.
         """
+        check_number("iface", iface, 31)
+        check_number("device", device, 31)
         request = ffi.new("struct fi_trigger_xpu *")
         request.iface, request.device.cuda = iface, device
         size = ffi.new("size_t *", ffi.sizeof("struct fi_trigger_xpu"))
@@ -156,6 +159,7 @@ class EndpointSettings:
 
     def set_backlog(self, backlog: int) -> None:
         """Set how many connection requests the provider queues at a passive endpoint (FI_BACKLOG)."""
+        check_number("backlog", backlog, 31)
         self._control(constants.FI_BACKLOG, ffi.new("int *", backlog), "FI_BACKLOG")
 
     # -- how the calls are made

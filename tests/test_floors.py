@@ -23,6 +23,7 @@ FLOORS = {
 }
 NOUN_MODULES = {
     *(
+        "arguments",
         "errors",
         "flags",
         "info",
@@ -78,7 +79,7 @@ CM = (
     ("handshake",),
     ("requests",),
     ("listener", "accept_predicate", "workarounds"),
-    ("reservation",),
+    ("reservation", "acceptor"),
     ("passive",),
 )
 RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "serving"), ("server",), ("grpc",))

@@ -3,6 +3,7 @@
 # Privates: the lists of lazy names are compared with what type checkers see.
 
 import ast
+import pydoc
 import subprocess
 import sys
 from importlib import import_module, metadata
@@ -90,3 +91,13 @@ def test_an_argument_of_a_program_does_not_replace_its_signal_handler(tmp_path: 
         [sys.executable, program, "-m", "aiofabric"], capture_output=True, text=True, check=True, start_new_session=True
     )
     assert ended.stdout == "True\n"
+
+
+@pytest.mark.parametrize("name", ["aiofabric.streams", "aiofabric.aio", "aiofabric.rpc"])
+def test_the_help_of_a_module_has_its_public_names(name: str) -> None:
+    module = import_module(name)
+    text = pydoc.plain(pydoc.render_doc(module))
+    for public in module.__all__:
+        assert f"class {public}" in text or f"{public}(" in text or f"{public} = " in text, public
+    is_own = {n for n, v in vars(module).items() if getattr(v, "__module__", "").startswith("aiofabric")}
+    assert {each for each in is_own if not each.startswith("_")} == set(module.__all__)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.once
 CORE = Path(__file__).parent.parent / "aiofabric/_core"
 LAYERS = (
     {
-        *("references", "names", "exceptions", "clock", "upcalls", "freelist", "fifo"),
+        *("references", "names", "exceptions", "clock", "upcalls", "freelist", "fifo", "plain_buffer"),
         *("awaitable", "coroutine", "call", "thread_check"),
     },
     {"slots", "registry", "operation"},

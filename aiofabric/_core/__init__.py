@@ -8,6 +8,7 @@ layer file              purpose                                                 
 0     clock             the clock of all windows
 0     upcalls           calls from a lower layer to a higher one
 0     freelist          objects that are reused                                 `Call`, `ReceiveWaiter`
+0     plain_buffer      refuses buffers that hold pointers                      ``memory.py``
 0     fifo              `Fifo`: a queue of objects                              ``transport/messages/inbox.py``
 0     exceptions        steps that must all run, also after an exception
 0     awaitable         the coroutine protocol of awaitable objects             ``cq/submission.py``
@@ -125,6 +126,7 @@ from ._core import (
     join_messages,
     learn_first_frame,
     learn_states,
+    refuse_pointers,
     serialized,
 )
 
@@ -179,6 +181,7 @@ __all__ = [
     "Window",
     "cut_messages",
     "join_messages",
+    "refuse_pointers",
     "learn_states",
     "serialized",
     "fast_recv",

@@ -75,7 +75,7 @@ static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, co
 	return rc ? source_report(self, name_callback_failed) : 0; /* the entries behind it belong to other objects */
 }
 
-/* Read a queue that is not a NativeQueue. */
+/* Read a queue that is not a NativeQueue. It may return more completions than one read takes: the next has the rest. */
 static ssize_t fetch_by_name(SourceCore *self, long long window, struct found *found)
 {
 	PyObject *share = PyLong_FromLongLong(window), *entries, *entry;
@@ -84,7 +84,8 @@ static ssize_t fetch_by_name(SourceCore *self, long long window, struct found *f
 
 	if (!share)
 		return FAILED;
-	entries = PyObject_CallMethodObjArgs(self->queue, name_read, share, NULL);
+	entries = self->unread ? self->unread : PyObject_CallMethodObjArgs(self->queue, name_read, share, NULL);
+	self->unread = NULL;
 	Py_DECREF(share);
 	if (!entries)
 		return FAILED;
@@ -93,8 +94,11 @@ static ssize_t fetch_by_name(SourceCore *self, long long window, struct found *f
 		return -FI_EAVAIL;
 	}
 	count = PySequence_Size(entries);
-	if (count > BATCH)
+	if (count > BATCH) {
+		self->unread = PySequence_GetSlice(entries, BATCH, count);
+		rc = self->unread ? 0 : -1;
 		count = BATCH;
+	}
 	for (i = 0; !rc && i < count; i++) {
 		entry = PySequence_GetItem(entries, i);
 		rc = entry ? entry_parse(entry, &found->entries[i], &found->from[i], &found->sources) : -1;

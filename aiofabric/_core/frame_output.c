@@ -3,6 +3,7 @@
  * the others leave together at its end: rpc/runtime/transport.py, which has the rest.
  */
 #include "frame_output.h"
+#include "exceptions.h"
 #include "injection.h"
 #include "names.h"
 #include "references.h"
@@ -16,11 +17,18 @@ static int schedule(FrameOutput *self)
 {
 	if (self->scheduled)
 		return 0;
-	if (drop(PyObject_CallFunctionObjArgs(self->source->call_soon, self->pass_ends, NULL)))
-		return -1;
 	self->scheduled = 1;
 	self->source->unsent++;
-	return 0;
+	if (!call_soon_despite_interrupt(self->source->call_soon, self->pass_ends))
+		return 0;
+	if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+		PyErr_Clear(); /* raised here, it would lose the frame, which its caller has not queued yet */
+		self->interrupted = 1;
+		return 0;
+	}
+	self->scheduled = 0;
+	self->source->unsent--;
+	return -1;
 }
 
 int frame_output_send(FrameOutput *self, PyObject *frame)
@@ -59,11 +67,15 @@ static PyObject *FrameOutput_call(FrameOutput *self, PyObject *args, PyObject *k
 
 static PyObject *FrameOutput_pass_ended(FrameOutput *self, PyObject *unused)
 {
+	int interrupted;
+
 	if (self->scheduled)
 		self->source->unsent--;
 	self->scheduled = 0;
 	self->pass = 0;
-	Py_RETURN_NONE;
+	interrupted = self->interrupted;
+	self->interrupted = 0;
+	return PyBool_FromLong(interrupted);
 }
 
 static int FrameOutput_init(FrameOutput *self, PyObject *args, PyObject *kwargs)
@@ -113,7 +125,7 @@ static void FrameOutput_dealloc(FrameOutput *self)
 }
 
 static PyMethodDef FrameOutput_methods[] = {
-	{"pass_ended", (PyCFunction) FrameOutput_pass_ended, METH_NOARGS, "The next frame may leave at once."},
+	{"pass_ended", (PyCFunction) FrameOutput_pass_ended, METH_NOARGS, "The next frame may leave at once. Returns whether Ctrl-C came while this call was scheduled: the caller raises it."},
 	{NULL},
 };
 

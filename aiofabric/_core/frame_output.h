@@ -14,6 +14,7 @@ typedef struct {
 	PyObject *pass_ends;	/* of the transport: the other frames of a pass leave */
 	long long pass;		/* when the iteration of the loop began in which a frame left last; 0: none did */
 	char scheduled;		/* `pass_ends` will be called */
+	char interrupted;	/* Ctrl-C came meanwhile, and `pass_ends` raises it */
 } FrameOutput;
 
 extern PyTypeObject *FrameOutput_Type;

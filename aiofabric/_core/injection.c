@@ -1,6 +1,7 @@
 /* Small messages: the provider copies them, and reports no completion. cq/submission.py has the rest. */
 #include "injection.h"
 #include "names.h"
+#include "plain_buffer.h"
 #include "references.h"
 #include "source.h"
 #include "submission.h"
@@ -71,6 +72,8 @@ static PyObject *inject_any(SubmissionCore *self, PyObject *data, PyObject *tag)
 
 	if (PyBytes_Check(data))
 		return inject(self, PyBytes_AsString(data), PyBytes_Size(data), tag);
+	if (refuse_pointers(data))
+		return NULL;
 	if (!PyObject_CheckBuffer(data) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
 		PyErr_Clear(); /* a list of buffers; or no buffer, and the Python method raises */
 		return PyObject_CallMethodObjArgs((PyObject *) self, name_inject_other, data, tag ? tag : Py_None, NULL);

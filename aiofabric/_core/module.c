@@ -17,6 +17,7 @@
 #include "next_message.h"
 #include "operation.h"
 #include "pending_result.h"
+#include "plain_buffer.h"
 #include "polling.h"
 #include "pool_buffer.h"
 #include "posting.h"
@@ -77,7 +78,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		add_unpack, add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix,
 		add_assembly, add_rpc_call, add_frame_output, add_rpc_connection, add_rpc_client_frames,
 		add_rpc_server_frames, add_rpc_frames, add_rpc_message, add_rpc_response, add_rpc_stub, add_task_set,
-		add_rpc_handling, add_rpc_handler, add_fast_path,
+		add_rpc_handling, add_rpc_handler, add_fast_path, add_plain_buffer,
 	};
 	PyObject *module = PyModule_Create(&definition);
 

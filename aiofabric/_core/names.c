@@ -2,6 +2,20 @@
 #include "names.h"
 #include "references.h"
 
+static int has_own_new(const PyType_Spec *spec)
+{
+	const PyType_Slot *slot;
+
+	for (slot = spec->slots; slot->slot; slot++)
+		if (slot->slot == Py_tp_new)
+			return 1;
+	return 0;
+}
+
+/*
+ * A type with a tp_new loses its attribute `__new__`, with which Python could skip tp_init: `Type.__new__(Type, 1)` then
+ * calls that of object, which refuses types with a tp_new of their own. Calling the type still works.
+ */
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type)
 {
 	PyObject *made = PyType_FromModuleAndSpec(module, spec, base);
@@ -9,6 +23,8 @@ int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject *
 	if (!made)
 		return -1;
 	*type = (PyTypeObject *) made; /* kept for ever, as the module is */
+	if (has_own_new(spec) && PyObject_DelAttrString(made, "__new__"))
+		return -1;
 	return PyModule_AddType(module, *type);
 }
 

@@ -26,8 +26,8 @@ int field_set(PyObject *self, PyObject *value, void *offset);
 /* Make a type, add it to the module and keep a pointer to it. */
 int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject **type);
 /*
- * A tp_new for types whose methods rely on their tp_init: it refuses `Type.__new__(Type)`, which copy and pickle
- * call, and after which a method would crash.
+ * A tp_new for types whose methods rely on their tp_init. `add_type` hides it: `Type.__new__(Type)`, which copy and
+ * pickle call, is refused, because a method would crash after it.
  */
 PyObject *new_with_arguments(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* Add methods of another file to a type: the type's own file does not name them. */

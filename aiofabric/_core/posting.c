@@ -93,6 +93,10 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OOO", names, &what, &function, &PyTuple_Type, &arguments,
 					 &pins, &length, &held, &kind, &given, &message))
 		return NULL;
+	if (given != Py_None && !PyObject_TypeCheck(given, Slot_Type)) {
+		PyErr_SetString(PyExc_TypeError, "slot= is a Slot, or None");
+		return NULL;
+	}
 	slot = given == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(given);
 	held = held ? new_ref(held) : PyTuple_New(0);
 	if (!slot || !held)
@@ -101,6 +105,11 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 		transfer = transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, length);
 	else
 		transfer = (Operation *) PyObject_CallFunction(kind, "OOOOLO", what, self, slot, pins, length, held);
+	if (transfer && !PyObject_TypeCheck((PyObject *) transfer, Operation_Type)) {
+		PyErr_SetString(PyExc_TypeError, "kind= is a class of operations, such as Transfer");
+		Py_DECREF((PyObject *) transfer);
+		transfer = NULL;
+	}
 	post = transfer ? call_with_context(function, arguments, message, slot) : NULL;
 	Py_XDECREF(held);
 	if (!post) {

@@ -5,6 +5,7 @@
 #include "receive.h"
 #include "arming.h"
 #include "names.h"
+#include "plain_buffer.h"
 #include "operation.h"
 #include "posting.h"
 #include "receive_pool.h"
@@ -136,7 +137,8 @@ static PyObject *SubmissionCore_receive(SubmissionCore *self, PyObject *const *a
 		tag = PyLong_AsUnsignedLongLong(args[1]);
 	if (!PyErr_Occurred())
 		pins = PyMemoryView_FromObject(args[0]);
-	if (!pins) {
+	if (!pins || refuse_pointers(pins)) {
+		Py_XDECREF(pins);
 		PyErr_Clear(); /* the Python method reports the error */
 		Py_RETURN_NONE;
 	}

@@ -149,6 +149,7 @@ static PySendResult woken(ResponseWaiter *self, PyObject **result)
 	return has_ended(self->call) ? over(self, result) : continue_elsewhere(self, name_wait, result);
 }
 
+/* Also where Python ran meanwhile, such as in a poll, and closed this. */
 static PySendResult used_up(void)
 {
 	PyErr_SetString(PyExc_RuntimeError, "the steps of an await are used once");
@@ -162,7 +163,7 @@ static PySendResult suspend(ResponseWaiter *self, PyObject **result)
 	self->phase = WAITING;
 	if (source_prepare_wait(self->source))
 		return interrupted(self);
-	if (self->phase != WAITING) /* Python ran and closed this */
+	if (self->phase != WAITING)
 		return used_up();
 	how = waiter_step((Waiter *) self->waiter, result);
 	if (how == PYGEN_RETURN) {
@@ -179,6 +180,8 @@ static PySendResult loop_iterated(ResponseWaiter *self, PyObject **result)
 	source_iterated(self->source);
 	if (!has_ended(self->call) && poll_once(self->connection, self->source))
 		return interrupted(self);
+	if (self->phase != WAITING)
+		return used_up();
 	return has_ended(self->call) ? found(self, result) : suspend(self, result);
 }
 
@@ -190,6 +193,8 @@ static PySendResult yield_to_loop(ResponseWaiter *self, PyObject **result)
 
 	if (quiet < 0)
 		return interrupted(self);
+	if (self->phase != CREATED)
+		return used_up();
 	if (quiet)
 		source->armed = 1;
 	source->yielding++;
@@ -211,6 +216,8 @@ static PySendResult begin(ResponseWaiter *self, PyObject **result)
 	REPLACE(self->source, (SourceCore *) new_ref(rpc_connection_source(connection)));
 	if (poll_once(connection, self->source))
 		return interrupted(self);
+	if (self->phase != CREATED)
+		return used_up();
 	if (has_ended(self->call))
 		return found(self, result);
 	if (!is_none(rpc->receiver) || connection_of(rpc) != self->connection) /* another task waits; Python ran in the poll */

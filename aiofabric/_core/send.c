@@ -3,6 +3,7 @@
 #include "call.h"
 #include "injection.h"
 #include "names.h"
+#include "plain_buffer.h"
 #include "operation.h"
 #include "pending_result.h"
 #include "posting.h"
@@ -28,7 +29,7 @@ static PyObject *pinned(struct pieces *pieces, PyObject *piece)
 	PyObject *pin = PyBytes_CheckExact(piece) ? new_ref(piece) : PyMemoryView_FromObject(piece);
 	Py_buffer view;
 
-	if (!pin || PyObject_GetBuffer(pin, &view, PyBUF_SIMPLE)) {
+	if (!pin || refuse_pointers(pin) || PyObject_GetBuffer(pin, &view, PyBUF_SIMPLE)) {
 		Py_XDECREF(pin);
 		return NULL;
 	}

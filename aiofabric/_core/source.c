@@ -186,6 +186,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->delays);
 	Py_VISIT(self->polling);
 	Py_VISIT(self->native);
+	Py_VISIT(self->unread);
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->waker);
 	Py_VISIT(self->slots);
@@ -198,6 +199,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 static int SourceCore_clear(SourceCore *self)
 {
 	self->closed = 1;
+	Py_CLEAR(self->unread);
 	batch_end(&self->batch);
 	if (self->operations) {
 		registry_clear(self->operations);
@@ -226,6 +228,7 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->delays);
 	Py_CLEAR(self->polling);
 	Py_CLEAR(self->native);
+	Py_CLEAR(self->unread);
 	Py_CLEAR(self->call_soon);
 	Py_CLEAR(self->waker);
 	Py_CLEAR(self->slots);

@@ -19,6 +19,7 @@ typedef struct {
 	PyObject *unmatched, *delays; /* parts in Python */
 	Polling *polling;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for a queue that is called through Python */
+	PyObject *unread;	/* completions that such a queue returned and that were not dispatched yet; or NULL */
 	PyObject *call_soon;
 	Waker *waker;		/* asyncio's; NULL for other drivers, which make waiters */
 	SlotsCore *slots;

@@ -25,14 +25,15 @@ typedef struct {
 	PyObject_HEAD
 	TaskSet *set;
 	PyObject *task, *step, *context;
+	char set_aside;		/* the task could not be scheduled, and takes no step */
 } FirstStep;
 
 PyTypeObject *TaskSet_Type;
 
 static PyTypeObject *FirstStep_Type;
 static PyObject *task_type, *future_init, *context_run;
-static PyObject *name_add_done_callback, *name_cancelled, *name_context, *name_done, *name_ended, *name_exception,
-	*name_get_task_factory, *name_is_done, *name_loop, *name_name;
+static PyObject *name_add_done_callback, *name_cancel, *name_cancelled, *name_context, *name_done, *name_ended, *name_exception,
+	*name_get_task_factory, *name_is_done, *name_log_destroy_pending, *name_loop, *name_name;
 
 static int ready(const TaskSet *self)
 {
@@ -109,6 +110,8 @@ static PyObject *FirstStep_call(FirstStep *self, PyObject *args, PyObject *kwarg
 	PyObject *step = self->step, *context = self->context;
 	int done;
 
+	if (self->set_aside)
+		Py_RETURN_NONE;
 	if (!step || !context || !self->task) {
 		PyErr_SetString(PyExc_RuntimeError, "a task takes its first step once");
 		return NULL;
@@ -144,6 +147,24 @@ static int takes_first_steps(const TaskSet *self)
 	return factory ? none : -1;
 }
 
+/*
+ * A task was made, but not scheduled: its coroutine does not run, and its end calls nothing, because the caller gets the
+ * exception. That stays set.
+ */
+static void set_aside(TaskSet *self, PyObject *task)
+{
+	PyObject *type, *error, *traceback;
+
+	PyErr_Fetch(&type, &error, &traceback);
+	if (PyDict_DelItem(self->running, task))
+		PyErr_Clear(); /* it is not there yet */
+	if (drop(PyObject_CallMethodObjArgs(task, name_cancel, NULL))) /* the loop may have its first step */
+		PyErr_WriteUnraisable(task);
+	if (PyObject_SetAttr(task, name_log_destroy_pending, Py_False))
+		PyErr_Clear(); /* not asyncio's own */
+	PyErr_Restore(type, error, traceback);
+}
+
 /* A task of the loop whose first step the Waker takes. `Future.__init__` gives the task to its loop. */
 static PyObject *start_here(TaskSet *self, PyObject *coroutine, PyObject *context, PyObject *on_end, PyObject *name)
 {
@@ -155,8 +176,11 @@ static PyObject *start_here(TaskSet *self, PyObject *coroutine, PyObject *contex
 		Py_CLEAR(task);
 	if (task) {
 		first->task = new_ref(task);
-		if (waker_call(self->waker, (PyObject *) first))
+		if (waker_call(self->waker, (PyObject *) first)) {
+			first->set_aside = 1; /* the Waker may have it */
+			set_aside(self, task);
 			Py_CLEAR(task);
+		}
 	}
 	Py_XDECREF((PyObject *) first);
 	return task;
@@ -166,8 +190,10 @@ static PyObject *start_in_loop(TaskSet *self, PyObject *coroutine, PyObject *con
 {
 	PyObject *task = call_with(self->create_task, coroutine, options(NULL, context, name));
 
-	if (task && (PyDict_SetItem(self->running, task, on_end) || await_end(self, task)))
+	if (task && (PyDict_SetItem(self->running, task, on_end) || await_end(self, task))) {
+		set_aside(self, task);
 		Py_CLEAR(task);
+	}
 	return task;
 }
 
@@ -360,7 +386,8 @@ static int import_types(void)
 int add_task_set(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_add_done_callback, "add_done_callback"}, {&name_cancelled, "cancelled"}, {&name_context, "context"},
+		{&name_add_done_callback, "add_done_callback"}, {&name_cancel, "cancel"},
+		{&name_cancelled, "cancelled"}, {&name_log_destroy_pending, "_log_destroy_pending"}, {&name_context, "context"},
 		{&name_done, "_done"}, {&name_ended, "_ended"}, {&name_exception, "exception"},
 		{&name_get_task_factory, "get_task_factory"}, {&name_is_done, "done"}, {&name_loop, "loop"}, {&name_name, "name"},
 		{NULL},

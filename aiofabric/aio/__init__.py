@@ -12,3 +12,14 @@ from aiofabric.aio.server import Server as Server
 from aiofabric.aio.sockinfo import FabricSocket as FabricSocket
 from aiofabric.aio.tls import start_tls as start_tls
 from aiofabric.aio.transport import FabricTransport as FabricTransport
+
+__all__ = [
+    "FabricSocket",
+    "FabricTransport",
+    "Server",
+    "create_connection",
+    "create_server",
+    "open_connection",
+    "start_server",
+    "start_tls",
+]

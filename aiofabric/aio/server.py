@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiofabric.aio.sockinfo import FabricSocket
 from aiofabric.channel.connect import accept_channel
+from aiofabric.cm.acceptor import Acceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AsyncExitStack
 
     from aiofabric.aio.transport import FabricTransport
     from aiofabric.channel.endpoint import EndpointChannel
@@ -31,6 +33,8 @@ class Server(asyncio.AbstractServer):
         resources: AsyncExitStack,
         begin: Callable[[EndpointChannel, Server], object],
     ) -> None:
+        if not isinstance(resources, AsyncExitStack):
+            raise TypeError(f"a {type(self).__name__} is made by create_server(), not of {resources!r:.100}")
         self._loop = asyncio.get_running_loop()
         self._listeners: Sequence[Listener] | None = listeners
         self._resources = resources
@@ -122,15 +126,14 @@ class Server(asyncio.AbstractServer):
             self._ended.set_result(None)
 
     async def _accept(self, listener: Listener) -> None:
-        async for request in listener:
-            self._spawn(self._handshake(request))
+        requests = Acceptor(listener)
+        async for request in requests:
+            self._spawn(self._handshake(requests, request))
 
-    async def _handshake(self, request: ConnectionRequest) -> None:
-        try:
-            channel = await accept_channel(request)
-        except OSError:  # this client has another protocol, or has left; others are not affected
-            return
-        self._begin(channel, self)
+    async def _handshake(self, requests: Acceptor, request: ConnectionRequest) -> None:
+        channel = await requests.accept(request, partial(accept_channel, request))
+        if channel is not None:
+            self._begin(channel, self)
 
     def _attach(self, transport: FabricTransport) -> None:
         self._attached += 1

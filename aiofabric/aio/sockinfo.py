@@ -6,7 +6,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from types import NoneType
 from typing import Any
+
+from aiofabric.address import Address
+from aiofabric.arguments import check_type
 
 
 class FabricSocket:
@@ -60,6 +64,7 @@ class FabricSocket:
 
 def socket_name(address: Any) -> tuple[str, int] | None:
     """``(host, port)`` of a fabric address that has them: asyncio's sockname and peername."""
+    check_type("address", address, Address, NoneType)
     if address is None or address.host is None:
         return None
     return address.host, address.port

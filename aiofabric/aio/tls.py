@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from asyncio.sslproto import SSLProtocol
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import ssl
+from aiofabric.arguments import check_type
 
 
 def tls_protocol(
@@ -51,6 +51,8 @@ async def start_tls(
     Like ``loop.start_tls``, which also works with these transports on asyncio's own loops; uvloop's accepts only its
     own transports. Cancelling closes the transport.
     """
+    check_type("transport", transport, asyncio.BaseTransport)
+    check_type("sslcontext", sslcontext, ssl.SSLContext)
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     tls = tls_protocol(

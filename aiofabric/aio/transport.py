@@ -13,10 +13,13 @@ from asyncio.constants import _SendfileMode
 from asyncio.transports import _FlowControlMixin
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aiofabric._core import refuse_pointers
+from aiofabric.channel.base import ByteChannel
+from aiofabric.memory import bytes_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiofabric.channel.base import ByteChannel
 
 READ_SIZE = 256 * 1024
 """Bytes of the largest ``data_received`` call (the same as asyncio's own transports)."""
@@ -60,6 +63,10 @@ class FabricTransport(_FlowControlMixin):
         extra: Mapping[str, Any],
         server: Owner | None = None,
     ) -> None:
+        if not isinstance(channel, ByteChannel):
+            raise TypeError(
+                f"a {type(self).__name__} is made by create_connection() or a server, not of {channel!r:.100}"
+            )
         super().__init__(dict(extra), loop)
         self._channel = channel
         self._server = server
@@ -149,7 +156,7 @@ class FabricTransport(_FlowControlMixin):
         return bool(data)
 
     def _fill_buffer(self) -> bool:
-        with memoryview(self._protocol.get_buffer(-1)) as whole, whole.cast("B") as buffer:
+        with bytes_of(self._protocol.get_buffer(-1)) as buffer:
             if not buffer:
                 raise RuntimeError("get_buffer() returned an empty buffer")
             count = self._channel.try_recv_into(buffer)
@@ -173,6 +180,7 @@ class FabricTransport(_FlowControlMixin):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._lost:
             return
+        refuse_pointers(data)
         data = bytes(data)  # bytes are not copied
         sent = 0
         if not self._queued:

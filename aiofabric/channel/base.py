@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
+from aiofabric.memory import bytes_of
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -146,6 +148,11 @@ class ByteChannel(ABC):
         Waiting calls, and all later calls, end with ``error``, by default ClosedResourceError.
         """
 
+    def dropped(self, owner: object) -> None:  # noqa: B027  # a channel without descriptors has nothing to close
+        """The program has dropped ``owner``, a stream over this channel, without closing it: warn, and abort from the
+        loop. The garbage collector calls this.
+        """
+
     @abstractmethod
     def statistics(self) -> StreamStatistics:
         """Counters; see `StreamStatistics`."""
@@ -159,7 +166,7 @@ class ByteChannel(ABC):
 
     async def recv_into(self, buffer: Buffer) -> int:
         """Like :meth:`recv`, into the caller's writable, contiguous memory; 0 at the end."""
-        with memoryview(buffer) as whole, whole.cast("B") as view:
+        with bytes_of(buffer) as view:
             return await self._receive(partial(self.try_recv_into, view))
 
     async def _receive(self, take: Callable[[], T | None]) -> T:
@@ -179,7 +186,7 @@ class ByteChannel(ABC):
         If this is cancelled, there are two cases: the provider has all data, and then all of it arrives; or the channel
         is aborted, because a stream must not have a gap.
         """
-        whole = data if type(data) is bytes else memoryview(data).cast("B")
+        whole = data if type(data) is bytes else bytes_of(data)
         sent = self.try_send(whole)
         if sent < len(whole):
             await self._send_rest(memoryview(whole)[sent:])

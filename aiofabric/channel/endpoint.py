@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import struct
+import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from aiofabric.channel.base import StreamStatistics, T
 from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, Hello, protocol_error
 from aiofabric.channel.sending import Sending
 from aiofabric.channel.signal import PollingSignal
+from aiofabric.cq.loops.forgotten import close_soon
 from aiofabric.errors import FabricBrokenPipeError
 
 if TYPE_CHECKING:
@@ -254,6 +256,13 @@ class EndpointChannel(Sending):
         self._wake_writer()
         self._wake_reader()
         self._finish()
+
+    def dropped(self, owner: object) -> None:
+        handle = self._handle
+        if not (handle.closed or handle.forked):
+            unclosed = f"unclosed {type(owner).__name__}, opened at {handle.opened_at}"
+            warnings.warn(unclosed, ResourceWarning, source=owner, stacklevel=3)
+            close_soon(self._source.driver, self.abort)
 
     def _finish(self) -> None:
         if self._source.draining:

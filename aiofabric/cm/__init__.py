@@ -7,7 +7,7 @@ From the ground up:
 3. ``handshake``: the states of one connection until it is established;
 4. ``requests``: connection requests, until the program answers them;
 5. ``listener``, what programs hold; ``accept_predicate``; ``workarounds``;
-6. ``reservation``: a listening address that is not listening yet;
+6. ``reservation``: a listening address that is not listening yet; ``acceptor``, the accept loop of servers;
 7. ``passive``: the passive endpoint.
 
 May import: the floors below. ``tests/test_floors.py`` has the exact order.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
 
+from .._core import refuse_pointers
 from .._ffi import constants, ffi, lib
 from ..address import Address
 from ..errors import (
@@ -82,6 +83,7 @@ MOVES: dict[ConnectionState, frozenset[ConnectionState]] = {
 
 def check_param(param: Any, limit: int) -> bytes:
     """Private data as bytes; raises if it is too long, because the providers only assert the size (or overflow)."""
+    refuse_pointers(param)
     try:
         data = bytes(memoryview(param))  # bytes(number) would return that many zero bytes
     except TypeError:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from anyio import ClosedResourceError
 
+from ..arguments import check_type
 from ..resource import Resource
 from ..settings import EndpointSettings
 from .requests import ConnectionRequest, ListenerStatistics, RequestQueue
@@ -36,6 +37,7 @@ class Listener(Resource):
         info: Info,
         accept: Callable[[ConnectionRequest, bytes, EndpointKeywords], Awaitable[MessageEndpoint]],
     ) -> None:
+        check_type("handle", handle, RequestQueue)
         self.info = info
         self._accept = accept
         self._handle = handle

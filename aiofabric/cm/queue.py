@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._ffi import constants, ffi, lib
 from ..errors import check
-from ..resource import Handle, Resource
+from ..resource import Handle, Resource, check_resource
 from .events import Event, EventError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class EventQueue(Resource):
     __slots__ = ("_buffer", "_entry", "_eq", "_event", "_fabric", "_fd", "_fids", "_handlers")
 
     def __init__(self, fabric: Fabric, *, parent: _Handle | None = None) -> None:
+        check_resource("fabric", fabric, "Fabric")
         fabric._handle.check_open()
         out = ffi.new("struct fid_eq **")
         attr = ffi.new("struct fi_eq_attr *")

@@ -144,6 +144,13 @@ class RequestQueue(Handle, ABC):
         self.answered(request, "rejected")
         self.refuse(request, data)
 
+    def withdraw(self, request: ConnectionRequest) -> None:
+        """Reject the request after an accept that failed before it called the provider. Otherwise, the peer would wait
+        for ever. The request is counted as accepted, so no other call can answer it.
+        """
+        with suppress(FabricError):
+            self.refuse(request, b"")
+
     def release(self) -> None:
         """Reject waiting requests, close the native object, wake waiting tasks."""
         self.pending.clear()
@@ -226,13 +233,6 @@ class ConnectionRequest:
     def answered(self) -> bool:
         """Whether the request was accepted or rejected."""
         return self not in self._listener.unanswered
-
-    def withdraw(self) -> None:
-        """Reject the request after an accept that failed before it called the provider. Otherwise, the peer would wait
-        for ever.
-        """
-        with suppress(FabricError):
-            self._listener.refuse(self, b"")
 
     def _check_unanswered(self) -> None:
         self._listener.check_open()  # a forked child that rejects would end the parent's connection

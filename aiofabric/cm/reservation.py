@@ -6,8 +6,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import ffi, lib
+from ..arguments import check_type
 from ..errors import FabricError, check
-from ..resource import Handle, Resource
+from ..info import Info
+from ..resource import Handle, Resource, check_resource
 from .handshake import name_of
 from .workarounds.provider_sockets import OwnSocket, listening_sockets, open_descriptors
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from ..address import Address
     from ..fabric import Fabric
-    from ..info import Info
 
 __all__ = ["Reservation"]
 
@@ -47,6 +48,8 @@ class Reservation(Resource):
     _handle: _ReservationHandle
 
     def __init__(self, info: Info, fabric: Fabric) -> None:
+        check_type("info", info, Info)
+        check_resource("fabric", fabric, "Fabric")
         fabric._handle.check_open()
         before = open_descriptors()
         out = ffi.new("struct fid_pep **")

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio import ClosedResourceError
 
 from .._ffi import constants, ffi, lib
+from ..arguments import check_number, check_type
 from ..errors import FabricError, check
 from ..flags import CounterEvents
-from ..resource import Handle, Resource
+from ..resource import Handle, Resource, check_resource
 from .reactor import Reactor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..domain import Domain
@@ -34,9 +36,9 @@ class _Wait(NamedTuple):
     waiter: Waiter
     driver: Driver
 
-    def wake(self) -> None:
+    def wake(self, error: FabricError | None = None) -> None:
         if not self.waiter.done() and not self.driver.closed():
-            self.waiter.set_result(None)
+            self.waiter.set_result(error)
 
 
 class _CounterHandle(Handle):
@@ -61,14 +63,23 @@ class _CounterHandle(Handle):
     def remember(self, wait: _Wait) -> None:
         self.waits[wait] = None
         for source in self.moved_by:
-            source.polled[self] = None
+            source.polled[self] = source.wait_owners[self] = None
             source.touch()
+
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """A source that moves the counter cannot wait for its queue: nothing would poll the counter."""
+        waits = list(self.waits)
+        for wait in waits:
+            self.forget(wait)
+            wait.wake(error())
+        return len(waits)
 
     def forget(self, wait: _Wait) -> None:
         self.waits.pop(wait, None)
         if not self.waits:
             for source in self.moved_by:
                 source.polled.pop(self, None)
+                source.wait_owners.pop(self, None)
 
     def close(self) -> None:
         try:
@@ -99,7 +110,9 @@ class Counter(Resource):
     _handle: _CounterHandle
 
     def __init__(self, domain: Domain, *, events: CounterEvents = CounterEvents.COMP) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
+        check_type("events", events, int)
         out = ffi.new("struct fid_cntr **")
         attr = ffi.new("struct fi_cntr_attr[2]")  # the library's own layout may be longer than the headers'
         attr[0].events = events
@@ -108,7 +121,7 @@ class Counter(Resource):
         self.domain = domain
         self._handle = _CounterHandle(out[0], domain)
 
-    def bind(self, endpoint: Handle, source: Source, flags: Bind) -> None:
+    def _bind(self, endpoint: Handle, source: Source, flags: Bind) -> None:
         """Count the operations of a not yet enabled endpoint that ``source`` moves (fi_ep_bind)."""
         handle = self._handle
         endpoint.need(handle)
@@ -144,6 +157,7 @@ class Counter(Resource):
     def _change(self, call: str, function: Any, value: int) -> None:
         handle = self._handle
         handle.check_open()
+        check_number("value", value, 64)
         check(function(handle.fid, value), call)
         handle.poll()
 
@@ -171,9 +185,11 @@ class Counter(Resource):
             wait = _Wait(threshold, errors, driver.create_waiter(), driver)
             handle.remember(wait)
             try:
-                await wait.waiter
+                failure = await wait.waiter
             finally:
                 handle.forget(wait)
+            if failure is not None:
+                raise failure
             if handle.closed:
                 raise ClosedResourceError("this Counter was closed")
             if failed := lib.fi_cntr_readerr(handle.fid) - errors:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .polling import Waiting
     from .queue import Entry, ErrorEntry
 
-__all__ = ["AttachedQueue", "Queue", "Completable", "SourceStatistics", "Polled"]
+__all__ = ["AttachedQueue", "Queue", "Completable", "SourceStatistics", "Polled", "WaitOwner"]
 
 
 class Queue(Protocol):
@@ -28,12 +28,18 @@ class Queue(Protocol):
     def fileno(self) -> int | None: ...
 
 
-class AttachedQueue(Protocol):
+class WaitOwner(Protocol):
+    """An object with tasks that wait for a source's passes, such as an endpoint."""
+
+    def wait_failed(self, error: Callable[[], FabricError], /) -> int:
+        """No pass may come: raise the error in all tasks that wait; return their number."""
+
+
+class AttachedQueue(WaitOwner, Protocol):
     """An event queue that a source drains in its progress passes."""
 
     def drain(self) -> int: ...
     def quiet(self) -> bool: ...
-    def wait_failed(self, error: Callable[[], FabricError], /) -> int: ...
     def fileno(self) -> int | None: ...
 
 

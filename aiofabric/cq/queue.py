@@ -8,7 +8,7 @@ from .._core import NativeQueue
 from .._ffi import address_of, constants, ffi, lib
 from ..errors import check
 from ..features import Quirk, quirks
-from ..resource import Handle, Resource
+from ..resource import Handle, Resource, check_resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +65,7 @@ class CompletionQueue(Resource):
 
     def __init__(self, domain: Domain, *, size: int = 0, source: bool = False) -> None:
         self.domain = domain
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
         self._cq, self._fd = self._open(size)
         self._handle = Handle("CompletionQueue", self._cq, domain._handle)

@@ -114,6 +114,8 @@ def _write(native: CData, name: str, value: Any, keep: list[CData]) -> None:
         value = ffi.new("char[]", value.encode()) if value else ffi.NULL
         keep.append(value)
     elif isinstance(value, bytes):
+        if not hasattr(native, f"{name}_size"):
+            raise TypeError(f"{name} is no field for bytes: {value!r:.100}")
         setattr(native, f"{name}_size", len(value))
         value = ffi.new("uint8_t[]", value) if value else ffi.NULL
         keep.append(value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._ffi import CData, constants, ffi, lib
 from ..address import Address, is_numeric, split_uri
+from ..arguments import check_number, check_type
 from ..errors import NoProviderError, NotSupportedError, from_errno, unresolved
 from ..flags import AddressFormat, Caps, GetInfoFlags, Mode
 from .attributes import DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr, native_fid
@@ -229,6 +230,8 @@ def offers(
     version: tuple[int, int] | None = None,
 ) -> list[Info]:
     """Like `getinfo`, but return an empty list if nothing matches: finding the reason takes ten times as long."""
+    if hints is not None:
+        check_type("hints", hints, Hints)
     found = _ask(*_plain(node, service, flags), hints, _checked(version))
     if isinstance(found, int):
         if found != FI_ENODATA:
@@ -272,6 +275,7 @@ def _plain(
 ) -> tuple[str | None, str | None, GetInfoFlags]:
     """Split an FI_ADDR_STR of the fi_sockaddr kinds into host and port: libfabric's IP providers do not parse it."""
     check_place(node, service)
+    check_number("flags", flags, 64)
     if not isinstance(node, str | None):
         raise TypeError(f"getinfo() takes an Address as dest_addr or src_addr of its hints, not as node: {node}")
     if node is not None and (parts := split_uri(node)) is not None:

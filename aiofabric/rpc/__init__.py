@@ -22,3 +22,20 @@ from .serving import Handler as Handler
 from .serving import ServerContext as ServerContext
 from .status import RpcError as RpcError
 from .status import StatusCode as StatusCode
+
+__all__ = [
+    "Call",
+    "Channel",
+    "Connectivity",
+    "Handler",
+    "Limits",
+    "RpcError",
+    "Server",
+    "ServerContext",
+    "ServiceConfig",
+    "StatusCode",
+    "stream_stream",
+    "stream_unary",
+    "unary_stream",
+    "unary_unary",
+]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anyio import BrokenResourceError, BusyResourceError, ClosedResourceError, EndOfStream
 
+from ..resource import leave_block
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
 from .messages import MessageIterator, check_grace, message_bytes, method_name
@@ -39,6 +40,8 @@ class Call(MessageIterator):
     _call: StreamCall
 
     def __init__(self, call: StreamCall) -> None:
+        if not isinstance(call, StreamCall):
+            raise TypeError(f"a Call is made by the method stream() of a Channel, not of {call!r:.100}")
         self._call = call
         self._half_closed = False
 
@@ -287,4 +290,4 @@ class Channel(ChannelCore):
     async def __aexit__(
         self, type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await leave_block(error, self.close)

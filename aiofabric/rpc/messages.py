@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from anyio import EndOfStream
 
+from .._core import refuse_pointers
+
 __all__ = ["MessageIterator", "check_grace", "message_bytes", "method_name"]
 
 
@@ -14,6 +16,7 @@ def message_bytes(message: Any) -> bytes:
     """The bytes of a message; TypeError if it is not a buffer."""
     if type(message) is bytes:
         return message
+    refuse_pointers(message)
     try:
         return bytes(memoryview(message))
     except TypeError:

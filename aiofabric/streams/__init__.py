@@ -15,3 +15,21 @@ from aiofabric.streams.listener import FabricListener as FabricListener
 from aiofabric.streams.listener import listen_messages as listen_messages
 from aiofabric.streams.listener import listen_stream as listen_stream
 from aiofabric.streams.message import MessageStream as MessageStream
+
+__all__ = [
+    "ConnectedDatagramStream",
+    "DatagramStatistics",
+    "DatagramStream",
+    "FabricAttribute",
+    "FabricConnectable",
+    "FabricListener",
+    "FabricStream",
+    "MessageStream",
+    "StreamStatistics",
+    "connect_datagrams",
+    "connect_messages",
+    "connect_stream",
+    "listen_messages",
+    "listen_stream",
+    "open_datagrams",
+]

@@ -10,12 +10,15 @@ from anyio import TypedAttributeProvider
 from anyio.abc import AsyncResource
 from anyio.lowlevel import checkpoint
 
+from aiofabric.channel.base import ByteChannel
+from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
 
-    from aiofabric.channel.base import ByteChannel, StreamStatistics
+    from aiofabric.channel.base import StreamStatistics
 
 __all__ = ["LINGER", "ChannelStream", "broken"]
 
@@ -37,6 +40,10 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
     """
 
     def __init__(self, channel: ByteChannel) -> None:
+        if not isinstance(channel, ByteChannel):
+            raise TypeError(
+                f"a {type(self).__name__} is made by a function such as connect_stream(), not of {channel!r:.100}"
+            )
         self._channel = channel
         self._closed = False
         self._eof_sent = False
@@ -88,6 +95,11 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         finally:
             self._channel.abort()
 
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await leave_block(exc, self.aclose)
+
     def abort(self) -> None:
         """Close at once: unsent data is dropped, and the peer may see a broken stream.
 
@@ -96,6 +108,10 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         """
         self._closed = True
         self._channel.abort()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):  # absent when the stream was not made
+            self._channel.dropped(self)
 
     def _flush(self) -> None:
         """Send messages that are still held back for packing."""

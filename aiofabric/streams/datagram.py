@@ -18,10 +18,13 @@ from anyio.abc import UnreliableObjectStream
 from anyio.lowlevel import checkpoint
 
 from aiofabric.address import Address, is_numeric
+from aiofabric.arguments import check_type
 from aiofabric.errors import MessageTooLongError
 from aiofabric.flags import AvType, Caps, EndpointType
 from aiofabric.info import Hints
 from aiofabric.info.place import check_remote
+from aiofabric.memory import bytes_of
+from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
 from aiofabric.transport.connectionless.endpoint import DatagramEndpoint
 from aiofabric.transport.opening.options import EndpointOptions
@@ -29,6 +32,7 @@ from aiofabric.transport.opening.selection import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
 
     from typing_extensions import Buffer
 
@@ -59,6 +63,7 @@ class _Datagrams(TypedAttributeProvider):
     """An endpoint for datagrams of this format: a mark, the length of the sender's address, the address, the data."""
 
     def __init__(self, endpoint: DatagramEndpoint, remote: Address | None = None) -> None:
+        check_type("endpoint", endpoint, DatagramEndpoint)
         self._endpoint = endpoint
         self._info = endpoint.info
         self._local = local = endpoint.local_address
@@ -74,7 +79,7 @@ class _Datagrams(TypedAttributeProvider):
         return self._endpoint.max_message_size - len(self._header)
 
     async def _send(self, data: Buffer, place: Place) -> None:
-        view = memoryview(data).cast("B")
+        view = bytes_of(data)
         with self._sending:
             await checkpoint()
             if self._endpoint.closed:
@@ -124,6 +129,11 @@ class _Datagrams(TypedAttributeProvider):
         """Close the endpoint. Datagrams that were not received are lost."""
         self._endpoint.close()
         await checkpoint()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await leave_block(exc, self.aclose)
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:

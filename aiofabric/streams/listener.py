@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 from anyio.abc import Listener as AnyListener
 
+from aiofabric.arguments import check_type
 from aiofabric.channel.connect import HELLO, accept_channel
+from aiofabric.cm.acceptor import Acceptor
+from aiofabric.cm.listener import Listener
 from aiofabric.streams.attributes import address_attributes
 from aiofabric.streams.byte import FabricStream
 from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
@@ -23,15 +26,12 @@ if TYPE_CHECKING:
     from aiofabric.address import Address
     from aiofabric.channel.endpoint import EndpointChannel
     from aiofabric.channel.frames import Hello
-    from aiofabric.cm.listener import Listener
     from aiofabric.cm.requests import ConnectionRequest
     from aiofabric.domain import Domain
 
 __all__ = ["FabricListener", "listen_messages", "listen_stream"]
 
 T_Stream = TypeVar("T_Stream")
-
-_log = logging.getLogger(__name__)
 
 
 class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
@@ -41,7 +41,9 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
     """
 
     def __init__(self, listener: Listener, hello: Hello, make_stream: Callable[[EndpointChannel], T_Stream]) -> None:
+        check_type("listener", listener, Listener)
         self._listener = listener
+        self._requests = Acceptor(listener)
         self._hello = hello
         self._make_stream = make_stream
         self._accepting = anyio.ResourceGuard("accepting connections from")
@@ -54,7 +56,8 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
         return self._address
 
     async def accept(self) -> T_Stream:
-        """The next stream. A client with another protocol is rejected; one that has left is skipped.
+        """The next stream. A client with another protocol is rejected; one that has left is skipped. A request that
+        cannot be accepted (EMFILE) is rejected and logged, and the next one is taken a moment later.
 
         Cancelling loses no request, except one whose acceptance has begun.
 
@@ -62,14 +65,15 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
         """
         with self._accepting:
             while True:
-                stream = await self._handshake(await self._listener.accept_request())
+                stream = await self._handshake(await self._requests.next_request())
                 if stream is not None:
                     return stream
 
     async def serve(self, handler: Callable[[T_Stream], Any], task_group: TaskGroup | None = None) -> None:
         """Run ``handler`` in a task of its own for each stream, until cancelled or closed.
 
-        A client that is slow to connect does not delay others. The handler must close its stream.
+        A client that is slow to connect does not delay others, and a request that cannot be accepted ends nothing. The
+        handler must close its stream.
 
         Args:
             handler: a coroutine function, called with the stream.
@@ -89,14 +93,11 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
                 task_group = await stack.enter_async_context(anyio.create_task_group())
             with self._accepting:
                 while True:
-                    task_group.start_soon(begin, await self._listener.accept_request())
+                    task_group.start_soon(begin, await self._requests.next_request())
 
     async def _handshake(self, request: ConnectionRequest) -> T_Stream | None:
-        try:
-            return self._make_stream(await accept_channel(request, hello=self._hello))
-        except ConnectionError as error:
-            _log.info("no stream with %s: %s", request.address, error)
-            return None
+        channel = await self._requests.accept(request, partial(accept_channel, request, hello=self._hello))
+        return None if channel is None else self._make_stream(channel)
 
     async def aclose(self) -> None:
         """Stop listening; requests that wait to be accepted are rejected."""

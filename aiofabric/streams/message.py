@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, SupportsIndex
 import anyio
 from anyio.abc import ObjectStream
 
-from aiofabric._core import cut_messages, join_messages
+from aiofabric._core import cut_messages, join_messages, refuse_pointers
 from aiofabric.channel.connect import HELLO
 from aiofabric.channel.frames import MESSAGES, Hello, protocol_error
 from aiofabric.errors import MessageTooLongError
+from aiofabric.memory import bytes_of
 from aiofabric.streams.base import ChannelStream, broken
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
 
     def _begin(self, item: Buffer) -> bool:
         """Pack ``item``; False if it must wait or is large."""
+        refuse_pointers(item)
         whole = bytes(item) if type(item) is not bytes and memoryview(item).nbytes <= self._packed else item
         if type(whole) is not bytes or len(whole) > self._packed:
             return False
@@ -100,7 +102,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         return True
 
     async def _send_now(self, item: Buffer) -> None:
-        view = memoryview(item).cast("B")
+        view = bytes_of(item)
         with self._sending:
             self._check_sendable()
             if len(view) > self._longest:

@@ -189,7 +189,7 @@ async def listen(
         try:
             chosen = endpoint_options("accept", {**options, **overrides}) if overrides else defaults
         except BaseException:
-            request.withdraw()
+            request._listener.withdraw(request)
             raise
         accept_over = accept_native if found.ep_attr.type == EndpointType.MSG else accept_virtual
         return await accept_over(request, domain, chosen, param)

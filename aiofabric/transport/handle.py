@@ -11,6 +11,7 @@ from anyio import ClosedResourceError
 
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
+from ..cq.loops.forgotten import close_soon
 from ..cq.submission import SubmissionQueue, Transfer
 from ..errors import FabricError
 from ..features import Quirk, quirks
@@ -205,6 +206,8 @@ class EndpointHandle(OrderlyEnd, Failures):
     def open_for_use(self) -> None:
         """Allow posting. Operations posted before the connection exists crash the tcp provider."""
         self.thread_check.thread = self.thread
+        if self.owner is self:
+            self.source.wait_owners[self] = None
         is_shared = self.pool is not None and self.pool.is_shared
         any_tag = self.tag_bits == 64  # the submission queue checks no tags
         special = is_shared or self.cuts_off or self.info.mode & _OF_EACH_RECEIVE or not any_tag
@@ -322,14 +325,36 @@ class EndpointHandle(OrderlyEnd, Failures):
             linger(self)
         super()._leave()
 
+    def close_now(self) -> None:
+        """Close without waiting. The peer still gets the end mark, if possible."""
+        if self.closes_in_order and self.live and self.thread_check.admits():
+            self.end_at_once()
+        self.close()
+
+    def forgotten(self) -> None:
+        """Close soon, from the loop: each endpoint has descriptors."""
+        close_soon(self.source.driver, self._close_forgotten)
+
+    def _close_forgotten(self) -> None:
+        # The program may still use a child: an alias, a region, or an endpoint of a shared receive context. When the
+        # last child has closed, this is called again.
+        if not (self.closed or self.forked or self.over or self.children):
+            self.close_now()
+
     def release(self) -> None:
         self.thread_check.thread = 0
         self._close_native()
         self._finish()
         self.wake_gone_waiters()
 
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """The source cannot wait for its queue: raise the error in the tasks that wait for what peers send."""
+        count = 0 if self.pool is None else self.pool.wait_failed(error)
+        return count if self.remote_writes is None else count + self.remote_writes.wait_failed(error)
+
     def _finish(self) -> None:
         """Complete the remaining operations with an error, and release what was acquired."""
+        self.source.wait_owners.pop(self, None)
         if self.pool is not None:
             ended.add(self.info.fabric_attr.prov_name, messages=self.pool.messages, bytes=self.pool.bytes)
         self._end(self.closed_error)

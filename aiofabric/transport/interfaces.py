@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..cq.queue import Entry, ErrorEntry
     from ..cq.source.source import Source
     from ..cq.submission import Transfer
+    from ..errors import FabricError
     from ..features import Quirk
     from ..info import Info
 
@@ -120,6 +121,10 @@ class InboxBase(InboxCore, ABC):
         """No message arrives any more: end every wait with ``error``."""
 
     @abstractmethod
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """The queue cannot be waited for: raise the error in all tasks that wait for a message; return their number."""
+
+    @abstractmethod
     def without_memory(self) -> InboxBase:
         """The object that replaces the inbox after the endpoint is closed."""
 
@@ -132,6 +137,7 @@ class RemoteWriteEvents(Protocol):
     """Writes of peers that carried data."""
 
     async def next(self) -> Entry: ...
+    def wait_failed(self, error: Callable[[], FabricError], /) -> int: ...
     def end(self, error: Callable[[], BaseException]) -> None: ...
 
 

@@ -48,6 +48,7 @@ class Endpoint:
         self.on_message: Any = None
         self.on_end: Any = None
         self._handle = SimpleNamespace(
+            closed=True,  # a test may drop a stream without closing it
             source=self.source,
             thread_check=SimpleNamespace(admits=lambda: self.admits),
             refuse=lambda what: ConnectionResetError(f"{what} refused"),

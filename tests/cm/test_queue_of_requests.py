@@ -309,7 +309,7 @@ def test_a_request_is_accepted_once_with_the_data_and_the_options_of_the_caller(
 def test_a_request_is_withdrawn_even_if_it_has_ended_by_itself(queue: Queue) -> None:
     (request,) = queue.come()
     queue.unanswerable = True
-    request.withdraw()
+    queue.withdraw(request)
     assert queue.refused == [(request, b"")]
 
 

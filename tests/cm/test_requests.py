@@ -10,7 +10,9 @@ import pytest
 import aiofabric
 from aiofabric import ConnectionRequest, FabricConnectionRefusedError, Listener
 from aiofabric.cm.requests import RequestQueue
+from tests.fixtures.children import run_in_child
 from tests.fixtures.internals import handle_of, source_of
+from tests.fixtures.providers import require
 
 
 async def refusal(listener: Listener, provider: str) -> bytes:
@@ -119,3 +121,42 @@ async def test_connections_that_are_made_or_refused_leave_no_interest_in_their_q
     assert (source_of(active).interest, source_of(passive).interest) == (0, 0)
     active.abort()
     passive.abort()
+
+
+ACCEPT_AND_ANSWER_AGAIN = """
+import anyio, sys
+import aiofabric
+
+async def main():
+    async with aiofabric.listen("127.0.0.1", 0, provider=sys.argv[1]) as listener, anyio.create_task_group() as tasks:
+
+        async def client():
+            async with await aiofabric.connect(listener.address, provider=sys.argv[1]) as endpoint:
+                await endpoint.send(b"works")
+                await endpoint.recv()
+
+        tasks.start_soon(client)
+        request = await listener.accept_request()
+        async with await request.accept() as endpoint:
+            for name in sorted({*dir(request)} - {*dir(object)}):
+                if name.startswith("_") or not callable(function := getattr(request, name)):
+                    continue
+                try:
+                    answer = function()
+                    if answer is not None:
+                        await answer
+                except RuntimeError as error:
+                    print(name, error)
+            assert await endpoint.recv() == b"works"
+            await endpoint.send(b"done")
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("name", ["tcp", "shm"])
+def test_no_method_answers_an_accepted_request_again(name: str) -> None:
+    require(name)
+    ended = run_in_child(ACCEPT_AND_ANSWER_AGAIN, name)
+    answered = "this connection request was answered already"
+    assert (ended.status, ended.out.splitlines()) == (0, [f"accept {answered}", f"reject {answered}"]), ended.err

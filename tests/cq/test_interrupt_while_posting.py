@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aiofabric._core import FrameOutput
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
 from aiofabric.cq.source.source import Source
@@ -141,3 +142,42 @@ def test_an_operation_that_the_provider_refuses_is_not_counted() -> None:
     assert (endpoint.source.interest, len(endpoint.source.operations), len(endpoint.submissions.posted)) == (0, 0, 0)
     assert endpoint.source.statistics().slots_in_use == 0
     endpoint.close()
+
+
+@pytest.mark.parametrize("queues", [False, True])
+def test_ctrl_c_while_the_end_of_a_pass_is_scheduled_loses_no_frame(queues: bool) -> None:
+    driver = InterruptedDriver(queues=queues)
+    with ScriptedQueue() as queue:
+        source = Source(driver, queue)
+        sent: list[bytes] = []
+        waiting: list[bytes] = []
+        interrupts: list[bool] = []
+
+        def pass_ends() -> None:
+            interrupts.append(output.pass_ended())
+            sent.extend(waiting)
+            waiting.clear()
+
+        output = FrameOutput(source, None, sent.append, pass_ends)
+        assert output(b"first")
+        driver.errors.append(KeyboardInterrupt())
+        assert not output(b"second"), "the caller keeps it"
+        waiting.append(b"second")
+        driver.settle_down()
+        assert sent == [b"first", b"second"]
+        assert interrupts[0], "the transport raises the signal again"
+        assert not any(interrupts[1:])
+        source.close()
+
+
+def test_a_loop_that_has_ended_schedules_no_frame() -> None:
+    driver = InterruptedDriver()
+    with ScriptedQueue() as queue:
+        source = Source(driver, queue)
+        output = FrameOutput(source, None, lambda _: None, lambda: None)
+        assert output(b"first")
+        driver.errors.append(RuntimeError("Event loop is closed"))
+        with pytest.raises(RuntimeError, match="closed"):
+            output(b"second")
+        assert not output.scheduled
+        source.close()

@@ -996,3 +996,30 @@ def test_a_queue_that_cannot_be_waited_for_is_reported_unless_a_task_got_the_err
         endpoint.driver.iterate()
         assert len(endpoint.driver.reports) == 1 - woken
         endpoint.source.close()
+
+
+class LongReads(ScriptedQueue):
+    """Returns all its completions at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[Any] = []
+
+    def read(self, window: int = 0) -> Any:
+        self.all += super().read(window) or ()
+        found, self.all = self.all, []
+        while more := super().read(window):
+            found += more
+        return found
+
+
+@pytest.mark.parametrize("count", [64, 65, 300])
+def test_a_queue_may_return_any_number_of_completions_at_once(count: int) -> None:
+    endpoint = Endpoint(limit=1000, source=Source(ManualDriver(), LongReads()))
+    transfers = [endpoint.submit(number) for number in range(count)]
+    callers = [endpoint.await_(transfer) for transfer in transfers]
+    for number, transfer in enumerate(transfers):
+        endpoint.queue.complete(transfer.slot.address, length=number)
+    endpoint.driver.settle_down()
+    assert [caller.done and caller.outcome.length for caller in callers] == list(range(count))
+    endpoint.close()

@@ -440,3 +440,14 @@ def test_a_receive_that_a_write_consumed_is_not_posted_on_a_closed_endpoint(endp
     endpoint.submissions.consumed(transfer)
     assert endpoint.posted == [transfer.slot.address]
     assert transfer.state is State.POSTED
+
+
+def test_a_slot_and_a_kind_of_another_type_are_refused() -> None:
+    endpoint = Endpoint(limit=1)
+    wrong: Any
+    function: Any = print
+    for wrong in ({"slot": 5}, {"kind": lambda *_: 5}, {"kind": int}, {"kind": object}):
+        with pytest.raises(TypeError):
+            endpoint.submissions.submit("wrong", function, (), None, 0, **wrong)
+    assert endpoint.source.statistics().slots_in_use == 0
+    endpoint.close()

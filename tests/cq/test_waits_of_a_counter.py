@@ -27,7 +27,8 @@ class Counter:
         self.waits: dict[Any, None] = {}
         self.touched: list[int] = []
         self.sources = [
-            SimpleNamespace(polled={}, touch=lambda number=number: self.touched.append(number)) for number in range(2)
+            SimpleNamespace(polled={}, wait_owners={}, touch=lambda number=number: self.touched.append(number))
+            for number in range(2)
         ]
         self.moved_by = self.sources
 

@@ -1,8 +1,13 @@
 """Hazard: an object of the native core that was made, but not initialised, or initialised twice, crashes."""
 
+from typing import Any
+
 import pytest
 
 from aiofabric import _core
+from aiofabric.cq.source.source import Source
+from aiofabric.cq.submission import SubmissionQueue
+from aiofabric.transport.messages.pool import Pool
 from tests.fixtures.children import run_in_child
 
 pytestmark = pytest.mark.once
@@ -46,6 +51,25 @@ def test_the_queue_of_an_initialised_object_is_not_replaced() -> None:
         queue.__init__(16, 16, False)  # type: ignore[misc]
 
 
-def test_an_object_that_needs_arguments_is_not_made_without() -> None:
-    with pytest.raises(TypeError, match="made with arguments"):
-        _core.NativeQueue.__new__(_core.NativeQueue)
+NEED_ARGUMENTS = [
+    "NativeQueue",
+    "Operation",
+    "Polling",
+    "PoolBuffer",
+    "PoolCore",
+    "SourceCore",
+    "SubmissionCore",
+    "Transfer",
+    "Waker",
+]
+
+
+@pytest.mark.parametrize("kind", [*(getattr(_core, name) for name in NEED_ARGUMENTS), Source, Pool, SubmissionQueue])
+def test_an_object_that_needs_arguments_is_not_made_without_its_initialisation(kind: Any) -> None:
+    for arguments in ((), (1,), (1, 2, 3)):
+        with pytest.raises(TypeError):
+            kind.__new__(kind, *arguments)
+        with pytest.raises(TypeError):
+            object.__new__(kind, *arguments)
+    with pytest.raises(TypeError):
+        kind()

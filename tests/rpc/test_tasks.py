@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiofabric._core import TaskSet
+from aiofabric._core import TaskSet, Waker
 from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.rpc.runtime.tasks import AsyncioTasks, Tasks, tasks_of
 from tests.fixtures.loops import LOOPS
@@ -339,3 +339,63 @@ async def test_a_step_that_was_taken_is_not_taken_again() -> None:
     with pytest.raises(RuntimeError, match="once"):
         step()
     assert ran == [1]
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_task_whose_first_step_could_not_be_scheduled_does_not_run() -> None:
+    """Ctrl-C may come in the loop's `call_soon`. The caller ends the call with it: the task must not end it again."""
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+
+    errors = [KeyboardInterrupt()]
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(loop, name)
+
+        def call_soon(self, *args: Any, **options: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            return loop.call_soon(*args, **options)
+
+    async def run(name: str) -> None:
+        seen.append(name)
+
+    around: Any = Interrupted()
+    running: dict[Any, Any] = {}
+    tasks = TaskSet(loop, loop.create_task, Waker(around), running, [])
+    interrupted = run("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        tasks.start(interrupted, None, lambda: seen.append("end of interrupted"))
+    interrupted.close()
+    assert not running
+    tasks.start(run("later"), None, lambda: seen.append("end of later"))
+    await until(lambda: not running)
+    gc.collect()
+    assert seen == ["later", "end of later"]
+
+
+@pytest.mark.parametrize("anyio_backend", ASYNCIO)
+async def test_a_task_whose_end_could_not_be_watched_is_cancelled() -> None:
+    seen: list[str] = []
+
+    class Unwatched(asyncio.Task[Any]):
+        def add_done_callback(self, *_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+    async def run() -> None:
+        seen.append("ran")
+
+    def create(coroutine: Any, **options: Any) -> Any:
+        made.append(Unwatched(coroutine, loop=loop, **options))
+        return made[-1]
+
+    made: list[Any] = []
+    loop = asyncio.get_running_loop()
+    running: dict[Any, Any] = {}
+    tasks = TaskSet(loop, create, None, running, [])
+    with pytest.raises(KeyboardInterrupt):
+        tasks.start(run(), None, lambda: seen.append("end"))
+    assert not running
+    await until(lambda: made[0].done())
+    assert seen == []

@@ -13,6 +13,7 @@ part               task
 ``polling``        how long an awaiting call polls before it suspends
 ``delays``         when the next pass comes if the loop cannot just sleep
 ``queued``         submission queues whose operations wait for transmit credits
+``wait_owners``    endpoints and counters, whose waits fail if the queue cannot be waited for
 =================  ==============================================================================
 
 One pass:
@@ -54,7 +55,7 @@ from .unmatched import Unmatched
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..interfaces import AttachedQueue, Queue
+    from ..interfaces import AttachedQueue, Queue, WaitOwner
     from ..loops.drivers import Driver
 
 __all__ = ["Source"]
@@ -86,6 +87,7 @@ class Source(SourceCore):
         super().__init__(driver, queue, Readers(driver), deque(), polling, Slots(), polls=polls, busy_polls=busy_polls)
         self.unmatched = Unmatched(self.operations, queue, self._callback_failed)
         self.delays = Delays(self, without_descriptor)
+        self.wait_owners: dict[WaitOwner, None] = {}
         self._on_close = on_close
         if queue is not None:
             self.readers.add(queue.fileno(), self._readable, on_demand=True)
@@ -165,7 +167,7 @@ class Source(SourceCore):
         if not isinstance(error, FabricError) or error.call != "fi_trywait":
             self.driver.report("aiofabric: a progress pass failed", error)
             self.touch()
-        elif not fail_waits(self, error):
+        elif not fail_waits(self, self.wait_owners, error):
             self.driver.report("aiofabric: a queue cannot be waited for", error)
 
     # -- waiting

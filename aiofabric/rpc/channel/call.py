@@ -205,7 +205,8 @@ class ChannelCall(ClientCall):
     def ended(self) -> None:
         """An attempt has ended: begin another one, or end the call."""
         connection, status = self.connection, self.status
-        assert status is not None
+        if status is None:
+            raise RuntimeError("this call has no status yet: the connection reports its end")
         if connection.retired or len(connection.calls) >= connection.peer_max_calls - 1:
             connection.call_ended()
         self.left = self.left or status.may_have_run

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ...cm.acceptor import Acceptor
 from ...cq.reactor import Reactor
 from ...transport.connect import listen
 from ..protocol.flow import Budget
@@ -97,14 +98,14 @@ class ServerCore:
         return listener
 
     async def _accept_all(self, listener: Listener) -> None:
-        async for request in listener:
-            self._accepts.start(self._accept(request))
+        requests = Acceptor(listener)
+        async for request in requests:
+            self._accepts.start(self._accept(requests, request))
 
-    async def _accept(self, request: ConnectionRequest) -> None:
-        try:
-            endpoint = await request.accept()
-        except OSError:
-            return  # the client has gone
+    async def _accept(self, requests: Acceptor, request: ConnectionRequest) -> None:
+        endpoint = await requests.accept(request, request.accept)
+        if endpoint is None:
+            return
         connection = AcceptedConnection(self.limits, self._new_call, self.budget, admits=self._admits)
         transport = RpcTransport(endpoint, connection, self._transport_ended)
         if not transport.ended:

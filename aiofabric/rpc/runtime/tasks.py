@@ -138,7 +138,11 @@ class TrioTasks(Tasks):
     ) -> TrioTask:
         task = TrioTask(coroutine, self._ended)
         self.running[task] = on_end
-        self._spawn(task.run, context=context or copy_context(), name=name)
+        try:
+            self._spawn(task.run, context=context or copy_context(), name=name)
+        except BaseException:  # the run has ended, or Ctrl-C
+            self.running.pop(task, None)
+            raise
         return task
 
 

@@ -9,6 +9,7 @@ with the provider, so that a small frame never waits for more than those.
 
 from __future__ import annotations
 
+from signal import SIGINT, raise_signal
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,9 +94,11 @@ class RpcTransport:
             source.poll()
 
     def _pass_ends(self) -> None:
-        self._output.pass_ended()
+        interrupted = self._output.pass_ended()
         if self.connection.output or self.connection.rotation:
             self._flush()
+        if interrupted:
+            raise_signal(SIGINT)
 
     def _flush(self) -> None:
         if self.ended:

@@ -49,7 +49,7 @@ async def accept_native(
     try:
         endpoint = MessageEndpoint(request.info, domain, options, request.address, request._descriptor)
     except BaseException:
-        request.withdraw()
+        request._listener.withdraw(request)
         raise
     await endpoint._accept(param, request.preface)
     return endpoint

@@ -262,10 +262,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
 
         Prefer `aclose`, or leaving ``async with``.
         """
-        handle = self._handle
-        if handle.closes_in_order and handle.live and handle.thread_check.admits():
-            handle.end_at_once()
-        super().close()
+        self._handle.close_now()
 
     def abort(self) -> None:
         """Close at once; the peer sees a broken connection (FabricConnectionResetError)."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import ClosedResourceError
 
 from ..._ffi import constants, ffi, lib
+from ...arguments import check_type
 from ...cm.events import JOIN_COMPLETE, Event, EventError
 from ...cq.submission import SubmissionQueue
 from ...errors import FabricError, NotSupportedError, check, from_errno
@@ -180,6 +181,7 @@ class Group(Resource):
     _handle: _GroupHandle
 
     def __init__(self, handle: _GroupHandle, members: Sequence[Peer], rank: int) -> None:
+        check_type("handle", handle, _GroupHandle)
         self._handle = handle
         self.members = tuple(members)
         self.rank = rank

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
 from ...address_vector import AddressVector, Peer, context_bits
+from ...arguments import check_type
 from ...cm.handshake import name_of
 from ...cm.workarounds.half_open_clients import defer_silent_clients
 from ...cm.workarounds.provider_sockets import listening_sockets, open_descriptors
@@ -20,7 +21,7 @@ from ...cq.queue import CompletionQueue
 from ...cq.reactor import Reactor
 from ...errors import check
 from ...flags import Caps, EndpointType
-from ...info import Hints
+from ...info import Hints, Info
 from ...regions import MemoryOwner
 from ...resource import Resource
 from ..exclusions import exclude
@@ -28,6 +29,7 @@ from ..handle import EndpointHandle
 from ..opening.bindings import check_receives, check_selective, without_unsafe_flags
 from ..opening.chosen import check_arguments
 from ..opening.keywords import endpoint_options
+from ..opening.options import EndpointOptions
 from ..opening.selection import find
 from ..opening.shared_objects import acquire_domain
 from ..rma.atomic import Atomic
@@ -43,11 +45,13 @@ if TYPE_CHECKING:
     from ...address import Address
     from ...cq.source.source import Source
     from ...domain import Domain
-    from ...info import Info, RxAttr, TxAttr
+    from ...info import RxAttr, TxAttr
     from ..opening.keywords import EndpointKeywords
-    from ..opening.options import EndpointOptions
 
 __all__ = ["ReceiveContext", "ScalableEndpoint", "TransmitContext", "open_scalable_endpoint"]
+
+
+_CONTEXTS_MOST = 1 << 16  # more than any provider has; a list of them is made
 
 
 class _ScalableHandle(MemoryOwner):
@@ -123,6 +127,8 @@ class ScalableEndpoint(Resource):
         receive: Sequence[RxAttr | Mapping[str, Any]],
         own_queues: bool = False,
     ) -> None:
+        check_type("info", info, Info)
+        check_type("options", options, EndpointOptions)
         if options.remote_writes:
             raise TypeError("a peer's write names no context of a scalable endpoint: leave out remote_writes=")
         if options.selective:
@@ -256,6 +262,7 @@ async def open_scalable_endpoint(
 
     Man page: fi_endpoint (fi_scalable_ep, fi_tx_context, fi_rx_context).
     """
+    check_type("type", type, EndpointType)
     chosen = endpoint_options("open_scalable_endpoint", options)
     check_arguments(provider, domain, hints, info)
     sends, receives = _contexts("transmit", transmit), _contexts("receive", receive)
@@ -285,6 +292,8 @@ def _contexts(name: str, wish: Any) -> Sequence[Any]:
     """
     if isinstance(wish, bool) or not isinstance(wish, int | Sequence) or isinstance(wish, str | bytes):
         raise TypeError(f"{name} must be a number of contexts, or a list with the attributes of each, not {wish!r}")
+    if isinstance(wish, int) and wish > _CONTEXTS_MOST:
+        raise ValueError(f"{name} must be at most {_CONTEXTS_MOST} contexts, not {wish}")
     contexts: Sequence[Any] = [{}] * wish if isinstance(wish, int) else wish
     if not contexts:
         raise ValueError(f"{name}={wish!r}: a scalable endpoint needs at least one context of each kind")

@@ -71,6 +71,8 @@ class Batch:
     """
 
     def __init__(self, handle: EndpointHandle, route: Route) -> None:
+        if not hasattr(route, "limit"):
+            raise TypeError(f"a Batch is made by the method batch() of an endpoint, not of {route!r:.100}")
         self._handle = handle
         self._route = route
         self._silently = isinstance(route, SelectiveRoute)

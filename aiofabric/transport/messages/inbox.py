@@ -12,6 +12,7 @@ from .loans import warn_of_all_lent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...errors import FabricError
     from ..handle import EndpointHandle
     from ..interfaces import ReceivedBuffer
 
@@ -172,6 +173,16 @@ class Inbox(InboxBase):
             self._wake_first(error())
         if self.sink is not None:
             self.finish(error())
+
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """The queue cannot be waited for: end every wait with ``error``; return how many there were."""
+        count = 0
+        while self.waiting:
+            count += self._wake_first(error())
+        if self.sink is not None:
+            self.finish(error())
+            count += 1
+        return count
 
     def without_memory(self) -> Inbox:
         """The object that replaces the inbox after the endpoint is closed."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants
+from ...arguments import check_type
 from ...errors import NotSupportedError
 from ...features import Quirk, quirks
 from ...flags import Bind, Caps, EndpointType, OpFlags
-from ...info import SHARED_CONTEXT
+from ...info import SHARED_CONTEXT, Info
 from ..messages.multi_pool import check_multi_recv
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...info import Info
 
 __all__ = [
     "as_opened",
@@ -111,6 +111,7 @@ def without_unsafe_flags(info: Info) -> Info:
     with it would put many messages into each buffer, and later messages would overwrite earlier ones. Providers also
     list FI_INJECT together with all completion levels. It would limit every send to the size of an injected message.
     """
+    check_type("info", info, Info)
     receives, sends = info.native.rx_attr.op_flags, info.native.tx_attr.op_flags
     many = receives & constants.FI_MULTI_RECV
     injects = sends & constants.FI_INJECT and sends & _LEVELS == _LEVELS

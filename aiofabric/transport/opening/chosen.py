@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...domain import Domain
 from ...info import Hints, Info, check_info
 from ...info.matching import contradictions, same_provider
+from ...resource import check_resource
 from ...settings import check_receive_flags
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def check_arguments(provider: object, domain: object, hints: object, info: objec
 
 def check_agreement(provider: str | None, domain: Domain | None, hints: Hints | None, info: Info | None) -> None:
     """Raise ValueError if two of these contradict each other, instead of ignoring one of them."""
+    if domain is not None:
+        check_resource("domain", domain, "Domain")
     for what, opened in (("info", info), ("domain", None if domain is None else domain.info)):
         if opened is None:
             continue

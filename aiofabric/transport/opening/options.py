@@ -225,7 +225,7 @@ class EndpointOptions:
                 native = ffi.cast("struct fid *", context._handle.fid)
                 check(lib.fi_ep_bind(handle.fid, native, 0), "fi_ep_bind")
         for counter, flags in self.counters.items():
-            counter.bind(handle, handle.source, flags)
+            counter._bind(handle, handle.source, flags)
         self.prepare_inbox(handle)
         if self.prepare is not None:
             self.prepare(EndpointSettings(handle, handle.info, enabled=False))

@@ -9,7 +9,7 @@ from ...cq.polling import Waiting
 from ...cq.reactor import Reactor
 from ...errors import check
 from ...flags import Caps
-from ...resource import Handle, Resource
+from ...resource import Handle, Resource, check_resource
 from ..exclusions import lacking, refusal
 from ..handle import EndpointHandle
 from ..messages.inbox import RECEIVE_AT_SHARED, Inbox
@@ -62,6 +62,7 @@ class SharedReceive(Receives):
         waiting: Waiting = Waiting.ADAPTIVE,
         busy_poll: float = 100.0,
     ) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
         if recv_size < 1 or recv_count < 1:
             raise ValueError("recv_size (bytes) and recv_count must be at least 1")
@@ -167,6 +168,7 @@ class SharedTransmit(Resource):
     __slots__ = ("domain",)
 
     def __init__(self, domain: Domain) -> None:
+        check_resource("domain", domain, "Domain")
         domain._handle.check_open()
         out = ffi.new("struct fid_stx **")
         check(lib.fi_stx_context(domain._handle.fid, domain.info.native.tx_attr, out, ffi.NULL), "fi_stx_context")

@@ -196,7 +196,7 @@ class Atomic(Resource):
         if not isinstance(remote, RemoteRegion):
             raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
         needed = Access.REMOTE_READ if op is AtomicOp.ATOMIC_READ else Access.REMOTE_WRITE
-        remote.check(call, size, needed, route.name)
+        remote._check(call, size, needed, route.name)
 
     async def _perform(
         self,

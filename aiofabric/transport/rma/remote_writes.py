@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ...cq.loops.drivers import Waiter
     from ...cq.queue import Entry
+    from ...errors import FabricError
     from ..handle import EndpointHandle
 
 __all__ = ["RemoteWrite", "RemoteWriteQueue", "RemoteWrites"]
@@ -73,13 +74,21 @@ class RemoteWriteQueue:
             self.events.append(1)
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, error: FabricError | None = None) -> bool:
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
                 self.source.woke()
-                waiter.set_result(None)
-                return
+                waiter.set_result(error)
+                return True
+        return False
+
+    def wait_failed(self, error: Callable[[], FabricError]) -> int:
+        """The queue cannot be waited for: raise the error in all tasks that wait for an event; return their number."""
+        count = 0
+        while self.waiters:
+            count += self._wake(error())
+        return count
 
     async def next(self) -> Entry:
         """The next event; see `RemoteWrites.remote_write`."""
@@ -109,7 +118,7 @@ class RemoteWriteQueue:
         source.interest += 1
         try:
             source.prepare()
-            await waiter
+            failure = await waiter
         except BaseException:
             if waiter in self.waiters:
                 self.waiters.remove(waiter)
@@ -118,6 +127,8 @@ class RemoteWriteQueue:
             raise
         finally:
             source.interest -= 1
+        if failure is not None:
+            raise failure
 
     def end(self, error: Callable[[], BaseException]) -> None:
         """No events come any more. Earlier ones may still be taken, unless the endpoint was closed here."""

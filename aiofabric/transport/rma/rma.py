@@ -134,7 +134,7 @@ class Rma(Resource):
         size = len(pins)
         if not isinstance(remote, RemoteRegion):
             raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
-        remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
+        remote._check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
         route.check_size(size, what)
         if remote_data is not None:
             route.check_data(remote_data)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants, ffi
+from ...arguments import check_type
 from ...errors import NotSupportedError
 from ...features import describe, require
 from ...flags import Access, Caps, Datatype, HmemIface
@@ -180,7 +181,7 @@ class Triggered(Resource):
     ) -> int:
         route = await self._route_when(condition, to)
         size = len(pins)
-        remote.check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
+        remote._check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
         route.check_size(size, what)
         await route.outcome(route.post_rma(what, pins, remote, None, _TRIGGER | constants.FI_COMPLETION))
         return size
@@ -188,6 +189,7 @@ class Triggered(Resource):
     async def _route_when(self, condition: Condition, to: Peer | None) -> Route:
         handle = self._handle
         handle.check_usable("fi_trigger")
+        check_type("condition", condition, Trigger, XpuTrigger)
         condition.check(self.info)
         route = handle.route_to(to)
         if handle.checkpoint is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._ffi import constants
+from ...arguments import check_number
 from ...cq.loops.coroutines import coroutine_function
 from ...errors import NotSupportedError
 from ...features import Quirk
@@ -102,6 +103,7 @@ class TaggedReceives(Endpoint, Receives):
             raise TypeError(
                 "this endpoint was opened with recv_size=None: pass the size of the largest message, max_bytes="
             )
+        check_number("max_bytes", size, 62)
         room = pin(bytearray(size), writable=True)
         message: Message = await self._receive(room, self._where(tag, ignore, source), source=source, private=True)
         return message

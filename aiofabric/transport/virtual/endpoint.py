@@ -243,7 +243,7 @@ async def accept_virtual(
         endpoint = VirtualEndpoint(request.info, domain, options)
         await endpoint._accept_over(request.oob_socket, request.hello, param)
     except BaseException:
-        request.withdraw()
+        request._listener.withdraw(request)
         raise
     return endpoint
 

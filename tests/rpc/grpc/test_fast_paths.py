@@ -500,3 +500,23 @@ async def test_an_object_that_was_not_initialised_is_refused() -> None:
     with pytest.raises(RuntimeError, match="not initialised"):
         tasks.start(coroutine)
     coroutine.close()
+
+
+async def test_an_await_that_is_closed_during_its_own_poll_takes_no_step() -> None:
+    async with served() as (_, _, stub):
+        await stub.Unary(pb2.Request())
+        first, second = stub.Unary(pb2.Request()), stub.Unary(pb2.Request())  # the second one's frame waits
+        connection = second._rpc.connection
+        assert connection.output
+        flush, steps = connection.flush, second.__await__()
+
+        def close_and_flush() -> None:
+            steps.close()
+            flush()
+
+        connection.flush = close_and_flush
+        with pytest.raises(RuntimeError, match="used once"):
+            steps.send(None)
+        connection.flush = flush
+        await first
+        await second

@@ -104,7 +104,8 @@ class Server(aio.Server):
     def begin(self, rpc: ServerRpc) -> None:
         """Run the handler of a call that has begun."""
         core = self._core
-        assert core is not None
+        if core is None or not isinstance(rpc, ServerRpc):
+            raise TypeError(f"a server begins the calls of its own connections, not {rpc!r:.100}")
         if rpc.deadline is not None:
             core.deadlines.add(rpc)
         if self._registry.interceptors:
