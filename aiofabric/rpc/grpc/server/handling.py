@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self
 
 from ..callbacks import run_callback
@@ -78,10 +79,10 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
                 await behaviour(request, context)
             else:
                 if how == "generator":
-                    responses = behaviour(request, context)
+                    await _send_all(rpc, behaviour(request, context), handler.response_serializer)
                 else:
-                    responses = responses_of(behaviour, request, context, loop, pool)
-                await _send_all(rpc, responses, handler.response_serializer)
+                    async with aclosing(responses_of(behaviour, request, context, loop, pool)) as responses:
+                        await _send_all(rpc, responses, handler.response_serializer)
             rpc.end_stream()
         else:
             if how == "sync":
