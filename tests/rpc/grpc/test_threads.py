@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from aiofabric.rpc import grpc as aio
+from tests.fixtures.children import run_in_child
 from tests.rpc.waiting import until
 
 if TYPE_CHECKING:
@@ -141,3 +142,71 @@ async def test_a_stop_iteration_of_a_handler_is_an_error_of_its_call() -> None:
             call = channel.stream_unary("/a/empty")(iter(()))
             assert await call.code() == grpc.StatusCode.UNKNOWN
             assert "StopIteration" in await call.details()
+
+
+CHILD = """
+    import asyncio, sys
+    from concurrent.futures import ThreadPoolExecutor
+    import grpc
+    from aiofabric.rpc import grpc as aio
+
+    def aborts(request, context):
+        context.abort(grpc.StatusCode.NOT_FOUND, "on purpose")
+
+    def metadata(request, context):
+        context.send_initial_metadata((("key", "value"),))
+        return iter((request, request))
+
+    def consumes(requests, context):
+        return iter((next(requests), b"x"))
+
+    async def main():
+        server = aio.server(ThreadPoolExecutor(2))
+        server.add_registered_method_handlers("a", {
+            "aborts": grpc.unary_stream_rpc_method_handler(aborts),
+            "metadata": grpc.unary_stream_rpc_method_handler(metadata),
+            "consumes": grpc.stream_stream_rpc_method_handler(consumes),
+        })
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_stream("/a/aborts")(b"")
+            print((await call.code()).name, await call.details())
+            call = channel.unary_stream("/a/metadata")(b"x")
+            print(*await call.initial_metadata(), [each async for each in call])
+            call = channel.stream_stream("/a/consumes")(iter((b"1", b"2")))
+            print([each async for each in call])
+        await server.stop(0)
+
+    if sys.argv[1] == "uvloop":
+        import uvloop
+        uvloop.run(main())
+    else:
+        asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_plain_function_that_returns_an_iterator_may_wait_for_the_loop(loop: str) -> None:
+    ended = run_in_child(CHILD, loop)
+    expected = ["NOT_FOUND on purpose", "('key', 'value') [b'x', b'x']", "[b'1', b'x']"]
+    assert ended.out.splitlines() == expected, ended.err
+
+
+async def test_a_context_of_a_synchronous_handler_refuses_to_block_the_loop() -> None:
+    refused: list[BaseException] = []
+
+    def handler(request: bytes, context: Any) -> bytes:
+        def callback() -> None:
+            try:
+                context.abort(grpc.StatusCode.NOT_FOUND, "too late")
+            except RuntimeError as error:
+                refused.append(error)
+
+        context.add_callback(callback)
+        return request
+
+    async with served(1, handler=("unary_unary", handler)) as (channel, _):
+        assert await channel.unary_unary("/a/handler")(b"x") == b"x"
+        await until(lambda: refused)
+    assert "use them in the thread that runs the handler" in str(refused[0])

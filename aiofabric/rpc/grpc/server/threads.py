@@ -25,6 +25,17 @@ __all__ = ["SyncServicerContext", "responses_of", "run_in_thread", "to_iterator"
 _log = logging.getLogger(__name__)
 
 
+def _wait_in_thread(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """Run ``coroutine`` in the loop and wait for its result, in another thread than the loop's."""
+    if asyncio._get_running_loop() is loop:
+        coroutine.close()
+        raise RuntimeError(
+            "The context and the requests of a synchronous handler wait for the event loop, so they cannot be used in "
+            "its thread: use them in the thread that runs the handler"
+        )
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+
 class SyncServicerContext:
     """The context of a synchronous handler. It may be used in the handler's thread only."""
 
@@ -42,7 +53,7 @@ class SyncServicerContext:
         return getattr(self._context, name)  # all that neither waits nor sends
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return _wait_in_thread(coroutine, self._loop)
 
     def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         """End the call with an error now; raises."""
@@ -117,7 +128,7 @@ async def run_in_thread(
 def to_iterator(requests: Any, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
     """The requests for a thread: each step waits for the loop."""
     while True:
-        item = asyncio.run_coroutine_threadsafe(_next(requests), loop).result()
+        item = _wait_in_thread(_next(requests), loop)
         if item is EOF:
             return
         yield item
@@ -137,11 +148,12 @@ async def responses_of(
     sync_context = SyncServicerContext(context, loop)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     room = threading.Semaphore()  # for one response that the loop has not taken
-    responses = behaviour(request, sync_context)
 
     def work() -> None:
         end = _End(None)
         try:
+            # Here, because a plain function may wait for the loop before it returns its iterator.
+            responses = behaviour(request, sync_context)
             for response in responses:
                 room.acquire()
                 if sync_context.over:
