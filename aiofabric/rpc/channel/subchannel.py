@@ -55,6 +55,7 @@ class ChannelConnection(ClientConnection):
         self.subchannel.goaway(self)
 
     def preface_received(self) -> None:
+        self.transport.preface_arrived()
         self.subchannel.changed()  # the server may allow more calls than the minimum
 
     def takes(self, metadata: Metadata) -> bool:
@@ -127,6 +128,7 @@ class Subchannel:
                 self._move(Connectivity.IDLE)
                 return
             self.transport, self.connection = transport, connection
+            transport.expect_preface(self._timeout)
             self._move(Connectivity.READY)
         finally:
             self._task = None

@@ -9,6 +9,7 @@ with the provider, so that a small frame never waits for more than those.
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,6 +72,7 @@ class RpcTransport:
         self.driver = source.driver
         self._pieces = 0
         self._lingers = False
+        self._cancel_preface_timer: Callable[[], None] | None = None
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
         connection.transport = self
@@ -147,6 +149,22 @@ class RpcTransport:
             self._end(error)
         return None
 
+    # -- the preface
+
+    def expect_preface(self, seconds: float) -> None:
+        """End the connection unless the peer's preface comes in time."""
+        if not self.ended and not self.connection.peer_known:
+            error = TimeoutError(
+                f"it has sent no RPC preface in {seconds:g} s: check that the peer runs aiofabric.rpc, too"
+            )
+            self._cancel_preface_timer = self.driver.call_later(seconds, partial(self._end, error))
+
+    def preface_arrived(self) -> None:
+        """The preface has come; or none is expected any more."""
+        cancel, self._cancel_preface_timer = self._cancel_preface_timer, None
+        if cancel is not None:
+            cancel()
+
     # -- the end
 
     def _linger(self) -> None:
@@ -161,6 +179,7 @@ class RpcTransport:
         if self.ended:
             return
         self.ended = True
+        self.preface_arrived()
         self._close_endpoint()
         self.connection.lost(f"The connection to the peer was lost: {error}")
         on_end, self._on_end = self._on_end, None
