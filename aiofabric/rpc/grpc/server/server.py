@@ -154,17 +154,15 @@ class Server(aio.Server):
         _log.error("The handler of %s could not be started", rpc.method, exc_info=error)
         rpc.reject(UNKNOWN, unexpected(error))
         rpc.release()
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if isinstance(error, KeyboardInterrupt):
             stop_loop_with(error, self.loop)
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
         try:
             handler = await self._registry.find_through_interceptors(rpc.method, rpc.metadata)
-        except asyncio.CancelledError:
-            return
-        except Exception as error:
-            _log.exception("An interceptor of %s raised", rpc.method)
-            rpc.reject(UNKNOWN, unexpected(error))
+        except BaseException as error:
+            if not handler_failed(rpc, error, "interceptor"):
+                raise
             return
         if not self._refused(rpc, handler, own=1):
             await handle(handler, *self._behaviour(handler), rpc)
