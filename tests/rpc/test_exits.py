@@ -13,14 +13,13 @@ pytestmark = pytest.mark.once
 KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream", "in_thread", "interceptor"]
 
 PROGRAM = """
-    import logging, sys
+    import builtins, sys
     import anyio
     from aiofabric import rpc
 
-    kind, error = sys.argv[1], {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[sys.argv[2]]
+    kind, error = sys.argv[1], getattr(builtins, sys.argv[2])
 
-    logging.basicConfig()
-    handlers = {}
+    handlers = {}  # logging is not configured
 
     def fail():
         raise error(5)
@@ -80,6 +79,14 @@ def test_a_handler_that_exits_fails_its_own_call_and_is_logged(kind: str, loop: 
     ended = run(kind, "SystemExit", loop)
     assert ended.out == "UNKNOWN\nb'x'\n", ended.err
     assert "the handler of /a/exit failed" in ended.err
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_an_exception_of_a_handler_is_printed_before_logging_is_configured(loop: str) -> None:
+    ended = run("unary_unary", "LookupError", loop)
+    assert ended.out == "UNKNOWN\nb'x'\n", ended.err
+    assert "the handler of /a/exit failed" in ended.err
+    assert "LookupError: 5" in ended.err
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
