@@ -128,11 +128,12 @@ class RpcTransport:
             transfer = self._transmit([*piece])
             if transfer is not None:
                 self._pieces += 1
-                transfer.notify = self._piece_sent
+                transfer.notify = self._piece_sent  # instead of `_sent`
             connection.pieces_handed_over()
 
     def _piece_sent(self, transfer: Operation) -> None:
         self._pieces -= 1
+        self._sent(transfer)
         if self.connection.rotation and not self.ended:
             self._flush()
 
@@ -144,10 +145,17 @@ class RpcTransport:
                 raise handle.refuse("fi_send")
             route = handle.tx
             if type(frames) is list or not route.inject(frames):
-                return route.post(frames)
+                transfer = route.post(frames)
+                transfer.notify = self._sent
+                return transfer
         except (OSError, ClosedResourceError, WrongLoopError) as error:
             self._end(error)
         return None
+
+    def _sent(self, transfer: Operation) -> None:
+        """The provider has sent a message, or has failed: then the peer lacks frames, and the connection ends."""
+        if transfer.error is not None:
+            self._end(transfer.error)
 
     # -- the preface
 

@@ -18,7 +18,7 @@ from .intercepted import (
 )
 from .interception import KINDS, Chain
 from .pipe import Pipe
-from .request_types import checked_serializer
+from .request_type import checked_serializer
 from .rpc import ClientRpc, StreamRpc
 
 if TYPE_CHECKING:
