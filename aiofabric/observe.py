@@ -7,7 +7,6 @@ them to Prometheus and OpenTelemetry.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 __all__ = ["Totals", "ended", "span", "span_hooks"]
-
-logging.getLogger("aiofabric").addHandler(logging.NullHandler())  # no output until the program sets up logging
 
 SpanHook: TypeAlias = "Callable[[str, Mapping[str, object]], AbstractContextManager[object]]"
 

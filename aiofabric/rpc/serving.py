@@ -266,7 +266,9 @@ class RunningCall(ServerCall):
                 raise
             self.finish(StatusCode.UNKNOWN, "The handler failed")
             _log.error("the handler of %s failed", self.method, exc_info=error)
-            if isinstance(error, KeyboardInterrupt | SystemExit):
+            if isinstance(
+                error, KeyboardInterrupt
+            ):  # not SystemExit: a handler does not decide on the end of its server
                 raise
 
     async def _intercepted(

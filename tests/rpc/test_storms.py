@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ from aiofabric import rpc
 from aiofabric.rpc.protocol.frames import HEADER, Kind, frame
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import CONNECTED, over
-from tests.rpc.services import HANDLERS, Tally, serve, served
+from tests.rpc.services import HANDLERS, Tally, serve, served, target
 from tests.rpc.test_channel import channel_to
 from tests.rpc.waiting import until
 
@@ -250,6 +251,24 @@ async def test_a_silent_client_is_disconnected(provider: str) -> None:
                     await endpoint.recv()
         assert await channel.unary("/test/echo", b"x") == b"x"
         assert len(server.core.transports) == 1
+
+
+async def test_a_peer_that_accepts_and_stays_silent_fails_the_calls_of_its_client(provider: str) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as group:
+
+        async def accept() -> None:
+            async for request in listener:
+                async with await request.accept():
+                    await anyio.sleep_forever()
+
+        group.start_soon(accept)
+        options: dict[str, Any] = {"connect_timeout": 0.5, "options": {"provider": provider}}
+        async with rpc.Channel(target(listener.address), **options) as channel:
+            with anyio.fail_after(15), pytest.raises(rpc.RpcError, match="UNAVAILABLE") as caught:
+                await channel.unary("/test/echo", b"x")
+            assert "it has sent no RPC preface in 0.5 s: check that the peer runs aiofabric.rpc" in str(caught.value)
+            assert channel.get_state() is rpc.Connectivity.IDLE
+        group.cancel_scope.cancel()
 
 
 async def test_a_client_that_does_not_read_stops_its_own_stream_only(provider: str) -> None:

@@ -51,7 +51,8 @@ class ChannelCore:
         policy: ``"pick_first"``, ``"round_robin"``, or a function that makes a `Policy`.
         service_config: gRPC's service config.
         backoff: makes the delays between attempts to connect.
-        connect_timeout: seconds after which an attempt to connect is given up.
+        connect_timeout: seconds after which an attempt to connect is given up, and in which the server must then send
+            its preface.
         options: further arguments of `aiofabric.connect`, such as ``provider``.
     """
 

@@ -42,8 +42,6 @@ class MethodConfig:
     retry: RetryPolicy | None = None
     wait_for_ready: bool | None = None
     timeout: float | None = None
-    max_request: int | None = None
-    max_response: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +110,7 @@ def _method_config(entry: Mapping[str, Any]) -> MethodConfig:
         first, longest = (_seconds(raw, name, "retryPolicy") for name in ("initialBackoff", "maxBackoff"))
         retry = RetryPolicy(min(attempts, _MOST_ATTEMPTS), first, longest, multiplier, codes)
     timeout = _seconds(entry, "timeout", "methodConfig") if "timeout" in entry else None
-    return MethodConfig(
-        retry,
-        entry.get("waitForReady"),
-        timeout,
-        _size(entry.get("maxRequestMessageBytes")),
-        _size(entry.get("maxResponseMessageBytes")),
-    )
-
-
-def _size(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return MethodConfig(retry, entry.get("waitForReady"), timeout)
 
 
 def _code(value: Any) -> int:

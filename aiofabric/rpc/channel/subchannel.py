@@ -55,6 +55,7 @@ class ChannelConnection(ClientConnection):
         self.subchannel.goaway(self)
 
     def preface_received(self) -> None:
+        self.transport.preface_arrived()
         self.subchannel.changed()  # the server may allow more calls than the minimum
 
     def takes(self, metadata: Metadata) -> bool:
@@ -91,7 +92,7 @@ class Subchannel:
         self._backoff = backoff
         self._timeout = connect_timeout
         self._options = options
-        self._task: TaskHandle | None = None
+        self._task: TaskHandle | None = None  # of the attempt or the delay that is under way
         self._retired: set[RpcTransport] = set()
 
     def connect(self) -> None:
@@ -104,36 +105,38 @@ class Subchannel:
         begun = monotonic()
         delay = self._backoff.next()
         try:
-            try:
-                with anyio.fail_after(max(self._timeout, delay)):
-                    endpoint = await connect_endpoint(*self.target, self._limits, **self._options)
-            except Exception as error:
-                if self.state is not Connectivity.SHUTDOWN:
-                    self.failure = error
-                    self._move(Connectivity.TRANSIENT_FAILURE)
-                    await anyio.sleep(max(0.0, delay - (monotonic() - begun)))
-                    if self.state is Connectivity.TRANSIENT_FAILURE:
-                        self._move(Connectivity.IDLE)
-                return
-            if self.state is Connectivity.SHUTDOWN:
-                endpoint.abort()
-                return
-            self._backoff.reset()
-            self.failure = None
-            connection = ChannelConnection(self._limits, self._budget)
-            connection.subchannel = self
-            transport = RpcTransport(endpoint, connection, self._transport_ended)
-            if transport.ended:
-                self._move(Connectivity.IDLE)
-                return
-            self.transport, self.connection = transport, connection
-            self._move(Connectivity.READY)
-        finally:
-            self._task = None
+            with anyio.fail_after(max(self._timeout, delay)):
+                endpoint = await connect_endpoint(*self.target, self._limits, **self._options)
+        except Exception as error:
+            if self.state is not Connectivity.SHUTDOWN:
+                self.failure = error
+                self._move(Connectivity.TRANSIENT_FAILURE)
+                await anyio.sleep(max(0.0, delay - (monotonic() - begun)))
+                if self.state is Connectivity.TRANSIENT_FAILURE:
+                    self._end_attempt(Connectivity.IDLE)
+            return
+        if self.state is Connectivity.SHUTDOWN:
+            endpoint.abort()
+            return
+        self._backoff.reset()
+        self.failure = None
+        connection = ChannelConnection(self._limits, self._budget)
+        connection.subchannel = self
+        transport = RpcTransport(endpoint, connection, self._transport_ended)
+        if transport.ended:
+            self._end_attempt(Connectivity.IDLE)
+            return
+        self.transport, self.connection = transport, connection
+        transport.expect_preface(self._timeout)
+        self._end_attempt(Connectivity.READY)
 
     def _move(self, state: Connectivity) -> None:
         self.state = state
         self.changed()
+
+    def _end_attempt(self, state: Connectivity) -> None:
+        self._task = None  # before the change, which may begin the next attempt
+        self._move(state)
 
     def _transport_ended(self, transport: RpcTransport, error: BaseException) -> None:
         self._retired.discard(transport)
@@ -180,7 +183,7 @@ class Subchannel:
         if self.state is Connectivity.TRANSIENT_FAILURE:
             if self._task is not None:
                 self._task.cancel()
-            self._move(Connectivity.IDLE)
+            self._end_attempt(Connectivity.IDLE)
 
     @property
     def transports(self) -> list[RpcTransport]:

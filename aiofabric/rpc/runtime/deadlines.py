@@ -78,9 +78,17 @@ class Deadlines:
     def _fire(self) -> None:
         self._cancel = None
         heap, now = self._heap, monotonic() + _LATENESS
-        while heap and (heap[0][2].over or heap[0][0] <= now):
-            _, _, call = heappop(heap)
-            if not call.over:
-                call.expired()
-        if heap and self._cancel is None:
-            self._schedule(heap[0][0])
+        try:
+            while heap and (heap[0][2].over or heap[0][0] <= now):
+                _, _, call = heappop(heap)
+                if not call.over:
+                    self._expire(call)
+        finally:  # Ctrl-C, too, leaves the other deadlines their timer
+            if heap and self._cancel is None:
+                self._schedule(heap[0][0])
+
+    def _expire(self, call: Expiring) -> None:
+        try:
+            call.expired()
+        except Exception as error:  # of the program's code that the end of the call has run
+            self._driver.report("aiofabric.rpc: the end of a call at its deadline raised", error)

@@ -47,12 +47,8 @@ PREFACE_TIMEOUT = 20.0
 class AcceptedConnection(ServerConnection):
     """A connection that is closed if its client stays silent."""
 
-    cancel_timeout: Callable[[], None] | None = None
-
     def preface_received(self) -> None:
-        if self.cancel_timeout is not None:
-            self.cancel_timeout()
-            self.cancel_timeout = None
+        self.transport.preface_arrived()
 
 
 class ServerCore:
@@ -110,14 +106,12 @@ class ServerCore:
         transport = RpcTransport(endpoint, connection, self._transport_ended)
         if not transport.ended:
             self.transports.add(transport)
-            if not connection.peer_known:
-                connection.cancel_timeout = self.driver.call_later(self.preface_timeout, transport.abort)
+            transport.expect_preface(self.preface_timeout)
             if self.stopping:
                 connection.drain()
 
     def _transport_ended(self, transport: RpcTransport, error: BaseException) -> None:
         self.transports.discard(transport)
-        transport.connection.preface_received()  # no timer is left
         if not self.transports:
             quiet, self._quiet = self._quiet, []
             for callback in quiet:

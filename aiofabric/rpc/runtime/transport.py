@@ -9,6 +9,7 @@ with the provider, so that a small frame never waits for more than those.
 
 from __future__ import annotations
 
+from functools import partial
 from signal import SIGINT, raise_signal
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -72,6 +73,7 @@ class RpcTransport:
         self.driver = source.driver
         self._pieces = 0
         self._lingers = False
+        self._cancel_preface_timer: Callable[[], None] | None = None
         self.ended = False
         source.interest += 1  # a queue without a descriptor must be polled
         connection.transport = self
@@ -129,18 +131,20 @@ class RpcTransport:
             transfer = self._transmit([*piece])
             if transfer is not None:
                 self._pieces += 1
-                transfer.notify = self._piece_sent
+                transfer.notify = self._piece_sent  # instead of `_sent`
             connection.pieces_handed_over()
 
     def _piece_sent(self, transfer: Operation) -> None:
         self._pieces -= 1
         self.connection.sent += transfer.length
+        self._sent(transfer)
         if self.connection.rotation and not self.ended:
             self._flush()
 
     def _frames_sent(self, transfer: Operation) -> None:
         if not self.ended:
             self.connection.has_left(transfer.length)
+        self._sent(transfer)
 
     def _transmit(self, frames: Any) -> Any:
         """Hand one fabric message to the provider. Return its operation, or None if the message was injected."""
@@ -154,10 +158,33 @@ class RpcTransport:
                 if type(frames) is not list:  # at most two pieces are under way, and their message is counted
                     transfer.notify = self._frames_sent
                     self.connection.handed_over(transfer.length)
+                else:
+                    transfer.notify = self._sent
                 return transfer
         except (OSError, ClosedResourceError, WrongLoopError) as error:
             self._end(error)
         return None
+
+    def _sent(self, transfer: Operation) -> None:
+        """The provider has sent a message, or has failed: then the peer lacks frames, and the connection ends."""
+        if transfer.error is not None:
+            self._end(transfer.error)
+
+    # -- the preface
+
+    def expect_preface(self, seconds: float) -> None:
+        """End the connection unless the peer's preface comes in time."""
+        if not self.ended and not self.connection.peer_known:
+            error = TimeoutError(
+                f"it has sent no RPC preface in {seconds:g} s: check that the peer runs aiofabric.rpc, too"
+            )
+            self._cancel_preface_timer = self.driver.call_later(seconds, partial(self._end, error))
+
+    def preface_arrived(self) -> None:
+        """The preface has come; or none is expected any more."""
+        cancel, self._cancel_preface_timer = self._cancel_preface_timer, None
+        if cancel is not None:
+            cancel()
 
     # -- the end
 
@@ -173,6 +200,7 @@ class RpcTransport:
         if self.ended:
             return
         self.ended = True
+        self.preface_arrived()
         self._close_endpoint()
         self.connection.has_left(self.connection.unsent)
         self.connection.lost(f"The connection to the peer was lost: {error}")

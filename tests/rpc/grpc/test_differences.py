@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("request_", ["text", None, 17], ids=str)
+@pytest.mark.parametrize(
+    "request_", ["text", None, 17, pb2.Response(body=b"x"), pb2.Empty()], ids=lambda each: repr(each)[:9]
+)
 async def test_a_request_of_another_type_is_a_type_error(request_: Any) -> None:
     async with connected(aio) as stub:
         with pytest.raises(TypeError):
@@ -31,6 +33,27 @@ async def test_a_request_of_another_type_is_a_type_error(request_: Any) -> None:
         with pytest.raises(TypeError):
             await stream.write(request_)
         stream.cancel()
+        with pytest.raises(TypeError):
+            await stub.Input(iter([request_]))
+        with pytest.raises(TypeError):
+            await stub.Output(request_).read()
+
+
+async def test_a_message_of_another_type_is_named() -> None:
+    async with connected(aio) as stub:
+        with pytest.raises(
+            TypeError, match=r"must be of the type aiofabric\.interop\.Request, not aiofabric\.interop\.Response"
+        ):
+            await stub.Unary(pb2.Response())
+
+
+async def test_a_timeout_of_zero_is_a_millisecond() -> None:
+    async with connected(aio) as stub:
+        await stub.Unary(pb2.Request())
+        codes = [await stub.Unary(pb2.Request(), timeout=0).code() for _ in range(50)]
+        assert grpc.StatusCode.OK in codes  # as on grpc.aio; a busy machine needs more time for some
+        assert await stub.Unary(pb2.Request(wait_ms=10_000), timeout=0).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await stub.Unary(pb2.Request(), timeout=-1).code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_several_responses_to_a_unary_call_end_it() -> None:

@@ -305,3 +305,75 @@ def test_loops_that_end_with_something_open_leave_no_descriptors(loop: str, what
         """
     )
     assert ended.out == "done\n", ended
+
+
+EXITS = """
+    import asyncio, sys, uvloop
+    import grpc
+    from aiofabric.rpc import grpc as aio
+
+    place, error = sys.argv[1], {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[sys.argv[2]]
+
+    def fail(*_):
+        raise error(5)
+
+    async def one(*_):
+        fail()
+
+    async def many(*_):
+        fail()
+        yield b""
+
+    async def echo(request, context):
+        return request
+
+    class Interceptor(aio.ServerInterceptor):
+        async def intercept_service(self, proceed, details):
+            return fail() if details.method == "/a/exit" else await proceed(details)
+
+    class Handlers(grpc.GenericRpcHandler):
+        def service(self, details):
+            if details.method == "/a/echo":
+                return grpc.unary_unary_rpc_method_handler(echo)
+            kinds = {
+                "coroutine": grpc.unary_unary_rpc_method_handler(one),
+                "generator": grpc.unary_stream_rpc_method_handler(many),
+                "requests": grpc.stream_unary_rpc_method_handler(one),
+                "thread": grpc.unary_unary_rpc_method_handler(fail),
+                "thread of a stream": grpc.unary_stream_rpc_method_handler(fail),
+                "serializer": grpc.unary_unary_rpc_method_handler(echo, response_serializer=fail),
+                "interceptor": grpc.unary_unary_rpc_method_handler(echo),
+            }
+            return kinds[place] if place in kinds else fail()
+
+    async def main():
+        server = aio.server(interceptors=[Interceptor()] if place == "interceptor" else None)
+        server.add_generic_rpc_handlers((Handlers(),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            print((await channel.unary_unary("/a/exit")(b"", timeout=10).code()).name)
+            print(await channel.unary_unary("/a/echo")(b"x", timeout=10))
+        await server.stop(None)
+
+    try:
+        (uvloop if sys.argv[3] == "uvloop" else asyncio).run(main())
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+PLACES = ["coroutine", "generator", "requests", "thread", "thread of a stream", "serializer", "interceptor", "generic"]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_handler_that_exits_fails_its_own_call(place: str, loop: str) -> None:
+    ended = run_in_child(EXITS, place, "SystemExit", loop)
+    assert ended.out == "UNKNOWN\nb'x'\n", ended.err
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("place", ["coroutine", "generator", "interceptor", "generic"])
+def test_an_interrupt_in_a_handler_ends_the_program(place: str, loop: str) -> None:
+    ended = run_in_child(EXITS, place, "KeyboardInterrupt", loop)
+    assert ended.out.endswith("interrupted\n")  # uvloop ends the iteration first

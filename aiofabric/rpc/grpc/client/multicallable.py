@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from ...._core import StubCore
 from ..grpcio import aio
@@ -18,6 +18,7 @@ from .intercepted import (
 )
 from .interception import KINDS, Chain
 from .pipe import Pipe
+from .request_type import checked_serializer
 from .rpc import ClientRpc, StreamRpc
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ __all__ = [
     "UnaryStreamMultiCallable",
     "UnaryUnaryMultiCallable",
 ]
+
+
+LEAST_TIMEOUT: Final = 0.001
+"""Seconds. gRPC rounds deadlines up to milliseconds, so that a call without any time, too, is sent."""
 
 
 class Opener(Protocol):
@@ -72,7 +77,7 @@ class MultiCallable(StubCore, ABC):
         interceptors: tuple[Any, ...],
     ) -> None:
         method = method.decode() if isinstance(method, bytes) else method
-        super().__init__(channel, method, serializer, deserializer, self.rpc, self.whole)
+        super().__init__(channel, method, checked_serializer(method, serializer), deserializer, self.rpc, self.whole)
         if interceptors:
             self._chain = Chain(KINDS[self.kind], interceptors, self._begin)
 
@@ -101,6 +106,8 @@ class MultiCallable(StubCore, ABC):
             compression = channel.compression
         if compression:
             pairs = with_compression(pairs, compression)
+        if isinstance(timeout, int | float) and 0 <= timeout < LEAST_TIMEOUT:
+            timeout = LEAST_TIMEOUT
         rpc = self.rpc(channel.loop)
         message = None
         if whole:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.bursts import Burst
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from .rpc import ClientRpc
 
 __all__ = ["Requests"]
-
-_log = logging.getLogger(__name__)
 
 
 class Requests(StreamingCall):
@@ -43,7 +40,14 @@ class Requests(StreamingCall):
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
         if self._half_closed:
             raise asyncio.InvalidStateError(HALF_CLOSED)
-        await send(self._rpc, request, self._serializer, self._burst)
+        rpc = self._rpc
+        try:
+            await send(rpc, request, self._serializer, self._burst)
+        except asyncio.CancelledError:
+            rpc.cancel_locally()
+            raise
+        if rpc.final is not None:
+            rpc.check()
 
     async def done_writing(self) -> None:
         """Tell the server that no more requests follow; it can be repeated."""
@@ -54,43 +58,39 @@ class Requests(StreamingCall):
             self._rpc.half_close()
 
 
-async def send(rpc: ClientRpc, request: Any, serializer: Callable[[Any], bytes] | None, burst: Burst) -> None:
-    """Send one request, when the call has a connection and the peer has room."""
-    try:
-        if not rpc.attached:
-            await rpc.connected()
-        if not rpc.over and not rpc.post(serialized(request, serializer)):
-            await rpc.room()
-            burst.waited()
-        elif burst.ended():
-            await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        rpc.cancel_locally()
-        raise
-    if rpc.final is not None:
-        rpc.check()
+async def send(rpc: ClientRpc, request: Any, serializer: Callable[[Any], bytes] | None, burst: Burst) -> bool:
+    """Send one request, when the call has a connection and the peer has room; False if the call is over."""
+    if not rpc.attached:
+        await rpc.connected()
+    if not rpc.over and not rpc.post(serialized(request, serializer)):
+        await rpc.room()
+        burst.waited()
+    elif burst.ended():
+        await asyncio.sleep(0)
+    return not rpc.over
 
 
 async def feed(rpc: ClientRpc, serializer: Callable[[Any], bytes] | None, requests: Any) -> None:
-    """Send all requests of an iterator; its own errors cancel the call, and are logged."""
+    """Send all requests of an iterator. Its exception, or the serializer's, ends the call; the program gets it."""
     try:
         burst = Burst()
         if isinstance(requests, AsyncIterable):
             async for request in requests:
-                await send(rpc, request, serializer, burst)
-                if rpc.over:
+                if not await send(rpc, request, serializer, burst):
                     return
         else:
+            if not isinstance(requests, Iterable) and not hasattr(requests, "__getitem__"):
+                raise TypeError(f"The requests of a call must be an iterable, or an async one, not {requests!r}")
             for request in requests:
-                await send(rpc, request, serializer, burst)
-                if rpc.over:
+                if not await send(rpc, request, serializer, burst):
                     return
-        if not rpc.over:
-            rpc.half_close()
-    except aio.AioRpcError:
-        return  # the program sees it where it reads
+        rpc.half_close()
     except asyncio.CancelledError:
-        rpc.cancel_locally()
-    except Exception:
-        _log.debug("The iterator of a call's requests raised; the call is cancelled", exc_info=True)
-        rpc.cancel_locally()
+        if not rpc.over:  # else the end of the call was the reason, and its responses can still be read
+            rpc.cancel_locally()
+    except GeneratorExit:  # the loop has ended
+        raise
+    except BaseException as error:
+        rpc.give_up(error)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise

@@ -38,7 +38,7 @@ class ClientRpc(ChannelCall):
     final: Status | None
     locally_cancelled = False
     failure: BaseException | None = None
-    """The exception of the program's own code: of a serializer."""
+    """The exception of the program's own code: of a serializer, or of the iterator of requests."""
 
     _messages: deque[bytes] | None = None
     _receiver: Any  # of the first task that waits for the response, or for the next message
@@ -108,7 +108,7 @@ class ClientRpc(ChannelCall):
             self.locally_cancelled = True  # the channel closes
         return super().cancel(code, details)
 
-    def cancel_locally(self, details: str = LOCALLY_CANCELLED) -> bool:
+    def cancel_locally(self, details: str = LOCALLY_CANCELLED, code: int = CANCELLED) -> bool:
         """Cancel the call for the program; False if it has ended."""
         if self.final is not None:
             return False
@@ -117,11 +117,20 @@ class ClientRpc(ChannelCall):
             self._messages.clear()
         if self.over:  # its status waited for messages to be read
             self.discard()
-            self._settle(Status(CANCELLED, details))
+            self._settle(Status(code, details))
         else:
-            self.cancel(CANCELLED, details)
+            self.cancel(code, details)
             self.discard()
         return True
+
+    def give_up(self, failure: BaseException) -> None:
+        """End a call that runs, because the program's own code raised: tasks that wait for it get the exception.
+
+        A call whose status has come, too: its requests may be incomplete, whatever the server made of them.
+        """
+        if self.final is None:
+            self.failure = failure
+            self.cancel_locally(f"{type(failure).__name__}: {text_of(failure)}", INTERNAL)
 
     def refuse(self, failure: BaseException) -> None:
         """End a call that has not begun, because the program's own code raised."""
@@ -206,10 +215,10 @@ class ClientRpc(ChannelCall):
 
     def check(self) -> None:
         """Raise if the call has ended with an error."""
-        if self.locally_cancelled:
-            raise asyncio.CancelledError
         if self.failure is not None:
             raise self.failure
+        if self.locally_cancelled:
+            raise asyncio.CancelledError
         if self.final is not None and self.final.code:
             raise error_of(self.final, self.initial_metadata or ())
 

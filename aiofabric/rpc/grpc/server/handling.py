@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self
 
 from ..callbacks import run_callback
@@ -78,10 +79,10 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
                 await behaviour(request, context)
             else:
                 if how == "generator":
-                    responses = behaviour(request, context)
+                    await _send_all(rpc, behaviour(request, context), handler.response_serializer)
                 else:
-                    responses = responses_of(behaviour, request, context, loop, pool)
-                await _send_all(rpc, responses, handler.response_serializer)
+                    async with aclosing(responses_of(behaviour, request, context, loop, pool)) as responses:
+                        await _send_all(rpc, responses, handler.response_serializer)
             rpc.end_stream()
         else:
             if how == "sync":
@@ -97,19 +98,19 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
             handler_ended(rpc)
 
 
-def handler_failed(rpc: ServerRpc, error: BaseException) -> bool:
+def handler_failed(rpc: ServerRpc, error: BaseException, who: str = "handler") -> bool:
     """The handler raised ``error``: end the call. False if the task must end with the error, too."""
     if isinstance(error, aio.AbortError):
         if error is not rpc.aborted:
-            _failed(rpc, error)
+            _failed(rpc, error, who)
     elif isinstance(error, asyncio.CancelledError):
         if not rpc.gone:
-            rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, "The handler was cancelled")
+            rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, f"The {who} was cancelled")
     elif isinstance(error, GeneratorExit) and not rpc.owner.loop.is_running():  # the loop has ended
         return False
     else:
-        _failed(rpc, error)
-        return not isinstance(error, KeyboardInterrupt | SystemExit)
+        _failed(rpc, error, who)
+        return not isinstance(error, KeyboardInterrupt)  # but SystemExit: no handler decides on the end of its server
     return True
 
 
@@ -130,9 +131,9 @@ async def _send_all(rpc: ServerRpc, responses: Any, serializer: Any) -> None:
             await rpc.until_room()
 
 
-def _failed(rpc: ServerRpc, error: BaseException) -> None:
+def _failed(rpc: ServerRpc, error: BaseException, who: str) -> None:
     """The handler raised. As in grpc.aio, the client gets the text of the exception."""
     if rpc.gone and isinstance(error, aio.BaseError):
         return  # it tried to go on without its client
-    _log.error("The handler of %s raised %s", rpc.method, type(error).__name__, exc_info=error)
+    _log.error("The %s of %s raised %s", who, rpc.method, type(error).__name__, exc_info=error)
     rpc.reject(rpc.code_number or UNKNOWN, unexpected(error))

@@ -27,8 +27,9 @@ class Port:
         self.service = str(self.number)
 
     def let_go(self) -> None:
-        """Allow the listener to bind to the port; `close` when it has."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        """Allow the listener to bind to the port; `close` when it has. A port that was closed is free already."""
+        if self._socket.fileno() >= 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
     def close(self) -> None:
         """Free the port."""

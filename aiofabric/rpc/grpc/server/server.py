@@ -48,7 +48,7 @@ class Server(aio.Server):
         self._context = Context()
         self._behaviours: dict[Any, tuple[Any, str]] = {}
         self.plans: dict[str, Plan] = {}
-        self._stopped: asyncio.Event | None = None
+        self._stopped = asyncio.Event()
         self._stopping: set[asyncio.Task[None]] = set()
 
     # -- before the start
@@ -89,7 +89,6 @@ class Server(aio.Server):
                 return
             raise aio.UsageError("Server not in ready state")
         self.loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
         self._context = copy_context()
         self._core = core = ServerCore(partial(ServerRpc, self), limits_of(self._options))
         for port in self._ports:
@@ -155,17 +154,15 @@ class Server(aio.Server):
         _log.error("The handler of %s could not be started", rpc.method, exc_info=error)
         rpc.reject(UNKNOWN, unexpected(error))
         rpc.release()
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if isinstance(error, KeyboardInterrupt):
             stop_loop_with(error, self.loop)
 
     async def _intercepted(self, rpc: ServerRpc) -> None:
         try:
             handler = await self._registry.find_through_interceptors(rpc.method, rpc.metadata)
-        except asyncio.CancelledError:
-            return
-        except Exception as error:
-            _log.exception("An interceptor of %s raised", rpc.method)
-            rpc.reject(UNKNOWN, unexpected(error))
+        except BaseException as error:
+            if not handler_failed(rpc, error, "interceptor"):
+                raise
             return
         if not self._refused(rpc, handler, own=1):
             await handle(handler, *self._behaviour(handler), rpc)
@@ -201,11 +198,13 @@ class Server(aio.Server):
     # -- the end
 
     async def stop(self, grace: float | None) -> None:
-        """Accept no more calls. Running calls may take ``grace`` seconds; the rest ends with UNAVAILABLE."""
+        """Accept no more calls. Running calls may take ``grace`` seconds; the rest ends with UNAVAILABLE.
+
+        A server that has not started frees its ports until it does.
+        """
         if self._core is None:
             for port in self._ports:
                 port.close()
-            self._ports.clear()
             return
         task = self.loop.create_task(self._stop(self._core, grace))
         self._stopping.add(task)  # it goes on if this task is cancelled
@@ -213,13 +212,10 @@ class Server(aio.Server):
 
     async def _stop(self, core: ServerCore, grace: float | None) -> None:
         await core.stop(grace)
-        assert self._stopped is not None
         self._stopped.set()
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
         """Wait until the server has stopped; True if ``timeout`` seconds passed before."""
-        if self._stopped is None:
-            self._stopped = asyncio.Event()
         try:
             async with asyncio.timeout(timeout):
                 await self._stopped.wait()

@@ -111,6 +111,38 @@ async def the_shortest_grace_wins(aio: Any) -> Any:
         return await outcome(call)
 
 
+async def _call(aio: Any, port: int) -> Any:
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        return (await pb2_grpc.InteropStub(channel).Unary(pb2.Request(size=1), timeout=20)).body
+
+
+@program
+async def a_wait_for_the_end_of_a_server_that_has_not_started(aio: Any) -> Any:
+    server = aio.server()
+    pb2_grpc.add_InteropServicer_to_server(Interop(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    early = await server.wait_for_termination(0.01)
+    waiting = asyncio.create_task(server.wait_for_termination())
+    await asyncio.sleep(0)
+    await server.start()
+    body = await _call(aio, port)
+    await server.stop(None)
+    return early, body, await asyncio.wait_for(waiting, 10)
+
+
+@program
+async def a_stop_before_the_start_has_no_effect(aio: Any) -> Any:
+    server = aio.server()
+    pb2_grpc.add_InteropServicer_to_server(Interop(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.stop(None)
+    early = await server.wait_for_termination(0.01)
+    await server.start()
+    body = await _call(aio, port)
+    await server.stop(None)
+    return early, body, await server.wait_for_termination(10)
+
+
 @program
 async def a_limit_on_calls(aio: Any) -> Any:
     class Slow(Interop):

@@ -105,17 +105,6 @@ async def both_ways_by_iterating(aio: Any) -> Any:
 
 
 @program
-async def an_iterator_that_raises(aio: Any) -> Any:
-    async def generate() -> AsyncIterator[Any]:
-        yield pb2.Request(body=b"1")
-        raise ValueError("of the iterator")
-
-    async with connected(aio) as stub:
-        call = stub.Input(generate())
-        return await outcome(call), (await status(call))[:2]
-
-
-@program
 async def a_cancel_closes_the_iterator(aio: Any) -> Any:
     async def generate() -> AsyncIterator[Any]:
         try:
