@@ -123,7 +123,7 @@ class Quirk(Flag):
     """A process that is killed while it sends blocks all others that send to the same endpoint."""
     CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
     NUMBERS_OUTLIVE_PEERS = auto()
-    """The first message to a new peer crashes the process if an earlier peer was removed that had not closed in order."""
+    """The first message to a new peer crashes the process if an earlier one was removed that had not closed."""
     TAKES_SIGNALS = auto()
     """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
     CLAIMS_CRASH = auto()
