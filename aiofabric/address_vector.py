@@ -95,6 +95,9 @@ class Watch(Protocol):
     def inserted(self, address: Address, native: int) -> bool:
         """The provider has inserted it. Return whether it is an endpoint of this process; `lose` reports its end."""
 
+    def removed(self) -> None:
+        """The provider has removed an address."""
+
 
 class User(Protocol):
     """A user of an address vector: an endpoint, a context or an alias that sends by its numbers."""

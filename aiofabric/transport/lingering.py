@@ -1,8 +1,8 @@
 """Lingering: a closed endpoint whose native half stays open until the provider can close it.
 
-tcp of libfabric 1.17 has a read whose answer is arriving in two lists. If ``fi_close`` or ``fi_shutdown`` ends it here, it
-reports and frees the read twice. rxm over it gets a null context then and ends the process; alone, it hands one
-transfer's memory to two later ones. If the peer ends the connection, it does not happen. rxm also receives large
+tcp of libfabric 1.17 has a read whose answer is arriving in two lists. If ``fi_close`` or ``fi_shutdown`` ends it here,
+tcp reports and frees the read twice. rxm over it gets a null context then and ends the process; alone, tcp hands one
+transfer's memory to two later ones. It does not happen if the peer ends the connection. rxm also receives large
 messages by reads.
 
 So the program's endpoint is closed at once, its tasks get their errors, and ``fi_close`` follows when the reads have
@@ -56,8 +56,10 @@ def _large_receives(handle: EndpointHandle) -> Iterable[Any]:
         if isinstance(operation, Transfer):
             if operation.what.startswith(("fi_recv", "fi_trecv")) and operation.length > _LARGE:
                 yield operation
-        elif getattr(operation, "posted", False) and operation.pool.size > _LARGE:
-            yield operation
+            continue
+        buffer: Any = operation  # of a pool
+        if getattr(buffer, "posted", False) and buffer.pool.size > _LARGE:
+            yield buffer
 
 
 def linger(handle: EndpointHandle) -> None:
@@ -90,7 +92,7 @@ def linger(handle: EndpointHandle) -> None:
     after_reads(handle, leave)
 
 
-def after_reads(handle: EndpointHandle, action: Callable[[], object]) -> None:
+def after_reads(handle: EndpointHandle, action: Callable[[], None]) -> None:
     """Call ``action`` from the loop when the reads have ended; at once, if there are none."""
     if not has_reads(handle):
         action()
@@ -102,7 +104,7 @@ def after_reads(handle: EndpointHandle, action: Callable[[], object]) -> None:
 class _Waiting:
     """Asks in each pass whether the reads have ended."""
 
-    def __init__(self, handle: EndpointHandle, action: Callable[[], object]) -> None:
+    def __init__(self, handle: EndpointHandle, action: Callable[[], None]) -> None:
         self._handle = handle
         self._action = action
 

@@ -67,6 +67,7 @@ class Handle:
             driver=self.driver,
             woke=lambda: self.order.append("woke"),
             drain=lambda: self.order.append("drained"),
+            wait_owners={},
         )
         self.route = Route()
         self.tx: Route | None = self.route
@@ -90,6 +91,10 @@ class Handle:
         self.tx_flags = 0
         self.injects = True
         self.inject_size, self.max_message = 64, 1000
+
+    @property
+    def owner(self) -> Any:
+        return self
 
     def check_open(self) -> None:
         if self.closed:

@@ -1,7 +1,7 @@
 """Notices: release the memory of closed regions when no answer to a peer's read can refer to it any more.
 
-The provider answers a read from the memory itself, behind all that it sends to the same peer (transport/readers.py), and
-a write that has begun goes on. All virtual connections to a peer share one native connection, which also carries the
+The provider answers a read from the memory itself, behind all that it sends to the same peer (transport/readers.py). A
+write that has begun goes on. All virtual connections to a peer share one native connection, which also carries the
 reads and writes of connections that have ended. So the memory is kept for the multiplexer and not for a connection:
 until an empty message to each peer, which no connection takes, was delivered (FI_DELIVERY_COMPLETE). It has left behind
 the answers to reads, and its acknowledgement has come behind the writes. With rxd, an acknowledgement may overtake a

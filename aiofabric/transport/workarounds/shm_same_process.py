@@ -287,8 +287,8 @@ def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int)
 def wait_for_readers(handle: LingeringHandle) -> None:
     """Release ``kept`` when the reads and writes of this process that are under way now have ended.
 
-    The provider copies large ones in pieces, in the thread of the endpoint that has the memory. If the other endpoint is
-    in another process, the kernel copies them for that process, and the memory may be freed meanwhile.
+    The provider copies large ones in pieces, in the thread of the endpoint that has the memory. If the other endpoint
+    is in another process, the kernel copies them for that process, and the memory may be freed meanwhile.
     """
     with _lock:
         release_after([*_here.values(), *_gone], handle, len(handle.kept))

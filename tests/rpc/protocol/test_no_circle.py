@@ -1,7 +1,7 @@
 """No calls wait for each other's memory for ever, however small the memory is, and in whatever order things happen.
 
 The calls of one or two clients are made and handled by tasks that a random number generator schedules, over a network
-that delays what it wants. When nothing can happen any more, every call must have ended, and nobody may hold memory.
+that delays what it wants. When nothing can happen any more, every call must have ended, and no call may hold memory.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def test_every_call_ends_with_little_memory_on_both_sides(
 
 @given(st.integers(1, 12), MEMORY, st.integers(0, 1 << 32))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_answers_that_nobody_reads_delay_no_answer_that_a_task_waits_for(unread: int, memory: int, seed: int) -> None:
+def test_unread_answers_delay_no_answer_that_a_task_waits_for(unread: int, memory: int, seed: int) -> None:
     random = Random(seed)
     network = World(Limits(window=WINDOW), Limits(window=WINDOW, memory=memory), Budget(1 << 30))
     network.settle()
@@ -195,7 +195,7 @@ def test_answers_that_nobody_reads_delay_no_answer_that_a_task_waits_for(unread:
         write, _ = begin(network, plan, random)
         network.tasks.append(write)
     run([network], random)
-    network.tasks.clear()  # handlers whose answers nobody reads
+    network.tasks.clear()  # handlers whose answers the program does not read
     network.tasks += begin(network, plan, random)
     run([network], random)
     assert not network.tasks

@@ -1,8 +1,8 @@
 """Both sides of connections on which something is under way when a side ends them.
 
-The target listens, and offers memory. In each round the initiator connects to the same listener and begins its work. When
-the work is under way, one side ends the connection, or both do. A socket beside the connection tells the target that the
-work is under way, so no message of the connection itself is needed.
+The target listens, and offers memory. In each round the initiator connects to the same listener and begins its work.
+When the work is under way, one side ends the connection, or both do. A socket beside the connection tells the target
+that the work is under way, so no message of the connection itself is needed.
 
 Each side is a coroutine. Both run in one process, or each in one of its own.
 """
@@ -13,7 +13,7 @@ import os
 import signal
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -44,7 +44,7 @@ _ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
 
 
 class Round(NamedTuple):
-    """What is under way, and who ends it in which way."""
+    """The work that is under way, the side that ends it, and the way."""
 
     provider: str
     work: str
@@ -125,6 +125,14 @@ async def _end(endpoint: MessageEndpoint, how: str) -> None:
         await _die(how)
 
 
+async def _end_or_wait(endpoint: MessageEndpoint, round: Round, side: str) -> None:
+    if round.ended_by(side):
+        await _end(endpoint, round.how)
+    else:
+        async for _ in endpoint:
+            pass
+
+
 async def _die(how: str) -> None:
     number = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}.get(how)
     if number is not None:
@@ -182,11 +190,7 @@ async def _make_connections(port: int, control: SocketStream, round: Round) -> N
     async def connect() -> None:
         with suppress(*_ENDS):
             async with await aiofabric.connect("127.0.0.1", port, provider=round.provider) as endpoint:
-                if round.ended_by(INITIATOR):
-                    await _end(endpoint, round.how)
-                else:
-                    async for _ in endpoint:
-                        pass
+                await _end_or_wait(endpoint, round, INITIATOR)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(CONNECTIONS):
@@ -265,11 +269,7 @@ async def _accept_connections(listener: aiofabric.Listener, control: SocketStrea
     async def accept() -> None:
         with suppress(*_ENDS):
             async with await (await listener.accept_request()).accept() as endpoint:
-                if round.ended_by(TARGET):
-                    await _end(endpoint, round.how)
-                else:
-                    async for _ in endpoint:
-                        pass
+                await _end_or_wait(endpoint, round, TARGET)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(CONNECTIONS):
