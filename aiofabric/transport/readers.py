@@ -7,7 +7,7 @@ the memory were freed then, the response would contain other data, or the connec
 So each endpoint of the domain keeps the buffer exported until the endpoint has no response left:
 
 - a connection over tcp: until its socket has room, and a progress call of the provider writes no more data;
-- an endpoint that carries virtual connections: until a message to each peer was delivered (virtual/notices.py);
+- an endpoint that carries virtual connections: until a message to each peer was delivered (virtual/notices.py).
   An endpoint that is its own peer sends answers over another native connection than messages, so it also waits for
   its own reads;
 - over shm: until the reads and writes of this process have ended that were under way (workarounds/shm_same_process.py);
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["keep_for_readers", "poll_again", "release_after"]
 
 _CHECK = 0.005  # seconds between two checks of transfers under way
-_OF_MESSAGES = ("fi_send", "fi_tsend", "fi_recv", "fi_trecv", "credits")
+_OF_MESSAGES = ("fi_send", "fi_tsend", "fi_recv", "fi_trecv")
 _DELAYS = (0.001, 0.005, 0.02, 0.05)  # seconds between two checks of a socket without room
 
 

@@ -131,7 +131,7 @@ class RpcTransport:
             transfer = self._transmit([*piece])
             if transfer is not None:
                 self._pieces += 1
-                transfer.notify = self._piece_sent  # instead of `_sent`
+                transfer.notify = self._piece_sent
             connection.pieces_handed_over()
 
     def _piece_sent(self, transfer: Operation) -> None:
@@ -158,8 +158,6 @@ class RpcTransport:
                 if type(frames) is not list:  # at most two pieces are under way, and their message is counted
                     transfer.notify = self._frames_sent
                     self.connection.handed_over(transfer.length)
-                else:
-                    transfer.notify = self._sent
                 return transfer
         except (OSError, ClosedResourceError, WrongLoopError) as error:
             self._end(error)
