@@ -7,6 +7,7 @@ them to Prometheus and OpenTelemetry.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -16,6 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 __all__ = ["Totals", "ended", "span", "span_hooks"]
+
+_log = logging.getLogger("aiofabric")
+
+
+class _Errors(logging.Handler):
+    """Prints errors to stderr, and nothing else, until the program sets up logging.
+
+    An error is an exception that no task gets, such as that of an RPC handler. asyncio reports such exceptions so,
+    too.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.root.handlers and _log.handlers == [self] and logging.lastResort is not None:
+            logging.lastResort.handle(record)
+
+
+_log.addHandler(_Errors(logging.ERROR))
 
 SpanHook: TypeAlias = "Callable[[str, Mapping[str, object]], AbstractContextManager[object]]"
 

@@ -53,7 +53,7 @@ ITS_CORE = {  # the part in C
 TRANSPORT = (
     ("interfaces", "tags", "buffers", "readers"),
     ("route",),
-    ("orderly_end", "failures"),
+    ("orderly_end", "failures", "lingering"),
     ("handle",),
     ("messages",),
     ("endpoint", "exclusions"),

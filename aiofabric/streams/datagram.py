@@ -18,7 +18,6 @@ from anyio.abc import UnreliableObjectStream
 from anyio.lowlevel import checkpoint
 
 from aiofabric.address import Address, is_numeric
-from aiofabric.arguments import check_type
 from aiofabric.errors import MessageTooLongError
 from aiofabric.flags import AvType, Caps, EndpointType
 from aiofabric.info import Hints
@@ -63,7 +62,8 @@ class _Datagrams(TypedAttributeProvider):
     """An endpoint for datagrams of this format: a mark, the length of the sender's address, the address, the data."""
 
     def __init__(self, endpoint: DatagramEndpoint, remote: Address | None = None) -> None:
-        check_type("endpoint", endpoint, DatagramEndpoint)
+        if not isinstance(getattr(endpoint, "max_message_size", None), int):
+            raise TypeError(f"endpoint must be a DatagramEndpoint, not {endpoint!r:.100}")
         self._endpoint = endpoint
         self._info = endpoint.info
         self._local = local = endpoint.local_address

@@ -19,7 +19,7 @@ from ..flags import Access, Caps, Mode, OpFlags
 from ..observe import ended
 from .buffers import acquire_region
 from .failures import Failures, Refill
-from .lingering import after_reads, has_reads, linger
+from .lingering.reads import after_reads, has_reads, linger
 from .orderly_end import OrderlyEnd
 from .readers import poll_again
 from .tags import TagFormat

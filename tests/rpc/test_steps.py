@@ -27,7 +27,7 @@ from tests.rpc.waiting import until
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
 
 
-@methods_of(RpcTransport, "_transmit", "_send_pieces", "_piece_sent", "_sent", "_flush")
+@methods_of(RpcTransport, "_transmit", "_send_pieces", "_piece_sent", "_frames_sent", "_sent", "_flush")
 class Sending:
     """A transport whose provider takes messages, and finishes them when the test says so."""
 
@@ -39,15 +39,16 @@ class Sending:
         self._handle = SimpleNamespace(thread_check=SimpleNamespace(admits=lambda: True), tx=self)
         self.pieces = [(b"header", memoryview(b"piece"))]
         self.connection: Any = SimpleNamespace(
-            rotation=[1], output=[], next_piece=lambda: self.pieces.pop() if self.pieces else None
+            rotation=[1], output=[], next_piece=lambda: self.pieces.pop() if self.pieces else None, sent=0
         )
+        self.connection.handed_over = self.connection.has_left = lambda size: None
         self.connection.pieces_handed_over = lambda: None
 
     def inject(self, frames: Any) -> bool:
         return False
 
     def post(self, frames: Any) -> Any:
-        self.posted.append(SimpleNamespace(error=None, notify=None))
+        self.posted.append(SimpleNamespace(error=None, notify=None, length=5))
         return self.posted[-1]
 
     def _end(self, error: BaseException) -> None:

@@ -151,5 +151,5 @@ async def test_an_alias_keeps_its_endpoint_open_until_it_closes() -> None:
             await anyio.wait_all_tasks_blocked()
             await alias.send(b"works")
             assert await peer.recv() == b"works"
-        with anyio.fail_after(5), pytest.raises(FabricConnectionEndedError):
+        with anyio.fail_after(5), pytest.raises(ConnectionError):  # sockets may report an end in order as a reset
             await peer.recv()

@@ -17,12 +17,11 @@ from ..route import Route
 from ..workarounds import shm_same_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ...address_vector import AddressVector
     from ...cm.queue import EventQueue
     from ...cq.submission import SubmissionQueue, Transfer
-    from ..virtual.notices import Notices
 
 __all__ = ["ConnectionlessHandle"]
 
@@ -30,13 +29,13 @@ __all__ = ["ConnectionlessHandle"]
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("events", "group_names", "groups", "held", "leaving", "notices")
+    __slots__ = ("events", "group_names", "groups", "held", "leaving", "send_notices")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(vector, *args, **options)
         vector.users.add(self)
         self.overflow = behind() if has_overflow(self) else None
-        self.notices: Notices | None = None  # of an endpoint that carries connections
+        self.send_notices: Callable[[], None] | None = None  # of an endpoint that carries connections
         self.events: EventQueue | None = None
         self.groups = 0  # joined so far
         self.group_names: set[object] = set()  # hosts of multicast groups that it has joined
@@ -47,8 +46,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
     def wait_until_quiet(self) -> None:
         if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
             shm_same_process.wait_for_readers(self)
-        elif self.notices is not None:
-            self.notices.begin()
+        elif self.send_notices is not None:
+            self.send_notices()
 
     @property
     def routes(self) -> Iterable[Route]:

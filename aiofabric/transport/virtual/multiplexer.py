@@ -94,7 +94,7 @@ class Multiplexer:
         self.endpoint = RdmEndpoint(info, domain, options)
         self.handle = self.endpoint._handle
         self.endpoint.vector.kept_most = 0  # released peers are kept here
-        self.handle.notices = Notices(self.handle, lambda: (*self._users, *self._released))
+        self.handle.send_notices = Notices(self.handle, lambda: (*self._users, *self._released)).begin
         self.fid = self.handle.fid
         self.source = self.handle.source
         self.connections: dict[int, Carried] = {}

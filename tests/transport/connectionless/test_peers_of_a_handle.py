@@ -92,7 +92,7 @@ class Handle:
         self.recalled: dict[Any, Any] = {}
         self.recalls: list[Any] = []
         self.kept = ["memory"]
-        self.notices: Any = None
+        self.send_notices: Any = None
 
     def check(self, peer: Any) -> None:
         if peer.vector is None:
@@ -270,7 +270,7 @@ def test_memory_that_peers_read_is_kept_until_the_close_if_no_notice_can_be_sent
 
 def test_an_endpoint_that_carries_connections_sends_notices_for_memory_that_peers_read(handle: Any) -> None:
     begun: list[str] = []
-    handle.notices = SimpleNamespace(begin=lambda: begun.append("notices"))
+    handle.send_notices = lambda: begun.append("notices")
     handle.wait_until_quiet()
     assert begun == ["notices"]
 

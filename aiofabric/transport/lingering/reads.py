@@ -1,4 +1,4 @@
-"""Lingering: a closed endpoint whose native half stays open until the provider can close it.
+"""Reads: a closed endpoint stays open inside until the provider can close it.
 
 tcp of libfabric 1.17 has a read whose answer is arriving in two lists. If ``fi_close`` or ``fi_shutdown`` ends it here,
 tcp reports and frees the read twice. rxm over it gets a null context then and ends the process; alone, tcp hands one
@@ -13,16 +13,16 @@ the loop ends before, ``fi_close`` is never called.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..cq.submission import Transfer
-from ..features import Quirk
-from ..flags import EndpointType
+from ...cq.submission import Transfer
+from ...features import Quirk
+from ...flags import EndpointType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .handle import EndpointHandle
+    from ...cq.submission import SubmissionQueue
 
 __all__ = ["after_reads", "has_reads", "linger"]
 
@@ -32,7 +32,32 @@ _LARGE = 131072
 """Bytes of the longest message that rxm receives without a read (FI_OFI_RXM_SAR_LIMIT)."""
 
 
-def has_reads(handle: EndpointHandle) -> bool:
+class Closing(Protocol):
+    """The parts of an endpoint's handle that a close with reads needs."""
+
+    info: Any
+    known: Quirk
+    lingers: bool
+    native_open: bool
+    pool: Any
+    remote_writes: Any
+    source: Any
+    thread_check: Any
+    what: str
+
+    @property
+    def serves_memory(self) -> bool: ...
+    @property
+    def peer_name(self) -> object: ...
+    @property
+    def submission_queues(self) -> Iterable[SubmissionQueue]: ...
+    def cancel(self, context: Any, /) -> int: ...
+    def closed_error(self) -> BaseException: ...
+    def wake_gone_waiters(self) -> None: ...
+    def _leave(self) -> None: ...
+
+
+def has_reads(handle: Closing) -> bool:
     """Whether the provider could not close the endpoint now without freeing a read twice.
 
     A virtual connection hands its reads over to the multiplexer's endpoint.
@@ -41,7 +66,7 @@ def has_reads(handle: EndpointHandle) -> bool:
     return known and handle.serves_memory and handle.native_open and any(_reads(handle))
 
 
-def _reads(handle: EndpointHandle) -> Iterable[Any]:
+def _reads(handle: Closing) -> Iterable[Any]:
     """The reads under way, and the large receives that may be reads."""
     for queue in handle.submission_queues:
         for transfer in queue.posted:
@@ -51,7 +76,7 @@ def _reads(handle: EndpointHandle) -> Iterable[Any]:
         yield from _large_receives(handle)
 
 
-def _large_receives(handle: EndpointHandle) -> Iterable[Any]:
+def _large_receives(handle: Closing) -> Iterable[Any]:
     for operation in dict(handle.source.operations).values():
         if isinstance(operation, Transfer):
             if operation.what.startswith(("fi_recv", "fi_trecv")) and operation.length > _LARGE:
@@ -62,7 +87,7 @@ def _large_receives(handle: EndpointHandle) -> Iterable[Any]:
             yield buffer
 
 
-def linger(handle: EndpointHandle) -> None:
+def linger(handle: Closing) -> None:
     """The program has closed the endpoint while there are reads. Wake its tasks; the handle leaves when they have
     ended."""
     handle.lingers = True
@@ -92,7 +117,7 @@ def linger(handle: EndpointHandle) -> None:
     after_reads(handle, leave)
 
 
-def after_reads(handle: EndpointHandle, action: Callable[[], None]) -> None:
+def after_reads(handle: Closing, action: Callable[[], None]) -> None:
     """Call ``action`` from the loop when the reads have ended; at once, if there are none."""
     if not has_reads(handle):
         action()
@@ -104,7 +129,7 @@ def after_reads(handle: EndpointHandle, action: Callable[[], None]) -> None:
 class _Waiting:
     """Asks in each pass whether the reads have ended."""
 
-    def __init__(self, handle: EndpointHandle, action: Callable[[], None]) -> None:
+    def __init__(self, handle: Closing, action: Callable[[], None]) -> None:
         self._handle = handle
         self._action = action
 
