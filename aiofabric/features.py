@@ -111,6 +111,8 @@ class Quirk(Flag):
     """A process that is killed while it holds a lock in shared memory hangs the next process that takes it."""
     READS_OUTLIVE_REGIONS = auto()
     """A response to a peer's read still refers to the memory of its region after the region was closed."""
+    TRANSFERS_NEED_REGIONS = auto()
+    """A transfer within this process crashes or hangs if its target is closed meanwhile."""
     ACKNOWLEDGEMENTS_OVERTAKE = auto()
     """A message is acknowledged although an earlier write of the peer has not arrived whole."""
     CLOSE_FREES_READS_TWICE = auto()
@@ -248,8 +250,11 @@ _RULES = (
     # ofi_atomic_queue.h: the reader waits for the next entry, whose claiming process has ended.
     _Rule(Quirk.ORPHANED_ENTRIES_STAY, "shm", since=Version(1, 18)),
     # tcpx_progress.c, xnet_progress.c: a queued response has the address, but no reference to the region. rxm runs over
-    # tcp; rxd and sockets copy from there in pieces, and so does shm within a process (smr_progress.c, SAR).
-    *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd", "shm")),
+    # tcp; rxd and sockets copy from there in pieces.
+    *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd")),
+    # smr_progress.c, smr_pend_entry: pieces within a process are copied through the struct ofi_mr. rxd_cq.c,
+    # rxd_verify_iov: a request for a closed region is never acknowledged, and all behind it wait.
+    *(_Rule(Quirk.TRANSFERS_NEED_REGIONS, name) for name in ("shm", "ofi_rxd")),
     # rxd_cq.c, rxd_ep_send_ack: an acknowledgement has no place in the order of the packets.
     _Rule(Quirk.ACKNOWLEDGEMENTS_OVERTAKE, "ofi_rxd"),
     # 1.17 tcpx_ep.c, tcpx_ep_flush_all_queues: such a read is in rma_read_queue and in cur_rx.entry.

@@ -48,10 +48,14 @@ class MemoryOwner(Handle):
     regions: RegionTable
     reads_outlive_regions: bool = False
     """Of a domain: whether a peer's read may still be answered from the memory of a closed region."""
+    regions_wait_for_transfers: bool = False
+    """Of a domain: whether a transfer under way still needs the registration of its target, not only the memory."""
     serves_memory: ClassVar[bool] = False
     """Whether peers reach registered memory through it: true of native endpoints."""
     keep_for_readers: ClassVar[Callable[[MemoryOwner, Any], None]]
     """Keep the memory of a closed region while a peer may still read it; see transport/readers.py."""
+    after_transfers: ClassVar[Callable[[MemoryOwner, Callable[[], None]], bool]]
+    """Call a function after the transfers of this process that are under way now; False if there are none."""
 
 
 class RegionHandle(Handle):
@@ -104,6 +108,18 @@ class RegionHandle(Handle):
         check(lib.fi_mr_raw_attr(self.fid, base, room, size, 0), "fi_mr_raw_attr")
         return int(base[0]).to_bytes(8, "big") + bytes(ffi.buffer(room, size[0]))
 
+    def _leave(self) -> None:
+        domain = self.table.domain
+        may_wait = domain.regions_wait_for_transfers and self.access & _REMOTE
+        if may_wait and not (self.released or self.lingers) and domain.after_transfers(self._leave_late):
+            self.lingers = True
+            self.table.remove(self)
+        super()._leave()
+
+    def _leave_late(self) -> None:
+        self.lingers = False
+        super()._leave()
+
     def release(self) -> None:
         self.table.remove(self)
         if not self.users:
@@ -112,10 +128,10 @@ class RegionHandle(Handle):
     def end_use(self) -> None:
         """Remove one user; a region that was closed meanwhile is deregistered with its last one."""
         self.users -= 1
-        if self.users or self.forked or not (self.closed or self.temporary):
+        if self.users or self.forked or not (self.released or self.temporary):
             return
         try:
-            self._deregister() if self.closed else self.close()
+            self._deregister() if self.released else self.close()
         except FabricError as error:
             _log.warning("%s opened at %s: %s", self.what, self.opened_at, error)
 

@@ -10,8 +10,11 @@ So each endpoint of the domain keeps the buffer exported until the endpoint has 
 - an endpoint that carries virtual connections: until a message to each peer was delivered (virtual/notices.py).
   An endpoint that is its own peer sends answers over another native connection than messages, so it also waits for
   its own reads;
-- over shm: until the reads and writes of this process have ended that were under way (workarounds/shm_same_process.py);
 - any other endpoint: until it is closed.
+
+Within a process, shm copies large reads and writes in pieces, with the registration itself. rxd never answers a request
+for a closed region, and all that comes behind it waits. There, the region itself stays open until the transfers of the
+process have ended that were under way (`after_transfers`).
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ from ..cq.submission import Transfer
 from ..regions import MemoryOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from ..cq.loops.drivers import Driver
     from ..cq.source.source import Source
     from ..resource import Handle
 
-__all__ = ["keep_for_readers", "poll_again", "release_after"]
+__all__ = ["after_transfers", "keep_for_readers", "others_of_process", "poll_again", "release_after"]
 
 _CHECK = 0.005  # seconds between two checks of transfers under way
 _OF_MESSAGES = ("fi_send", "fi_tsend", "fi_recv", "fi_trecv")
@@ -91,25 +95,55 @@ def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
     endpoint.source.driver.call_later(delay, partial(poll_again, endpoint, step + 1))
 
 
-def release_after(accessing: Iterable[ServesMemory], endpoint: ServesMemory, count: int) -> None:
-    """Release the first ``count`` of the memory kept for ``endpoint`` after the transfers that are under way now.
+def release_after(endpoint: ServesMemory, count: int) -> None:
+    """Release the first ``count`` of what ``endpoint`` keeps after its own transfers that are under way now."""
 
-    These are the reads, writes and atomics of the endpoints ``accessing``, which are of this process.
+    def release() -> None:
+        if endpoint.native_open:
+            del endpoint.kept[:count]
+            if endpoint.kept:
+                endpoint.wait_until_quiet()
+
+    if not _after(_transfers([endpoint]), endpoint.source.driver, release):
+        release()
+
+
+others_of_process: list[Callable[[], Iterable[ServesMemory]]] = []
+"""Each returns endpoints of this process that reach each other's memory, whatever domain they are in."""
+
+
+def after_transfers(domain: MemoryOwner, action: Callable[[], None]) -> bool:
+    """Call ``action`` after the transfers that endpoints of this process have under way now; False if there are none.
+
+    Transfers to other peers count, too, because an operation does not tell the region that it reaches.
     """
-    operations = [each for other in accessing for each in dict(other.source.operations).values()]
-    under_way = [each for each in operations if isinstance(each, Transfer) and not each.what.startswith(_OF_MESSAGES)]
+    endpoints = list(_endpoints_of(domain))
+    if not endpoints:
+        return False
+    others = [each for found in others_of_process for each in found()]
+    return _after(_transfers({*endpoints, *others}), endpoints[0].source.driver, action)
+
+
+def _transfers(endpoints: Iterable[ServesMemory]) -> list[Transfer]:
+    """The reads, writes and atomics that are under way."""
+    operations = [each for endpoint in endpoints for each in dict(endpoint.source.operations).values()]
+    return [each for each in operations if isinstance(each, Transfer) and not each.what.startswith(_OF_MESSAGES)]
+
+
+def _after(under_way: list[Transfer], driver: Driver, action: Callable[[], None]) -> bool:
+    """Call ``action`` when these have ended; False if they have, or if the loop has."""
+    if not under_way or driver.closed():
+        return False
 
     def check() -> None:
-        if not endpoint.native_open or endpoint.source.driver.closed():
-            return
         if any(each.state is not State.FINISHED for each in under_way):
-            endpoint.source.driver.call_later(_CHECK, check)
-            return
-        del endpoint.kept[:count]
-        if endpoint.kept:
-            endpoint.wait_until_quiet()
+            driver.call_later(_CHECK, check)
+        else:
+            action()
 
-    check()
+    driver.call_later(_CHECK, check)
+    return True
 
 
 MemoryOwner.keep_for_readers = keep_for_readers
+MemoryOwner.after_transfers = after_transfers

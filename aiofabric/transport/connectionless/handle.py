@@ -44,9 +44,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
-        if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
-            shm_same_process.wait_for_readers(self)
-        elif self.send_notices is not None:
+        if self.send_notices is not None:
             self.send_notices()
 
     @property

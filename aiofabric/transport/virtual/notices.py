@@ -46,7 +46,7 @@ class Notices:
         """Send a notice to each peer, and then release the memory that is kept now."""
         handle = self._handle
         if Quirk.ACKNOWLEDGEMENTS_OVERTAKE in handle.known:
-            release = partial(release_after, [handle], handle, len(handle.kept))
+            release = partial(release_after, handle, len(handle.kept))
             handle.source.driver.call_later(_LATE, release)
             return
         peers = list(self._peers())
@@ -57,7 +57,7 @@ class Notices:
             missing -= 1
             if not missing and not handle.closed:  # what a closed endpoint keeps goes with its native half
                 # The endpoint may be its own peer. It answers itself over another native connection.
-                release_after([handle], handle, count)
+                release_after(handle, count)
 
         for peer in peers:
             try:

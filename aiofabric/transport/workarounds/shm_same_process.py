@@ -40,7 +40,7 @@ from ...features import Quirk
 from ...workarounds import is_on
 from ..handle import EndpointHandle
 from ..messages.overflow import release_pages
-from ..readers import release_after
+from ..readers import others_of_process
 from ..route import Route
 from . import shm_stale_numbers
 from .shm_names import is_own, path_of, remove
@@ -60,7 +60,6 @@ __all__ = [
     "is_closed",
     "reads_ours",
     "sweep",
-    "wait_for_readers",
 ]
 
 _log = logging.getLogger(__name__)
@@ -284,16 +283,6 @@ def _introduce(one: LingeringHandle, to: int, other: LingeringHandle, back: int)
     one.queue.progress()
 
 
-def wait_for_readers(handle: LingeringHandle) -> None:
-    """Release ``kept`` when the reads and writes of this process that are under way now have ended.
-
-    The provider copies large ones in pieces, in the thread of the endpoint that has the memory. If the other endpoint
-    is in another process, the kernel copies them for that process, and the memory may be freed meanwhile.
-    """
-    with _lock:
-        release_after([*_here.values(), *_gone], handle, len(handle.kept))
-
-
 def reads_ours(handle: LingeringHandle, address: Address) -> bool:
     """Whether this is an endpoint of this process that reads injected messages from the sender's memory."""
     return Quirk.ANSWER_CRASHES in handle.known and _here.get(address, handle) is not handle
@@ -345,6 +334,12 @@ def _is_known(remains: _Remains) -> bool:
     return any(other.vector.knows(remains.handle.address) for other in remains.knowing())
 
 
+def _all() -> list[LingeringHandle]:
+    """Open endpoints, and closed ones that linger."""
+    with _lock:
+        return [*_here.values(), *_gone]
+
+
 def _forget() -> None:
     """Runs in a forked child, which must not touch the provider."""
     global _lock
@@ -354,3 +349,4 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+others_of_process.append(_all)
