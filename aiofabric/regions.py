@@ -54,8 +54,8 @@ class MemoryOwner(Handle):
     """Whether peers reach registered memory through it: true of native endpoints."""
     keep_for_readers: ClassVar[Callable[[MemoryOwner, Any], None]]
     """Keep the memory of a closed region while a peer may still read it; see transport/readers.py."""
-    after_transfers: ClassVar[Callable[[MemoryOwner, Callable[[], None]], bool]]
-    """Call a function after the transfers of this process that are under way now; False if there are none."""
+    after_transfers: ClassVar[Callable[[MemoryOwner, int, Callable[[], None]], bool]]
+    """Call a function when no transfer of this process reaches the region with this key; False if none does now."""
 
 
 class RegionHandle(Handle):
@@ -111,7 +111,7 @@ class RegionHandle(Handle):
     def _leave(self) -> None:
         domain = self.table.domain
         may_wait = domain.regions_wait_for_transfers and self.access & _REMOTE
-        if may_wait and not (self.released or self.lingers) and domain.after_transfers(self._leave_late):
+        if may_wait and not (self.released or self.lingers) and domain.after_transfers(self.key, self._leave_late):
             self.lingers = True
             self.table.remove(self)
         super()._leave()

@@ -13,8 +13,8 @@ So each endpoint of the domain keeps the buffer exported until the endpoint has 
 - any other endpoint: until it is closed.
 
 Within a process, shm copies large reads and writes in pieces, with the registration itself. rxd never answers a request
-for a closed region, and all that comes behind it waits. There, the region itself stays open until the transfers of the
-process have ended that were under way (`after_transfers`).
+for a closed region, and all that comes behind it waits. There, the region itself stays open until no transfer of the
+process reaches it (`after_transfers`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     from ..cq.source.source import Source
     from ..resource import Handle
 
-__all__ = ["after_transfers", "keep_for_readers", "others_of_process", "poll_again", "release_after"]
+__all__ = [
+    "after_transfers",
+    "keep_for_readers",
+    "operations_of",
+    "operations_of_process",
+    "poll_again",
+    "release_after",
+]
 
 _CHECK = 0.005  # seconds between two checks of transfers under way
 _OF_MESSAGES = ("fi_send", "fi_tsend", "fi_recv", "fi_trecv")
@@ -97,6 +104,8 @@ def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
 
 def release_after(endpoint: ServesMemory, count: int) -> None:
     """Release the first ``count`` of what ``endpoint`` keeps after its own transfers that are under way now."""
+    under_way = [each for each in dict(endpoint.source.operations).values() if isinstance(each, Transfer)]
+    transfers = [each for each in under_way if not each.what.startswith(_OF_MESSAGES)]
 
     def release() -> None:
         if endpoint.native_open:
@@ -104,45 +113,62 @@ def release_after(endpoint: ServesMemory, count: int) -> None:
             if endpoint.kept:
                 endpoint.wait_until_quiet()
 
-    if not _after(_transfers([endpoint]), endpoint.source.driver, release):
-        release()
+    _after(lambda: all(each.state is State.FINISHED for each in transfers), endpoint.source.driver, release)
 
 
-others_of_process: list[Callable[[], Iterable[ServesMemory]]] = []
-"""Each returns endpoints of this process that reach each other's memory, whatever domain they are in."""
+operations_of_process: list[Callable[[], Iterable[Any]]] = []
+"""Each returns operations of endpoints that reach each other's memory, whatever domain they are in."""
 
 
-def after_transfers(domain: MemoryOwner, action: Callable[[], None]) -> bool:
-    """Call ``action`` after the transfers that endpoints of this process have under way now; False if there are none.
+def after_transfers(domain: MemoryOwner, key: int, action: Callable[[], None]) -> bool:
+    """Call ``action`` when no transfer of this process reaches the region with ``key``; False if none does now.
 
-    Transfers to other peers count, too, because an operation does not tell the region that it reaches.
+    A task that does not know yet that the region was closed may start another transfer meanwhile.
     """
     endpoints = list(_endpoints_of(domain))
-    if not endpoints:
+    sources = {endpoint.source for endpoint in endpoints}
+
+    def under_way() -> Iterable[Any]:
+        for source in sources:
+            yield from operations_of(source)
+        for others in operations_of_process:
+            yield from others()
+
+    def none_reaches() -> bool:
+        return not any(isinstance(each, Transfer) and _reaches(each, key) for each in under_way())
+
+    if not endpoints or endpoints[0].source.driver.closed() or none_reaches():
         return False
-    others = [each for found in others_of_process for each in found()]
-    return _after(_transfers({*endpoints, *others}), endpoints[0].source.driver, action)
-
-
-def _transfers(endpoints: Iterable[ServesMemory]) -> list[Transfer]:
-    """The reads, writes and atomics that are under way."""
-    operations = [each for endpoint in endpoints for each in dict(endpoint.source.operations).values()]
-    return [each for each in operations if isinstance(each, Transfer) and not each.what.startswith(_OF_MESSAGES)]
-
-
-def _after(under_way: list[Transfer], driver: Driver, action: Callable[[], None]) -> bool:
-    """Call ``action`` when these have ended; False if they have, or if the loop has."""
-    if not under_way or driver.closed():
-        return False
-
-    def check() -> None:
-        if any(each.state is not State.FINISHED for each in under_way):
-            driver.call_later(_CHECK, check)
-        else:
-            action()
-
-    driver.call_later(_CHECK, check)
+    _after(none_reaches, endpoints[0].source.driver, action)
     return True
+
+
+def operations_of(source: Source) -> Iterable[Any]:
+    """The operations of a source that are posted or queued."""
+    yield from dict(source.operations).values()
+    for queue in list(source.queued):
+        yield from list(queue.waiting)
+
+
+def _reaches(transfer: Transfer, key: int) -> bool:
+    """Whether a read, write or atomic may access the region with ``key``."""
+    if transfer.what.startswith(_OF_MESSAGES):
+        return False
+    if transfer.post is None:  # of a closed endpoint, which the provider still uses
+        return True
+    _, arguments = transfer.post
+    message = arguments[1]
+    if not hasattr(message, "rma_iov_count"):  # fi_read, fi_write and their forms for lists and remote data
+        return key in arguments
+    return any(message.rma_iov[at].key == key for at in range(message.rma_iov_count))
+
+
+def _after(ended: Callable[[], bool], driver: Driver, action: Callable[[], None]) -> None:
+    """Call ``action`` when ``ended`` is true: at once, or from the loop."""
+    if ended():
+        action()
+    elif not driver.closed():
+        driver.call_later(_CHECK, partial(_after, ended, driver, action))
 
 
 MemoryOwner.keep_for_readers = keep_for_readers

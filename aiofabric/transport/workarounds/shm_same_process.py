@@ -40,7 +40,7 @@ from ...features import Quirk
 from ...workarounds import is_on
 from ..handle import EndpointHandle
 from ..messages.overflow import release_pages
-from ..readers import others_of_process
+from ..readers import operations_of, operations_of_process
 from ..route import Route
 from . import shm_stale_numbers
 from .shm_names import is_own, path_of, remove
@@ -334,10 +334,14 @@ def _is_known(remains: _Remains) -> bool:
     return any(other.vector.knows(remains.handle.address) for other in remains.knowing())
 
 
-def _all() -> list[LingeringHandle]:
-    """Open endpoints, and closed ones that linger."""
+def _operations() -> list[Any]:
+    """Of the open endpoints of this process, and of closed ones that linger."""
     with _lock:
-        return [*_here.values(), *_gone]
+        for remains in _gone.values():
+            if remains.handle.thread == get_ident():
+                remains.read()
+        of_closed = [operation for remains in _gone.values() for operation in remains.pending.values()]
+        return of_closed + [operation for handle in _here.values() for operation in operations_of(handle.source)]
 
 
 def _forget() -> None:
@@ -349,4 +353,4 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-others_of_process.append(_all)
+operations_of_process.append(_operations)
