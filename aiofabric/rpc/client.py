@@ -217,7 +217,26 @@ def error_of(status: Any) -> RpcError:
 
 
 class Channel(ChannelCore):
-    """Calls to the servers behind a target; arguments as for `ChannelCore`. ``async with`` closes it."""
+    """Calls to the servers behind a target. ``async with`` closes it.
+
+    It belongs to the event loop in which it is first used. It connects at the first call, and again after a failure.
+    Time limits belong to the calls: ``channel.unary(method, request, timeout=5)``.
+
+    Args:
+        target: ``host:port``, ``dns:///host:port``, ``ipv4:1.2.3.4:port``, ``ipv6:[::1]:port`` (several, with commas
+            between them), or the text of an `Address`.
+        limits: what this side accepts.
+        resolver: an async function that returns the addresses of the target.
+        policy: ``"pick_first"``, ``"round_robin"``, or a function that makes a policy.
+        service_config: gRPC's service config, from ``ServiceConfig.parse(text)``.
+        backoff: makes the delays between attempts to connect.
+        connect_timeout: seconds after which an attempt to connect is given up, and in which the server must then send
+            its preface.
+        options: the other arguments of `aiofabric.connect`. The provider goes here: ``{"provider": "shm"}``.
+
+    Raises:
+        TypeError, ValueError: an argument has another type, or the policy is not known.
+    """
 
     async def unary(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from threading import get_ident
@@ -13,7 +14,7 @@ from ..errors import WrongLoopError
 from .messages import check_grace, method_name
 from .protocol.connection import DEFAULT_LIMITS, Limits
 from .runtime.server import ServerCore
-from .serving import Handler, Interceptor, ServerContext, Service
+from .serving import Handler, Interceptor, ServerContext, Service, is_kind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..cm.reservation import Reservation
     from ..domain import Domain
     from ..info import Hints, Info
-    from ..transport.opening.keywords import EndpointKeywords
+    from ..transport.opening.keywords import CarrierKeywords
 
 __all__ = ["Server", "stream_stream", "stream_unary", "unary_stream", "unary_unary"]
 
@@ -81,6 +82,13 @@ class Server:
         interceptors: Sequence[Interceptor] = (),
         limiter: anyio.CapacityLimiter | None = None,
     ) -> None:
+        if not isinstance(limits, Limits):
+            raise TypeError(f"limits must be the Limits of a server, such as Limits(max_calls=100), not {limits!r}")
+        for interceptor in interceptors:
+            if not is_kind(inspect.iscoroutinefunction, interceptor):
+                raise TypeError(
+                    f"The interceptor {interceptor!r} must be a function `async def interceptor(context, proceed)`"
+                )
         if max_running is not None and max_running < 1:
             raise ValueError(f"max_running must be at least 1, not {max_running}: the server would refuse every call")
         self.limits = limits
@@ -128,7 +136,7 @@ class Server:
         accept: Callable[[ConnectionRequest], bool] | None = None,
         hints: Hints | None = None,
         info: Info | None = None,
-        **options: Unpack[EndpointKeywords],
+        **options: Unpack[CarrierKeywords],
     ) -> Listener:
         """Listen at one more address; arguments as for `aiofabric.listen`, except ``recv_size`` and ``recv_count``.
 

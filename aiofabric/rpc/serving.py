@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .runtime.server import ServerCore
     from .runtime.tasks import TaskHandle
 
-__all__ = ["Handler", "Interceptor", "ServerContext", "Service"]
+__all__ = ["Handler", "Interceptor", "ServerContext", "Service", "is_kind"]
 
 _log = logging.getLogger("aiofabric.rpc")
 
@@ -52,20 +52,20 @@ class Handler:
         function = self.function
         if not callable(function):
             raise TypeError(f"A handler must be a function, not {function!r}")
-        is_async = _is(inspect.iscoroutinefunction, function)
+        is_async = is_kind(inspect.iscoroutinefunction, function)
         if self.streams_replies:
-            if is_async or _is(inspect.isgeneratorfunction, function):
+            if is_async or is_kind(inspect.isgeneratorfunction, function):
                 raise TypeError(
                     f"The handler {function!r} must yield its replies: write it as `async def` with `yield`"
                 )
-        elif _is(inspect.isasyncgenfunction, function) or _is(inspect.isgeneratorfunction, function):
+        elif is_kind(inspect.isasyncgenfunction, function) or is_kind(inspect.isgeneratorfunction, function):
             raise TypeError(f"The handler {function!r} has one reply, so it must return it instead of yielding")
         elif self.streams_requests and not is_async:
             raise TypeError(f"The handler {function!r} must be `async def`: a plain function cannot await the requests")
         object.__setattr__(self, "in_thread", not (is_async or self.streams_replies))
 
 
-def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+def is_kind(kind: Callable[[Any], bool], function: Any) -> bool:
     """Whether a function, or an object that is called like one, is of a kind of `inspect`."""
     return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004 - its kind is asked, not whether
 

@@ -71,8 +71,14 @@ def _runs(pid: str) -> bool:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("time", ["0", "-1", "61", "soon"])
-def test_an_impossible_time_is_status_2(time: str) -> None:
+@pytest.mark.parametrize(
+    ("time", "reason"),
+    [
+        *((time, f"more than 0 and at most 60 seconds, not {time}") for time in ("0", "-1", "61", "nan")),
+        ("soon", "invalid number of seconds value"),
+    ],
+)
+def test_an_impossible_time_is_status_2(time: str, reason: str) -> None:
     said = aiofabric("bench", "-t", time)
     assert said.status == 2
-    assert "invalid number of seconds value" in said.err
+    assert reason in said.err

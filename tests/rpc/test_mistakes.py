@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+import sys
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from aiofabric import rpc
+from aiofabric import listen, rpc
 from aiofabric.errors import WrongLoopError
 from tests.fixtures.providers import CONNECTED, over
 from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
 from tests.rpc.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +99,38 @@ async def test_a_faulty_handler_fails_its_own_call_only(provider: str, function:
                 await other.send(b"after")
                 assert await other.recv() == b"after"
             assert len(server.core.transports) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: rpc.Channel("127.0.0.1", 50051), "limits must be Limits, not 50051: host and port are one target"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("127.0.0.1:1", timeout=5), r"^Channel.__init__\(\) got an unexpected .* 'timeout'"),  # type: ignore[call-arg]
+        (lambda: rpc.Channel("127.0.0.1:1", provider="tcp"), r"^Channel.__init__\(\) got an unexpected .* 'provider'"),  # type: ignore[call-arg]
+        (lambda: rpc.Server(HANDLERS, limits=5), "limits must be the Limits of a server, such as"),  # type: ignore[arg-type]
+        (lambda: rpc.Server(HANDLERS, interceptors=[lambda context, proceed: proceed()]), "must be a function `async"),
+        (lambda: rpc.Server(HANDLERS, interceptors=[5]), "The interceptor 5 must be a function `async def"),  # type: ignore[list-item]
+    ],
+)
+async def test_a_wrong_argument_is_named_when_the_object_is_made(
+    make: Callable[[], object], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    with pytest.raises(TypeError, match=reason):
+        make()
+    gc.collect()
+    assert not ignored  # `__del__` of an object whose constructor failed
+
+
+async def test_the_error_of_a_server_that_never_accepts_says_how_long_it_was_waited_for(provider: str) -> None:
+    async with (
+        listen("127.0.0.1", 0, provider=provider) as listener,
+        channel_to(listener.address.port or 0, provider=provider, connect_timeout=0.1) as channel,
+    ):
+        with anyio.fail_after(20), pytest.raises(rpc.RpcError, match=r"did not accept within [0-9.]+ s") as raised:
+            await channel.unary("/test/echo", b"")
+        assert not raised.value.may_have_run
 
 
 async def test_what_is_no_message_is_refused_before_and_after_the_connection(provider: str) -> None:

@@ -138,7 +138,7 @@ async def test_a_grace_that_is_no_time_is_refused(provider: str, grace: Any, kin
 async def test_options_of_listen_are_checked(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
         with pytest.raises(TypeError, match=r"set Limits\.recv_size"):
-            await server.listen("127.0.0.1", 0, provider=provider, recv_size=100_000)
+            await server.listen("127.0.0.1", 0, provider=provider, recv_size=100_000)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="heartbeat"):
             await server.listen("127.0.0.1", 0, provider=provider, hartbeat=1)  # type: ignore[call-arg]
 

@@ -5,17 +5,14 @@ All installed loops are measured. For careful measurements, see the benchmarks o
 
 from __future__ import annotations
 
+import argparse
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from aiofabric.cli.bench.progress import Progress
 from aiofabric.cli.bench.race import race
 from aiofabric.cli.bench.work import WORKS
 from aiofabric.cli.table import table
 from aiofabric.cli.unsupported import check_provider
-
-if TYPE_CHECKING:
-    import argparse
 
 __all__ = ["configure", "run"]
 
@@ -50,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _seconds(text: str) -> float:
     if not 0 < (seconds := float(text)) <= 60:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"the time must be more than 0 and at most 60 seconds, not {text}")
     return seconds
 
 

@@ -42,19 +42,11 @@ CANCELLED = 1
 
 
 class ChannelCore:
-    """Calls to the servers behind ``target``. It belongs to the loop in which it is first used.
-
-    Args:
-        target: see `targets`.
-        limits: what this side accepts.
-        resolver: replaces the resolution of the target.
-        policy: ``"pick_first"``, ``"round_robin"``, or a function that makes a `Policy`.
-        service_config: gRPC's service config.
-        backoff: makes the delays between attempts to connect.
-        connect_timeout: seconds after which an attempt to connect is given up, and in which the server must then send
-            its preface.
-        options: further arguments of `aiofabric.connect`, such as ``provider``.
+    """Calls to the servers behind a target, for `aiofabric.rpc.Channel`, which describes the arguments, and for the
+    interface of grpc.aio.
     """
+
+    _bound = False  # to a loop
 
     def __init__(
         self,
@@ -68,9 +60,10 @@ class ChannelCore:
         connect_timeout: float = 20.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._bound = False
         if not isinstance(target, str):
             raise TypeError(f"The target of a channel must be a str such as 'host:port', not {target!r}")
+        if not isinstance(limits, Limits):
+            raise TypeError(f"limits must be Limits, not {limits!r}: host and port are one target, 'host:port'")
         if not isinstance(service_config, ServiceConfig | None):
             raise TypeError(f"The service config must be what ServiceConfig.parse() returns, not {service_config!r}")
         self.target = target
@@ -374,6 +367,9 @@ class ChannelCore:
         self._resolution.close()
         if self._bound:
             self.tasks.cancel_all()
+
+
+ChannelCore.__init__.__qualname__ = "Channel.__init__"  # Python names it to the caller when an argument is wrong
 
 
 def _weak(method: Callable[[], object]) -> Callable[[], object]:

@@ -104,9 +104,12 @@ class Subchannel:
     async def _connect(self) -> None:
         begun = monotonic()
         delay = self._backoff.next()
+        seconds = max(self._timeout, delay)
         try:
-            with anyio.fail_after(max(self._timeout, delay)):
+            with anyio.move_on_after(seconds) as scope:
                 endpoint = await connect_endpoint(*self.target, self._limits, **self._options)
+            if scope.cancelled_caught:
+                raise TimeoutError(f"the server did not accept within {seconds:g} s")
         except Exception as error:
             if self.state is not Connectivity.SHUTDOWN:
                 self.failure = error

@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     from ...settings import EndpointSettings
     from ..opening.shared_contexts import SharedReceive, SharedTransmit
 
-__all__ = ["EndpointKeywords", "endpoint_options"]
+__all__ = ["CarrierKeywords", "EndpointKeywords", "endpoint_options"]
 
 _NAMES = tuple(each.name for each in fields(EndpointOptions))
 
 
-class EndpointKeywords(TypedDict, total=False):
-    """The fields of `EndpointOptions` as keywords: ``**options: Unpack[EndpointKeywords]``."""
+class CarrierKeywords(TypedDict, total=False):
+    """Options of an endpoint that carries a protocol of aiofabric, which chooses the size of the receives."""
 
-    recv_size: int | None
-    recv_count: int
     multi_recv: int | None
     cancel_grace: float
     close_timeout: float
@@ -40,6 +38,13 @@ class EndpointKeywords(TypedDict, total=False):
     open_flags: OpFlags
     preface: bool
     prepare: Callable[[EndpointSettings], object] | None
+
+
+class EndpointKeywords(CarrierKeywords, total=False):
+    """The fields of `EndpointOptions` as keywords: ``**options: Unpack[EndpointKeywords]``."""
+
+    recv_size: int | None
+    recv_count: int
 
 
 def endpoint_options(function: str, options: Mapping[str, Any]) -> EndpointOptions:

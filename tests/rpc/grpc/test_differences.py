@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -305,6 +306,20 @@ async def test_the_runtime_imports_neither_grpc_nor_protobuf() -> None:
 @pytest.mark.parametrize("address", [50051, None, ("127.0.0.1", 0)])
 async def test_an_address_that_is_no_text_is_refused(address: Any) -> None:
     with pytest.raises(TypeError, match=r"must be a str such as '127\.0\.0\.1:50051', not"):
+        aio.server().add_insecure_port(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1", "it has no port: add one, such as 127.0.0.1:50051, or 127.0.0.1:0 for any free one"),
+        ("[::1]", "it has no port"),
+        ("unix:/tmp/socket", "the scheme unix is not supported: use a host and a port"),
+        ("unix-abstract:name", "the scheme unix-abstract is not supported"),
+    ],
+)
+async def test_an_address_without_a_port_is_refused(address: str, reason: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"Failed to bind to address {re.escape(address)}: {re.escape(reason)}"):
         aio.server().add_insecure_port(address)
 
 

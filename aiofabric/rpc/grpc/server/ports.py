@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from ...channel.targets import split_host_port
+from ...channel.targets import NOT_SUPPORTED, split_host_port
 
 __all__ = ["Port"]
 
@@ -17,7 +17,7 @@ class Port:
 
     def __init__(self, address: str) -> None:
         try:
-            host, port = split_host_port(address) if ":" in address.rpartition("]")[2] else (address, "0")
+            host, port = _parts(address)
             self._socket = _bound("" if host in _ANYWHERE else host, int(port))
         except (OSError, ValueError) as error:
             raise RuntimeError(f"Failed to bind to address {address}: {error}") from error
@@ -34,6 +34,15 @@ class Port:
     def close(self) -> None:
         """Free the port."""
         self._socket.close()
+
+
+def _parts(address: str) -> tuple[str, str]:
+    scheme = address.partition(":")[0]
+    if scheme in NOT_SUPPORTED:
+        raise ValueError(f"the scheme {scheme} is not supported: use a host and a port")
+    if ":" not in address.rpartition("]")[2]:
+        raise ValueError(f"it has no port: add one, such as {address}:50051, or {address}:0 for any free one")
+    return split_host_port(address)
 
 
 def _bound(host: str, port: int) -> socket.socket:
