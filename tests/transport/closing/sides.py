@@ -26,7 +26,22 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream
 
-__all__ = ["ATOMICS", "BOTH", "INITIATOR", "TARGET", "WORKS", "Round", "initiate", "serve"]
+__all__ = [
+    "ATOMICS",
+    "BOTH",
+    "ENDS",
+    "ENOUGH",
+    "INITIATOR",
+    "PIECE",
+    "READY",
+    "TARGET",
+    "WORKS",
+    "Round",
+    "die",
+    "initiate",
+    "serve",
+    "until_told",
+]
 
 SIZE = 32 << 20  # bytes of a large transfer: under way long enough to be ended in the middle
 SIZE_OF_RXD = 2 << 20  # rxd carries 12 MB in a second
@@ -40,7 +55,7 @@ INITIATOR, TARGET, BOTH = "initiator", "target", "both"
 ATOMICS = ("tcp;ofi_rxm", "shm")
 """Providers whose connections have atomics, on every library."""
 
-_ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
+ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
 
 
 class Round(NamedTuple):
@@ -110,7 +125,7 @@ WORKS = (*_WORK, "connects")
 
 
 async def _work(work: str, endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:
-    with suppress(*_ENDS):
+    with suppress(*ENDS):
         await _WORK[work](endpoint, memory, remote)
 
 
@@ -122,7 +137,7 @@ async def _end(endpoint: MessageEndpoint, how: str) -> None:
     elif how == "aclose":
         await endpoint.aclose()
     else:
-        await _die(how)
+        await die(how)
 
 
 async def _end_or_wait(endpoint: MessageEndpoint, round: Round, side: str) -> None:
@@ -133,14 +148,14 @@ async def _end_or_wait(endpoint: MessageEndpoint, round: Round, side: str) -> No
             pass
 
 
-async def _die(how: str) -> None:
+async def die(how: str) -> None:
     number = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}.get(how)
     if number is not None:
         os.kill(os.getpid(), number)
         await anyio.sleep_forever()
 
 
-async def _until_told(control: SocketStream) -> None:
+async def until_told(control: SocketStream) -> None:
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         await control.receive(100)
 
@@ -181,14 +196,14 @@ async def _work_and_end(port: int, control: SocketStream, round: Round) -> None:
             elif ends:
                 await _end(endpoint, how)
             else:
-                await _until_told(control)  # of the target's end
+                await until_told(control)  # of the target's end
 
 
 async def _make_connections(port: int, control: SocketStream, round: Round) -> None:
     """Connect several times at once, and end that, or what it makes."""
 
     async def connect() -> None:
-        with suppress(*_ENDS):
+        with suppress(*ENDS):
             async with await aiofabric.connect("127.0.0.1", port, provider=round.provider) as endpoint:
                 await _end_or_wait(endpoint, round, INITIATOR)
 
@@ -200,8 +215,8 @@ async def _make_connections(port: int, control: SocketStream, round: Round) -> N
         if round.ended_by(INITIATOR) and round.how == "cancelled":
             tasks.cancel_scope.cancel()
         elif round.ended_by(INITIATOR):
-            await _die(round.how)
-        await _until_told(control)
+            await die(round.how)
+        await until_told(control)
         tasks.cancel_scope.cancel()
 
 
@@ -243,20 +258,20 @@ async def _serve_round(request: aiofabric.ConnectionRequest, control: SocketStre
     ends, how = round.ended_by(TARGET), round.how
 
     async def receive(endpoint: MessageEndpoint) -> None:
-        with suppress(*_ENDS):
+        with suppress(*ENDS):
             while round.work == "large send":
                 await endpoint.recv_into(bytearray(round.size))
             async for _ in endpoint:
                 pass
 
-    with suppress(*_ENDS):
+    with suppress(*ENDS):
         async with await request.accept(recv_size=round.recv_size) as endpoint:
             with endpoint.domain.register(memory, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
                 await control.send(region.remote.pack())
                 async with anyio.create_task_group() as tasks:
                     for _ in range(3 if round.work == "large send" else 1):
                         tasks.start_soon(receive, endpoint)
-                    await _until_told(control)
+                    await until_told(control)
                     while ends and round.work.startswith("write") and memory[0] and not endpoint.closed:
                         await anyio.lowlevel.checkpoint()
                     if ends and how in ("cancelled", "leaves"):
@@ -267,27 +282,27 @@ async def _serve_round(request: aiofabric.ConnectionRequest, control: SocketStre
 
 async def _accept_connections(listener: aiofabric.Listener, control: SocketStream, round: Round) -> None:
     async def accept() -> None:
-        with suppress(*_ENDS):
+        with suppress(*ENDS):
             async with await (await listener.accept_request()).accept() as endpoint:
                 await _end_or_wait(endpoint, round, TARGET)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(CONNECTIONS):
             tasks.start_soon(accept)
-        await _until_told(control)
+        await until_told(control)
         await anyio.lowlevel.checkpoint()
         if round.ended_by(TARGET):
-            await _die(round.how)
+            await die(round.how)
         tasks.cancel_scope.cancel()
     while (request := await _waiting_request(listener)) is not None:
-        with suppress(*_ENDS):
+        with suppress(*ENDS):
             request.reject()
 
 
 async def _request_of(listener: aiofabric.Listener) -> aiofabric.ConnectionRequest:
     """The request of this round; a client that died in an earlier one may have left others."""
     while (request := await listener.accept_request()).param != WORK_PARAM:
-        with suppress(*_ENDS):
+        with suppress(*ENDS):
             request.reject()
     return request
 

@@ -1,0 +1,112 @@
+"""A side closes a connectionless endpoint while something is under way on it: no process crashes, the peer goes on.
+
+Every work, every side that ends it, every way to end it, every provider, in one process and in two.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import anyio
+import pytest
+
+from aiofabric import Caps
+from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.peers import RDM, skip_without
+from tests.transport.closing.connectionless_sides import WORKS, initiate, serve
+from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, Round
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+WAYS = ["close", "leaves", "cancelled"]
+DEATHS = ["killed", "interrupted"]
+TIMES = 2
+
+
+@pytest.fixture(params=RDM)
+def provider(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    skip_without(name, Caps.MSG | Caps.TAGGED | Caps.RMA)
+    return name
+
+
+def works(provider: str) -> list[str]:
+    return [work for work in WORKS if work != "atomics" or provider in ATOMICS]
+
+
+def rounds_of(provider: str, how: str) -> list[Round]:
+    sides = product(works(provider), (INITIATOR, TARGET, BOTH), range(TIMES))
+    return [Round(provider, work, who, how) for work, who, _ in sides]
+
+
+async def both_sides(parent: Parent, rounds: list[Round]) -> int:
+    ports: list[int] = []
+    told = anyio.Event()
+
+    def tell(port: int) -> None:
+        ports.append(port)
+        told.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: serve(rounds, tell=tell))
+        await told.wait()
+        for tag, round in enumerate(rounds):
+            await initiate(ports[0], round, tag)
+            parent.tell(round)
+    return len(rounds)
+
+
+async def target(parent: Parent, rounds: list[Round]) -> int:
+    await serve(rounds, tell=parent.tell)
+    return len(rounds)
+
+
+async def initiator(parent: Parent, port: int, rounds: list[Round], tag: int = 0) -> int:
+    for number, round in enumerate(rounds, tag):
+        await initiate(port, round, number)
+        parent.tell(round)
+    return len(rounds)
+
+
+def all_told(child: Child, rounds: list[Round]) -> None:
+    """Each round ends, and then the child itself; a failure names the round before."""
+    for round in rounds:
+        assert child.receive(60.0) == round
+    assert child.result(60.0) == len(rounds)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_both_endpoints_in_one_process_survive_a_close_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, how)
+    all_told(child(both_sides, rounds), rounds)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_two_processes_survive_a_close_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, how)
+    serving = child(target, rounds)
+    all_told(child(initiator, serving.receive(), rounds), rounds)
+    assert serving.result() == len(rounds)
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_target_survives_initiators_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    rounds = [Round(provider, work, INITIATOR, how) for work in works(provider)]
+    last = Round(provider, "tagged", INITIATOR, "close")
+    serving = child(target, [*rounds, last])
+    port = serving.receive()
+    for tag, round in enumerate(rounds):
+        with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
+            child(initiator, port, [round], tag).result(60.0)
+    all_told(child(initiator, port, [last], len(rounds)), [last])
+    assert serving.result() == len(rounds) + 1
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_an_initiator_survives_targets_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
+    for work in works(provider):
+        round = Round(provider, work, TARGET, how)
+        serving = child(target, [round])
+        all_told(child(initiator, serving.receive(), [round]), [round])
+        with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
+            serving.result(60.0)
