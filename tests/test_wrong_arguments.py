@@ -17,6 +17,7 @@ import aiofabric
 import aiofabric.aio
 import aiofabric.debugging
 import aiofabric.metrics
+import aiofabric.rpc
 import aiofabric.streams
 import aiofabric.testing
 from aiofabric import Access, Counter, EndpointType, Hints, WrongLoopError, WrongThreadError
@@ -43,6 +44,7 @@ MODULES = (
     aiofabric.testing,
     aiofabric.metrics,
     aiofabric.debugging,
+    aiofabric.rpc,
 )
 ENDINGS = {"close", "aclose", "abort", "shutdown"}  # they take no arguments, and the object is needed
 
@@ -127,6 +129,9 @@ async def try_everything() -> None:
     for kind, provider in ((EndpointType.RDM, "tcp;ofi_rxm"), (EndpointType.DGRAM, "udp")):
         async with aiofabric.open_endpoint(kind, "127.0.0.1", provider=provider) as connectionless:
             await attempts.methods(connectionless)
+    async with aiofabric.rpc.Server({}) as server, aiofabric.rpc.Channel("127.0.0.1:1") as channel:
+        await attempts.methods(server)
+        await attempts.methods(channel)
     for what, detail in attempts.wrong.items():
         print(what, detail)
     print(attempts.calls > 5000)

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Any, Self
 from anyio import BrokenResourceError, BusyResourceError, ClosedResourceError, EndOfStream
 
 from ..resource import leave_block
+from .channel.backoff import Backoff
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
 from .messages import MessageIterator, check_grace, message_bytes, method_name
+from .protocol.connection import DEFAULT_LIMITS, Limits
 from .protocol.metadata import Metadata, check_metadata
 from .runtime.waiting import CallWaiter
 from .status import RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from .channel.policies import Policy
+    from .channel.service_config import ServiceConfig
+    from .channel.subchannel import Connectivity
+    from .channel.targets import Resolver
     from .protocol.calls import Status
 
 __all__ = ["Call", "Channel"]
@@ -35,14 +41,15 @@ class Call(MessageIterator):
     `cancel` ends drops them at once.
     """
 
-    __slots__ = ("__weakref__", "_call", "_half_closed")
+    __slots__ = ("__weakref__", "_call", "_channel", "_half_closed")
 
     _call: StreamCall
 
-    def __init__(self, call: StreamCall) -> None:
+    def __init__(self, call: StreamCall, channel: Channel | None = None) -> None:
         if not isinstance(call, StreamCall):
-            raise TypeError(f"a Call is made by the method stream() of a Channel, not of {call!r:.100}")
+            raise TypeError(f"a Call is made by the method call() of a Channel, not of {call!r:.100}")
         self._call = call
+        self._channel = channel  # it closes when the program has neither it nor a call
         self._half_closed = False
 
     @property
@@ -216,7 +223,7 @@ def error_of(status: Any) -> RpcError:
     return RpcError(status.code, status.details, status.metadata, may_have_run=status.may_have_run)
 
 
-class Channel(ChannelCore):
+class Channel:
     """Calls to the servers behind a target. ``async with`` closes it.
 
     It belongs to the event loop in which it is first used. It connects at the first call, and again after a failure.
@@ -238,6 +245,29 @@ class Channel(ChannelCore):
         TypeError, ValueError: an argument has another type, or the policy is not known.
     """
 
+    def __init__(
+        self,
+        target: str,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        resolver: Resolver | None = None,
+        policy: str | Callable[[], Policy] = "pick_first",
+        service_config: ServiceConfig | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+        connect_timeout: float = 20.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.core = ChannelCore(
+            target,
+            limits,
+            resolver=resolver,
+            policy=policy,
+            service_config=service_config,
+            backoff=backoff,
+            connect_timeout=connect_timeout,
+            options=options,
+        )
+
     async def unary(
         self,
         method: str,
@@ -253,18 +283,19 @@ class Channel(ChannelCore):
 
         Raises: RpcError if the call ends with another status than OK.
         """
-        self.bind()
+        core = self.core
+        core.bind()
         call = UnaryCall()
         pairs = check_metadata(metadata) if metadata else ()
         message = message_bytes(request)
         call.begin(
-            self, method_name(method), pairs, timeout=timeout, message=message, end=True, wait_for_ready=wait_for_ready
+            core, method_name(method), pairs, timeout=timeout, message=message, end=True, wait_for_ready=wait_for_ready
         )
         if not call.over:
             call.waiter = CallWaiter()
             try:
                 while not call.over:
-                    await call.waiter.wait(self.driver, call.connection.transport if call.attached else None)
+                    await call.waiter.wait(core.driver, call.connection.transport if call.attached else None)
             except BaseException:
                 call.cancel()
                 raise
@@ -285,25 +316,34 @@ class Channel(ChannelCore):
         wait_for_ready: bool | None = None,
     ) -> Call:
         """Begin a call of any kind; use it with ``async with``."""
-        self.bind()
+        self.core.bind()
         call = StreamCall()
         pairs = check_metadata(metadata)
-        call.begin(self, method_name(method), pairs, timeout=timeout, wait_for_ready=wait_for_ready)
-        return Call(call)
+        call.begin(self.core, method_name(method), pairs, timeout=timeout, wait_for_ready=wait_for_ready)
+        return Call(call, self)
+
+    def get_state(self, try_to_connect: bool = False) -> Connectivity:
+        """The state; with ``try_to_connect``, an IDLE channel begins to connect."""
+        return self.core.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last: Connectivity) -> None:
+        """Wait until the state is another one than ``last``."""
+        await self.core.wait_for_state_change(last)
 
     async def close(self, grace: float | None = None) -> None:
         """Begin no more calls; running ones may take ``grace`` seconds, then they are cancelled.
 
         Raises: TypeError or ValueError if ``grace`` is no number of seconds, or negative.
         """
-        await super().close(check_grace(grace))
+        await self.core.close(check_grace(grace))
 
     def __del__(self) -> None:
-        if self.forgotten():
+        core = getattr(self, "core", None)  # absent if the constructor failed
+        if core is not None and core.forgotten():
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     async def __aenter__(self) -> Self:
-        self.bind()
+        self.core.bind()
         return self
 
     async def __aexit__(

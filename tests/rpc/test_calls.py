@@ -23,13 +23,13 @@ async def test_a_unary_call_returns_the_reply(provider: str) -> None:
         assert await channel.unary("/test/echo", b"") == b""
         assert await channel.unary("/test/echo", memoryview(b"view")) == b"view"  # type: ignore[arg-type]
         assert await channel.unary("/test/reverse", b"abc") == b"cba"
-        assert server.core.budget.used == channel.budget.used == 0
+        assert server.core.budget.used == channel.core.budget.used == 0
 
 
 async def test_a_large_message_arrives_whole_in_both_directions(provider: str) -> None:
     async with served(provider) as (channel, server):
         assert await channel.unary("/test/echo", BIG) == BIG
-        assert server.core.budget.used == channel.budget.used == 0
+        assert server.core.budget.used == channel.core.budget.used == 0
 
 
 async def test_metadata_reaches_both_sides(provider: str) -> None:
@@ -135,7 +135,7 @@ async def test_a_deadline_ends_the_call_on_both_sides(provider: str) -> None:
             await channel.unary("/test/slow", b"60000", timeout=0.5)
         await until(lambda: not len(server.core.tasks))
         assert (Tally.begun, Tally.cancelled) == (1, 1)
-        assert not channel.calls
+        assert not channel.core.calls
 
 
 async def test_an_expired_call_is_not_sent(provider: str) -> None:
@@ -157,7 +157,7 @@ async def test_cancelling_the_caller_cancels_the_handler(provider: str) -> None:
             group.cancel_scope.cancel()
         await until(lambda: Tally.cancelled)
         await until(lambda: not len(server.core.tasks))
-        assert not channel.calls
+        assert not channel.core.calls
 
 
 async def test_leaving_the_block_cancels_the_call(provider: str) -> None:
@@ -211,7 +211,7 @@ async def test_many_calls_at_once(provider: str) -> None:
             for number in range(500):
                 group.start_soon(one, channel, number)
         assert sorted(map(int, replies)) == [*range(500)]
-        assert not channel.calls
+        assert not channel.core.calls
 
 
 async def test_stop_lets_running_calls_end_within_the_grace(provider: str) -> None:
@@ -261,7 +261,7 @@ async def test_metadata_that_cannot_be_sent_is_refused_before_the_call(provider:
     async with served(provider) as (channel, _):
         with pytest.raises((TypeError, ValueError)):
             await channel.unary("/test/echo", b"", metadata=pairs)
-        assert not channel.calls
+        assert not channel.core.calls
 
 
 async def test_interceptors_wrap_each_handler_in_order(provider: str) -> None:

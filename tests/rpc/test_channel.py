@@ -74,7 +74,7 @@ async def test_a_call_that_waits_for_ready_outlives_failures(provider: str) -> N
     async with channel_to(port, provider=provider) as channel, anyio.create_task_group() as group:
         group.start_soon(one, channel)
         await until(lambda: channel.get_state() is rpc.Connectivity.TRANSIENT_FAILURE)
-        assert len(channel.waiting) == 1
+        assert len(channel.core.waiting) == 1
         async with rpc.Server(HANDLERS) as server:
             await server.listen("127.0.0.1", port, provider=provider)
             await until(lambda: replies)
@@ -192,7 +192,7 @@ async def test_a_server_that_is_killed_ends_its_calls_and_the_channel_connects_a
         async with anyio.create_task_group() as group:
             for _ in range(64):
                 group.start_soon(one, channel)
-            await until(lambda: len(channel.calls) == 64)
+            await until(lambda: len(channel.core.calls) == 64)
             assert await channel.unary("/test/echo", b"x") == b"x"  # all calls before it have arrived
             await anyio.to_thread.run_sync(server.kill)
         assert [error.code for error in caught] == [rpc.StatusCode.UNAVAILABLE] * 64
@@ -200,8 +200,8 @@ async def test_a_server_that_is_killed_ends_its_calls_and_the_channel_connects_a
         again = child(serve, provider, port)
         assert await again.areceive() == port
         assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
-        assert not channel.calls
-        assert channel.budget.used == 0
+        assert not channel.core.calls
+        assert channel.core.budget.used == 0
 
 
 async def test_a_drain_under_load_loses_no_call(provider: str, child: Start) -> None:
@@ -255,7 +255,7 @@ async def test_a_call_is_retried_as_the_service_config_says(provider: str) -> No
                 await call.send(b"y")
                 call.half_close()
                 assert await call.recv() == b"y"
-            assert not channel.calls
+            assert not channel.core.calls
 
 
 async def test_negative_pushback_and_initial_metadata_end_retries(provider: str) -> None:

@@ -44,7 +44,7 @@ async def test_many_large_calls_end_with_little_memory_on_both_sides(provider: s
             async with anyio.create_task_group() as group:
                 for _ in range(CALLS):
                     group.start_soon(kind, channel)  # type: ignore[arg-type]
-        assert server.core.budget.waiting == channel.budget.used == 0
+        assert server.core.budget.waiting == channel.core.budget.used == 0
 
 
 async def test_many_large_calls_end_with_all_defaults() -> None:

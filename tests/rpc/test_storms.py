@@ -32,9 +32,9 @@ Start = Callable[..., Child]
 
 async def at_rest(channel: rpc.Channel, server: rpc.Server) -> None:
     """No call, task, credit or reservation is left on either side."""
-    await until(lambda: not channel.calls and not len(server.core.tasks))
-    await until(lambda: channel.budget.used == server.core.budget.used == 0)
-    assert channel.budget.waiting == server.core.budget.waiting == 0
+    await until(lambda: not channel.core.calls and not len(server.core.tasks))
+    await until(lambda: channel.core.budget.used == server.core.budget.used == 0)
+    assert channel.core.budget.waiting == server.core.budget.waiting == 0
     for core in (transport.connection for transport in server.core.transports):
         assert not core.calls
         assert core.running == 0
@@ -86,7 +86,7 @@ async def test_calls_to_a_stopped_server_end_at_their_deadlines(provider: str, c
         assert await channel.unary("/test/echo", b"again", timeout=20) == b"again"
         process.tell("tally")
         assert (await process.areceive())[2:] == (0, 0)
-        assert channel.budget.used == 0
+        assert channel.core.budget.used == 0
 
 
 async def client_that_is_stopped(parent: Parent, provider: str, port: int) -> tuple[int, int]:
@@ -279,7 +279,7 @@ async def test_a_client_that_does_not_read_stops_its_own_stream_only(provider: s
         for _ in range(50):
             assert await channel.unary("/test/echo", b"x") == b"x"
         assert server.core.budget.used < 1 << 20
-        assert channel.budget.used <= channel.limits.window + 1024
+        assert channel.core.budget.used <= channel.core.limits.window + 1024
 
 
 async def test_a_server_whose_memory_is_full_refuses_and_recovers(provider: str) -> None:

@@ -42,7 +42,7 @@ CANCELLED = 1
 
 
 class ChannelCore:
-    """Calls to the servers behind a target, for `aiofabric.rpc.Channel`, which describes the arguments, and for the
+    """Calls to the servers behind a target; for `aiofabric.rpc.Channel`, which describes the arguments, and for the
     interface of grpc.aio.
     """
 
@@ -367,9 +367,6 @@ class ChannelCore:
         self._resolution.close()
         if self._bound:
             self.tasks.cancel_all()
-
-
-ChannelCore.__init__.__qualname__ = "Channel.__init__"  # Python names it to the caller when an argument is wrong
 
 
 def _weak(method: Callable[[], object]) -> Callable[[], object]:
