@@ -10,6 +10,7 @@
 #include <rdma/fi_errno.h>
 
 #include <sched.h>
+#include <string.h>
 #include <sys/resource.h>
 
 PyTypeObject *NativeQueue_Type;
@@ -33,10 +34,25 @@ static int displaced(void)
 	return since;
 }
 
+/* The entries were read as those of FI_CQ_FORMAT_DATA: put each in its place, and give it a tag. */
+static void widen(struct fi_cq_tagged_entry *entries, ssize_t count)
+{
+	const char *read = (const char *) entries;
+
+	while (count-- > 0) {
+		memmove(&entries[count], read + count * sizeof(struct fi_cq_data_entry), sizeof(struct fi_cq_data_entry));
+		entries[count].tag = 0;
+	}
+}
+
 static ssize_t read_once(NativeQueue *self)
 {
-	return self->sources ? fi_cq_readfrom(self->cq, self->entries, BATCH, self->from)
-			     : fi_cq_read(self->cq, self->entries, BATCH);
+	ssize_t got = self->sources ? fi_cq_readfrom(self->cq, self->entries, BATCH, self->from)
+				    : fi_cq_read(self->cq, self->entries, BATCH);
+
+	if (!self->tagged)
+		widen(self->entries, got);
+	return got;
 }
 
 /*
@@ -193,13 +209,14 @@ int entry_parse(PyObject *tuple, struct fi_cq_tagged_entry *entry, fi_addr_t *fr
 
 static int NativeQueue_init(NativeQueue *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"cq", "fabric", "sources", NULL};
+	static char *names[] = {"cq", "fabric", "sources", "tagged", NULL};
 	PyObject *cq, *fabric;
 	int i;
 
 	if (refuse_second_init(self->cq))
 		return -1;
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOp", names, &cq, &fabric, &self->sources))
+	self->tagged = 1;
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOp|p", names, &cq, &fabric, &self->sources, &self->tagged))
 		return -1;
 	self->cq = pointer_of(cq);
 	self->fabric = pointer_of(fabric);
@@ -262,8 +279,8 @@ static PyMemberDef NativeQueue_members[] = {
 };
 
 static PyType_Slot NativeQueue_slots[] = {
-	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, and its fid_fabric, by address. The owner\n"
-		    "keeps both open."},
+	{Py_tp_doc, "A fid_cq with entries of FI_CQ_FORMAT_TAGGED, or else FI_CQ_FORMAT_DATA, and its\n"
+		    "fid_fabric, by address. The owner keeps both open."},
 	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, NativeQueue_init},
 	{Py_tp_dealloc, NativeQueue_dealloc},

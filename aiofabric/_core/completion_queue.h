@@ -15,6 +15,7 @@ typedef struct {
 	struct fid_cq *cq;
 	struct fid_fabric *fabric;
 	int sources; /* whether the sender's address is read with each */
+	int tagged; /* whether the entries have FI_CQ_FORMAT_TAGGED; otherwise FI_CQ_FORMAT_DATA */
 	long long gap;	/* ns: the longest time between two polls of the last call */
 	long long empty_ns;	/* ns: duration of an empty poll, learned from all calls; only for comparison */
 	char moving;	/* whether the last poll ended while pieces of a large message were coming */

@@ -25,9 +25,10 @@ from ..errors import (
     check,
     from_errno,
 )
+from ..features import Quirk, quirks
 from .events import CONNECTED as CONNECTED_EVENT
 from .events import SHUTDOWN, Event, EventError
-from .preface import Preface
+from .preface import MAX_PARAM, Preface
 
 if TYPE_CHECKING:
     from ..cq.loops.drivers import Waiter
@@ -42,6 +43,7 @@ __all__ = [
     "Handshake",
     "Stage",
     "check_param",
+    "data_limit",
     "foreign",
     "name_of",
     "rejection",
@@ -93,10 +95,21 @@ def check_param(param: Any, limit: int) -> bytes:
     return data
 
 
+def data_limit(fid: Any, info: Info) -> int:
+    """Bytes of private data that an enabled endpoint, or a passive one, carries (FI_OPT_CM_DATA_SIZE)."""
+    value, size = ffi.new("size_t *"), ffi.new("size_t *", ffi.sizeof("size_t"))
+    if Quirk.OPTIONS_NEED_ENABLE in quirks(info):
+        return MAX_PARAM
+    fid = ffi.cast("struct fid *", fid)
+    if lib.fi_getopt(fid, constants.FI_OPT_ENDPOINT, constants.FI_OPT_CM_DATA_SIZE, value, size):
+        return MAX_PARAM
+    return min(int(value[0]), MAX_PARAM)
+
+
 def name_of(fid: Any, info: Info, call: Any) -> Address:
     """The address of an endpoint by ``fi_getname``, or of its peer by ``fi_getpeer``."""
-    size = ffi.new("size_t *", 256)
-    room = ffi.new("char[]", 256)
+    size = ffi.new("size_t *", 1024)  # ucx has names of that size
+    room = ffi.new("char[]", 1024)
     target = ffi.cast("struct fid *", fid) if call is lib.fi_getname else fid
     check(call(target, room, size), "fi_getname" if call is lib.fi_getname else "fi_getpeer")
     return Address(info.addr_format, bytes(ffi.buffer(room, size[0])))

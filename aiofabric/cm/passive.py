@@ -14,7 +14,7 @@ from ..info import Info
 from ..resource import Handle
 from ..workarounds import is_on
 from .events import CONNREQ, Event, EventError
-from .handshake import name_of
+from .handshake import data_limit, name_of
 from .preface import Preface
 from .requests import ConnectionRequest, RequestQueue
 from .reservation import Reservation
@@ -47,6 +47,7 @@ class PassiveHandle(RequestQueue):
             if Quirk.BLOCKING_HANDSHAKE in quirks(info) and is_on("half_open_clients"):
                 self.events.half_open = HalfOpenClients(self, listening)
             check(lib.fi_listen(self.fid), "fi_listen", local=info.src_addr)
+            self.param_limit = data_limit(self.fid, info)
         except BaseException:
             self.close()
             raise
@@ -62,7 +63,7 @@ class PassiveHandle(RequestQueue):
         if not request.info.native.handle:  # the request ended with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
             return
         if request.preface is not None:  # a preface shows that a listener answered
-            data = Preface().follow(data)
+            data = Preface().follow(data, self.param_limit)
         buffer = ffi.from_buffer(data) if data else ffi.NULL
         check(lib.fi_reject(self.fid, request.info.native.handle, buffer, len(data)), "fi_reject")
 

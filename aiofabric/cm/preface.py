@@ -39,11 +39,11 @@ class Preface:
     max_message: int = 0
     end_mark: int = 0
 
-    def follow(self, param: bytes) -> bytes:
-        """The private data to send: ``param``, and behind it the preface if there is room for both."""
+    def follow(self, param: bytes, limit: int = MAX_PARAM) -> bytes:
+        """The private data to send: ``param``, and behind it the preface if ``limit`` bytes have room for both."""
         body = _BODY.pack(self.heartbeat, self.max_message, self.end_mark)
         data = param + body + _TRAILER.pack(len(body), _VERSION, _MAGIC)
-        return data if len(data) <= MAX_PARAM else param
+        return data if len(data) <= limit else param
 
     @classmethod
     def split(cls, data: bytes) -> tuple[bytes, Self | None]:

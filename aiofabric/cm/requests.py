@@ -53,12 +53,23 @@ class ListenerStatistics:
 class RequestQueue(Handle, ABC):
     """A listening native object, and the requests that were not taken yet."""
 
-    __slots__ = ("backlog", "counts", "on_release", "pending", "screen", "source", "unanswered", "waiters")
+    __slots__ = (
+        "backlog",
+        "counts",
+        "on_release",
+        "param_limit",
+        "pending",
+        "screen",
+        "source",
+        "unanswered",
+        "waiters",
+    )
 
     def __init__(self, fid: Any, parent: Handle, source: Source, backlog: int) -> None:
         super().__init__("Listener", fid, parent)
         self.source = source
         self.backlog = backlog
+        self.param_limit = MAX_PARAM  # bytes of private data of an answer
         self.pending: deque[ConnectionRequest] = deque()
         self.unanswered: dict[ConnectionRequest, None] = {}
         self.waiters: deque[Waiter] = deque()
@@ -199,8 +210,8 @@ class ConnectionRequest:
 
         Raises:
             FabricConnectionAbortedError: the peer went away meanwhile.
-            ValueError: more private data than the provider carries (256 bytes for tcp); the request can still be
-                answered.
+            ValueError: more private data than the provider carries (tcp: 256 bytes, verbs: 56); the request can still
+                be answered.
             ValueError, TypeError: an unknown option or a wrong value. The request is then rejected, as always if the
                 endpoint cannot be opened.
             RuntimeError: the request was answered already.
@@ -208,7 +219,7 @@ class ConnectionRequest:
 
         Man page: fi_cm (fi_accept).
         """
-        data = check_param(param, MAX_PARAM)
+        data = check_param(param, self._listener.param_limit)
         self._check_unanswered()
         self._listener.answered(self, "accepted")
         assert self._accept is not None
@@ -219,13 +230,13 @@ class ConnectionRequest:
         """Reject the request, with private data that the peer gets as ``FabricConnectionRejectedError.param``.
 
         Raises:
-            ValueError: more private data than the provider carries (256 bytes for tcp).
+            ValueError: more private data than the provider carries (tcp: 256 bytes, verbs: 56).
             RuntimeError: the request was answered already.
             ClosedResourceError: the listener is closed, which rejected the request.
 
         Man page: fi_cm (fi_reject).
         """
-        data = check_param(param, MAX_PARAM)
+        data = check_param(param, self._listener.param_limit)
         self._check_unanswered()
         self._listener.dismiss(self, data)
 

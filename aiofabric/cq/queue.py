@@ -67,32 +67,39 @@ class CompletionQueue(Resource):
         self.domain = domain
         check_resource("domain", domain, "Domain")
         domain._handle.check_open()
-        self._cq, self._fd = self._open(size)
+        # verbs until 1.18 and efa-direct write no tags, and refuse the format that has them.
+        for layout in (constants.FI_CQ_FORMAT_TAGGED, constants.FI_CQ_FORMAT_DATA):
+            rc = self._open(size, layout)
+            if rc != -constants.FI_ENOSYS:
+                break
+        check(rc, "fi_cq_open")
         self._handle = Handle("CompletionQueue", self._cq, domain._handle)
         fabric = domain.fabric._handle.fid
-        self._native_queue = NativeQueue(address_of(self._cq), address_of(fabric), source)
+        tagged = layout == constants.FI_CQ_FORMAT_TAGGED
+        self._native_queue = NativeQueue(address_of(self._cq), address_of(fabric), source, tagged)
 
-    def _open(self, size: int) -> tuple[Any, int | None]:
+    def _open(self, size: int, layout: int) -> int:
+        """Open the queue, with a wait descriptor if there is one; return the provider's error."""
         out = ffi.new("struct fid_cq **")
         attr = ffi.new("struct fi_cq_attr *")
         attr.size = size
-        attr.format = constants.FI_CQ_FORMAT_TAGGED
+        attr.format = layout
         waits = (constants.FI_WAIT_FD, constants.FI_WAIT_NONE)
         for wait in waits[Quirk.NO_WAIT_FD in quirks(self.domain.info) :]:
             attr.wait_obj = wait
             rc = lib.fi_cq_open(self.domain._handle.fid, attr, out, ffi.NULL)
             if rc:
                 continue  # shm: -FI_ENOSYS for a queue with a descriptor
+            self._cq, self._fd = out[0], None
             if wait == constants.FI_WAIT_FD:
                 # 128 zeroed bytes: a provider may copy a larger wait object than the int it was asked for
                 room = ffi.new("char[]", 128)
                 if lib.fi_control(ffi.addressof(out[0].fid), constants.FI_GETWAIT, room):
                     check(lib.fi_close(ffi.addressof(out[0].fid)), "fi_close")  # udp;ofi_rxd: opens, has no descriptor
                     continue
-                return out[0], int(ffi.cast("int *", room)[0])
-            return out[0], None
-        check(rc, "fi_cq_open")
-        raise AssertionError
+                self._fd = int(ffi.cast("int *", room)[0])
+            return 0
+        return int(rc)
 
     @property
     def native(self) -> Any:

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["SubmissionQueue", "Transfer"]
+__all__ = ["SubmissionQueue", "Transfer", "places"]
+
+_MOST_PLACES = 1 << 16
+
+
+def places(size: int) -> int:
+    """How many operations may be posted if the attributes of an endpoint say ``size``: psm3 and opx say 2**64 - 1."""
+    return max(1, min(size, _MOST_PLACES))
 
 
 class SubmissionOwner(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import CData, constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError
-from ..flags import AddressFormat, Caps, Choice, Flags, Mode
+from ..flags import AddressFormat, Caps, Choice, EndpointType, Flags, Mode
 from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr, native_fid
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Hints:
     caps: Caps = Caps(0)
     """Required capabilities; none: all that the provider has."""
     mode: Mode = Mode.CONTEXT | Mode.CONTEXT2 | Mode.MSG_PREFIX | Mode.ASYNC_IOV | Mode.RX_CQ_DATA
-    """Modes that the program supports; by default all that aiofabric supports. Other modes are refused."""
+    """Modes that the program supports; by default all that aiofabric supports. Other modes are refused.
+    `Mode.MSG_PREFIX` is offered for datagrams only: EFA would switch it on for every type of endpoint."""
     addr_format: AddressFormat = AddressFormat.FORMAT_UNSPEC
     """Format of addresses; that of src_addr or dest_addr if these are set and this is not."""
     src_addr: Address | None = None
@@ -67,7 +68,10 @@ class Hints:
             for family, asked in ((Mode, self.mode), (Caps, self.caps)):
                 if (bit := family.__members__.get(name)) is not None and bit in asked:
                     raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=f"{bit}: {why}")
-        return compose(ffi.new("struct fi_info *"), {each.name: getattr(self, each.name) for each in fields(self)})
+        native = compose(ffi.new("struct fi_info *"), {each.name: getattr(self, each.name) for each in fields(self)})
+        if self.ep_attr.type != EndpointType.DGRAM:
+            native.mode &= ~int(Mode.MSG_PREFIX)
+        return native
 
     def replace(self, **changes: Any) -> Hints:
         """Return a copy with other values; a mapping for an attribute structure changes some of its fields.

@@ -30,21 +30,24 @@ __all__ = [
 def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
     """Pin ``buffers`` as one message: (pins, iov, count), or (joined buffer, None, 1).
 
-    A provider takes few buffers per message (tcp: 4). The tail of a longer list is joined, which copies it.
+    A provider takes few buffers per message (tcp: 4). The tail of a longer list is joined, which copies it. Empty
+    buffers are left out: they have no registration, and verbs reads the descriptor of each buffer.
     """
-    if len(buffers) == 0:
-        return b"", None, 1
-    if limit < 2 or len(buffers) == 1:
-        return (buffers[0] if len(buffers) == 1 else _join(buffers)), None, 1
-    if len(buffers) > limit:
-        buffers = [*buffers[: limit - 1], _join(buffers[limit - 1 :])]
+    if len(buffers) < 2:
+        return (buffers[0] if buffers else b""), None, 1
     pins = [pin(buffer) for buffer in buffers]
+    if not all(map(len, pins)):
+        return gather([buffer for buffer, pinned in zip(buffers, pins, strict=True) if len(pinned)], limit)
+    if limit < 2:
+        return _join(pins), None, 1
+    if len(pins) > limit:
+        pins = [*pins[: limit - 1], pin(_join(pins[limit - 1 :]))]
     iov = ffi.new("struct iovec[]", [(p, len(p)) for p in pins])
     return pins, iov, len(pins)
 
 
-def _join(buffers: Sequence[Any]) -> bytes:
-    return b"".join(ffi.buffer(pin(buffer)) for buffer in buffers)
+def _join(pins: Sequence[Any]) -> bytes:
+    return b"".join(map(ffi.buffer, pins))
 
 
 class Pieces:
@@ -60,10 +63,11 @@ class Pieces:
     @classmethod
     def room(cls, buffers: Sequence[Any], limit: int) -> Pieces:
         """Make a list of writable buffers, to be filled in order. Receive buffers cannot be joined, so ``limit``
-        applies."""
-        if not 1 <= len(buffers) <= max(1, limit):
-            raise ValueError(f"this provider receives into 1 to {max(1, limit)} buffers at once, not {len(buffers)}")
+        applies. Empty buffers do not count."""
         pins = [pin(buffer, writable=True) for buffer in buffers]
+        pins = [each for each in pins if len(each)] or pins[:1]
+        if not 1 <= len(pins) <= max(1, limit):
+            raise ValueError(f"this provider receives into 1 to {max(1, limit)} buffers at once, not {len(pins)}")
         return cls(pins, ffi.new("struct iovec[]", [(p, len(p)) for p in pins]))
 
     def __len__(self) -> int:
@@ -86,24 +90,30 @@ def contents(room: Any, length: int) -> Any:
     return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
-def acquire_region(handle: MemoryOwner, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
+def acquire_region(
+    handle: MemoryOwner, pins: Any, access: Access, *, required: bool = False
+) -> tuple[Any, tuple[RegionHandle, ...]]:
     """Return the descriptor of local memory, and the registrations that the operation holds.
 
     The descriptor is NULL if the memory needs none and has none. Call only if ``handle.regions.busy``: otherwise the
-    result is NULL and empty.
+    result is NULL and empty. ``required`` registers the memory for the operation.
     """
-    region = handle.regions.acquire(handle, pins, access)
+    region = handle.regions.acquire(handle, pins, access, required=required)
     return (ffi.NULL, ()) if region is None else (region.descriptor, (region,))
 
 
 def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
-    """Like `acquire_region`, for a scatter-gather list: an array of descriptors, NULL if there is none."""
+    """Like `acquire_region`, for a scatter-gather list: an array of descriptors, NULL if there is none.
+
+    If one buffer has a descriptor, all get one: a provider may read the first alone to see whether there are any.
+    """
     held: list[RegionHandle] = []
     found: list[Any] = []
     if handle.regions.busy:
+        required = _any_registered(handle, [(each, access) for each in pins])
         try:
             for each in pins:
-                descriptor, regions = acquire_region(handle, each, access)
+                descriptor, regions = acquire_region(handle, each, access, required=required)
                 found.append(descriptor)
                 held.extend(regions)
         except BaseException:
@@ -113,14 +123,18 @@ def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) ->
     return (descriptors(found) if held else ffi.NULL), held
 
 
+def _any_registered(handle: MemoryOwner, parts: Sequence[tuple[Any, Access]]) -> bool:
+    return any(handle.regions.find(handle, pins, access) is not None for pins, access in parts)
+
+
 def acquire_rma(
-    handle: MemoryOwner, pins: Any, access: Access, remote: RemoteRegion
+    handle: MemoryOwner, pins: Any, access: Access, remote: RemoteRegion, *, required: bool = False
 ) -> tuple[Any, int, Sequence[Held]]:
     """Like `acquire_region`, for an operation on a peer's memory: the descriptor, the key, the registrations held."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
         return ffi.NULL, remote.key, ()
-    descriptor, held = acquire_region(handle, pins, access)
+    descriptor, held = acquire_region(handle, pins, access, required=required)
     try:
         key, more = regions.acquire_key(remote)
     except BaseException:
@@ -133,13 +147,17 @@ def acquire_rma(
 def acquire_rma_parts(
     handle: MemoryOwner, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
 ) -> tuple[int, list[Any], list[Held]]:
-    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations held."""
+    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations held.
+
+    As in `acquire_regions`, all get a descriptor if one has one.
+    """
     (pins, access), *others = parts
-    descriptor, key, first = acquire_rma(handle, pins, access, remote)
+    required = bool(others) and handle.regions.busy and _any_registered(handle, parts)
+    descriptor, key, first = acquire_rma(handle, pins, access, remote, required=required)
     found, held = [descriptor], list(first)
     try:
         for pins, access in others:
-            descriptor, regions = acquire_region(handle, pins, access)
+            descriptor, regions = acquire_region(handle, pins, access, required=required)
             found.append(descriptor)
             held += regions
     except BaseException:

@@ -31,10 +31,10 @@ from ..info.place import check_remote
 from ..observe import span
 from .connected.connect import accept_native, connect_native, listen_native
 from .opening.chosen import check_arguments
-from .opening.connect_options import ConnectOptions
+from .opening.connect_options import ConnectOptions, any_provider
 from .opening.keywords import endpoint_options
-from .opening.selection import find, find_connectable, must_resolve, places
-from .opening.shared_objects import acquire_fabric
+from .opening.selection import find, find_connectable, is_device, leave_out, must_resolve, places
+from .opening.shared_objects import acquire_fabric, open_once
 from .virtual.endpoint import accept_virtual, connect_virtual, listen_virtual
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def connect(
         service: port number or service name.
         provider: by name, such as ``"tcp"`` or ``"shm"``; by default the first that reaches the node.
         domain: open the endpoint on this domain instead of one that the loop's endpoints share.
-        param: private data for the listener, at most 256 bytes.
+        param: private data for the listener, at most 256 bytes, over verbs 56.
         reservation: connect from this address. A reservation can be used once.
         raw: ``node`` is the listener's ``fabric_address``. Needed only if that is an IP address, and so looks like the
             listener's ``address``; an address of another format is always a ``fabric_address``.
@@ -129,12 +129,17 @@ async def connect(
 
 async def _connect_to(node: str | Address | None, service: str | int | None, wanted: ConnectOptions) -> MessageEndpoint:
     """Connect to one place, with connected endpoints or over connectionless ones."""
-    info = await find_connectable(
-        node, service, provider=wanted.provider, domain=wanted.domain, hints=wanted.hints, info=wanted.info
-    )
-    connect_over = connect_native if info.ep_attr.type == EndpointType.MSG else connect_virtual
-    with span("connect", peer=info.dest_addr or node, provider=info.fabric_attr.prov_name):
-        return await connect_over(info, node, service, wanted)
+    while True:
+        info = await find_connectable(
+            node, service, provider=wanted.provider, domain=wanted.domain, hints=wanted.hints, info=wanted.info
+        )
+        connect_over = connect_native if info.ep_attr.type == EndpointType.MSG else connect_virtual
+        try:
+            with span("connect", peer=info.dest_addr or node, provider=info.fabric_attr.prov_name):
+                return await connect_over(info, node, service, wanted)
+        except FabricError as error:
+            if not (wanted.any_provider and leave_out(info, error)):
+                raise
 
 
 @asynccontextmanager
@@ -198,14 +203,23 @@ async def listen(
     if reservation is not None:
         node, service = reservation.address, None
     await must_resolve(node, service)
-    found = await find_connectable(
-        node, service, provider=provider, domain=domain, hints=hints, info=info, passive=True
-    )
+    free_choice = reservation is None and any_provider(provider, domain, hints, info)
     handle: RequestQueue
-    if found.ep_attr.type == EndpointType.MSG:
-        handle = listen_native(found, backlog, reservation)
-    else:
-        handle = await listen_virtual(found, node, service, domain, defaults, backlog)
+    while True:
+        found = await find_connectable(
+            node, service, provider=provider, domain=domain, hints=hints, info=info, passive=True
+        )
+        try:
+            if found.ep_attr.type == EndpointType.MSG:
+                if free_choice and is_device(found):
+                    open_once(found)  # the queues of an accepted endpoint may be all that cannot be opened
+                handle = listen_native(found, backlog, reservation)
+            else:
+                handle = await listen_virtual(found, node, service, domain, defaults, backlog)
+            break
+        except FabricError as error:
+            if not (free_choice and leave_out(found, error)):
+                raise
     handle.screen = predicate
     async with Listener(handle, found, open_accepted) as listener:
         yield listener

@@ -20,6 +20,8 @@ __all__ = ["TagFormat"]
 # and FI_TAG_CCL (1 and 2) have 8 bits for the kind of message, above 32 bits that are matched.
 _NAMED = {0: 0xAAAAAAAAAAAAAAAA, 1: 0xFF00000000, 2: 0xFF00000000}
 
+_ALL = 2**64 - 1  # one field of 64 bits; opx matches each bit by itself (fi_opx.h, FI_OPX_MEM_TAG_FORMAT)
+
 
 class TagFormat(NamedTuple):
     """The bits that tags and masks of an endpoint may have."""
@@ -33,7 +35,8 @@ class TagFormat(NamedTuple):
     def of(cls, info: Info) -> Self:
         """The format that an endpoint is opened with."""
         given = info.ep_attr.mem_tag_format
-        pattern = _NAMED.get(given, given)
+        any_mask = given == _ALL and info.fabric_attr.prov_name == "opx"
+        pattern = _NAMED[0] if any_mask else _NAMED.get(given, given)
         bits = pattern.bit_length()
         return cls(bits, ~(pattern ^ pattern >> 1) & (1 << bits - 1) - 1)
 

@@ -29,6 +29,7 @@ class Listening:
 
     opened_at = "here"
     fid = "passive endpoint"
+    param_limit = 256
 
     def __init__(self) -> None:
         self._warned = False

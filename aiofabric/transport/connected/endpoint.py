@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._core import fast_send
 from ..._ffi import constants, ffi, lib
-from ...cm.handshake import Handshake, Stage, name_of
+from ...cm.handshake import Handshake, Stage, check_param, data_limit, name_of
 from ...cm.preface import Preface, new_end_mark
 from ...cm.workarounds.keepalive import agree, notice_silence, unwatched
 from ...cm.workarounds.pacing import never_paced
@@ -155,7 +155,9 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
 
     async def _connect(self, param: bytes) -> None:
         try:
-            data = param if self._preface is None else self._preface.follow(param)
+            limit = data_limit(self._handle.fid, self.info)
+            data = check_param(param, limit)
+            data = data if self._preface is None else self._preface.follow(data, limit)
             await self._handshake.connect(self.info.native.dest_addr, data)
             self.param, theirs = Preface.split(self._handshake.param)
             self._apply_preface(theirs)
@@ -169,7 +171,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             self.param = b""
             self._apply_preface(theirs)
             if theirs is not None and self._preface is not None:  # other peers get only the program's data
-                param = self._preface.follow(param)
+                param = self._preface.follow(param, data_limit(self._handle.fid, self.info))
             await self._handshake.accept(param)
             inbox = self._handle.pool
             arrived = self._handle.end_received or (

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...info import Hints, Info
     from .options import EndpointOptions
 
-__all__ = ["ConnectOptions"]
+__all__ = ["ConnectOptions", "any_provider"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +26,14 @@ class ConnectOptions:
     param: bytes
     reservation: Reservation | None
     raw: bool
+
+    @property
+    def any_provider(self) -> bool:
+        """Whether the program left the choice of the provider to aiofabric."""
+        return self.reservation is None and any_provider(self.provider, self.domain, self.hints, self.info)
+
+
+def any_provider(provider: str | None, domain: Domain | None, hints: Hints | None, info: Info | None) -> bool:
+    """Whether these arguments leave the choice of the provider to aiofabric."""
+    named = provider or (hints is not None and hints.fabric_attr.prov_name)
+    return not named and domain is None and info is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,12 +25,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...domain import Domain
+    from ...errors import FabricError
 
-__all__ = ["find", "find_connectable", "must_resolve", "places", "resolve"]
+_log = logging.getLogger("aiofabric")
+
+__all__ = ["find", "find_connectable", "is_device", "leave_out", "must_resolve", "places", "resolve"]
 
 # Used only if named: libfabric 1.17's net keeps its descriptor readable all the time (59,000 empty wake-ups in 100 ms
 # were seen), and sockets blocks inside fi_connect. In 2.x both are removed or deprecated.
 _BY_NAME_ONLY = frozenset({"net", "sockets"})
+
+_unusable: set[str] = set()
+"""Providers of devices that offered endpoints in this process, and then could not open one: used only if named."""
+_SOFTWARE = frozenset({"tcp", "udp", "shm", "sm2", "net", "sockets"})
+_OPENING = frozenset({"fi_fabric", "fi_domain", "fi_cq_open", "fi_eq_open", "fi_endpoint", "fi_ep_bind", "fi_enable"})
+
+
+def is_device(info: Info) -> bool:
+    """Whether the provider needs a device, and may lack what it needs on this host."""
+    return info.fabric_attr.prov_name.partition(";")[0] not in _SOFTWARE
+
+
+def leave_out(info: Info, error: FabricError) -> bool:
+    """Whether to choose another provider, because this one, of a device, could not open an endpoint.
+
+    It is then not chosen again. Software providers fail for reasons of the program, or of the whole process.
+    """
+    name = info.fabric_attr.prov_name
+    if error.call not in _OPENING or not is_device(info) or name in _unusable:
+        return False
+    _unusable.add(name)
+    _log.warning(
+        "The provider %s offers endpoints here, but cannot open one: %s. The next provider is used instead, "
+        "and %s only if a program names it",
+        name,
+        error,
+        name,
+    )
+    return True
 
 
 async def find(
@@ -88,7 +121,7 @@ async def _first(
     for caps in (wanted.caps,) if wanted.caps else preferred:
         found = found or await ask(replace(wanted, caps=caps))
     if not wanted.fabric_attr.prov_name:
-        found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY] or found
+        found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY | _unusable] or found
     if not found:
         return None
     _classify(found[0], wanted)

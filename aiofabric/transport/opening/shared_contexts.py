@@ -89,9 +89,9 @@ class SharedReceive(Receives):
         handle.on_release = release
         try:
             # Without a queue of its own, tcp reports cancelled receives through a null pointer (tcpx_shared_ctx.c).
-            # sockets accepts no queue here, and reports to the queues of the endpoints.
+            # sockets (FI_EINVAL) and verbs (FI_ENOSYS) accept no queue here, and report to the endpoints' queues.
             rc = lib.fi_ep_bind(out[0], queues.queue.native, constants.FI_RECV)
-            if rc != -constants.FI_EINVAL:
+            if rc not in (-constants.FI_EINVAL, -constants.FI_ENOSYS):
                 check(rc, "fi_ep_bind")
             if multi_recv is not None:
                 MultiPool.prepare(handle, recv_size)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi
 from ...cm.queue import EventQueue
+from ...cq.polling import Waiting
 from ...cq.queue import CompletionQueue
+from ...cq.reactor import Reactor
 from ...domain import Domain
 from ...errors import NotSupportedError
 from ...fabric import Fabric
@@ -29,11 +31,9 @@ from .chosen import check_capabilities
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from ...cq.polling import Waiting
-    from ...cq.reactor import Reactor
     from ...info import Info
 
-__all__ = ["DomainQueues", "acquire_domain", "acquire_fabric", "acquire_queues"]
+__all__ = ["DomainQueues", "acquire_domain", "acquire_fabric", "acquire_queues", "open_once"]
 
 # A read polls all endpoints of a queue, 60 ns each: at most 8 us. With half as many endpoints per queue, a round trip
 # beside idle endpoints takes 44 us instead of 48, and 1000 busy endpoints are served 9 % faster. But 100 busy endpoints
@@ -50,6 +50,11 @@ def _numbers_of(kind: str) -> tuple[str, ...]:
     return tuple(name for name, field in ffi.typeof(f"struct fi_{kind}").fields if field.type.kind != "pointer")
 
 
+def _key_of(attributes: Any) -> tuple[bytes]:
+    """The authorization key: jobs with different keys must not share an object."""
+    return (bytes(ffi.buffer(attributes.auth_key, attributes.auth_key_size)) if attributes.auth_key else b"",)
+
+
 def opened_as(info: Info, *parts: str) -> Hashable:
     """A key of the values of ``info`` that matter for an object, without addresses: equal keys may share the object.
 
@@ -57,9 +62,12 @@ def opened_as(info: Info, *parts: str) -> Hashable:
         parts: the attribute structures that count; names and the domain attributes always count.
     """
     native = info.native
+    structures = [getattr(native, part) for part in ("domain_attr", *parts)]
     said = [
-        tuple(getattr(getattr(native, part), name) for name in _numbers_of(part)) for part in ("domain_attr", *parts)
+        tuple(getattr(structure, name) for name in _numbers_of(part))
+        for part, structure in zip(("domain_attr", *parts), structures, strict=True)
     ]
+    said += [_key_of(structure) for structure in structures if hasattr(structure, "auth_key")]
     return (_fabric_key(info), info.domain_attr.name, native.ep_attr.type, native.caps, native.mode, *said)
 
 
@@ -186,3 +194,9 @@ def acquire_queues(
 
     queues = reactor.acquire(key, opened)
     return queues, queues.release
+
+
+def open_once(info: Info) -> None:
+    """Open the queues of an endpoint, and close them again. Raises FabricError if that is impossible here."""
+    _, release = acquire_queues(Reactor.current(), info, None, Waiting.ADAPTIVE, 0.0, alone=True)
+    release()
