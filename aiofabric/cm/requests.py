@@ -210,7 +210,7 @@ class ConnectionRequest:
 
         Raises:
             FabricConnectionAbortedError: the peer went away meanwhile.
-            ValueError: more private data than the provider carries (tcp: 256 bytes, verbs: 56); the request can still
+            ValueError: more private data than the provider carries (tcp: 256 bytes, verbs: 55); the request can still
                 be answered.
             ValueError, TypeError: an unknown option or a wrong value. The request is then rejected, as always if the
                 endpoint cannot be opened.
@@ -230,7 +230,7 @@ class ConnectionRequest:
         """Reject the request, with private data that the peer gets as ``FabricConnectionRejectedError.param``.
 
         Raises:
-            ValueError: more private data than the provider carries (tcp: 256 bytes, verbs: 56).
+            ValueError: more private data than the provider carries (tcp: 256 bytes, verbs: 55).
             RuntimeError: the request was answered already.
             ClosedResourceError: the listener is closed, which rejected the request.
 

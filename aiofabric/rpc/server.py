@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..cm.reservation import Reservation
     from ..domain import Domain
     from ..info import Hints, Info
-    from ..transport.opening.keywords import CarrierKeywords
+    from ..transport.opening.keywords import ServerKeywords
 
 __all__ = ["Server", "stream_stream", "stream_unary", "unary_stream", "unary_unary"]
 
@@ -136,7 +136,7 @@ class Server:
         accept: Callable[[ConnectionRequest], bool] | None = None,
         hints: Hints | None = None,
         info: Info | None = None,
-        **options: Unpack[CarrierKeywords],
+        **options: Unpack[ServerKeywords],
     ) -> Listener:
         """Listen at one more address; arguments as for `aiofabric.listen`, except ``recv_size`` and ``recv_count``.
 

@@ -73,7 +73,7 @@ async def connect(
         service: port number or service name.
         provider: by name, such as ``"tcp"`` or ``"shm"``; by default the first that reaches the node.
         domain: open the endpoint on this domain instead of one that the loop's endpoints share.
-        param: private data for the listener, at most 256 bytes, over verbs 56.
+        param: private data for the listener, at most 256 bytes, over verbs 55.
         reservation: connect from this address. A reservation can be used once.
         raw: ``node`` is the listener's ``fabric_address``. Needed only if that is an IP address, and so looks like the
             listener's ``address``; an address of another format is always a ``fabric_address``.

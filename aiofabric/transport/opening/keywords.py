@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ...settings import EndpointSettings
     from ..opening.shared_contexts import SharedReceive, SharedTransmit
 
-__all__ = ["CarrierKeywords", "EndpointKeywords", "endpoint_options"]
+__all__ = ["ServerKeywords", "EndpointKeywords", "endpoint_options"]
 
 _NAMES = tuple(each.name for each in fields(EndpointOptions))
 
 
-class CarrierKeywords(TypedDict, total=False):
-    """Options of an endpoint that carries a protocol of aiofabric, which chooses the size of the receives."""
+class ServerKeywords(TypedDict, total=False):
+    """Options of the endpoints of an RPC server, which chooses the size of its receives itself."""
 
     multi_recv: int | None
     cancel_grace: float
@@ -40,7 +40,7 @@ class CarrierKeywords(TypedDict, total=False):
     prepare: Callable[[EndpointSettings], object] | None
 
 
-class EndpointKeywords(CarrierKeywords, total=False):
+class EndpointKeywords(ServerKeywords, total=False):
     """The fields of `EndpointOptions` as keywords: ``**options: Unpack[EndpointKeywords]``."""
 
     recv_size: int | None
