@@ -20,7 +20,7 @@ from ...cm.workarounds.half_open_clients import defer_silent_clients
 from ...cm.workarounds.provider_sockets import listening_sockets, open_descriptors
 from ...cq.queue import CompletionQueue
 from ...cq.reactor import Reactor
-from ...errors import NotSupportedError, check
+from ...errors import NotSupportedError, check, from_errno
 from ...features import Quirk, quirks
 from ...flags import AvType, Caps, EndpointType
 from ..exclusions import exclude
@@ -52,6 +52,18 @@ if TYPE_CHECKING:
     from ..opening.options import EndpointOptions
 
 __all__ = ["ConnectionlessEndpoint", "DatagramEndpoint", "RdmEndpoint"]
+
+
+def _check_enabled(rc: int, info: Info) -> None:
+    """Raise if fi_enable failed."""
+    if rc == -constants.FI_EINVAL and info.fabric_attr.prov_name == "verbs;ofi_rxm":
+        error = from_errno(-rc, "fi_enable")
+        error.cure = (
+            "rxm opens one queue with room for FI_UNIVERSE_SIZE peers (256 by default). If that is more than the "
+            "device's max_cqe (ibv_devinfo -v), set FI_UNIVERSE_SIZE=64 in the environment"
+        )
+        raise error
+    check(rc, "fi_enable")
 
 
 class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
@@ -121,7 +133,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
                 check(lib.fi_ep_bind(handle.fid, handle.events.native, 0), "fi_ep_bind")
             self._take_name()
             options.apply(handle)
-            check(lib.fi_enable(handle.fid), "fi_enable")
+            _check_enabled(lib.fi_enable(handle.fid), info)
             enabled = True
             self.local_address = name_of(handle.fid, info, lib.fi_getname)
             reserve_memory(self.local_address)
