@@ -209,6 +209,8 @@ _RULES = (
     _Rule(Quirk.NO_WAIT_FD, "sockets"),
     # rxd_cq.c: a queue opens with FI_WAIT_FD, then FI_GETWAIT is -FI_ENOSYS.
     _Rule(Quirk.NO_WAIT_FD, "ofi_rxd"),
+    # psmx3_wait.c: only fi_wait starts the thread that makes progress and wakes the descriptor; so does psm2.
+    *(_Rule(Quirk.NO_WAIT_FD, name) for name in ("psm2", "psm3")),
     # lnx_cq.c: the queues below are opened without a wait object.
     _Rule(Quirk.NO_WAIT_FD, "lnx"),
     # xnet_progress.c: the receive path of a connection reads ep->peer, which only FI_EP_RDM sets.

@@ -63,6 +63,9 @@ class CompletionQueue(Resource):
         "domain",
     )
 
+    _cq: Any
+    _fd: int | None
+
     def __init__(self, domain: Domain, *, size: int = 0, source: bool = False) -> None:
         self.domain = domain
         check_resource("domain", domain, "Domain")
@@ -77,6 +80,8 @@ class CompletionQueue(Resource):
         fabric = domain.fabric._handle.fid
         tagged = layout == constants.FI_CQ_FORMAT_TAGGED
         self._native_queue = NativeQueue(address_of(self._cq), address_of(fabric), source, tagged)
+        if self._fd is not None and self._native_queue.try_wait() == -constants.FI_ENOSYS:  # ucx
+            self._fd = None
 
     def _open(self, size: int, layout: int) -> int:
         """Open the queue, with a wait descriptor if there is one; return the provider's error."""

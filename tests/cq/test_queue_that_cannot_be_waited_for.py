@@ -39,9 +39,12 @@ provider = over(["tcp"])
 def break_queue() -> Iterator[Callable[[Any], Answer]]:
     """Make fi_trywait of an endpoint's fabric return another value."""
     with ExitStack() as opened:
-        yield lambda endpoint: opened.enter_context(
-            broken_trywait(handle_of(source_of(endpoint).queue.domain.fabric).fid)
-        )
+
+        def break_fabric(endpoint: Any) -> Answer:
+            fabric = handle_of(source_of(endpoint).queue.domain.fabric)
+            return opened.enter_context(broken_trywait(fabric.fid, closed=lambda: fabric.released))
+
+        yield break_fabric
 
 
 async def test_a_task_that_waits_gets_the_error(pair: Pair, break_queue: Callable[[Any], Answer]) -> None:

@@ -14,6 +14,7 @@ from aiofabric import Caps, DomainAttr, EndpointType, EpAttr, FabricAttr, Hints,
 from aiofabric._ffi import constants
 from aiofabric.cq.submission import places
 from aiofabric.errors import from_errno
+from aiofabric.features import Quirk, quirks
 from aiofabric.transport.opening.selection import leave_out
 from aiofabric.transport.opening.shared_objects import opened_as
 from aiofabric.transport.tags import TagFormat
@@ -47,6 +48,11 @@ def test_sizes_without_a_limit_are_bounded(provider: str) -> None:
     assert info.tx_attr.size == info.rx_attr.size == NO_LIMIT
     assert 256 <= places(info.tx_attr.size) <= 1 << 20
     assert places(1000) == 1000
+
+
+@pytest.mark.parametrize("provider", ["psm2", "psm3"])
+def test_descriptors_that_never_fire_are_not_waited_on(provider: str) -> None:
+    assert Quirk.NO_WAIT_FD in quirks(offer(provider))
 
 
 def test_opx_matches_each_bit_of_a_tag_by_itself() -> None:
