@@ -77,6 +77,13 @@ class Reactor:
         entry[1] += 1
         return entry[0]
 
+    def open_key(self, key: Hashable, is_open: Callable[[Any], bool]) -> Hashable:
+        """The key of an open object for ``key``, or of one to be made: a closed one stays until its users have left."""
+        number = 0
+        while (entry := self._shared.get((key, number))) is not None and not is_open(entry[0]):
+            number += 1
+        return (key, number)
+
     def users_of(self, key: Hashable) -> int:
         """Return how many users have acquired the object shared under ``key``."""
         entry = self._shared.get(key)

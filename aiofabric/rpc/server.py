@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from threading import get_ident
+from types import NoneType
 from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from ..arguments import check_type
 from ..errors import WrongLoopError
 from .messages import check_grace, method_name
 from .protocol.connection import DEFAULT_LIMITS, Limits
@@ -17,7 +19,7 @@ from .runtime.server import ServerCore
 from .serving import Handler, Interceptor, ServerContext, Service, is_kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
     from typing import Unpack
 
@@ -84,6 +86,9 @@ class Server:
     ) -> None:
         if not isinstance(limits, Limits):
             raise TypeError(f"limits must be the Limits of a server, such as Limits(max_calls=100), not {limits!r}")
+        check_type("interceptors", interceptors, Iterable)
+        check_type("max_running", max_running, int, NoneType)
+        check_type("limiter", limiter, anyio.CapacityLimiter, NoneType)
         for interceptor in interceptors:
             if not is_kind(inspect.iscoroutinefunction, interceptor):
                 raise TypeError(
@@ -172,6 +177,7 @@ class Server:
 
 def _checked(handlers: Mapping[str, Handler] | Iterable[tuple[str, Handler]]) -> dict[str, Handler]:
     """The handlers by method. Raises TypeError or ValueError for methods and handlers that no call can reach."""
+    check_type("handlers", handlers, Mapping, Iterable)
     checked: dict[str, Handler] = {}
     for pair in handlers.items() if isinstance(handlers, Mapping) else handlers:
         try:

@@ -106,6 +106,24 @@ async def test_a_faulty_handler_fails_its_own_call_only(provider: str, function:
         (lambda: rpc.Channel("127.0.0.1", 50051), "limits must be Limits, not 50051: host and port are one target"),  # type: ignore[arg-type]
         (lambda: rpc.Channel("127.0.0.1:1", timeout=5), r"^Channel.__init__\(\) got an unexpected .* 'timeout'"),  # type: ignore[call-arg]
         (lambda: rpc.Channel("127.0.0.1:1", provider="tcp"), r"^Channel.__init__\(\) got an unexpected .* 'provider'"),  # type: ignore[call-arg]
+        (lambda: rpc.Channel("a:1", connect_timeout="x"), "connect_timeout must be a number of seconds"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("a:1", connect_timeout=None), "connect_timeout must be a number of seconds"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("a:1", backoff=lambda: 5), r"backoff must make an object with the method next\(\)"),  # type: ignore[arg-type,return-value]
+        (lambda: rpc.Channel("a:1", backoff=5), "backoff must be a function that makes one"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("a:1", policy=lambda: None), r"policy must make an object with the method pick\(\)"),  # type: ignore[arg-type,return-value]
+        (lambda: rpc.Channel("a:1", policy=5), "policy must be a function that makes one"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("a:1", resolver=5), "resolver must be an async function"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("a:1", options=5), "options must be of type Mapping"),  # type: ignore[arg-type]
+        (lambda: rpc.Channel("a:1", options={1: 2}), "the name of an option must be of type str"),  # type: ignore[dict-item]
+        (lambda: rpc.Channel("a:1", options={"recv_size": 5}), "cannot have recv_size: RPC sets it itself"),
+        (lambda: rpc.Channel("a:1", options={"param": b""}), "cannot have param"),
+        (lambda: rpc.Channel("a:1", options={"hartbeat": 1}), "unexpected option 'hartbeat'. Did you mean heartbeat"),
+        (lambda: rpc.Limits(credentials="x"), "credentials must be bytes"),  # type: ignore[arg-type]
+        (lambda: rpc.Limits(resets="x"), "resets must be a number"),  # type: ignore[arg-type]
+        (lambda: rpc.Server(None), "handlers must be of type Mapping or Iterable"),  # type: ignore[arg-type]
+        (lambda: rpc.Server(HANDLERS, max_running="x"), "max_running must be of type int"),  # type: ignore[arg-type]
+        (lambda: rpc.Server(HANDLERS, interceptors=5), "interceptors must be of type Iterable"),  # type: ignore[arg-type]
+        (lambda: rpc.Server(HANDLERS, limiter=5), "limiter must be of type CapacityLimiter"),  # type: ignore[arg-type]
         (lambda: rpc.Server(HANDLERS, limits=5), "limits must be the Limits of a server, such as"),  # type: ignore[arg-type]
         (lambda: rpc.Server(HANDLERS, interceptors=[lambda context, proceed: proceed()]), "must be a function `async"),
         (lambda: rpc.Server(HANDLERS, interceptors=[5]), "The interceptor 5 must be a function `async def"),  # type: ignore[list-item]

@@ -20,6 +20,7 @@ from ..protocol.flow import ClientBudget
 from ..runtime.deadlines import Deadlines
 from ..runtime.ended_loops import watch
 from ..runtime.tasks import Tasks, tasks_of
+from .arguments import check_options, check_timeout, made_by
 from .backoff import Backoff
 from .policies import POLICIES, PickFirst, Policy
 from .resolution import Resolution
@@ -78,16 +79,18 @@ class ChannelCore:
             if policy not in POLICIES:
                 raise ValueError(f"the policy {policy!r} is not one of {', '.join(POLICIES)}")
             policy = POLICIES[policy]
-        self._policy = policy()
+        if resolver is not None and not callable(resolver):
+            raise TypeError(f"resolver must be an async function that gets the target, not {resolver!r:.100}")
+        self._policy: Policy = made_by("policy", policy, "pick", "connect", "update")
         self._backoff = backoff
-        self._timeout = connect_timeout
-        self._options = dict(options or {})
+        self._timeout = check_timeout(connect_timeout)
+        self._options = check_options(options)
         self.budget = ClientBudget(limits.memory)
         self.calls: set[PendingCall] = set()
         self.direct = DirectPath(self.calls)
         self.waiting: deque[PendingCall] = deque()
         self._states = States()
-        self._resolution = Resolution(target, resolver or resolve, backoff())
+        self._resolution = Resolution(target, resolver or resolve, made_by("backoff", backoff, "next", "reset"))
         self._subchannels: dict[Target, Subchannel] = {}
         self._configs: dict[str, MethodConfig] = {}
         self._thread = 0

@@ -105,5 +105,5 @@ def channel_arguments(options: dict[str, Any]) -> dict[str, Any]:
     assert longest is not None
     found["backoff"] = partial(Backoff, first / 1000, longest=longest / 1000)
     if (least := number(options, "grpc.min_reconnect_backoff_ms")) is not None:
-        found["connect_timeout"] = least / 1000
+        found["connect_timeout"] = max(least, 1) / 1000
     return found

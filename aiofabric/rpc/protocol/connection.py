@@ -74,10 +74,13 @@ class Limits:
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if not isinstance(value, int) and name not in ("resets", "reset_burst"):
-                raise TypeError(f"Limits: {name} must be an int, not {value!r}")
+            fraction = name in ("resets", "reset_burst")
+            if not isinstance(value, int | float if fraction else int):
+                raise TypeError(f"Limits: {name} must be {'a number' if fraction else 'an int'}, not {value!r}")
             if not least <= value <= most:
                 raise ValueError(f"Limits: {name} must be from {least} to {most}, not {value!r}")
+        if not isinstance(self.credentials, bytes):
+            raise TypeError(f"Limits: credentials must be bytes, not {self.credentials!r:.100}")
         if len(self.credentials) > MOST_CREDENTIALS:
             raise ValueError(f"Limits: credentials must have at most {MOST_CREDENTIALS} bytes")
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...cq.submission import Transfer
 from ...features import Quirk
 from ...flags import EndpointType
+from ...regions import MemoryOwner, RegionHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,6 +93,7 @@ def linger(handle: Closing) -> None:
     ended."""
     handle.lingers = True
     handle.thread_check.thread = 0
+    _hold_queues(handle)
     if handle.source.driver.closed():
         return  # nothing reads completions any more
     for queue in handle.submission_queues:
@@ -115,6 +117,14 @@ def linger(handle: Closing) -> None:
 
     _log.debug("%s with %s: closed when its reads have ended", handle.what, handle.peer_name)
     after_reads(handle, leave)
+
+
+def _hold_queues(handle: Any) -> None:
+    """If the domain closes, its queues stay open until the endpoint has left: its reads end there."""
+    for other in handle.parent.children:
+        if not isinstance(other, MemoryOwner | RegionHandle):
+            other.children[handle] = None
+            handle.needed.append(other)
 
 
 def after_reads(handle: Closing, action: Callable[[], None]) -> None:

@@ -102,6 +102,7 @@ def acquire_domain(reactor: Reactor, info: Info, domain: Domain | None) -> tuple
     key: Hashable = ("domain", opened_as(info))
     if apart:
         key = (key, object())
+    key = reactor.open_key(key, lambda shared: not shared.domain.closed)
     shared: _SharedDomain = reactor.acquire(key, lambda: _SharedDomain(reactor, info))
     return shared.domain, lambda: reactor.release(key, _SharedDomain.close)
 
@@ -139,6 +140,11 @@ class DomainQueues:
             self.source.delays.may_stay_readable = self._may_stay_readable
         # The domain of a caller may close the queues: the source must leave the loop first.
         self._detach = _Detach(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether a program closed the domain, which closes the queues."""
+        return self.queue.closed
 
     def _may_stay_readable(self) -> bool:
         ours = (child for child in self.domain._handle.children if isinstance(child, EndpointHandle))
@@ -184,7 +190,12 @@ def acquire_queues(
     domain_key = opened_as(info) if domain is None else id(domain)
     room = _SWEPT_ENDPOINTS if Quirk.READ_SWEEPS_ENDPOINTS in quirks(info) else sys.maxsize
     shard = 0
-    while reactor.users_of(key := ("queues", domain_key, waiting, busy_poll, shard)) >= room:
+
+    def key_of(shard: int) -> Hashable:
+        key = ("queues", domain_key, waiting, busy_poll, shard)
+        return reactor.open_key(key, lambda queues: not queues.closed)
+
+    while reactor.users_of(key := key_of(shard)) >= room:
         shard += 1
 
     def opened() -> DomainQueues:

@@ -31,7 +31,7 @@ from .protocol import DIRECT, ID, MASK, QUERY_POOL, TAG_BITS, host_mark
 from .receive_pools import ReceivePool, Taker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from ...address_vector import Peer
     from ...cq.polling import Waiting
@@ -318,6 +318,7 @@ def acquire_multiplexer(
         own = Multiplexer(info, domain, waiting, busy_poll)
         return own, own.close
     where = (info.addr_format, opened_as(info, "tx_attr", "rx_attr", "ep_attr"))
-    key = ("multiplexer", where, None if domain is None else id(domain), waiting, busy_poll)
+    key: Hashable = ("multiplexer", where, None if domain is None else id(domain), waiting, busy_poll)
+    key = reactor.open_key(key, lambda multiplexer: not multiplexer.endpoint.closed)
     multiplexer: Multiplexer = reactor.acquire(key, lambda: Multiplexer(info, domain, waiting, busy_poll))
     return multiplexer, lambda: reactor.release(key, Multiplexer.close)

@@ -22,15 +22,19 @@ pytestmark = pytest.mark.once
 class Shared:
     """An object that was made for an Info, and perhaps on a domain."""
 
-    closed: ClassVar[list[Any]] = []
+    ended: ClassVar[list[Any]] = []
     release: Any
 
     def __init__(self, *made_for: Any) -> None:
         self.made_for = made_for
         self.domain: Any = self
 
+    @property
+    def closed(self) -> bool:
+        return self in self.ended
+
     def close(self) -> None:
-        self.closed.append(self)
+        self.ended.append(self)
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def known() -> set[Quirk]:
 
 @pytest.fixture
 def reactor(known: set[Quirk], monkeypatch: pytest.MonkeyPatch) -> Reactor:
-    monkeypatch.setattr(Shared, "closed", [])
+    monkeypatch.setattr(Shared, "ended", [])
     for name in ("Fabric", "_SharedDomain", "DomainQueues"):
         monkeypatch.setattr(shared_objects, name, type(name, (Shared,), {}))
     monkeypatch.setattr(shared_objects, "quirks", lambda _: known)
@@ -61,9 +65,9 @@ def test_a_fabric_is_closed_with_its_last_user(reactor: Reactor) -> None:
     (one, first), (other, second) = (acquire_fabric(reactor, each) for each in (info, info.replace(caps=Caps.MSG)))
     assert one is other
     first()
-    assert not Shared.closed
+    assert not Shared.ended
     second()
-    assert Shared.closed == [one]
+    assert Shared.ended == [one]
     assert acquire_fabric(reactor, info)[0] is not one
 
 
@@ -77,7 +81,7 @@ def test_endpoints_of_equal_infos_share_a_domain(reactor: Reactor) -> None:
     assert different is not one
     first()
     second()
-    assert not Shared.closed
+    assert not Shared.ended
 
 
 @pytest.mark.parametrize("tagged", [False, True])
@@ -95,7 +99,7 @@ def test_endpoints_whose_tagged_messages_would_stray_have_domains_of_their_own(
     other, release = acquire_domain(reactor, info, None)
     assert (one is other) is not (strays and tagged)
     release()
-    assert Shared.closed == ([other] if strays and tagged else [])
+    assert Shared.ended == ([other] if strays and tagged else [])
 
 
 class Domain:
@@ -123,7 +127,7 @@ def test_the_callers_domain_is_used_unless_messages_would_stray(
     found, release = acquire_domain(reactor, info, domain)
     assert found is domain
     release()
-    assert not Shared.closed
+    assert not Shared.ended
 
 
 # -- queues
@@ -140,9 +144,9 @@ def test_endpoints_share_queues_that_the_last_one_closes(reactor: Reactor) -> No
     assert len({id(each) for each, _ in found}) == 1
     for _, release in found[:-1]:
         release()
-    assert not Shared.closed
+    assert not Shared.ended
     found[-1][1]()
-    assert Shared.closed == [found[0][0]]
+    assert Shared.ended == [found[0][0]]
 
 
 def test_where_a_read_polls_all_endpoints_few_share_a_queue(reactor: Reactor, known: set[Quirk]) -> None:
@@ -153,7 +157,20 @@ def test_where_a_read_polls_all_endpoints_few_share_a_queue(reactor: Reactor, kn
     assert [each for each, _ in found] == [one, one, two, two, three]
     found[0][1]()
     assert queues(reactor, info)[0] is one  # there is room again
-    assert not Shared.closed
+    assert not Shared.ended
+
+
+def test_what_the_program_closed_is_not_shared_with_new_endpoints(reactor: Reactor) -> None:
+    """Its last users may still have to leave."""
+    info = offer()
+    old, release_queues = queues(reactor, info)
+    domain, release_domain = acquire_domain(reactor, info, None)
+    old.close()
+    Shared.ended.append(domain)
+    assert queues(reactor, info)[0] is queues(reactor, info)[0] is not old
+    assert acquire_domain(reactor, info, None)[0] is not domain
+    release_queues()
+    release_domain()
 
 
 def test_queues_alone_are_shared_with_no_endpoint(reactor: Reactor) -> None:
@@ -163,7 +180,7 @@ def test_queues_alone_are_shared_with_no_endpoint(reactor: Reactor) -> None:
     assert own is not shared
     assert queues(reactor, info)[0] is shared
     release()
-    assert Shared.closed == [own]
+    assert Shared.ended == [own]
 
 
 def test_other_domains_and_ways_to_wait_have_other_queues(reactor: Reactor) -> None:
