@@ -267,15 +267,14 @@ class RegionTable:
 
     # -- finding them again
 
-    def acquire(self, endpoint: Handle, pins: Any, access: Access, *, required: bool = False) -> RegionHandle | None:
+    def acquire(self, endpoint: Handle, pins: Any, access: Access) -> RegionHandle | None:
         """The registration for an operation on local memory; the operation must call its `end_use` at the end.
 
-        None if the memory is in no region and needs none. It needs one if the provider says so, or if it is
-        ``required`` because other memory of the operation has one.
+        None if the memory is in no region and needs none.
         """
         region = self.find(endpoint, pins, access)
         if region is None:
-            if not (self.local_required or required) or not len(pins):
+            if not self.local_required or not len(pins):
                 return None
             region = self.register(pins, access, endpoint=endpoint)
             region.temporary = True

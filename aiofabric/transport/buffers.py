@@ -90,30 +90,24 @@ def contents(room: Any, length: int) -> Any:
     return b"".join(map(ffi.buffer, room.pins))[:length] if isinstance(room, Pieces) else ffi.buffer(room, length)
 
 
-def acquire_region(
-    handle: MemoryOwner, pins: Any, access: Access, *, required: bool = False
-) -> tuple[Any, tuple[RegionHandle, ...]]:
+def acquire_region(handle: MemoryOwner, pins: Any, access: Access) -> tuple[Any, tuple[RegionHandle, ...]]:
     """Return the descriptor of local memory, and the registrations that the operation holds.
 
     The descriptor is NULL if the memory needs none and has none. Call only if ``handle.regions.busy``: otherwise the
-    result is NULL and empty. ``required`` registers the memory for the operation.
+    result is NULL and empty.
     """
-    region = handle.regions.acquire(handle, pins, access, required=required)
+    region = handle.regions.acquire(handle, pins, access)
     return (ffi.NULL, ()) if region is None else (region.descriptor, (region,))
 
 
 def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
-    """Like `acquire_region`, for a scatter-gather list: an array of descriptors, NULL if there is none.
-
-    If one buffer has a descriptor, all get one: a provider may read the first alone to see whether there are any.
-    """
+    """Like `acquire_region`, for a scatter-gather list: an array of descriptors, NULL if there is none."""
     held: list[RegionHandle] = []
     found: list[Any] = []
     if handle.regions.busy:
-        required = _any_registered(handle, [(each, access) for each in pins])
         try:
             for each in pins:
-                descriptor, regions = acquire_region(handle, each, access, required=required)
+                descriptor, regions = acquire_region(handle, each, access)
                 found.append(descriptor)
                 held.extend(regions)
         except BaseException:
@@ -123,18 +117,14 @@ def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) ->
     return (descriptors(found) if held else ffi.NULL), held
 
 
-def _any_registered(handle: MemoryOwner, parts: Sequence[tuple[Any, Access]]) -> bool:
-    return any(handle.regions.find(handle, pins, access) is not None for pins, access in parts)
-
-
 def acquire_rma(
-    handle: MemoryOwner, pins: Any, access: Access, remote: RemoteRegion, *, required: bool = False
+    handle: MemoryOwner, pins: Any, access: Access, remote: RemoteRegion
 ) -> tuple[Any, int, Sequence[Held]]:
     """Like `acquire_region`, for an operation on a peer's memory: the descriptor, the key, the registrations held."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
         return ffi.NULL, remote.key, ()
-    descriptor, held = acquire_region(handle, pins, access, required=required)
+    descriptor, held = acquire_region(handle, pins, access)
     try:
         key, more = regions.acquire_key(remote)
     except BaseException:
@@ -147,17 +137,13 @@ def acquire_rma(
 def acquire_rma_parts(
     handle: MemoryOwner, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
 ) -> tuple[int, list[Any], list[Held]]:
-    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations held.
-
-    As in `acquire_regions`, all get a descriptor if one has one.
-    """
+    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations held."""
     (pins, access), *others = parts
-    required = bool(others) and handle.regions.busy and _any_registered(handle, parts)
-    descriptor, key, first = acquire_rma(handle, pins, access, remote, required=required)
+    descriptor, key, first = acquire_rma(handle, pins, access, remote)
     found, held = [descriptor], list(first)
     try:
         for pins, access in others:
-            descriptor, regions = acquire_region(handle, pins, access, required=required)
+            descriptor, regions = acquire_region(handle, pins, access)
             found.append(descriptor)
             held += regions
     except BaseException:

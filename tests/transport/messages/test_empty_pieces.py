@@ -34,7 +34,7 @@ async def test_empty_buffers_are_not_filled(pair: Pair) -> None:
 
 
 async def test_a_registered_buffer_beside_others(pair: Pair) -> None:
-    """All buffers of a list have a descriptor, or none has."""
+    """Where the provider needs no registration, it may read one descriptor of several."""
     async with pair() as (one, other):
         registered, plain = bytearray(b"a" * 5000), bytearray(b"b" * 5000)
         with one.domain.register(registered, access=Access.SEND | Access.WRITE):
