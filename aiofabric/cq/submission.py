@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["SubmissionQueue", "Transfer", "places"]
+__all__ = ["SubmissionQueue", "Transfer", "most_posted"]
 
-_MOST_PLACES = 1 << 16
+_MOST_POSTED = 1 << 16
 
 
-def places(size: int) -> int:
+def most_posted(size: int) -> int:
     """How many operations may be posted if the attributes of an endpoint say ``size``: psm3 and opx say 2**64 - 1."""
-    return max(1, min(size, _MOST_PLACES))
+    return max(1, min(size, _MOST_POSTED))
 
 
 class SubmissionOwner(Protocol):

@@ -12,7 +12,7 @@ from anyio import ClosedResourceError
 from .._core import FastPath, ThreadCheck
 from .._ffi import address_of, constants, ffi, lib
 from ..cq.loops.forgotten import close_soon
-from ..cq.submission import SubmissionQueue, Transfer, places
+from ..cq.submission import SubmissionQueue, Transfer, most_posted
 from ..errors import FabricError
 from ..features import Quirk, quirks
 from ..flags import Access, Caps, Mode, OpFlags
@@ -120,7 +120,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.tag_bits = self.tags.bits  # a copy for the code that checks every tag
         self.max_message = self.max_size  # bytes of a message; the peer's receives limit it, too
         self.tx: Route | None = None
-        self.rx = SubmissionQueue(source, self, places(info.rx_attr.size), receives=True, grace=cancel_grace)
+        self.rx = SubmissionQueue(source, self, most_posted(info.rx_attr.size), receives=True, grace=cancel_grace)
         self.pool: InboxBase | None = None
         self.remote_writes: RemoteWriteEvents | None = None
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None if an await needs no checkpoint (asyncio)

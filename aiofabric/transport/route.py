@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._ffi import address_of, constants, ffi, lib
-from ..cq.submission import SubmissionQueue, places
+from ..cq.submission import SubmissionQueue, most_posted
 from ..cq.workarounds.unnamed_failures import watch
 from ..errors import MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
@@ -53,7 +53,9 @@ class Route(SubmissionQueue):
     direct = True  # small messages go to the provider without `_inject`
 
     def __init__(self, handle: RouteOwner, peer: int, name: object = None) -> None:
-        super().__init__(handle.source, handle, places(handle.info.tx_attr.size), receives=False, grace=0.0, name=name)
+        super().__init__(
+            handle.source, handle, most_posted(handle.info.tx_attr.size), receives=False, grace=0.0, name=name
+        )
         self.handle = handle
         self.covered = 0  # messages injected before a fence whose completion has not arrived
         self.fid = handle.fid

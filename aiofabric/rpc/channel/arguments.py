@@ -38,7 +38,7 @@ def check_timeout(seconds: Any) -> float:
 
 
 def made_by(name: str, make: Any, *methods: str) -> Any:
-    """What the function ``make`` makes. Raises TypeError unless it is an object with these methods."""
+    """The object that the function ``make`` returns. Raises TypeError unless it has these methods."""
     if not callable(make):
         raise TypeError(f"{name} must be a function that makes one, not {make!r:.100}")
     made = make()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...settings import EndpointSettings
     from ..opening.shared_contexts import SharedReceive, SharedTransmit
 
-__all__ = ["ServerKeywords", "EndpointKeywords", "endpoint_options"]
+__all__ = ["EndpointKeywords", "ServerKeywords", "endpoint_options"]
 
 _NAMES = tuple(each.name for each in fields(EndpointOptions))
 

@@ -12,7 +12,7 @@ from ..._ffi import constants, ffi, lib
 from ...cm.workarounds.keepalive import LEAST, MOST
 from ...cq.counter import Counter
 from ...cq.polling import Waiting
-from ...cq.submission import places
+from ...cq.submission import most_posted
 from ...errors import NotSupportedError, check
 from ...features import Quirk
 from ...flags import EndpointType, OpFlags
@@ -256,7 +256,7 @@ class EndpointOptions:
         if self.shared_receive is not None:
             handle.pool = SharedInbox(handle, self.shared_receive)
         elif self.recv_size is not None:
-            most = places(handle.info.rx_attr.size)
+            most = most_posted(handle.info.rx_attr.size)
             if Quirk.RECEIVES_SHARE_ROOM in handle.known:
                 most = max(1, most // 2)
             size, count = self._message_size(handle), min(self.recv_count, most)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants
 from ...address import Address
-from ...cq.submission import places
+from ...cq.submission import most_posted
 from ...errors import FabricConnectionRefusedError, NotSupportedError
 from ...features import Quirk, quirks
 from ...flags import AddressFormat, Caps
@@ -102,7 +102,7 @@ class Multiplexer:
         self.host = host_mark() if one_host(info) else 0
         self._answers_late = Quirk.READS_OUTLIVE_REGIONS in quirks(info)
         self._has_file = bool(self.host) and path_of(self.endpoint.local_address).exists()
-        self.receives = places(info.rx_attr.size)
+        self.receives = most_posted(info.rx_attr.size)
         self.strict = Quirk.IGNORE_FORGOTTEN in quirks(info)  # a message that comes before its receive is lost
         self._orphaned_entries: OrphanedEntries | None = None
         if Quirk.ORPHANED_ENTRIES_STAY in quirks(info) and is_on("orphaned_entries"):

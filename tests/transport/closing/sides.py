@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream
 
+    from tests.fixtures.children import Child
+
 __all__ = [
     "ATOMICS",
     "BOTH",
@@ -37,6 +39,7 @@ __all__ = [
     "TARGET",
     "WORKS",
     "Round",
+    "all_told",
     "die",
     "initiate",
     "serve",
@@ -76,6 +79,13 @@ class Round(NamedTuple):
 
     def ended_by(self, side: str) -> bool:
         return self.who in (side, BOTH)
+
+
+def all_told(child: Child, rounds: list[Round]) -> None:
+    """Each round ends, and then the child itself; a failure names the round before."""
+    for round in rounds:
+        assert child.receive(60.0) == round
+    assert child.result(60.0) == len(rounds)
 
 
 async def _read(endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 import aiofabric
-from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.children import ChildFailed, Parent
 from tests.fixtures.providers import require
-from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, WORKS, Round, initiate, serve
+from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, WORKS, Round, all_told, initiate, serve
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -67,13 +67,6 @@ async def initiator(parent: Parent, ports: tuple[int, int], rounds: list[Round])
         await initiate(*ports, round)
         parent.tell(round)
     return len(rounds)
-
-
-def all_told(child: Child, rounds: list[Round]) -> None:
-    """Each round ends, and then the child itself; a failure names the round before."""
-    for round in rounds:
-        assert child.receive(60.0) == round
-    assert child.result(60.0) == len(rounds)
 
 
 @pytest.mark.parametrize("how", WAYS)

@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from aiofabric import Caps
-from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.children import ChildFailed, Parent
 from tests.fixtures.peers import RDM, skip_without
 from tests.transport.closing.connectionless_sides import WORKS, initiate, serve
-from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, Round
+from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, Round, all_told
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -66,13 +66,6 @@ async def initiator(parent: Parent, port: int, rounds: list[Round], tag: int = 0
         await initiate(port, round, number)
         parent.tell(round)
     return len(rounds)
-
-
-def all_told(child: Child, rounds: list[Round]) -> None:
-    """Each round ends, and then the child itself; a failure names the round before."""
-    for round in rounds:
-        assert child.receive(60.0) == round
-    assert child.result(60.0) == len(rounds)
 
 
 @pytest.mark.parametrize("how", WAYS)

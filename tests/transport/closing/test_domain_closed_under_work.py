@@ -14,6 +14,7 @@ import pytest
 import aiofabric
 from aiofabric import Access, MessageEndpoint, RemoteRegion
 from tests.fixtures.providers import require
+from tests.transport.closing.sides import ENDS
 
 if TYPE_CHECKING:
     from tests.fixtures.children import Parent
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 ROUNDS = 6
-ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
 PROVIDERS = ["tcp", "tcp;ofi_rxm", "shm", "udp;ofi_rxd"]
 
 

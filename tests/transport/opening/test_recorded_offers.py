@@ -12,7 +12,7 @@ import pytest
 
 from aiofabric import Caps, DomainAttr, EndpointType, EpAttr, FabricAttr, Hints, Info, Mode, RxAttr, TxAttr
 from aiofabric._ffi import constants
-from aiofabric.cq.submission import places
+from aiofabric.cq.submission import most_posted
 from aiofabric.errors import from_errno
 from aiofabric.features import Quirk, quirks
 from aiofabric.transport.opening.selection import leave_out
@@ -46,8 +46,8 @@ def offer(provider: str, **domain: Any) -> Info:
 def test_sizes_without_a_limit_are_bounded(provider: str) -> None:
     info = offer(provider)
     assert info.tx_attr.size == info.rx_attr.size == NO_LIMIT
-    assert 256 <= places(info.tx_attr.size) <= 1 << 20
-    assert places(1000) == 1000
+    assert 256 <= most_posted(info.tx_attr.size) <= 1 << 20
+    assert most_posted(1000) == 1000
 
 
 @pytest.mark.parametrize("provider", ["psm2", "psm3"])
