@@ -8,11 +8,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aiofabric import FabricAttr, Hints, Info
+from aiofabric._ffi import constants
+from aiofabric.cli.doctor import choice
+from aiofabric.cli.doctor.choice_probe import collect_left_out
+from aiofabric.cli.doctor.findings import Level
 from aiofabric.cli.doctor.library import signals
 from aiofabric.cli.doctor.probe import Report, ask
+from aiofabric.errors import from_errno
+from aiofabric.transport.opening.selection import leave_out
 from tests.cli.programs import AIOFABRIC, Said, aiofabric, on_terminal, started
 
 pytestmark = pytest.mark.timeout(90)
@@ -57,6 +65,9 @@ def test_this_machine() -> None:
     found = findings(said)
     assert re.match(r"libfabric \d+\.\d+ from /.*, built with the headers of \d+\.\d+", found["library"][1])
     assert found["signals"] == ("ok", "all left to Python")
+    level, text = found["connect"]
+    assert level == "ok"
+    assert re.match(r"chooses tcp for .*\b127\.0\.0\.1\b.*: libfabric's first offer of connected endpoints$", text)
     assert re.fullmatch(r"waits on a descriptor; 64 B round trip [\d.]+ [um]s", found["tcp msg"][1])
     assert re.fullmatch(r"waits on a descriptor; 64 B round trip [\d.]+ [um]s", found["udp dgram"][1])
     assert found["shm rdm"][1].startswith("polled (has no descriptor); 64 B round trip ")
@@ -76,6 +87,82 @@ def test_shared_memory_takes_signals_over_without_the_workaround() -> None:
     assert re.search(
         r"takes over SIGINT .*SIGBUS SIGSEGV SIGTERM cure: open the first endpoint of this provider bef", text
     )
+
+
+def test_the_choice_for_another_host_is_shown() -> None:
+    said = aiofabric("doctor", "localhost", **ONLY_TCP)
+    assert said.status == 0
+    assert re.search(
+        r"\nok +connect +chooses tcp for localhost \(from (127\.0\.0\.1|::1)\): libfabric's first", said.out
+    )
+
+
+def test_a_host_that_does_not_resolve_is_a_warning() -> None:
+    level, text = findings(aiofabric("doctor", "nosuch.invalid", **ONLY_TCP))["connect"]
+    assert level == "warn"
+    assert text.startswith("no connection for nosuch.invalid: getaddrinfo with nosuch.invalid")
+
+
+CHOSEN = {"connected": True, "device": False, "domain": "lo", "source": None, "after": [], "left_out": {}}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("answer", "level", "text"),
+    [
+        (
+            {"provider": "verbs", "device": True, "domain": "mlx5_0", "after": ["tcp", "sockets"]},
+            Level.OK,
+            "chooses verbs for 10.0.0.1: it belongs to the device mlx5_0, which libfabric offers before tcp, sockets",
+        ),
+        (
+            {"provider": "tcp", "left_out": {"verbs": "fi_enable: Invalid argument [FI_EINVAL]"}},
+            Level.WARNING,
+            "chooses tcp for 10.0.0.1: libfabric's first offer of connected endpoints; "
+            "verbs is left out: fi_enable: Invalid argument [FI_EINVAL]",
+        ),
+        (
+            {"provider": "tcp", "left_out": {"net": ""}},
+            Level.OK,
+            "chooses tcp for 10.0.0.1: libfabric's first offer of connected endpoints; "
+            "net is used only if a program names it",
+        ),
+        (
+            {"provider": "efa", "connected": False},
+            Level.OK,
+            "chooses efa for 10.0.0.1: no provider has connected endpoints here, and this is the first with reliable "
+            "datagrams",
+        ),
+        (
+            {"provider": "verbs", "failure": "TimeoutError: "},
+            Level.WARNING,
+            "chooses verbs for 10.0.0.1: libfabric's first offer of connected endpoints; "
+            "but no connection over it: TimeoutError: ",
+        ),
+    ],
+)
+def test_each_reason_for_a_choice_is_said(answer: dict[str, Any], level: Level, text: str) -> None:
+    (finding,) = choice.found({"10.0.0.1": CHOSEN | answer})
+    assert (finding.level, finding.text) == (level, text)
+
+
+@pytest.mark.once
+def test_addresses_with_the_same_answer_share_a_finding() -> None:
+    answer = CHOSEN | {"provider": "tcp"}
+    other = CHOSEN | {"provider": "shm", "connected": False}
+    first, second = choice.found({"10.0.0.1": answer, "10.0.0.2": other, "10.0.0.3": answer})
+    assert first.text.startswith("chooses tcp for 10.0.0.1, 10.0.0.3: ")
+    assert second.text.startswith("chooses shm for 10.0.0.2: ")
+
+
+@pytest.mark.once
+def test_a_provider_that_is_left_out_is_in_the_answer() -> None:
+    """The reason comes from the warning that aiofabric logs."""
+    offer = Hints(fabric_attr=FabricAttr(prov_name="verbs, of the doctor")).to_native()
+    with collect_left_out() as left_out:
+        assert leave_out(Info(offer), from_errno(constants.FI_ENOSYS, "fi_cq_open"))
+    assert list(left_out) == ["verbs, of the doctor"]
+    assert left_out["verbs, of the doctor"].startswith("fi_cq_open: ")
 
 
 def test_no_library_fails() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from aiofabric.cli.doctor.choice import choices, found, reached
 from aiofabric.cli.doctor.findings import Finding, Level
 from aiofabric.cli.doctor.library import environment, library, signals, workarounds
 from aiofabric.cli.doctor.machine import infiniband, locked_memory, open_files, shared_memory
@@ -30,13 +31,14 @@ _WORD, _SUBJECT = 5, 19  # columns
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Describe the arguments: there are none."""
+    """Describe the arguments."""
+    parser.add_argument("host", nargs="?", help="also show which provider connect chooses for this host")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the checks, print each finding as it comes, and then the counts."""
     counts = Counter[Level]()
-    for finding in _examine():
+    for finding in _examine(options.host):
         _show(finding)
         counts[finding.level] += 1
     failures, warnings = counts[Level.FAILURE], counts[Level.WARNING]
@@ -44,14 +46,17 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _examine() -> Iterator[Finding]:
+def _examine(host: str | None) -> Iterator[Finding]:
     yield library()
     yield from chain(locked_memory(), open_files(), shared_memory())
     try:
         library_version()
     except LibfabricNotFound:
         return  # the other checks would fail for the same reason
-    yield from chain(environment(), infiniband(), signals(), workarounds(), providers())
+    yield from chain(environment(), infiniband(), signals(), workarounds(), found(choices()))
+    if host is not None:
+        yield reached(host)[1]
+    yield from providers()
 
 
 def _show(finding: Finding) -> None:

@@ -1,4 +1,7 @@
-"""The process of a probe: ``python -m aiofabric.cli.doctor.probing signals | PROVIDER TYPE``."""
+"""The process of a probe: ``python -m aiofabric.cli.doctor.probing QUESTION``.
+
+The questions: ``signals``, ``choice ADDRESS...``, ``reach HOST``, ``echo PROVIDER TYPE``.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any
 
 import aiofabric
 from aiofabric._ffi.load import file_of
+from aiofabric.cli.doctor.choice_probe import choose_all, reach
 from aiofabric.cli.loop import run
 from aiofabric.cli.sentence import sentence
 from aiofabric.flags import EndpointType
@@ -133,11 +137,17 @@ def main(*question: str) -> None:
 
 
 def _answer(*question: str) -> dict[str, Any]:
-    if question == ("signals",):
-        aiofabric.getinfo()
-        return {"signals": taken_signals()}
-    provider, kind = question
-    return run(echo, provider, EndpointType[kind])
+    match question:
+        case ("signals",):
+            aiofabric.getinfo()
+            return {"signals": taken_signals()}
+        case ("choice", *addresses):
+            return run(choose_all, *addresses)
+        case ("reach", host):
+            return run(reach, host)
+        case ("echo", provider, kind):
+            return run(echo, provider, EndpointType[kind])
+    raise ValueError(f"a probe has no question {question}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def providers() -> Iterator[Finding]:
     offers = {(info.fabric_attr.prov_name, info.ep_attr.type): info for info in reversed(found)}
     offers = {key: info for key, info in reversed(offers.items()) if key[1] in _KINDS}
     for (name, kind), info in offers.items():
-        yield _finding(info, ask(name, kind.name))
+        yield _finding(info, ask("echo", name, kind.name))
 
 
 def _finding(info: Info, report: Report) -> Finding:
