@@ -237,6 +237,8 @@ _RULES = (
     _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "shm"),
     # smr_ep.c, smr_init_sig_handlers; smr_signal.h.
     _Rule(Quirk.TAKES_SIGNALS, "shm"),
+    # efa_rdm_ep_fiops.c, 1.17 rxr_ep.c; lnx_ep.c: an endpoint of shm is opened inside.
+    *(_Rule(Quirk.TAKES_SIGNALS, name, EndpointType.RDM) for name in ("efa", "lnx")),
     # sm2_ep.c, cleanup_shm_resources: fi_close sleeps for a second, or does not end, while a peer has its messages.
     _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "sm2"),
     # smr_map_to_region of 2.5 and later: a region of this process is not mapped to the endpoint (local_region).

@@ -236,9 +236,17 @@ class DomainAttr(Attributes):
     av_type: AvType = AvType.UNSPEC
     """How address vectors number their addresses."""
     mr_mode: MrMode = (
-        MrMode.LOCAL | MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY | MrMode.ENDPOINT | MrMode.HMEM
+        MrMode.LOCAL
+        | MrMode.RAW
+        | MrMode.VIRT_ADDR
+        | MrMode.ALLOCATED
+        | MrMode.PROV_KEY
+        | MrMode.ENDPOINT
+        | MrMode.HMEM
     )
-    """Requirements for registration; in hints, those that the program meets: by default all that aiofabric meets."""
+    """Requirements for registration; in hints, those that the program meets: by default all that aiofabric meets.
+    With the default, `connect`, `listen` and `open_endpoint` leave out `MrMode.LOCAL` if the provider does not need
+    it: EFA and rxm require local registration only of programs that offer it, and it slows down every send."""
     mr_key_size: int = 0
     """Length of a region's key, bytes."""
     cq_data_size: int = 0

@@ -252,7 +252,7 @@ def _checked(version: Any) -> Version:
     if asked > api_version():
         detail = (
             f"Version {asked} was asked for; libfabric here is {library_version()}, and this aiofabric was built "
-            f"with the headers of {headers_version()}"
+            f"with the headers of {headers_version()}, so it can ask for {api_version()} at most"
         )
         raise NotSupportedError(constants.FI_ENOSYS, "fi_getinfo", detail=detail)
     return asked

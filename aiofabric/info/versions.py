@@ -28,6 +28,11 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
+# 1.18 changed no structure of 1.17, and EFA uses device RDMA and the CUDA library only for programs of 1.18. fi_mr_attr
+# grew with 1.19, fi_domain_attr and fi_cq_err_entry with 1.20.
+_PLAIN_LAYOUT, _SAME_LAYOUT = Version(1, 17), Version(1, 18)
+
+
 def headers_version() -> Version:
     """Return the version of the headers that the extension was built with; needs no libfabric."""
     return Version(constants.FI_MAJOR_VERSION, constants.FI_MINOR_VERSION)
@@ -41,10 +46,12 @@ def library_version() -> Version:
 def api_version() -> Version:
     """Return the interface version that aiofabric requests: the headers' version, or the library's if that is older.
 
-    Structures have the layout of this version, so it is never above the headers' version. A library answers requests
-    above its own version with FI_ENOSYS.
+    Structures have the layout of this version. So it is above the headers' version in one case only: headers of 1.17
+    and a later library give 1.18, which has the same structures. A library answers requests above its own version with
+    FI_ENOSYS.
     """
-    return min(headers_version(), library_version())
+    headers = headers_version()
+    return min(_SAME_LAYOUT if headers == _PLAIN_LAYOUT else headers, library_version())
 
 
 def library_path() -> str:

@@ -33,7 +33,7 @@ from .connected.connect import accept_native, connect_native, listen_native
 from .opening.chosen import check_arguments
 from .opening.connect_options import ConnectOptions, any_provider
 from .opening.keywords import endpoint_options
-from .opening.selection import find, find_connectable, is_device, leave_out, must_resolve, places
+from .opening.selection import find, find_connectable, is_device, leave_out, must_resolve, name_other_devices, places
 from .opening.shared_objects import acquire_fabric, open_once
 from .virtual.endpoint import accept_virtual, connect_virtual, listen_virtual
 
@@ -61,6 +61,7 @@ async def connect(
     param: Buffer = b"",
     reservation: Reservation | None = None,
     raw: bool = False,
+    interface: str | None = None,
     hints: Hints | None = None,
     info: Info | None = None,
     **options: Unpack[EndpointKeywords],
@@ -77,6 +78,9 @@ async def connect(
         reservation: connect from this address. A reservation can be used once.
         raw: ``node`` is the listener's ``fabric_address``. Needed only if that is an IP address, and so looks like the
             listener's ``address``; an address of another format is always a ``fabric_address``.
+        interface: the network interface (``"eth0"``, ``"ib0"``, ``"hsn0"``) or the device (``"mlx5_0"``, ``"cxi1"``)
+            to use; by default the first of the provider. Over a provider without connected endpoints, TCP finds the
+            peer over any interface.
         hints: further requirements (`Hints`).
         info: open the endpoint with this `Info` and no other. Without a node, its ``dest_addr`` is the peer.
         options: see `EndpointOptions`: ``recv_size``, ``recv_count``, ``cancel_grace``, ``waiting``, ``busy_poll``.
@@ -89,14 +93,15 @@ async def connect(
         FabricConnectionRefusedError: no process listens at the address.
         UnreachableError, FabricTimeoutError: the network reported it.
         NameResolutionError: the name does not resolve; it is a `socket.gaierror`, too.
-        NoProviderError: no provider on this machine reaches the node with these hints.
-        ValueError: too much private data, no port, or an address of an unsupported form. Also: provider, domain, hints
-            and info contradict each other, or the domain was opened without capabilities that the endpoint needs.
+        NoProviderError: no provider on this machine reaches the node with these hints, over this interface.
+        ValueError: too much private data, no port, or an address of an unsupported form. Also: provider, domain,
+            interface, hints and info contradict each other, or the domain was opened without capabilities that the
+            endpoint needs.
 
     Man page: fi_cm (fi_connect).
     """
     chosen = endpoint_options("connect", options)
-    check_arguments(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info, interface)
     if info is not None and node is None and service is None:
         node, raw = info.dest_addr, info.ep_attr.type != EndpointType.MSG
     data = check_param(param, MAX_PARAM)
@@ -114,6 +119,7 @@ async def connect(
         param=data,
         reservation=reservation,
         raw=raw or (isinstance(node, Address) and not node.family),
+        interface=interface,
     )
     failure: FabricError | None = None
     for place in [(node, service)] if reservation is not None else await places(node, service):
@@ -131,7 +137,13 @@ async def _connect_to(node: str | Address | None, service: str | int | None, wan
     """Connect to one place, with connected endpoints or over connectionless ones."""
     while True:
         info = await find_connectable(
-            node, service, provider=wanted.provider, domain=wanted.domain, hints=wanted.hints, info=wanted.info
+            node,
+            service,
+            provider=wanted.provider,
+            domain=wanted.domain,
+            hints=wanted.hints,
+            info=wanted.info,
+            interface=wanted.interface,
         )
         connect_over = connect_native if info.ep_attr.type == EndpointType.MSG else connect_virtual
         try:
@@ -139,6 +151,7 @@ async def _connect_to(node: str | Address | None, service: str | int | None, wan
                 return await connect_over(info, node, service, wanted)
         except FabricError as error:
             if not (wanted.any_provider and leave_out(info, error)):
+                name_other_devices(info, error)
                 raise
 
 
@@ -152,6 +165,7 @@ async def listen(
     backlog: int = 128,
     reservation: Reservation | None = None,
     accept: Callable[[ConnectionRequest], bool] | None = None,
+    interface: str | None = None,
     hints: Hints | None = None,
     info: Info | None = None,
     **options: Unpack[EndpointKeywords],
@@ -168,6 +182,8 @@ async def listen(
         accept: a plain function that gets each request (peer address, private data) before anything is opened for it.
             True queues the request; any other result rejects it. A result that is not a bool is reported to the loop's
             exception handler, once.
+        interface: the network interface or the device to use, as for `connect`. Without ``node``, the listener is at
+            the address of the interface; over a provider without connected endpoints, its TCP port is at all addresses.
         hints: further requirements (`Hints`).
         info: listen with this `Info` and no other. Without a node, its ``src_addr`` is the local address.
         options: of the accepted endpoints; see `EndpointOptions`.
@@ -178,12 +194,13 @@ async def listen(
         OSError: the address is in use, or is not an address of this machine.
         NameResolutionError: the name does not resolve.
         TypeError: ``accept`` is async or not a function, or ``node`` is not an address.
-        ValueError: provider, domain, hints and info contradict each other.
+        NoProviderError: no provider on this machine has such endpoints, at this address or over this interface.
+        ValueError: provider, domain, interface, hints and info contradict each other.
 
     Man page: fi_cm (fi_listen).
     """
     defaults = endpoint_options("listen", options)
-    check_arguments(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info, interface)
     predicate = None if accept is None else AcceptPredicate(accept)
     if isinstance(backlog, bool) or not isinstance(backlog, SupportsIndex):
         raise TypeError(f"backlog must be a number of requests, not {backlog!r}")
@@ -207,7 +224,7 @@ async def listen(
     handle: RequestQueue
     while True:
         found = await find_connectable(
-            node, service, provider=provider, domain=domain, hints=hints, info=info, passive=True
+            node, service, provider=provider, domain=domain, hints=hints, info=info, passive=True, interface=interface
         )
         try:
             if found.ep_attr.type == EndpointType.MSG:
@@ -219,6 +236,7 @@ async def listen(
             break
         except FabricError as error:
             if not (free_choice and leave_out(found, error)):
+                name_other_devices(found, error)
                 raise
     handle.screen = predicate
     async with Listener(handle, found, open_accepted) as listener:

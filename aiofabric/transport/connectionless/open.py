@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from ..._ffi import constants
 from ...address_vector import AddressVector
-from ...errors import NoProviderError, NotSupportedError
+from ...errors import FabricError, NoProviderError, NotSupportedError
 from ...flags import AvType, Caps, EndpointType
 from ...info import Hints
 from ..opening.chosen import check_arguments
 from ..opening.keywords import endpoint_options
-from ..opening.selection import find
+from ..opening.selection import find, name_other_devices
 from .endpoint import DatagramEndpoint, RdmEndpoint
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def open_endpoint(
     provider: str | None = None,
     domain: Domain | None = None,
     caps: Caps | None = None,
+    interface: str | None = None,
     hints: Hints | None = None,
     info: Info | None = None,
     av_type: AvType = AvType.UNSPEC,
@@ -58,6 +59,7 @@ def open_endpoint(
     provider: str | None = None,
     domain: Domain | None = None,
     caps: Caps | None = None,
+    interface: str | None = None,
     hints: Hints | None = None,
     info: Info | None = None,
     av_type: AvType = AvType.UNSPEC,
@@ -73,6 +75,7 @@ def open_endpoint(
     provider: str | None = None,
     domain: Domain | None = None,
     caps: Caps | None = None,
+    interface: str | None = None,
     hints: Hints | None = None,
     info: Info | None = None,
     av_type: AvType = AvType.UNSPEC,
@@ -88,6 +91,7 @@ async def open_endpoint(
     provider: str | None = None,
     domain: Domain | None = None,
     caps: Caps | None = None,
+    interface: str | None = None,
     hints: Hints | None = None,
     info: Info | None = None,
     av_type: AvType = AvType.UNSPEC,
@@ -104,6 +108,8 @@ async def open_endpoint(
         domain: open it on this domain instead of one that the loop's endpoints share.
         caps: required capabilities; by default those of the domain, or all that aiofabric uses. Calls that need others
             raise `NotSupportedError`; ``Caps.SEND`` or ``Caps.RECV`` alone restrict messages.
+        interface: the network interface (``"eth0"``, ``"ib0"``) or the device (``"mlx5_0"``, ``"cxi1"``) to use; by
+            default the first of the provider.
         hints: further requirements (`Hints`).
         info: open it with this `Info` and no other; ``node`` and ``service`` change its local address.
         av_type: how the address vector numbers peers.
@@ -113,10 +119,10 @@ async def open_endpoint(
     Leaving the block closes the endpoint; operations in flight end with ClosedResourceError.
 
     Raises:
-        NoProviderError: no provider here has such endpoints, with these capabilities.
+        NoProviderError: no provider here has such endpoints, with these capabilities, over this interface.
         NotSupportedError: no provider has endpoints of this type (FI_EP_SOCK_STREAM, FI_EP_SOCK_DGRAM).
-        ValueError: provider, domain, hints, info and av_type contradict each other, or the domain was opened without
-            capabilities that the endpoint needs.
+        ValueError: provider, domain, interface, hints, info and av_type contradict each other, or the domain was opened
+            without capabilities that the endpoint needs.
         OSError: the local address is in use, or is not an address of this machine.
 
     Man page: fi_endpoint.
@@ -130,7 +136,7 @@ async def open_endpoint(
             raise ValueError(f"{type} endpoints have one peer: use connect() and listen()") from None
         await _refuse(type, provider, hints)
     chosen = endpoint_options("open_endpoint", options)
-    check_arguments(provider, domain, hints, info)
+    check_arguments(provider, domain, hints, info, interface)
     if address_vector is not None:
         domain = _domain_of(address_vector, domain, av_type)
     domain = chosen.domain_for(domain)
@@ -149,8 +155,14 @@ async def open_endpoint(
         hints=chosen.complete(hints, info),
         info=info,
         passive=node is not None or service is not None,
+        interface=interface,
     )
-    async with kind(info, domain, chosen, av_type, address_vector) as endpoint:
+    try:
+        opened = kind(info, domain, chosen, av_type, address_vector)
+    except FabricError as error:
+        name_other_devices(info, error)
+        raise
+    async with opened as endpoint:
         yield endpoint
 
 

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["check_agreement", "check_capabilities", "check_arguments"]
 
 
-def check_arguments(provider: object, domain: object, hints: object, info: object = None) -> None:
-    """Raise TypeError for keywords of a wrong type, and ValueError for default flags that no endpoint can use."""
+def check_arguments(
+    provider: object, domain: object, hints: object, info: object = None, interface: object = None
+) -> None:
+    """Raise TypeError for keywords of a wrong type.
+
+    Raises:
+        ValueError: default flags that no endpoint can use, or an interface beside a domain or an info.
+    """
     if not isinstance(provider, str | None):
         raise TypeError(f"provider must be a provider's name, such as 'tcp', or None, not {provider!r}")
     if not isinstance(domain, Domain | None):
@@ -28,6 +34,15 @@ def check_arguments(provider: object, domain: object, hints: object, info: objec
         raise TypeError(f"info must be an Info, as getinfo() returns it, or None, not {info!r}")
     if hints is not None:
         check_receive_flags(hints.rx_attr.op_flags)
+    if not isinstance(interface, str | None):
+        raise TypeError(f"interface must be the name of a network interface or device, or None, not {interface!r}")
+    if interface is None:
+        return
+    if not interface or "\0" in interface:
+        raise ValueError(f"{interface!r} is not the name of a network interface or device")
+    for what, opened in (("domain", domain), ("info", info)):
+        if opened is not None:
+            raise ValueError(f"interface={interface!r} contradicts {what}=, which has a device: leave one of them out")
 
 
 def check_agreement(provider: str | None, domain: Domain | None, hints: Hints | None, info: Info | None) -> None:

@@ -26,6 +26,7 @@ class ConnectOptions:
     param: bytes
     reservation: Reservation | None
     raw: bool
+    interface: str | None = None
 
     @property
     def any_provider(self) -> bool:

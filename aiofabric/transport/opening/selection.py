@@ -9,15 +9,16 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._ffi import constants, is_loaded
 from ...address import Address, is_ip, split_uri
 from ...cq.reactor import Reactor
 from ...errors import NoProviderError, unresolved
-from ...flags import AddressFormat, Caps, EndpointType, GetInfoFlags
+from ...flags import AddressFormat, Caps, EndpointType, GetInfoFlags, MrMode
 from ...info import DomainAttr, EpAttr, FabricAttr, Hints, Info, getinfo
 from ...info.discovery import offers
+from ...info.interfaces import devices_of, names_of, uses
 from ...info.place import check_place, check_remote
 from .chosen import check_agreement
 
@@ -29,11 +30,22 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aiofabric")
 
-__all__ = ["find", "find_connectable", "is_device", "leave_out", "must_resolve", "places", "resolve"]
+__all__ = [
+    "find",
+    "find_connectable",
+    "is_device",
+    "leave_out",
+    "must_resolve",
+    "name_other_devices",
+    "places",
+    "resolve",
+]
 
 # Used only if named: libfabric 1.17's net keeps its descriptor readable all the time (59,000 empty wake-ups in 100 ms
 # were seen), and sockets blocks inside fi_connect. In 2.x both are removed or deprecated.
 _BY_NAME_ONLY = frozenset({"net", "sockets"})
+# EFA 2.x lists this fabric before its own reliable datagrams, and it has neither tags nor segmentation (efa_prov.c).
+_BY_FABRIC_ONLY = frozenset({"efa-direct"})
 
 _unusable: set[str] = set()
 """Providers of devices that offered endpoints in this process, and then could not open one: used only if named."""
@@ -65,6 +77,28 @@ def leave_out(info: Info, error: FabricError) -> bool:
     return True
 
 
+def name_other_devices(info: Info, error: FabricError) -> None:
+    """Name the provider's other devices in an error of opening this one."""
+    if error.call not in _OPENING or not is_device(info):
+        return
+    hints = Hints(fabric_attr=FabricAttr(prov_name=info.fabric_attr.prov_name), ep_attr=EpAttr(type=info.ep_attr.type))
+    others = [name for name in names_of(offers(hints=hints)) if name and name != info.domain_attr.name]
+    if others:
+        own = info.domain_attr.name
+        words = f"The device is {own}; interface= chooses another one: {', '.join(map(repr, others))}"
+        error.detail = ". ".join(filter(None, (error.detail.rstrip("."), words)))
+
+
+class OfferHints(NamedTuple):
+    """Requirements for an offer."""
+
+    hints: Hints
+    interface: str | None = None
+    """The network interface, or the device."""
+    local: bool = True
+    """Whether FI_MR_LOCAL stays in an offer of a provider that does not need it."""
+
+
 async def find(
     node: str | Address | None,
     service: str | int | None,
@@ -76,6 +110,7 @@ async def find(
     hints: Hints | None = None,
     info: Info | None = None,
     passive: bool = False,
+    interface: str | None = None,
 ) -> Info:
     """The Info of the first suitable provider for endpoints of type ``kind``.
 
@@ -83,6 +118,7 @@ async def find(
         caps: requested if neither hints nor domain name capabilities; if no provider has all, FI_MSG alone is
             requested.
         info: the caller's own choice; only its address is set.
+        interface: the network interface, or the device, that the offer must use.
         passive: ``node`` and ``service`` are the local address.
 
     Raises:
@@ -96,36 +132,88 @@ async def find(
         if info.ep_attr.type != kind:
             raise ValueError(f"the info is of {info.ep_attr.type}, but the endpoint to open is {kind}")
         return await _placed(info, node, service, passive=passive)
-    wanted = _complete(hints, kind, provider, domain)
+    wanted = _complete(hints, kind, provider, domain, interface)
     preferred = (caps, Caps(0)) if domain is None else (domain.info.caps, caps & domain.info.caps)
     return await _best(node, service, wanted, preferred, passive)
 
 
 async def _best(
-    node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
+    node: str | Address | None,
+    service: str | int | None,
+    wanted: OfferHints,
+    preferred: tuple[Caps, ...],
+    passive: bool,
 ) -> Info:
     """The result of `_first`; if there is none, raise an error with the reasons."""
     info = await _first(node, service, wanted, preferred, passive)
-    return info or (await resolve(node, service, wanted, passive=passive))[0]
+    return info or await _reasons(node, service, wanted, passive)
+
+
+async def _reasons(
+    node: str | Address | None, service: str | int | None, wanted: OfferHints, passive: bool, *others: OfferHints
+) -> Info:
+    """Raise an error with the reasons why there is no offer. ``others`` may name further devices."""
+    if wanted.interface is not None:
+        found = [info for each in (wanted, *others) for info in await resolve(None, None, each.hints, call=offers)]
+        if found and not any(uses(info, devices_of(wanted.interface)) for info in found):
+            detail = (
+                f"No offer is for the interface {wanted.interface!r}. Without interface=, there are offers for "
+                f"{', '.join(names_of(found))}"
+            )
+            raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=detail)
+    found = await resolve(node, service, wanted.hints, passive=passive)
+    if wanted.interface is not None:
+        reached = ", ".join(names_of(found))
+        detail = f"{node or service} is not reached over the interface {wanted.interface!r}, but over {reached}"
+        raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=detail)
+    return found[0]
 
 
 async def _first(
-    node: str | Address | None, service: str | int | None, wanted: Hints, preferred: tuple[Caps, ...], passive: bool
+    node: str | Address | None,
+    service: str | int | None,
+    wanted: OfferHints,
+    preferred: tuple[Caps, ...],
+    passive: bool,
 ) -> Info | None:
-    async def ask(wanted: Hints) -> list[Info]:
-        found = await resolve(node, service, wanted, passive=passive, call=offers)
-        schemes = {_scheme_of(info) for info in found}
-        return [info for info in found if _understands(info, node, schemes)]
+    devices = frozenset[str]() if wanted.interface is None else devices_of(wanted.interface)
 
+    async def ask(hints: Hints) -> list[Info]:
+        place, port = node, service
+        if devices and passive and node is None:
+            found = [info for info in await resolve(None, None, hints, call=offers) if uses(info, devices)]
+            own = found[0].src_addr if found else None
+            if own is not None and own.family:  # the address of the interface, instead of all addresses
+                place = own.host
+        found = await resolve(place, port, hints, passive=passive, call=offers)
+        schemes = {_scheme_of(info) for info in found}
+        found = [info for info in found if _understands(info, place, schemes)]
+        return [info for info in found if uses(info, devices)] if devices else found
+
+    hints = wanted.hints
     found: list[Info] = []
-    for caps in (wanted.caps,) if wanted.caps else preferred:
-        found = found or await ask(replace(wanted, caps=caps))
-    if not wanted.fabric_attr.prov_name:
+    for caps in (hints.caps,) if hints.caps else preferred:
+        if not found:
+            hints = replace(hints, caps=caps)
+            found = await ask(hints)
+    if not hints.fabric_attr.prov_name:
         found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY | _unusable] or found
+    if not hints.fabric_attr.name:
+        found = [i for i in found if i.fabric_attr.name not in _BY_FABRIC_ONLY] or found
     if not found:
         return None
-    _classify(found[0], wanted)
-    return found[0]
+    chosen = found[0]
+    if MrMode.LOCAL in chosen.domain_attr.mr_mode and not wanted.local:
+        attr = replace(hints.domain_attr, mr_mode=hints.domain_attr.mr_mode & ~MrMode.LOCAL)
+        same = (info for info in await ask(replace(hints, domain_attr=attr)) if _names(info) == _names(chosen))
+        chosen = next(same, chosen)
+    _classify(chosen, hints)
+    return chosen
+
+
+def _names(info: Info) -> tuple[object, ...]:
+    """Fabric, domain and kind of endpoint of an offer: its requirements on memory may differ."""
+    return (info.fabric_attr, info.domain_attr.name, info.ep_attr.type, info.ep_attr.protocol, info.addr_format)
 
 
 def _scheme_of(info: Info) -> str:
@@ -167,6 +255,7 @@ async def find_connectable(
     hints: Hints | None,
     info: Info | None = None,
     passive: bool = False,
+    interface: str | None = None,
 ) -> Info:
     """An Info for connections: of type FI_EP_MSG, or else FI_EP_RDM with tags.
 
@@ -179,7 +268,7 @@ async def find_connectable(
             raise ValueError(f"connections are made with FI_EP_MSG or FI_EP_RDM; the info is of {info.ep_attr.type}")
         connectionless = info.ep_attr.type == EndpointType.RDM
         return info if connectionless else await _placed(info, node, service, passive=passive)
-    wanted = _complete(hints, EndpointType.MSG, provider, domain)
+    wanted = _complete(hints, EndpointType.MSG, provider, domain, interface)
     for_sure = (hints.ep_attr.type if hints is not None else 0) or (
         domain.info.ep_attr.type if domain is not None else 0
     )
@@ -195,12 +284,12 @@ async def find_connectable(
         return info
     if hints is not None and hints.caps:
         hints = replace(hints, caps=hints.caps | Caps.TAGGED)
-    unconnected = _complete(hints, EndpointType.RDM, provider, domain)
+    unconnected = _complete(hints, EndpointType.RDM, provider, domain, interface)
     raw = node if isinstance(node, Address) and not node.family else None  # of one provider's format
     info = await _first(raw, None, unconnected, tagged, False)
     if info is None:  # a second call, for the reasons
         for_both = unconnected if for_sure == EndpointType.RDM else wanted
-        return (await resolve(node, service, for_both, passive=passive))[0]
+        return await _reasons(node, service, for_both, passive, unconnected)
     host = _host(node)
     if host is not None and info.src_addr is not None and info.src_addr.family:
         info = await _best(host, None, unconnected, tagged, passive)
@@ -215,9 +304,17 @@ def _host(node: str | Address | None) -> str | None:
     return node
 
 
-def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, domain: Domain | None) -> Hints:
+def _complete(
+    hints: Hints | None,
+    kind: EndpointType,
+    provider: str | None,
+    domain: Domain | None,
+    interface: str | None = None,
+) -> OfferHints:
     """Add the arguments of the call to the caller's hints."""
     hints = Hints() if hints is None else hints
+    # A program that chose the modes, or opened the domain, decides about FI_MR_LOCAL itself.
+    local = domain is not None or hints.domain_attr.mr_mode != DomainAttr().mr_mode
     hints = replace(hints, ep_attr=replace(hints.ep_attr, type=kind))
     if provider is not None:
         hints = replace(hints, fabric_attr=replace(hints.fabric_attr, prov_name=provider))
@@ -225,7 +322,7 @@ def _complete(hints: Hints | None, kind: EndpointType, provider: str | None, dom
         info = domain.info
         fabric = replace(hints.fabric_attr, prov_name=info.fabric_attr.prov_name, name=info.fabric_attr.name)
         hints = replace(hints, fabric_attr=fabric, domain_attr=replace(hints.domain_attr, name=info.domain_attr.name))
-    return hints
+    return OfferHints(hints, interface, local)
 
 
 async def _placed(info: Info, node: str | Address | None, service: str | int | None, *, passive: bool) -> Info:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AT_ONCE", "QUERY_SIZE", "AddressQueries"]
 
-QUERY_SIZE = 512
+QUERY_SIZE = 1280
+"""Bytes of the longest query: UCX has addresses of 1,024 bytes."""
 _VERSION = 1
 _HEAD = struct.Struct("!B8s")  # version, and the number of the query
 _PORT = struct.Struct("!H")
