@@ -25,7 +25,7 @@ _ANY_PORT = 1  # nothing is sent to it: a destination without a port is none
 
 
 async def choose_all(*addresses: str) -> dict[str, Any]:
-    """For each local address: what listens there, and what a connection to it uses."""
+    """For each local address: the provider that listens there, and the one that a connection to it uses."""
     with collect_left_out() as left_out:
         return {"choices": {address: await _choose(address, left_out) for address in addresses}}
 
@@ -52,7 +52,7 @@ async def _accept(listener: aiofabric.Listener) -> None:
 
 
 async def reach(host: str) -> dict[str, Any]:
-    """What `connect` would choose for another host. Nothing is sent to it."""
+    """The choice of `connect` for another host. Nothing is sent to it."""
     with collect_left_out() as left_out:
         async with asyncio.timeout(_TIMEOUT):
             node, service = (await places(host, _ANY_PORT))[0]

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Report", "ask"]
+__all__ = ["ENDED_BY", "Report", "ask", "ended_by", "first_environment"]
 
+ENDED_BY = "ended by "
 _TIMEOUT = 20.0  # seconds
 
 
@@ -22,31 +23,51 @@ class Report:
 
     answer: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
+    crashed: bool = False
+    silent: bool = False
+    """Whether it was ended because it gave no answer."""
 
 
-def ask(*question: str) -> Report:
-    """Run a probe until it ends, also by a crash or a timeout."""
+def ask(
+    *question: str,
+    module: str = "aiofabric.cli.doctor.probing",
+    timeout: float | None = None,
+    stdin: int = subprocess.DEVNULL,
+) -> Report:
+    """Run a probe until it ends, also by a crash or a timeout.
+
+    Args:
+        module: its program.
+        timeout: seconds.
+        stdin: a descriptor, for its standard input.
+    """
+    limit = _TIMEOUT if timeout is None else timeout
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "aiofabric.cli.doctor.probing", *question],
-            env=_first_environment(),
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", module, *question],
+            env=first_environment(),
+            stdin=stdin,
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT,
+            timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Report(failure=f"no answer in {_TIMEOUT:.0f} s")
+        return Report(failure=f"no answer in {limit:.0f} s", silent=True)
     if ended.returncode < 0:
-        return Report(failure=f"it was ended by {signal.Signals(-ended.returncode).name}")
+        return Report(failure=f"it was {ended_by(ended.returncode)}", crashed=True)
     if ended.returncode:
         return Report(failure=ended.stderr.strip().rpartition("\n")[2] or f"exit status {ended.returncode}")
     answer = json.loads(ended.stdout)
     return Report(answer, answer.get("failure", ""))
 
 
-def _first_environment() -> dict[bytes, bytes]:
+def ended_by(status: int) -> str:
+    """The signal that has ended a process."""
+    return f"{ENDED_BY}{signal.Signals(-status).name}"
+
+
+def first_environment() -> dict[bytes, bytes]:
     """The environment at the start of this process; loading libfabric has added variables since."""
     pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
     return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair) or dict(os.environb)

@@ -1,6 +1,6 @@
 """The process of a probe: ``python -m aiofabric.cli.doctor.probing QUESTION``.
 
-The questions: ``signals``, ``choice ADDRESS...``, ``reach HOST``, ``echo PROVIDER TYPE``.
+The questions: ``signals``, ``choice ADDRESS...``, ``reach HOST``, ``describe``, ``echo PROVIDER TYPE``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import aiofabric
 from aiofabric._ffi.load import file_of
 from aiofabric.cli.doctor.choice_probe import choose_all, reach
+from aiofabric.cli.doctor.host import describe
 from aiofabric.cli.loop import run
 from aiofabric.cli.sentence import sentence
 from aiofabric.flags import EndpointType
@@ -145,6 +146,8 @@ def _answer(*question: str) -> dict[str, Any]:
             return run(choose_all, *addresses)
         case ("reach", host):
             return run(reach, host)
+        case ("describe",):
+            return describe()
         case ("echo", provider, kind):
             return run(echo, provider, EndpointType[kind])
     raise ValueError(f"a probe has no question {question}")
