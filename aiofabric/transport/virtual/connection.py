@@ -18,7 +18,7 @@ from ...cq.operation import POSTED
 from ...cq.submission import SubmissionQueue
 from ..messages.inbox import Inbox
 from .doorbell import Doorbell
-from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, SEQUENCE, FrameKind
+from .protocol import CREDITS, DIRECT, KIND, KIND_PING, KIND_PONG, SEQUENCE, FrameKind
 from .route import WINDOW_MOST, ConnectionRoute, SendingHandle
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ class ConnectionHandle(SendingHandle):
     """One virtual connection, as its multiplexer and its OOB socket hold it."""
 
     __slots__ = (
-        "_cancel_wait", "_early", "_expected", "heartbeat", "id", "last", "multiplexer",
-        "on_gone", "oob_socket", "orderly", "pooled", "received", "window",
+        "_cancel_wait", "_early", "_expected", "heartbeat", "id", "multiplexer",
+        "on_gone", "oob_socket", "orderly", "pooled", "window",
     )  # fmt: skip
 
     plain_receives = False
@@ -124,11 +124,12 @@ class ConnectionHandle(SendingHandle):
         self.close_timeout = options.close_timeout
         self.orderly = False  # the end frame tells the peer that all messages were sent
         self.received = self.taken = self.announced = 0
-        self.last: int | None = None  # total number of messages that the peer sent, once it is known
+        self.last = None  # total number of messages that the peer sent, once it is known
         self._expected = 0
         self._early: dict[int, SharedBuffer] = {}
         self._cancel_wait: Callable[[], None] | None = None
         self.on_gone: Callable[[], object] | None = None
+        self.pong = None  # of the client, which waits for the first message over the fabric
         self.pooled = pooled
         if options.recv_size is not None:
             self.pool = ConnectionInbox(self, options.recv_size, self.window)
@@ -150,8 +151,12 @@ class ConnectionHandle(SendingHandle):
         """A message for this connection completed."""
         if self.tx is not None:
             self.tx.granted(tag >> CREDITS & 255)
-        if tag & KIND == KIND_CREDITS:
+        if kind := tag & KIND:
             buffer.pool.recycle(buffer)
+            if kind == KIND_PING and self.tx is not None and self.live:
+                self.tx.tell(KIND_PONG)
+            elif kind == KIND_PONG:
+                self._path_known(0)
             return
         sequence = tag >> SEQUENCE & 255
         if sequence != self._expected:
@@ -212,8 +217,15 @@ class ConnectionHandle(SendingHandle):
         """Whether this error means that the peer is lost; if so, the end of the connection is expected."""
         lost = code in _LOST
         if lost and self.native_open:
+            self._path_known(code)
             self._expect_late_messages(_LATE_MESSAGES)
         return lost
+
+    def _path_known(self, code: int) -> None:
+        """The peer has answered over the fabric (0), or the provider cannot reach it."""
+        if self.pong is not None and not self.pong.done():
+            self.source.woke()
+            self.pong.set_result(code)
 
     # -- the OOB socket
 

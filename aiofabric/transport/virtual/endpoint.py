@@ -28,8 +28,8 @@ from .connection import ConnectionHandle
 from .multiplexer import acquire_multiplexer, one_host
 from .oob_listener import OobListener
 from .oob_socket import OobSocket, dial
-from .protocol import FrameKind, Hello
-from .route import ConnectionRoute
+from .protocol import ANSWERS_PINGS, FrameKind, Hello
+from .route import ConnectionRoute, check_path
 
 if TYPE_CHECKING:
     from ...cq.loops.drivers import Driver, Waiter
@@ -138,7 +138,10 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
             frame = await self._stage.answer(oob_socket)
             if frame.kind != FrameKind.ACCEPT:
                 raise _refusal(frame, oob_socket.peer_address)
-            self._established_over(oob_socket, Hello.unpack(frame.body))
+            hello = Hello.unpack(frame.body)
+            self._established_over(oob_socket, hello)
+            if hello.host == ANSWERS_PINGS:
+                await check_path(handle, oob_socket.peer_address)
         except BaseException as error:
             oob_socket.close()
             self.close()
@@ -151,7 +154,10 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
             self._stage.move(ConnectionState.CONNECTING)
             await self._handle.pooled.none_refused()
             oob_socket.poll()
-            if not oob_socket.send(FrameKind.ACCEPT, _hello(self._handle, param).pack()):
+            answer = _hello(self._handle, param)
+            if not answer.host:
+                answer = answer._replace(host=ANSWERS_PINGS)
+            if not oob_socket.send(FrameKind.ACCEPT, answer.pack()):
                 raise _aborted(oob_socket.peer_address)
             self._established_over(oob_socket, hello._replace(param=b""))
         except BaseException as error:

@@ -6,7 +6,8 @@ A tag has 47 bits, because some providers have only 48 (cxi):
     credits   8   messages that the sender of this one has taken: it can receive as many more
     sequence  8   number of the message: large ones may complete after small ones that left later (rxm)
     pool      4   which of the peer's receive pools it is for, by size
-    kind      2   a message, or credits alone; in the last pool, a query or a reply (see address_query.py)
+    kind      2   a message, credits alone, a ping or a pong (route.py); in the last pool, a query or a reply
+                  (address_query.py)
     direct    1   for a receive into the caller's memory, which asks for exactly this tag: id and this bit, the rest 0
                   (shm 1.17 does not apply a receive's ignore mask if the message came first)
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 __all__ = [
+    "ANSWERS_PINGS",
     "CREDITS",
     "DIRECT",
     "QUERY_REPLY",
@@ -28,6 +30,8 @@ __all__ = [
     "ID",
     "KIND",
     "KIND_CREDITS",
+    "KIND_PING",
+    "KIND_PONG",
     "MASK",
     "POOL",
     "SEQUENCE",
@@ -43,12 +47,18 @@ SEQUENCE = 32
 POOL = 40
 KIND = 3 << 44
 KIND_CREDITS = 1 << 44
+KIND_PING = 2 << 44
+KIND_PONG = 3 << 44
 DIRECT = 1 << 46
 QUERY_POOL = 15
 QUERY = QUERY_POOL << POOL
 QUERY_REPLY = QUERY | 1 << 44
 TAG_BITS = 47
 MASK = (1 << TAG_BITS) - 1 & ~(DIRECT | QUERY_POOL << POOL)  # the bits that a pool's receives ignore
+
+ANSWERS_PINGS = 2
+"""As the host of an ACCEPT: this side answers pings. It is never the mark of a host, which is odd. Peers of earlier
+builds ignore the host of an ACCEPT, and send their own mark or 0."""
 
 _VERSION = 2
 _HELLO = struct.Struct("!BIIQIBQHIHH")  # version, the eight numbers of a Hello, two lengths
@@ -79,7 +89,8 @@ class Hello(NamedTuple):
     protocol: int
     protocol_version: int
     host: int
-    """A mark of the host, if the provider does not reach other hosts; 0 otherwise."""
+    """In a CONNECT: a mark of the host, if the provider does not reach other hosts; 0 otherwise. In an ACCEPT: the
+    same, or `ANSWERS_PINGS`."""
     connection: int
     """The id for the tags of messages to this side."""
     pool: int

@@ -1,37 +1,61 @@
-"""ConnectionRoute: the route of a virtual connection, with its window of messages in flight."""
+"""ConnectionRoute: the route of a virtual connection, with its window of messages in flight; and the check of it.
+
+The handshake of a connection runs over TCP. The fabric may still be separated: the devices are in different networks,
+the authorization keys differ, or a firewall blocks the provider. Then the first message would wait for ever. So the
+client sends a ping over the fabric, and waits for the pong, before the connection counts as open there (`check_path`).
+
+The listener's side does not wait: a client that never sends a ping would delay the program's next accept. If the client
+gives up, it closes the OOB socket, so the accepted endpoint ends at once.
+
+Providers that stay within their host (shm, sm2) are not checked. They reach each other if the names of their memory
+exist, which `Multiplexer.acquire_peer` checks. Also, shm of 1.17 crashes the listener's process if the client closes
+before its first message was read, as a cancelled `connect` does.
+"""
 
 from __future__ import annotations
 
+import errno
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from anyio import ClosedResourceError
+
 from ..._ffi import constants, lib
 from ...cq.operation import POSTED
-from ...errors import FabricError, check
+from ...errors import FabricConnectionAbortedError, FabricError, FabricTimeoutError, UnreachableError, check
 from ..handle import EndpointHandle
 from ..route import Route
 from ..workarounds.shm_same_process import INLINE
-from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, POOL, SEQUENCE
+from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_PING, POOL, SEQUENCE
 
 if TYPE_CHECKING:
+    from ...address import Address
+    from ...cq.loops.drivers import Waiter
     from ...cq.submission import Transfer
     from .doorbell import Doorbell
     from .protocol import Hello
 
-__all__ = ["WINDOW_MOST", "ConnectionRoute", "SendingHandle"]
+__all__ = ["WINDOW_MOST", "ConnectionRoute", "SendingHandle", "check_path"]
 
 _EAGAIN = constants.FI_EAGAIN
 WINDOW_MOST = 127  # below half of 256, a count modulo 256 is unambiguous
+_LIMIT = 10.0
+"""Seconds that the pong may take. The peer sends it when its loop runs."""
+_LATE = -1
 
 
 class SendingHandle(EndpointHandle):
     """The parts of its connection that a route needs."""
 
-    __slots__ = ("announced", "doorbell", "peer", "taken")
+    __slots__ = ("announced", "doorbell", "last", "peer", "pong", "received", "taken")
     announced: int
     doorbell: Doorbell
+    last: int | None
     peer: Any
+    pong: Waiter | None
+    received: int
     taken: int
+    tx: ConnectionRoute | None
 
     @abstractmethod
     def unreachable(self, code: int) -> bool:
@@ -41,7 +65,7 @@ class SendingHandle(EndpointHandle):
 class ConnectionRoute(Route):
     """The route of a virtual connection: the peer's fi_addr, and the tags of its messages."""
 
-    __slots__ = ("base", "connection", "notices", "owes", "room", "sent", "taken", "window")
+    __slots__ = ("base", "connection", "notices", "owes", "room", "sent", "taken", "untold", "window")
     direct = False
 
     def __init__(self, connection: SendingHandle, peer: int, hello: Hello, name: object, *, near: bool) -> None:
@@ -54,6 +78,7 @@ class ConnectionRoute(Route):
         self.sent = 0
         self.taken = 0  # how many of the sent messages the peer's program has taken
         self.owes = False
+        self.untold: tuple[int, ...] = ()  # pings and pongs that the provider has refused
         if near:
             self.inject_size = min(self.inject_size, INLINE)
         if hello.room:
@@ -135,9 +160,94 @@ class ConnectionRoute(Route):
         elif not connection.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
 
+    def tell(self, kind: int) -> None:
+        """Send a ping or a pong: an empty message that carries the number of messages taken, too."""
+        tag = self.notices | kind | (self.connection.taken & 255) << CREDITS
+        rc = lib.fi_tinject(self.handle.fid, b"", 0, self.peer, tag)
+        if rc == -_EAGAIN:  # rxm is connecting, for example
+            self.untold += (kind,)
+            self.refused = True
+            self.source.enqueue(self)
+            self.source.touch()
+        elif rc and not self.connection.unreachable(-rc):
+            check(rc, "fi_tinject", peer=self.name)
+
     def retry(self) -> int:
         moved = super().retry()
+        if self.untold and self.connection.live:
+            untold, self.untold = self.untold, ()
+            for kind in untold:
+                self.tell(kind)
+            moved += len(untold) - len(self.untold)
         if self.owes and self.connection.live:  # after the end, the multiplexer may be closed, too
             self.announce()
             moved += not self.owes
         return moved
+
+
+async def check_path(connection: SendingHandle, peer: Address | None) -> None:
+    """Send a ping, and wait for the pong. Cancelling leaves the connection to the caller, which closes it.
+
+    Args:
+        peer: the address of the OOB socket's other end, for errors.
+
+    Raises:
+        FabricTimeoutError: no pong came.
+        UnreachableError: the provider cannot reach the peer.
+        FabricConnectionAbortedError: the peer has ended and sent nothing before.
+        ClosedResourceError: the endpoint was closed meanwhile.
+    """
+    code = await _answered(connection, peer) if connection.live else None
+    if code:
+        raise _separated(connection, peer, code)
+    if code is None:  # the connection has ended
+        if connection.gone is None:
+            raise ClosedResourceError("the endpoint was closed while it was connecting")
+        if connection.last is None and not connection.received:
+            detail = "The peer went away before it answered over the fabric"
+            raise FabricConnectionAbortedError(errno.ECONNABORTED, "connect", peer=peer, detail=detail)
+
+
+async def _answered(connection: SendingHandle, peer: Address | None) -> int | None:
+    """Send a ping and wait: 0 for the pong, an error code, `_LATE`, or None if the connection ended."""
+    source = connection.source
+    waiter = connection.pong = source.driver.create_waiter()
+    connection.gone_waiters += (waiter,)
+
+    def late() -> None:
+        if not waiter.done():
+            waiter.set_result(_LATE)
+
+    source.interest += 1
+    cancel = source.driver.call_later(_LIMIT, late)
+    try:
+        assert connection.tx is not None
+        try:
+            connection.tx.tell(KIND_PING)
+        except FabricError as error:
+            raise _separated(connection, peer, error.errno or 0) from error
+        source.touch()
+        code: int | None = await waiter
+    finally:
+        cancel()
+        source.interest -= 1
+        connection.pong = None
+        connection.gone_waiters = tuple(each for each in connection.gone_waiters if each is not waiter)
+    return code
+
+
+def _separated(connection: SendingHandle, peer: Address | None, code: int) -> FabricError:
+    """The error of a client that reaches the listener over TCP only."""
+    info, fabric = connection.info, connection.peer.address
+    over = f"the provider {info.fabric_attr.prov_name} from the device {info.domain_attr.name} to {fabric}"
+    if code == _LATE:
+        detail = f"TCP reaches the listener, but no message did within {_LIMIT:g} seconds over {over}"
+        error: FabricError = FabricTimeoutError(errno.ETIMEDOUT, "connect", peer=peer, detail=detail)
+    else:
+        detail = f"TCP reaches the listener, but no message does over {over}"
+        error = UnreachableError(code, "connect", peer=peer, detail=detail)
+    error.cure = (
+        "Check that both devices are in one network, with the same authorization key, and that no firewall blocks the "
+        "provider. interface= chooses another device, provider= another provider"
+    )
+    return error

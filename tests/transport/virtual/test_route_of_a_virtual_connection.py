@@ -10,7 +10,7 @@ import pytest
 
 from aiofabric import FabricError
 from aiofabric._ffi import constants, lib
-from aiofabric.transport.virtual.protocol import CREDITS, KIND_CREDITS, SEQUENCE
+from aiofabric.transport.virtual.protocol import CREDITS, KIND_CREDITS, KIND_PING, KIND_PONG, SEQUENCE
 from aiofabric.transport.virtual.route import ConnectionRoute
 
 pytestmark = pytest.mark.once
@@ -57,6 +57,7 @@ class Sending:
             peer=0,
             name="the peer",
             owes=False,
+            untold=(),
             refused=False,
         )
         self.route = route
@@ -165,3 +166,73 @@ def test_another_error_of_a_count_of_a_route_is_raised(sending: Sending) -> None
     sending.answer = INVALID
     with pytest.raises(FabricError, match=r"fi_tinject.*the peer"):
         ConnectionRoute.announce(sending.route)
+
+
+# -- pings and pongs
+
+
+def test_a_ping_carries_the_count_and_no_number(sending: Sending) -> None:
+    ConnectionRoute.tell(sending.route, KIND_PING)
+    assert sending.tags == [7 | KIND_PING | (300 & 255) << CREDITS]
+    assert (sending.route.sent, sending.route.untold, sending.queued) == (5, (), [])
+
+
+def test_a_refused_ping_waits_in_the_queue_of_its_source(sending: Sending) -> None:
+    sending.answer = AGAIN
+    ConnectionRoute.tell(sending.route, KIND_PING)
+    ConnectionRoute.tell(sending.route, KIND_PONG)
+    assert (sending.route.untold, sending.route.refused) == ((KIND_PING, KIND_PONG), True)
+    assert sending.queued == [sending.route, sending.route]
+    assert sending.touched == 2
+
+
+def test_a_ping_to_a_lost_peer_ends_the_connection_and_other_errors_are_raised(sending: Sending) -> None:
+    sending.answer = LOST
+    ConnectionRoute.tell(sending.route, KIND_PING)
+    sending.answer = INVALID
+    with pytest.raises(FabricError):
+        ConnectionRoute.tell(sending.route, KIND_PING)
+    assert (sending.route.untold, sending.queued) == ((), [])
+
+
+class Retried(ConnectionRoute):
+    """A route with pings that were refused; the provider takes the first ``room`` of them."""
+
+    __slots__ = ("room_left", "said")
+
+    def __init__(self, *, live: bool, room: int) -> None:
+        self.connection: Any = SimpleNamespace(live=live)
+        self.waiting: Any = []
+        self.posted: Any = {}
+        self.owes = self.refused = False
+        self.limit = 8
+        self.shut = None
+        self.untold = (KIND_PING, KIND_PONG)
+        self.said: list[int] = []
+        self.room_left = room
+
+    def _wake_waiters(self) -> None:
+        """No task waits for the route."""
+
+    def tell(self, kind: int) -> None:
+        if len(self.said) == self.room_left:
+            self.untold += (kind,)
+        else:
+            self.said.append(kind)
+
+
+@pytest.mark.parametrize(
+    ("live", "room", "said", "left"),
+    [
+        (True, 2, [KIND_PING, KIND_PONG], ()),
+        (True, 1, [KIND_PING], (KIND_PONG,)),
+        (True, 0, [], (KIND_PING, KIND_PONG)),
+        (False, 2, [], (KIND_PING, KIND_PONG)),
+    ],
+)
+def test_refused_pings_are_sent_again_while_the_connection_is_live(
+    live: bool, room: int, said: list[int], left: tuple[int, ...]
+) -> None:
+    route = Retried(live=live, room=room)
+    assert route.retry() == len(said)
+    assert (route.said, route.untold) == (said, left)

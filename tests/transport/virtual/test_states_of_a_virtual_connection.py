@@ -12,7 +12,7 @@ import pytest
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import POSTED, State
 from aiofabric.transport.virtual.connection import ConnectionHandle, CopiedBuffer
-from aiofabric.transport.virtual.protocol import CREDITS, KIND_CREDITS, SEQUENCE, FrameKind
+from aiofabric.transport.virtual.protocol import CREDITS, KIND_CREDITS, KIND_PING, KIND_PONG, SEQUENCE, FrameKind
 from tests.cq.manual import Caller, ManualDriver
 
 pytestmark = pytest.mark.once
@@ -37,6 +37,8 @@ class Sending:
         self.grants: list[int] = []
         self.granted = self.grants.append
         self.announced = 0
+        self.told: list[int] = []
+        self.tell = self.told.append
         self.sent, self.room = 7, 64
         self.shut: Any = None
         self.waiting: list[str] = []
@@ -77,7 +79,9 @@ class Connection(ConnectionHandle):
     def __init__(self) -> None:
         self.driver = ManualDriver()
         self.touched = self.woken = self.lost = self.ends = 0
-        double: Any = SimpleNamespace(driver=self.driver, interest=0, touch=self._touch, wake=self._wake)
+        double: Any = SimpleNamespace(
+            driver=self.driver, interest=0, touch=self._touch, wake=self._wake, woke=self._wake
+        )
         self.source = double
         self.native_open, self.closed, self.gone, self.ending = True, False, None, False
         self.sending, self.messages = Sending(), Inbox()
@@ -93,6 +97,7 @@ class Connection(ConnectionHandle):
         self.orderly = self.end_received = False
         self.received = self.taken = self.announced = self._expected = 0
         self.last = None
+        self.pong = None
         self._early, self._cancel_wait = {}, None
         self.remote_writes = None
         self.kept = []
@@ -436,3 +441,41 @@ def test_an_error_of_an_operation_that_shows_a_lost_peer_is_the_error_of_its_con
     if error is ConnectionAbortedError:
         connection.gone = ConnectionResetError
         assert type(connection.explain(transfer, entry)) is ConnectionResetError
+
+
+# -- the first message over the fabric
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_ping_is_answered_while_the_connection_is_live(live: bool) -> None:
+    it = Connection()
+    it.native_open = live
+    buffer = it.buffer()
+    it.arrived(buffer, KIND_PING | 9 << CREDITS)
+    assert it.sending.told == [KIND_PONG] * live
+    assert (it.sending.grants, it.recycled, it.messages.delivered) == ([9], [buffer], [])
+
+
+def test_a_ping_before_the_sending_side_exists_is_dropped() -> None:
+    it = Connection()
+    it.tx = None
+    buffer = it.buffer()
+    it.arrived(buffer, KIND_PING)
+    assert it.recycled == [buffer]
+
+
+def test_a_pong_is_given_to_the_client_that_waits_for_it_once() -> None:
+    it = Connection()
+    it.arrived(it.buffer(), KIND_PONG)  # none waits
+    waiter = it.pong = it.driver.create_waiter()
+    it.arrived(it.buffer(), KIND_PONG)
+    it.arrived(it.buffer(), KIND_PONG)
+    assert waiter.result() == 0
+    assert it.received == 0
+
+
+def test_a_client_that_waits_for_a_pong_is_told_of_an_unreachable_peer() -> None:
+    it = Connection()
+    waiter = it.pong = it.driver.create_waiter()
+    assert it.unreachable(errno.EHOSTUNREACH)
+    assert waiter.result() == errno.EHOSTUNREACH

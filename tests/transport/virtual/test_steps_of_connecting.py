@@ -1,6 +1,6 @@
 """The steps in which a virtual connection is made, on both sides, and its cleanup if one of them fails."""
 
-# Doubles: the route of the connection, and whether its memory is read directly.
+# Doubles: the route of the connection, its check, and whether its memory is read directly.
 # Privates: an object with the methods of `VirtualEndpoint` stands for it.
 
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from aiofabric.cm.handshake import ConnectionState
 from aiofabric.transport.virtual import endpoint as module
 from aiofabric.transport.virtual.endpoint import VirtualEndpoint
 from aiofabric.transport.virtual.oob_socket import Frame
-from aiofabric.transport.virtual.protocol import FrameKind, Hello
+from aiofabric.transport.virtual.protocol import ANSWERS_PINGS, FrameKind, Hello
 from tests.cq.manual import Caller, ManualDriver
 from tests.fixtures.methods import methods_of
 
@@ -127,6 +127,38 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 OURS = Hello(1, 2, 3, 6, 7, 100, 16, 0, LOCAL.raw, b"question")
+
+
+@pytest.mark.parametrize(("host", "checked"), [(0, False), (3, False), (ANSWERS_PINGS, True)])
+def test_the_client_checks_the_fabric_if_the_listener_answers_pings(
+    host: int, checked: bool, endpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check_path(handle: Any, peer: Any) -> None:
+        endpoint.order.append(("checked", peer))
+
+    monkeypatch.setattr(module, "check_path", check_path)
+    endpoint.frame = Frame(FrameKind.ACCEPT, HELLO._replace(host=host).pack())
+    assert endpoint.run(endpoint._connect_over(endpoint.oob, b"")) is None
+    assert endpoint.order[-1] == (("checked", OOB) if checked else ("held", 2.5))
+
+
+def test_a_failed_check_closes_the_endpoint(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check_path(handle: Any, peer: Any) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(module, "check_path", check_path)
+    endpoint.frame = Frame(FrameKind.ACCEPT, HELLO._replace(host=ANSWERS_PINGS).pack())
+    assert isinstance(endpoint.run(endpoint._connect_over(endpoint.oob, b"")), TimeoutError)
+    assert endpoint.order[-2:] == ["oob closed", "closed"]
+
+
+@pytest.mark.parametrize(("host", "told"), [(0, ANSWERS_PINGS), (3, 3)])
+def test_a_listener_says_that_it_answers_pings_unless_its_provider_stays_within_its_host(
+    host: int, told: int, endpoint: Any
+) -> None:
+    endpoint.handle.multiplexer.host = host
+    endpoint.run(endpoint._accept_over(endpoint.oob, HELLO, b"question"))
+    assert endpoint.order[3] == (FrameKind.ACCEPT, OURS._replace(host=told))
 
 
 def test_the_client_asks_and_the_answer_establishes_the_connection(endpoint: Any) -> None:
