@@ -136,6 +136,8 @@ class Quirk(Flag):
     """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
     SHARED_TRANSMIT_CRASHES = auto()
     """The loss of a peer crashes the process if it has not answered a send of a shared transmit context."""
+    NO_PLAIN_MESSAGES = auto()
+    """FI_MSG is granted, but plain messages are not implemented, and addresses have another format than the offer."""
     MULTI_RECV_OVERRUNS = auto()
     """A message that does not fit the rest of a multi-receive buffer, or a later one, is written past the buffer."""
 
@@ -213,6 +215,10 @@ _RULES = (
     *(_Rule(Quirk.NO_WAIT_FD, name) for name in ("psm2", "psm3")),
     # lnx_cq.c: the queues below are opened without a wait object.
     _Rule(Quirk.NO_WAIT_FD, "lnx"),
+    # lnx_ops.c, lnx_msg_ops: fi_send and fi_recv are -FI_ENOSYS. lnx_init.c: the format is that of one linked provider,
+    # the address a struct lnx_address; the counts of contexts are SIZE_MAX, which is FI_SHARED_CONTEXT. lnx_mr.c: a
+    # region is registered when an operation of its own process uses it, so no peer reaches it.
+    _Rule(Quirk.NO_PLAIN_MESSAGES, "lnx"),
     # xnet_progress.c: the receive path of a connection reads ep->peer, which only FI_EP_RDM sets.
     _Rule(Quirk.TAGGED_MSG_CRASHES, "net", EndpointType.MSG),
     _Rule(Quirk.TAGGED_MSG_CRASHES, "tcp", EndpointType.MSG, since=Version(1, 18)),

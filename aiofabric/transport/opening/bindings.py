@@ -45,6 +45,23 @@ class Bindings(Protocol):
     def shared_transmit(self) -> object: ...
 
 
+def check_provider(info: Info) -> None:
+    """Refuse a provider that cannot do what every endpoint does.
+
+    Raises:
+        NotSupportedError: the provider has no plain messages.
+    """
+    if Quirk.NO_PLAIN_MESSAGES in quirks(info):
+        name = info.fabric_attr.prov_name
+        detail = (
+            f"The provider {name} carries tagged messages only, gives its addresses a wrong format, and lets no peer "
+            "reach registered memory, so aiofabric does not use it"
+        )
+        error = NotSupportedError(constants.FI_EOPNOTSUPP, name, detail=detail)
+        error.cure = "Name one of the providers that it links, such as shm or tcp"
+        raise error
+
+
 def check_bindings(options: Bindings, info: Info) -> None:
     """Refuse bindings that an endpoint opened with ``info`` cannot have.
 

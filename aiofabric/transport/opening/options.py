@@ -26,7 +26,7 @@ from ..messages.prefix import PrefixPool, prefix_of
 from ..messages.truncation import TruncationPool
 from ..opening.shared_contexts import SharedInbox, SharedReceive, SharedTransmit
 from ..rma.remote_writes import RemoteWriteQueue
-from .bindings import as_opened, check_bindings, shares_transmit
+from .bindings import as_opened, check_bindings, check_provider, shares_transmit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,6 +193,7 @@ class EndpointOptions:
     def open_native(self, domain: Domain, info: Info) -> Any:
         """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2)."""
         self._check_domain(domain)
+        check_provider(info)
         check_bindings(self, info)
         out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info, self)
         if not self.open_flags:

@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 # Used only if named: libfabric 1.17's net keeps its descriptor readable all the time (59,000 empty wake-ups in 100 ms
-# were seen), and sockets blocks inside fi_connect. In 2.x both are removed or deprecated.
-_BY_NAME_ONLY = frozenset({"net", "sockets"})
+# were seen), and sockets blocks inside fi_connect. In 2.x both are removed or deprecated. lnx has no plain messages.
+_BY_NAME_ONLY = frozenset({"net", "sockets", "lnx"})
 # EFA 2.x lists this fabric before its own reliable datagrams, and it has neither tags nor segmentation (efa_prov.c).
 _BY_FABRIC_ONLY = frozenset({"efa-direct"})
 

@@ -19,6 +19,7 @@ from ...flags import AddressFormat, Caps
 from ...workarounds import is_on
 from ..connectionless.endpoint import RdmEndpoint
 from ..exclusions import lacking, refusal
+from ..opening.bindings import check_provider
 from ..opening.options import EndpointOptions
 from ..opening.shared_objects import opened_as
 from ..tags import TagFormat
@@ -79,6 +80,7 @@ class Multiplexer:
     _short = False  # a pool has fewer receives than its share
 
     def __init__(self, info: Info, domain: Domain | None, waiting: Waiting, busy_poll: float) -> None:
+        check_provider(info)
         if missing := lacking(info, Caps.TAGGED, Caps.SEND | Caps.RECV):
             raise refusal("connections over tagged messages, in both directions", missing)
         try:

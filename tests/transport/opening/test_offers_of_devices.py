@@ -23,6 +23,7 @@ from aiofabric import (
     Mode,
     MrMode,
     NoProviderError,
+    NotSupportedError,
     getinfo,
 )
 from aiofabric._ffi import constants
@@ -32,6 +33,7 @@ from aiofabric.info.interfaces import devices_of
 from aiofabric.regions import RegionTable
 from aiofabric.transport.exclusions import lacking
 from aiofabric.transport.opening import selection
+from aiofabric.transport.opening.bindings import check_provider
 from aiofabric.transport.tags import TagFormat
 from aiofabric.transport.virtual.protocol import DIRECT, MASK
 
@@ -136,6 +138,14 @@ async def test_psm3_s_first_offer_has_the_longer_tags(host: Host) -> None:
     assert info.domain_attr.cq_data_size == 0
     info = await rdm(provider="psm3", hints=Hints(domain_attr=DomainAttr(cq_data_size=4)))
     assert TagFormat.of(info).bits == 60
+
+
+async def test_lnx_is_used_by_name_only_and_then_refused_with_the_reason(host: Host) -> None:
+    host(lnx(), tcp())
+    assert (await rdm()).fabric_attr.prov_name == "tcp;ofi_rxm"
+    host(lnx())
+    with pytest.raises(NotSupportedError, match=r"lnx carries tagged messages only.*such as shm or tcp"):
+        check_provider(await rdm(provider="lnx"))
 
 
 # -- FI_MR_LOCAL

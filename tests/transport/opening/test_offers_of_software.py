@@ -5,6 +5,7 @@ import pytest
 import aiofabric
 from aiofabric import DomainAttr, EndpointType, Hints, Info, MrMode, getinfo
 from aiofabric.transport.opening import selection
+from tests.fixtures.children import run_in_child
 
 pytestmark = pytest.mark.anyio
 
@@ -26,3 +27,30 @@ async def test_the_choice_is_the_first_offer_as_before(kind: EndpointType) -> No
     hints = Hints(caps=info.caps, ep_attr=aiofabric.EpAttr(type=kind), fabric_attr=aiofabric.FabricAttr())
     first = next(each for each in getinfo(hints=hints) if each.fabric_attr.prov_name not in ("net", "sockets"))
     assert first.fabric_attr.prov_name == info.fabric_attr.prov_name
+
+
+LINKED = """
+import asyncio, os
+os.environ["FI_LNX_PROV_LINKS"] = "shm+tcp:lo"
+import aiofabric
+
+async def main():
+    for opening in (
+        aiofabric.open_endpoint(aiofabric.EndpointType.RDM, provider="lnx"),
+        aiofabric.listen("127.0.0.1", 0, provider="lnx"),
+    ):
+        try:
+            await opening.__aenter__()
+        except aiofabric.NoProviderError:
+            print("none", end=" ")
+        except aiofabric.NotSupportedError as error:
+            assert "lnx carries tagged messages only" in str(error), error
+            print("refused", end=" ")
+
+asyncio.run(main())
+"""
+
+
+def test_linked_providers_are_refused_with_the_reason() -> None:
+    ended = run_in_child(LINKED)
+    assert ended.out.split() in (["refused"] * 2, ["none"] * 2), ended
