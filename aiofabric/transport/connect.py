@@ -91,7 +91,8 @@ async def connect(
     Raises:
         FabricConnectionRejectedError: the listener rejected the request (``param`` holds the answer).
         FabricConnectionRefusedError: no process listens at the address.
-        UnreachableError, FabricTimeoutError: the network reported it.
+        UnreachableError, FabricTimeoutError: the network reported it. Or, over a provider without connected endpoints,
+            TCP reaches the listener, and the fabric does not: no message passed within 10 seconds.
         NameResolutionError: the name does not resolve; it is a `socket.gaierror`, too.
         NoProviderError: no provider on this machine reaches the node with these hints, over this interface.
         ValueError: too much private data, no port, or an address of an unsupported form. Also: provider, domain,

@@ -162,13 +162,17 @@ class ConnectionRoute(Route):
 
     def tell(self, kind: int) -> None:
         """Send a ping or a pong: an empty message that carries the number of messages taken, too."""
+        self._say(kind)
+        if self.untold:
+            self.source.touch()
+
+    def _say(self, kind: int) -> None:
         tag = self.notices | kind | (self.connection.taken & 255) << CREDITS
         rc = lib.fi_tinject(self.handle.fid, b"", 0, self.peer, tag)
-        if rc == -_EAGAIN:  # rxm is connecting, for example
+        if rc == -_EAGAIN:  # rxm is connecting, for example; it is tried again with growing delays, so without a touch
             self.untold += (kind,)
             self.refused = True
             self.source.enqueue(self)
-            self.source.touch()
         elif rc and not self.connection.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
 
@@ -177,7 +181,7 @@ class ConnectionRoute(Route):
         if self.untold and self.connection.live:
             untold, self.untold = self.untold, ()
             for kind in untold:
-                self.tell(kind)
+                self._say(kind)
             moved += len(untold) - len(self.untold)
         if self.owes and self.connection.live:  # after the end, the multiplexer may be closed, too
             self.announce()

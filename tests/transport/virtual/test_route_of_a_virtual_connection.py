@@ -62,6 +62,7 @@ class Sending:
         )
         self.route = route
         route._stamp = lambda: ConnectionRoute._stamp(route)
+        route._say = lambda kind: ConnectionRoute._say(route, kind)
         monkeypatch.setattr(lib, "fi_tinject", self.post)
 
     def post(self, fid: Any, data: bytes, size: int, peer: int, tag: int) -> int:
@@ -214,7 +215,7 @@ class Retried(ConnectionRoute):
     def _wake_waiters(self) -> None:
         """No task waits for the route."""
 
-    def tell(self, kind: int) -> None:
+    def _say(self, kind: int) -> None:
         if len(self.said) == self.room_left:
             self.untold += (kind,)
         else:
