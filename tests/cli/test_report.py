@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from aiofabric.cli.doctor.selftest.operations import OPERATIONS
+from aiofabric.cli.doctor.selftest.options import CHECKS
 from aiofabric.cli.doctor.variable import LEFT_OUT, environment, remove, secrets
 from tests.cli.programs import AIOFABRIC, Said, aiofabric, started
 from tests.fixtures.ports import free_port
@@ -106,16 +108,21 @@ def test_datagrams_are_checked_if_their_provider_is_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.once
+def test_every_check_has_a_name_in_the_options() -> None:
+    assert set(OPERATIONS) == set(CHECKS)
+
+
+@pytest.mark.once
 def test_authorization_is_removed_wherever_it_is_quoted() -> None:
     variables = {"SLINGSHOT_VNIS": "4711,4712", "FI_PROVIDER": "cxi", "HOME": "/root", "SLURM_KEY": "abc"}
     assert environment(variables) == {"FI_PROVIDER": "cxi", "SLINGSHOT_VNIS": LEFT_OUT, "SLURM_KEY": LEFT_OUT}
     found = {
-        "text": ["VNIs are 4711,4712."],
+        "text": ["VNIs are 4711,4712.", "no VNI 4712"],
         "domain_attr": {"auth_key": "a1b2", "name": "cxi0"},
         "ep_attr": {"auth_key": None},
     }
     assert remove(secrets(variables), found) == {
-        "text": [f"VNIs are {LEFT_OUT}."],
+        "text": [f"VNIs are {LEFT_OUT}.", f"no VNI {LEFT_OUT}"],
         "domain_attr": {"auth_key": LEFT_OUT, "name": "cxi0"},
         "ep_attr": {"auth_key": None},
     }

@@ -14,7 +14,7 @@ from aiofabric.cli.bench.work import WORKS, Work
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["race"]
+__all__ = ["ctrl_c_waits", "race"]
 
 
 def race(loop: str, provider: str, seconds: float) -> Iterator[tuple[Work, float]]:
@@ -33,7 +33,7 @@ def race(loop: str, provider: str, seconds: float) -> Iterator[tuple[Work, float
 @contextmanager
 def _side(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     with ExitStack() as stack:
-        with _ctrl_c_waits():
+        with ctrl_c_waits():
             side = stack.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "aiofabric.cli.bench.side", *arguments],
@@ -48,7 +48,7 @@ def _side(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
+def ctrl_c_waits() -> Iterator[None]:
     """Ctrl-C in this block is raised at its end: in the middle of a start, Popen would lose the new process."""
     if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # ignored, also by the new process; or not Python's
         yield

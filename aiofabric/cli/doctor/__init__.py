@@ -18,9 +18,7 @@ from aiofabric.cli.doctor.library import environment, library, signals, workarou
 from aiofabric.cli.doctor.machine import infiniband, locked_memory, open_files, shared_memory
 from aiofabric.cli.doctor.output import show
 from aiofabric.cli.doctor.providers import providers
-from aiofabric.cli.doctor.report import make_report
-from aiofabric.cli.doctor.selftest.operations import OPERATIONS
-from aiofabric.cli.doctor.selftest.server import PORT, listen_everywhere, serve
+from aiofabric.cli.doctor.selftest.options import CHECKS, PORT
 from aiofabric.cli.unsupported import UsageError, port
 from aiofabric.errors import LibfabricNotFound
 from aiofabric.info import library_version
@@ -45,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--check",
         metavar="NAME",
         action="append",
-        choices=list(OPERATIONS),
+        choices=CHECKS,
         help="only this test; several times for several: %(choices)s",
     )
     ask("--idle", metavar="SECONDS", type=_seconds, help=f"length of the test without traffic ({_IDLE:g})")
@@ -65,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
         options.idle = _IDLE if options.idle is None else options.idle
         options.limit = _LIMIT if options.limit is None else options.limit
         library_version()  # raises if there is no libfabric
-        return make_report(options, lambda: _examine_host())
+        from aiofabric.cli.doctor.report import make_report  # imported here: each command imports this module
+
+        return make_report(options, _examine_host)
     counts = Counter[Level]()
     for finding in _examine(options.host):
         show(finding)
@@ -102,6 +102,8 @@ _seconds.__name__ = "number of seconds"
 
 
 def _serve(wanted: int) -> int:
+    from aiofabric.cli.doctor.selftest.server import listen_everywhere, serve
+
     with listen_everywhere(wanted) as listening:
         host, chosen = listening.getsockname()[:2]
         print(f"listening at {host}, port {chosen}", file=sys.stderr, flush=True)

@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from aiofabric.cli.bench.race import ctrl_c_waits
 
 __all__ = ["ENDED_BY", "Report", "ask", "ended_by", "first_environment"]
 
@@ -42,23 +45,28 @@ def ask(
         stdin: a descriptor, for its standard input.
     """
     limit = _TIMEOUT if timeout is None else timeout
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", module, *question],
-            env=first_environment(),
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Report(failure=f"no answer in {limit:.0f} s", silent=True)
-    if ended.returncode < 0:
-        return Report(failure=f"it was {ended_by(ended.returncode)}", crashed=True)
-    if ended.returncode:
-        return Report(failure=ended.stderr.strip().rpartition("\n")[2] or f"exit status {ended.returncode}")
-    answer = json.loads(ended.stdout)
+    with ExitStack() as stack:
+        with ctrl_c_waits():
+            probe = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", module, *question],
+                    env=first_environment(),
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(probe.kill)
+        try:
+            output, errors = probe.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return Report(failure=f"no answer in {limit:.0f} s", silent=True)
+    if probe.returncode < 0:
+        return Report(failure=f"it was {ended_by(probe.returncode)}", crashed=True)
+    if probe.returncode:
+        return Report(failure=errors.strip().rpartition("\n")[2] or f"exit status {probe.returncode}")
+    answer = json.loads(output)
     return Report(answer, answer.get("failure", ""))
 
 

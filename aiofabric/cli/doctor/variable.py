@@ -18,7 +18,7 @@ _OF_INTEREST = re.compile(
 _AUTHORIZES = re.compile(
     # On Slingshot, service ids and VNIs are the authorization. PSM's and OPX's UUID, and Open MPI's transport key in
     # precondition_transports, keep jobs apart.
-    r"KEY|TOKEN|CRED|AUTH|VNI|SVC|SECRET|PASS|COOKIE|JWT|UUID|CERT|SIGN|NONCE|PRECONDITION_TRANSPORTS",
+    r"KEY|TOKEN|CRED|AUTH|VNI|SVC|SECRET|PASSW|COOKIE|JWT|UUID|NONCE|PRECONDITION_TRANSPORTS",
     re.IGNORECASE,
 )
 _LONG_ENOUGH = 4  # characters: a shorter value is part of too many other texts
@@ -35,8 +35,9 @@ def environment(variables: dict[str, str]) -> dict[str, str]:
 
 def secrets(variables: dict[str, str]) -> list[str]:
     """The values that must not be in a report, also if another text quotes one. The longest come first."""
-    values = {value for name, value in variables.items() if _AUTHORIZES.search(name) and len(value) >= _LONG_ENOUGH}
-    return sorted(values, key=len, reverse=True)
+    whole = {value for name, value in variables.items() if _AUTHORIZES.search(name)}
+    parts = {part for value in whole for part in re.split(r"[,;:\s]", value)}  # a list of VNIs
+    return sorted((value for value in whole | parts if len(value) >= _LONG_ENOUGH), key=len, reverse=True)
 
 
 def remove(values: list[str], item: Any) -> Any:

@@ -19,9 +19,8 @@ from aiofabric.cli.doctor.probe import ended_by, first_environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PORT", "in_thread", "listen_everywhere", "serve"]
+__all__ = ["in_thread", "listen_everywhere", "serve"]
 
-PORT = 47593
 _LONGEST = 300.0  # seconds that one side may take
 _GRACE = 1.0  # seconds for a side to end after the measuring side has ended
 _STEP = 0.02
