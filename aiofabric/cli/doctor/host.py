@@ -58,7 +58,7 @@ def describe() -> dict[str, Any]:
 
 
 def describe_system() -> dict[str, Any]:
-    """What is known without libfabric."""
+    """The parts that do not need libfabric."""
     facts = {
         "versions": _versions(),
         "environment": environment(variables()),

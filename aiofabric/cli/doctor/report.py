@@ -88,7 +88,7 @@ def _sentence(path: str) -> Iterator[None]:
 
 def _findings(report: dict[str, Any], peer: str | None, examine: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     if failure := report["host"].get("failure"):
-        # What crashed or stopped the probe would do the same to this process.
+        # libfabric crashed or stopped the probe, and would do the same to this process.
         yield Finding(Level.FAILURE, "fi_getinfo", failure, "FI_LOG_LEVEL=info aiofabric info shows the last step")
         return
     yield from examine()
