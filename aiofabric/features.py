@@ -140,6 +140,14 @@ class Quirk(Flag):
     """FI_MSG is granted, but plain messages are not implemented, and addresses have another format than the offer."""
     MULTI_RECV_OVERRUNS = auto()
     """A message that does not fit the rest of a multi-receive buffer, or a later one, is written past the buffer."""
+    QUEUE_OVERRUNS = auto()
+    """A completion queue that gets more completions than it has entries is lost, with all connections on it."""
+    QUEUE_HAS_NO_TAGS = auto()
+    """fi_cq_open refuses FI_CQ_FORMAT_TAGGED, and loses two descriptors."""
+    NO_END_EVENT = auto()
+    """The failed operations of a connection may be the only report of its end."""
+    DEVICE_ANSWERS = auto()
+    """The device of the peer acknowledges a write of no bytes, without the peer's process and without a region."""
 
 
 def describe() -> str:
@@ -320,6 +328,14 @@ _RULES = (
     _Rule(Quirk.DISCARD_STALLS_SENDER, "ofi_rxm"),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
+    # verbs_cq.c, vrb_cq_open: the queue is the device's, of 1,024 entries, whatever is bound to it.
+    *(_Rule(Quirk.QUEUE_OVERRUNS, "verbs", kind) for kind in (EndpointType.MSG, EndpointType.DGRAM)),
+    # A reliable connection of InfiniBand. If a device loses its link, the connection manager says nothing.
+    _Rule(Quirk.NO_END_EVENT, "verbs", EndpointType.MSG),
+    _Rule(Quirk.DEVICE_ANSWERS, "verbs", EndpointType.MSG),
+    # 1.17 verbs_cq.c, vrb_cq_open: err5 does not free the signal.
+    _Rule(Quirk.QUEUE_HAS_NO_TAGS, "verbs", EndpointType.MSG, before=Version(1, 19)),
+    _Rule(Quirk.QUEUE_HAS_NO_TAGS, "verbs", EndpointType.DGRAM, before=Version(1, 19)),
     # util_srx.c, util_srx_close: it does not flush; 1.17's shm did.
     _Rule(Quirk.SILENT_CLOSE, "shm", since=Version(1, 18)),
 )

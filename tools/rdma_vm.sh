@@ -64,6 +64,7 @@ chmod +x "$first/init"
     echo "rdma link add rxe0 type rxe netdev roce"
     # The environment that decides about libfabric goes along.
     export -p | grep -E 'declare -x (AIOFABRIC_|FI_)' || true
+    echo "export RDMA_HOST=10.77.0.1"
     echo "cd $here; echo; $(printf '%q ' "$@")"
     echo 'echo "the command ended with $?"'
     echo 'sync; echo 1 >/proc/sys/kernel/sysrq; echo o >/proc/sysrq-trigger; sleep 30'
@@ -74,6 +75,6 @@ timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 4
     -append "console=ttyS0 quiet edd=off panic=-1 rdinit=/init" \
     -fsdev local,id=files,path=/,security_model=none,readonly=on,multidevs=remap \
     -device virtio-9p-pci,fsdev=files,mount_tag=host </dev/null 2>&1 |
-    tr -d '\r' | sed -u '/SeaBIOS/d; /Booting from/d; /^\[ *[0-9.]*\] /d' | tee "$work/log"
+    sed -u 's/\r//g; /SeaBIOS/d; /Booting from/d; /^\[ *[0-9.]*\] /d' | tee "$work/log"
 status=$(sed -n 's/^the command ended with \([0-9]*\)$/\1/p' "$work/log" | tail -n 1)
 exit "${status:-124}"

@@ -228,7 +228,7 @@ class Handshake(Stage):
                 self.gone()
 
     def peer_ended(self) -> None:
-        """The peer has ended the connection in order, by a message."""
+        """The peer has ended the connection in order, by a message; or it does not answer (connected/heartbeat.py)."""
         if self.state is ConnectionState.CONNECTED:
             self.event(Event(SHUTDOWN, self._key or 0, b"", ffi.NULL))
 

@@ -70,8 +70,9 @@ class CompletionQueue(Resource):
         self.domain = domain
         check_resource("domain", domain, "Domain")
         domain._handle.check_open()
-        # verbs until 1.18 and efa-direct write no tags, and refuse the format that has them.
-        for layout in (constants.FI_CQ_FORMAT_TAGGED, constants.FI_CQ_FORMAT_DATA):
+        # efa-direct writes no tags, and refuses the format that has them, as verbs until 1.18.
+        layouts = (constants.FI_CQ_FORMAT_TAGGED, constants.FI_CQ_FORMAT_DATA)
+        for layout in layouts[Quirk.QUEUE_HAS_NO_TAGS in quirks(domain.info) :]:
             rc = self._open(size, layout)
             if rc != -constants.FI_ENOSYS:
                 break

@@ -67,6 +67,10 @@ class Failures(RouteOwner):
         """The peer of a connected endpoint."""
 
     @abstractmethod
+    def peer_ended(self) -> None:
+        """The connection has ended."""
+
+    @abstractmethod
     def send_no_more(self, error: Callable[[], BaseException]) -> None:
         """Refuse later sends, reads and writes with this error."""
 
@@ -108,6 +112,8 @@ class Failures(RouteOwner):
                 return self.closed_error()
             if self.gone is None and self.tx is not None:
                 self.send_no_more(self.lost_peer)
+                if Quirk.NO_END_EVENT in self.known:
+                    self.source.driver.call_soon(self.peer_ended)  # later: this runs during a read of the queue
             return (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 

@@ -158,7 +158,7 @@ class Route(SubmissionQueue):
         message.iov_count = count
         message.addr = self.peer
         found, held = acquire_regions(self.handle, pins, _SEND)
-        message.desc = found
+        message.desc = found if size else ffi.NULL  # verbs follows the descriptor of an empty buffer
         if tag is not None:
             message.tag = tag
         if remote_data is not None:
@@ -216,6 +216,7 @@ class Route(SubmissionQueue):
             pins = Pieces([pins], ffi.new("struct iovec *", (pins, size)))
         target = ffi.new("struct fi_rma_iov *")
         found, key, held = self._acquire_pieces(what, pins.pins, remote)
+        found = found if size else ffi.NULL
         target.addr, target.len, target.key = remote.address, size, key
         message = ffi.new("struct fi_msg_rma *")
         message.msg_iov, message.desc, message.iov_count = pins.iov, found, len(pins.pins)

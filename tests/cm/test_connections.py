@@ -14,12 +14,12 @@ from aiofabric import ConnectionRequest, Domain, Listener, MessageEndpoint
 from aiofabric.resource import live_handles
 from tests.fixtures.internals import source_of
 from tests.fixtures.peers import where
-from tests.fixtures.providers import CARRIERS, Pair, kind_of, over
+from tests.fixtures.providers import CARRIERS, HOST, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
 provider = over(CARRIERS)
 
-HERE = "127.0.0.1"
+HERE = HOST
 
 
 async def serve_one(listener: Listener) -> None:
@@ -151,7 +151,7 @@ async def test_nodes_to_listen_at(provider: str, node: str | None) -> None:
 
 
 async def test_address_strings(provider: str) -> None:
-    async with aiofabric.listen("fi_sockaddr://127.0.0.1:0", provider=provider) as listener:
+    async with aiofabric.listen(f"fi_sockaddr://{HOST}:0", provider=provider) as listener:
         accepted: list[MessageEndpoint] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(accept_one, listener, accepted)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import aiofabric
 from aiofabric.cm.preface import MAX_PARAM, Preface, new_end_mark
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import HOST, Pair
 
 WORDS = st.integers(0, (1 << 64) - 1)
 PREFACES = st.builds(Preface, st.integers(0, (1 << 32) - 1), WORDS, WORDS)
@@ -22,8 +22,32 @@ def test_preface_follows_the_programs_data_where_there_is_room(param: bytes, pre
     data = preface.follow(param)
     assert len(data) <= MAX_PARAM
     assert data.startswith(param)
-    theirs = Preface.split(data)
-    assert theirs == ((param, preface) if len(data) > len(param) else (param, None))
+    rest, theirs = Preface.split(data)
+    assert rest == param
+    if len(data) == len(param):
+        assert theirs is None
+    elif len(param) + 28 <= MAX_PARAM:
+        assert theirs == preface
+
+
+@given(st.binary(max_size=41), st.integers(0, 655_350), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1))
+def test_a_short_form_has_the_same_values_where_there_is_little_room(
+    param: bytes, heartbeat: int, max_message: int, end_mark: int
+) -> None:
+    data = Preface(heartbeat, max_message, end_mark).follow(param, 55)
+    rest, theirs = Preface.split(data)
+    assert len(data) <= 55
+    assert rest == param
+    assert theirs is not None
+    assert (theirs.max_message, theirs.end_mark) == (max_message, end_mark)
+    assert heartbeat <= theirs.heartbeat < heartbeat + 10
+
+
+def test_the_short_form_says_less_rather_than_more() -> None:
+    _, theirs = Preface.split(Preface(1 << 31, 1 << 40, 0).follow(b"", 14))
+    assert theirs == Preface(655_350, (1 << 32) - 1, 0)
+    assert Preface(0, 0, 1 << 32).follow(b"mine", 20) == b"mine"  # an end mark cannot be shortened
+    assert Preface().follow(bytes(42), 55) == bytes(42)
 
 
 @given(st.binary(max_size=MAX_PARAM))
@@ -59,7 +83,7 @@ def test_end_marks_are_no_small_numbers() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [0, 1, 228, 229, 256])
 async def test_programs_private_data_arrives_as_it_was_sent(provider: str, size: int) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
 
         async def accept() -> None:
             request = await listener.accept_request()
@@ -96,7 +120,7 @@ async def test_peer_without_aiofabric_keeps_working(pair: Pair, sides: tuple[str
 @pytest.mark.anyio
 async def test_listener_without_a_preface_from_the_client_sends_none(provider: str) -> None:
     """A client that does not use aiofabric gets the program's private data and nothing else."""
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def accept() -> None:
             endpoints.append(await (await listener.accept_request()).accept(param=b"mine"))

@@ -146,9 +146,10 @@ def accepted_at(port: int) -> int:
 
 
 async def accept_all(listener: aiofabric.Listener) -> None:
-    async for request in listener:
-        with suppress(aiofabric.FabricError):
-            (await request.accept()).abort()
+    with ExitStack() as accepted:
+        async for request in listener:
+            with suppress(aiofabric.FabricError):
+                accepted.callback((await request.accept()).abort)
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from aiofabric.channel.base import ByteChannel
 from aiofabric.channel.connect import accept_channel, connect_channel
 from aiofabric.streams import MessageStream, connect_messages, listen_messages
 from aiofabric.transport.connect import listen
+from tests.fixtures.providers import HOST
 from tests.socket_channel import socket_channels
 
 Channels: TypeAlias = tuple[ByteChannel, ByteChannel]
@@ -25,7 +26,7 @@ async def over_fabric(provider: str) -> Channels:
     async def accept() -> None:
         accepted.append(await accept_channel(await listener.accept_request()))
 
-    async with listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tg:
+    async with listen(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tg:
         tg.start_soon(accept)
         channel = await connect_channel(listener.address, None, provider=provider)
     return channel, accepted[0]
@@ -46,7 +47,7 @@ async def over_messages(provider: str) -> tuple[MessageStream, MessageStream]:
     async def accept() -> None:
         accepted.append(await listener.accept())
 
-    async with listen_messages("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tg:
+    async with listen_messages(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tg:
         tg.start_soon(accept)
         stream = await connect_messages(listener.address, provider=provider)
     return stream, accepted[0]

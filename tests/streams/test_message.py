@@ -16,6 +16,7 @@ from aiofabric import FabricConnectionRefusedError, MessageTooLongError
 from aiofabric._core import STREAK
 from aiofabric.streams import MessageStream, connect_messages, connect_stream, listen_messages, listen_stream
 from tests.fixtures.internals import channel_of
+from tests.fixtures.providers import HOST
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ def streams(provider: str) -> Streams:
         async def accept() -> None:
             accepted.append(await listener.accept())
 
-        listening = listen_messages("127.0.0.1", 0, provider=provider, **options)
+        listening = listen_messages(HOST, 0, provider=provider, **options)
         async with listening as listener, anyio.create_task_group() as tg:
             tg.start_soon(accept)
             active = await connect_messages(listener.address, provider=provider)
@@ -183,7 +184,7 @@ async def test_closed_and_busy_are_anyios(streams: Streams) -> None:
 
 
 async def test_bytes_and_messages_do_not_mix(provider: str) -> None:
-    async with listen_messages("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tg:
+    async with listen_messages(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tg:
         tg.start_soon(listener.accept)
         with pytest.raises(FabricConnectionRefusedError) as caught:
             await connect_stream(listener.address, provider=provider)
@@ -192,7 +193,7 @@ async def test_bytes_and_messages_do_not_mix(provider: str) -> None:
 
 
 async def test_messages_end_at_a_listener_of_bytes(provider: str) -> None:
-    async with listen_stream("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tg:
+    async with listen_stream(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tg:
         tg.start_soon(listener.accept)
         with pytest.raises(FabricConnectionRefusedError):
             await connect_messages(listener.address, provider=provider)
@@ -202,10 +203,10 @@ async def test_messages_end_at_a_listener_of_bytes(provider: str) -> None:
 @pytest.mark.parametrize("size", [0, 1 << 32])
 async def test_limits_that_the_length_cannot_say(provider: str, size: int) -> None:
     with pytest.raises(ValueError, match="max_message_size"):
-        await connect_messages("127.0.0.1", 1, provider=provider, max_message_size=size)
+        await connect_messages(HOST, 1, provider=provider, max_message_size=size)
     wrong: Any = "64M"
     with pytest.raises(TypeError, match="max_message_size must be a number of bytes, not '64M'"):
-        await connect_messages("127.0.0.1", 1, provider=provider, max_message_size=wrong)
+        await connect_messages(HOST, 1, provider=provider, max_message_size=wrong)
 
 
 @pytest.mark.parametrize("size", [1000, 300_000])

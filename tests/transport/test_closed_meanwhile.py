@@ -27,7 +27,7 @@ from aiofabric import (
 )
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import VIRTUAL, connected_pair, require
+from tests.fixtures.providers import HOST, VIRTUAL, connected_pair, require
 
 SIZE = 4 << 20
 MESSAGE = 1 << 20
@@ -74,7 +74,7 @@ def test_settings_of_a_connection_that_has_ended(child: StartChild) -> None:
 
 
 async def stands_still(parent: Parent, provider: str) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider, recv_size=MESSAGE, recv_count=16) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider, recv_size=MESSAGE, recv_count=16) as listener:
         parent.tell(listener.address.port)
         async with await (await listener.accept_request()).accept() as endpoint:
             await endpoint.send(await endpoint.recv())
@@ -91,7 +91,7 @@ async def closes_when_a_send_fails(parent: Parent, provider: str, port: int) -> 
         if len(told) == SENDS:
             everyone.set()
 
-    endpoint = await aiofabric.connect("127.0.0.1", port, provider=provider)
+    endpoint = await aiofabric.connect(HOST, port, provider=provider)
     await endpoint.send(b"hello")
     await endpoint.recv()
     for _ in range(SENDS):
@@ -150,7 +150,7 @@ async def leaves_between_two_pieces(parent: Parent, provider: str) -> str:
 
     Group._run = run  # type: ignore[assignment,method-assign]
     caps = Caps.MSG | Caps.TAGGED | Caps.COLLECTIVE
-    async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=provider, caps=caps) as endpoint:
+    async with aiofabric.open_endpoint(EndpointType.RDM, HOST, provider=provider, caps=caps) as endpoint:
         group = await endpoint.join_collective([await endpoint.add_peer(endpoint.local_address)])
         with pytest.raises(ClosedResourceError):
             await group.allreduce(AtomicOp.SUM, array("q", range(SIZE // 1024)))
@@ -185,8 +185,8 @@ def test_an_operation_that_begins_with_a_checkpoint(child: StartChild, what: str
 
 async def goes_on_to_a_removed_peer(parent: Parent, provider: str) -> str:
     async with (
-        aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=provider) as one,
-        aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", provider=provider) as other,
+        aiofabric.open_endpoint(EndpointType.RDM, HOST, provider=provider) as one,
+        aiofabric.open_endpoint(EndpointType.RDM, HOST, provider=provider) as other,
     ):
         peer = await one.add_peer(other.local_address)
         batch = await one.batch(to=peer).__aenter__()

@@ -16,7 +16,7 @@ from anyio.to_thread import current_default_thread_limiter
 import aiofabric
 from aiofabric import Address, FabricConnectionResetError, Hints
 from aiofabric.transport.opening.selection import resolve
-from tests.fixtures.providers import CARRIERS, Pair, over
+from tests.fixtures.providers import CARRIERS, HOST, Pair, over
 
 provider = over(CARRIERS)
 
@@ -37,9 +37,9 @@ async def connected(listener: aiofabric.Listener, *where: Any, **options: Any) -
 
 @pytest.mark.anyio
 async def test_listens_at_a_whole_address(provider: str) -> None:
-    async with aiofabric.listen("fi_sockaddr://127.0.0.1:0", provider=provider) as listener:
+    async with aiofabric.listen(f"fi_sockaddr://{HOST}:0", provider=provider) as listener:
         assert listener.address.port
-        await connected(listener, f"fi_sockaddr://127.0.0.1:{listener.address.port}", provider=provider)
+        await connected(listener, f"fi_sockaddr://{HOST}:{listener.address.port}", provider=provider)
         await connected(listener, str(listener.address), provider=provider)
 
 
@@ -57,20 +57,20 @@ async def test_a_whole_address_leaves_no_room_for_a_service(provider: str, node:
 @pytest.mark.parametrize("port", [-1, 1 << 16])
 async def test_no_such_port(provider: str, port: int) -> None:
     with pytest.raises(ValueError, match="a port must be 0 to 65535"):
-        await aiofabric.connect("127.0.0.1", port, provider=provider)
+        await aiofabric.connect(HOST, port, provider=provider)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("param", [5, "text", [1, 2]])
 async def test_private_data_is_a_buffer(provider: str, param: Any) -> None:
     with pytest.raises(TypeError):
-        await aiofabric.connect("127.0.0.1", 9, provider=provider, param=param)
+        await aiofabric.connect(HOST, 9, provider=provider, param=param)
 
 
 @pytest.mark.anyio
 async def test_waiting_is_one_of_its_kinds(provider: str) -> None:
     with pytest.raises(TypeError, match="waiting"):
-        await aiofabric.connect("127.0.0.1", 9, provider=provider, waiting="fd")  # type: ignore[arg-type]
+        await aiofabric.connect(HOST, 9, provider=provider, waiting="fd")  # type: ignore[arg-type]
 
 
 @pytest.mark.anyio
@@ -96,7 +96,7 @@ async def test_every_address_of_a_name_is_tried(provider: str, monkeypatch: pyte
         return [found for name in names for found in system(name, *rest, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", debians)
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
         await connected(listener, "localhost", listener.address.port, provider=provider)
         await connected(listener, "localhost", str(listener.address.port), provider=provider)
 

@@ -13,7 +13,7 @@ from aiofabric import FabricConnectionEndedError, MessageEndpoint, OpFlags
 from aiofabric.streams import connect_messages, connect_stream, listen_messages, listen_stream
 from aiofabric.testing import live_resources
 from tests.fixtures.leaks import descriptors
-from tests.fixtures.providers import connected_pair, require
+from tests.fixtures.providers import HOST, connected_pair, require
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def endpoints(provider: str) -> list[Any]:
     async def accept(listener: aiofabric.Listener) -> None:
         accepted.append(await (await listener.accept_request()).accept())
 
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
         for _ in range(PAIRS):
             tasks.start_soon(accept, listener)
             accepted.append(await aiofabric.connect(listener.address, provider=provider))
@@ -42,10 +42,10 @@ def streams(listen: Any, connect: Any) -> Open:
         async def accept(listener: Any) -> None:
             accepted.append(await listener.accept())
 
-        async with listen("127.0.0.1", provider=provider) as listener, anyio.create_task_group() as tasks:
+        async with listen(HOST, provider=provider) as listener, anyio.create_task_group() as tasks:
             for _ in range(PAIRS):
                 tasks.start_soon(accept, listener)
-                accepted.append(await connect("127.0.0.1", listener.address.port, provider=provider))
+                accepted.append(await connect(HOST, listener.address.port, provider=provider))
                 await anyio.wait_all_tasks_blocked()
         return accepted
 
@@ -101,7 +101,7 @@ async def droppable(provider: str) -> AsyncIterator[tuple[list[MessageEndpoint],
     async def accept(listener: aiofabric.Listener) -> None:
         accepted.append(await (await listener.accept_request()).accept())
 
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(accept, listener)
         active = await aiofabric.connect(listener.address, provider=provider)
     async with active:

@@ -32,6 +32,7 @@ from ..rma.rma import Rma
 from ..rma.triggered import Triggered
 from ..route import Route
 from .closing import close_in_order
+from .heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from ...address import Address
@@ -56,6 +57,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         "_descriptor",
         "_handshake",
         "_heartbeat",
+        "_heartbeats",
         "_preface",
         "_stage",
         "domain",
@@ -105,7 +107,11 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         handle.tx = (SelectiveRoute if options.selective else Route)(handle, constants.FI_ADDR_UNSPEC, peer)
         self._stage = self._handshake = handshake = Handshake(queues.source, queues.events, ep, peer)
 
-        def released() -> None:
+        self._heartbeats = heartbeats = list[Heartbeat]()  # one at most, where no socket has keepalive
+
+        def released() -> None:  # without a reference to this endpoint, which its program may forget
+            for each in heartbeats:
+                each.end()
             handshake.end()
             release()
 
@@ -200,7 +206,10 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
                 self._descriptor = said
             sock = connected_socket(self._descriptor, self.local_address, self.peer_address)
             wish = self._heartbeat if self._preface is None else self._preface.heartbeat
-            if wish and (sock is None or not is_on("keepalive")):
+            if Quirk.DEVICE_ANSWERS in handle.known and handle.reaches_memory:
+                if self._heartbeat is not None:
+                    self._heartbeats.append(Heartbeat(handle, self._heartbeat, self._handshake.peer_ended))
+            elif wish and (sock is None or not is_on("keepalive")):
                 raise unwatched(self.info.fabric_attr.prov_name, self.peer_address)
             if sock is not None:
                 self._adjust(sock, handle.tx)

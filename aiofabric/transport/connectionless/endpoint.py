@@ -29,7 +29,7 @@ from ..messages.send import Messages
 from ..messages.truncation import DetectsTruncation
 from ..opening.bindings import without_unsafe_flags
 from ..opening.selection import find, must_resolve
-from ..opening.shared_objects import acquire_domain
+from ..opening.shared_objects import acquire_domain, entries_of
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
 from ..rma.rma import Rma
@@ -100,7 +100,7 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
                 opened.callback(vector.close)
             self.vector = vector
             named = Caps.SOURCE in info.caps and Quirk.NAMES_NO_SOURCE not in known
-            queue = opened.enter_context(CompletionQueue(self.domain, source=named))
+            queue = opened.enter_context(CompletionQueue(self.domain, size=entries_of(info), source=named))
             source = reactor.attach(queue, waiting=options.waiting, busy_poll=options.busy_poll)
             opened.callback(source.close)
             before = open_descriptors()

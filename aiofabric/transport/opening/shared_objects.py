@@ -1,10 +1,11 @@
 """Objects that the endpoints of one loop share: a fabric, a domain on it, and pairs of queues.
 
 Connected endpoints share a completion queue and an event queue, so many connections need one progress engine and two
-descriptors. If the cost of a read does not depend on the number of bound endpoints, all endpoints of a domain share one
-pair; otherwise at most 128 do. A listener shares only the fabric. Its event queue is its own, because a passive
-endpoint and its queue must be closed together: otherwise a half-open client would be read from freed memory, in every
-version of the tcp provider.
+descriptors. All endpoints of a domain share one pair, with two exceptions. If the cost of a read depends on the number
+of bound endpoints, at most 128 share it. If a completion queue can overrun, as many share it as it has entries for.
+
+A listener shares only the fabric. Its event queue is its own, because a passive endpoint and its queue must be closed
+together: otherwise a half-open client would be read from freed memory, in every version of the tcp provider.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...cm.queue import EventQueue
 from ...cq.polling import Waiting
 from ...cq.queue import CompletionQueue
 from ...cq.reactor import Reactor
+from ...cq.submission import most_posted
 from ...domain import Domain
 from ...errors import NotSupportedError
 from ...fabric import Fabric
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 
     from ...info import Info
 
-__all__ = ["DomainQueues", "acquire_domain", "acquire_fabric", "acquire_queues", "open_once"]
+__all__ = ["DomainQueues", "acquire_domain", "acquire_fabric", "acquire_queues", "entries_of", "open_once"]
 
 # A read polls all endpoints of a queue, 60 ns each: at most 8 us. With half as many endpoints per queue, a round trip
 # beside idle endpoints takes 44 us instead of 48, and 1000 busy endpoints are served 9 % faster. But 100 busy endpoints
 # are served 14 % slower, and each connection takes 4 KiB more, because libfabric allocates 500 KiB for a queue.
 _SWEPT_ENDPOINTS = 128
+# Entries of a queue that can overrun: 1 MiB of 64 bytes. verbs offers 768 operations for each endpoint: 21 share it.
+_ENTRIES = 16384
 
 
 def _fabric_key(info: Info) -> Hashable:
@@ -121,6 +125,13 @@ class _SharedDomain:
         self._return_fabric()
 
 
+def entries_of(info: Info) -> int:
+    """Entries of a completion queue that one endpoint may fill: its posted operations; 0 if no queue can overrun."""
+    if Quirk.QUEUE_OVERRUNS not in quirks(info):
+        return 0
+    return most_posted(info.tx_attr.size) + most_posted(info.rx_attr.size)
+
+
 class DomainQueues:
     """A completion queue, an event queue, and the source that polls both."""
 
@@ -130,7 +141,8 @@ class DomainQueues:
         with ExitStack() as opened:  # each object takes descriptors, and a later one may find none left
             self.domain, self._return_domain = acquire_domain(reactor, info, domain)
             opened.callback(self._return_domain)
-            self.queue = opened.enter_context(CompletionQueue(self.domain))
+            entries = entries_of(info)
+            self.queue = opened.enter_context(CompletionQueue(self.domain, size=entries and max(_ENTRIES, entries)))
             self.events = opened.enter_context(EventQueue(self.domain.fabric, parent=self.domain._handle))
             self.source = reactor.attach(self.queue, waiting=waiting, busy_poll=busy_poll)
             opened.callback(self.source.close)
@@ -189,10 +201,12 @@ def acquire_queues(
         return queues, queues.close
     domain_key = opened_as(info) if domain is None else id(domain)
     room = _SWEPT_ENDPOINTS if Quirk.READ_SWEEPS_ENDPOINTS in quirks(info) else sys.maxsize
+    if entries := entries_of(info):
+        room = max(1, _ENTRIES // entries)
     shard = 0
 
     def key_of(shard: int) -> Hashable:
-        key = ("queues", domain_key, waiting, busy_poll, shard)
+        key = ("queues", domain_key, waiting, busy_poll, entries, shard)
         return reactor.open_key(key, lambda queues: not queues.closed)
 
     while reactor.users_of(key := key_of(shard)) >= room:

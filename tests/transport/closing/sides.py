@@ -20,6 +20,7 @@ import anyio.lowlevel
 
 import aiofabric
 from aiofabric import Access, AtomicOp, Datatype, MessageEndpoint, RemoteRegion
+from tests.fixtures.providers import CONNECTED, HOST, RDMA_HOST, RXM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +36,7 @@ __all__ = [
     "ENOUGH",
     "INITIATOR",
     "PIECE",
+    "PROVIDERS",
     "READY",
     "TARGET",
     "WORKS",
@@ -47,15 +49,16 @@ __all__ = [
 ]
 
 SIZE = 32 << 20  # bytes of a large transfer: under way long enough to be ended in the middle
-SIZE_OF_RXD = 2 << 20  # rxd carries 12 MB in a second
+SIZE_WHERE_SLOW = 2 << 20  # rxd carries 12 MB in a second, an emulated device 20
 PIECE = 100_000  # bytes of each message of a stream
 ENOUGH = 30.0  # seconds for one round: for any machine, not the promise
 WORK_PARAM = b"work"
 READY = b"ready"  # for the next round
 CONNECTIONS = 4  # that are made at once
 
+PROVIDERS = [*CONNECTED, RXM] if RDMA_HOST else [*CONNECTED, RXM, "shm", "udp;ofi_rxd"]
 INITIATOR, TARGET, BOTH = "initiator", "target", "both"
-ATOMICS = ("tcp;ofi_rxm", "shm")
+ATOMICS = ("tcp;ofi_rxm", "shm", "verbs;ofi_rxm")
 """Providers whose connections have atomics, on every library."""
 
 ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
@@ -71,7 +74,7 @@ class Round(NamedTuple):
 
     @property
     def size(self) -> int:
-        return SIZE_OF_RXD if "rxd" in self.provider else SIZE
+        return SIZE_WHERE_SLOW if "rxd" in self.provider or "verbs" in self.provider else SIZE
 
     @property
     def recv_size(self) -> int | None:
@@ -188,7 +191,7 @@ async def initiate(port: int, control_port: int, round: Round) -> None:
 async def _work_and_end(port: int, control: SocketStream, round: Round) -> None:
     ends, how = round.ended_by(INITIATOR), round.how
     options = {"provider": round.provider, "recv_size": round.recv_size, "param": WORK_PARAM}
-    endpoint = await aiofabric.connect("127.0.0.1", port, **options)  # type: ignore[arg-type]
+    endpoint = await aiofabric.connect(HOST, port, **options)  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
         remote = RemoteRegion.unpack(await control.receive(1000))
         async with endpoint:
@@ -214,7 +217,7 @@ async def _make_connections(port: int, control: SocketStream, round: Round) -> N
 
     async def connect() -> None:
         with suppress(*ENDS):
-            async with await aiofabric.connect("127.0.0.1", port, provider=round.provider) as endpoint:
+            async with await aiofabric.connect(HOST, port, provider=round.provider) as endpoint:
                 await _end_or_wait(endpoint, round, INITIATOR)
 
     async with anyio.create_task_group() as tasks:
@@ -237,7 +240,7 @@ async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object
     """The target's side of all rounds, over one listener. ``tell`` gets the two ports."""
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as controls,
-        aiofabric.listen("127.0.0.1", 0, provider=rounds[0].provider) as listener,
+        aiofabric.listen(HOST, 0, provider=rounds[0].provider) as listener,
     ):
         port, control_port = listener.address.port, controls.extra(anyio.abc.SocketAttribute.local_port)
         assert port is not None

@@ -12,13 +12,13 @@ import aiofabric
 from aiofabric import Access, Domain, EndpointType, EpAttr, Fabric, FabricAttr, Hints, MessageEndpoint, RemoteRegion
 from aiofabric.cq.reactor import Reactor
 from tests.fixtures.peers import where
-from tests.fixtures.providers import CARRIERS, Pair, kind_of, over
+from tests.fixtures.providers import CARRIERS, LONGEST, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
 provider = over(CARRIERS)
 
 MIB = 1 << 20
-HUGE = 16 * MIB
+HUGE = min(16 * MIB, LONGEST)
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 
 Operation = Callable[[MessageEndpoint, RemoteRegion], Awaitable[Any]]

@@ -14,7 +14,7 @@ import pytest
 import aiofabric
 from aiofabric import MessageEndpoint
 from aiofabric._ffi import ffi
-from tests.fixtures.providers import CARRIERS, CONNECTED, Pair, over
+from tests.fixtures.providers import CARRIERS, CONNECTED, LONGEST, Pair, over
 
 pytestmark = pytest.mark.anyio
 provider = over(CARRIERS)
@@ -109,7 +109,7 @@ async def test_pooled_sizes(pair: Pair, size: int) -> None:
         assert await active.recv() == data
 
 
-@pytest.mark.parametrize("size", [0, 1, 128, 129, 65536, MIB + 1, 16 * MIB])
+@pytest.mark.parametrize("size", [0, 1, 128, 129, 65536, MIB + 1, min(16 * MIB, LONGEST)])
 async def test_direct_sizes(pair: Pair, size: int) -> None:
     data = pattern(size)
     target = bytearray(size)
@@ -122,7 +122,7 @@ async def test_direct_sizes(pair: Pair, size: int) -> None:
 
 
 async def test_hundreds_of_mebibytes(pair: Pair, provider: str) -> None:
-    words = (32 if provider in CONNECTED else 4) * MIB
+    words = min((32 if provider in CONNECTED else 4) * MIB, LONGEST)
     source, target = np.arange(words, dtype=np.int64), np.zeros(words, dtype=np.int64)
     async with pair(recv_size=None) as (active, passive), anyio.create_task_group() as tasks:
         tasks.start_soon(active.send, source)

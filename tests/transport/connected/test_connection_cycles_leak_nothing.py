@@ -10,7 +10,7 @@ import pytest
 
 import aiofabric
 from aiofabric.testing import live_resources
-from tests.fixtures.providers import CARRIERS, over
+from tests.fixtures.providers import CARRIERS, HOST, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
 
@@ -26,7 +26,7 @@ def descriptors() -> int:
 
 async def test_cycles_leak_nothing(provider: str) -> None:
     process, cycles, served = psutil.Process(), CYCLES[provider], 0
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
         port = listener.address.port
 
         async def serve() -> None:
@@ -43,7 +43,7 @@ async def test_cycles_leak_nothing(provider: str) -> None:
                 await anyio.lowlevel.checkpoint()
 
         async def cycle() -> None:
-            async with await aiofabric.connect("127.0.0.1", port, provider=provider) as endpoint:
+            async with await aiofabric.connect(HOST, port, provider=provider) as endpoint:
                 with endpoint.domain.register(bytearray(4096), access=aiofabric.Access.REMOTE_READ):
                     await endpoint.send(b"x" * 1000)
                     assert await endpoint.recv() == b"x" * 1000

@@ -13,17 +13,17 @@ import pytest
 import aiofabric
 from aiofabric import FabricConnectionEndedError, FabricConnectionResetError, MessageEndpoint
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import VIRTUAL, Pair, over
+from tests.fixtures.providers import CONNECTED, HOST, VIRTUAL, Pair, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-provider = over(["tcp", *VIRTUAL])
+provider = over([*CONNECTED, *VIRTUAL])
 
 UNREAD = 200  # more than a pool takes
 
 
 async def closes_with_unread(parent: Parent, provider: str, port: int, count: int, size: int, way: str) -> None:
-    endpoint = await aiofabric.connect("127.0.0.1", port, provider=provider)
+    endpoint = await aiofabric.connect(HOST, port, provider=provider)
     async with endpoint:
         await parent.areceive()  # the peer has sent until it had to wait
         for n in range(count):
@@ -50,7 +50,7 @@ async def flood(endpoint: MessageEndpoint) -> None:
 async def test_closing_with_unread_messages_delivers_what_was_sent(
     child: Any, provider: str, count: int, size: int, way: str
 ) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
         peer: Child = child(closes_with_unread, provider, listener.address.port, count, size, way)
         async with (
             await (await listener.accept_request()).accept(recv_count=16) as endpoint,
@@ -67,7 +67,7 @@ async def test_closing_with_unread_messages_delivers_what_was_sent(
 
 
 async def sends_and_waits(parent: Parent, provider: str, port: int, way: str) -> None:
-    endpoint = await aiofabric.connect("127.0.0.1", port, provider=provider)
+    endpoint = await aiofabric.connect(HOST, port, provider=provider)
     for n in range(5):
         await endpoint.send(b"%d" % n)
     await endpoint.recv()
@@ -83,7 +83,7 @@ async def sends_and_waits(parent: Parent, provider: str, port: int, way: str) ->
 
 @pytest.mark.parametrize("way", ["kill", "abort", "exit", "close"])
 async def test_iteration_ends_normally_on_an_orderly_end_only(child: Any, provider: str, way: str) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
         peer: Child = child(sends_and_waits, provider, listener.address.port, way)
         endpoint = await (await listener.accept_request()).accept()
         received = [await endpoint.recv() for _ in range(5)]
@@ -243,7 +243,7 @@ async def test_client_that_leaves_at_once_is_accepted_and_has_ended_in_order(pro
             pass
 
     async with (
-        aiofabric.listen("127.0.0.1", 0, provider=provider) as listener,
+        aiofabric.listen(HOST, 0, provider=provider) as listener,
         anyio.create_task_group() as serving,
         anyio.create_task_group() as clients,
     ):

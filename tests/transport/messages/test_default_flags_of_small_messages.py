@@ -11,13 +11,13 @@ import pytest
 import aiofabric
 from aiofabric import EndpointSettings, Hints, MessageEndpoint, OpFlags, TxAttr
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import require
+from tests.fixtures.providers import HOST, require
 
 pytestmark = pytest.mark.anyio
 
 
 async def takes(parent: Parent, provider: str) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
         parent.tell(listener.address.port)
         async with await (await listener.accept_request()).accept() as endpoint:
             async for _ in endpoint:
@@ -56,7 +56,7 @@ async def test_delivery_is_waited_for_whatever_the_size(
     require(provider)
     peer = child(takes, provider)
     port = await peer.areceive()
-    async with await aiofabric.connect("127.0.0.1", port, provider=provider, **way()) as endpoint:
+    async with await aiofabric.connect(HOST, port, provider=provider, **way()) as endpoint:
         if way is afterwards:
             endpoint.settings.tx_flags = OpFlags.DELIVERY_COMPLETE
         await endpoint.send(bytes(size))  # the peer answers now

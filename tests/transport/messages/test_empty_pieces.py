@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aiofabric import Access
+from aiofabric import Access, OpFlags
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
@@ -31,6 +31,20 @@ async def test_empty_buffers_are_not_filled(pair: Pair) -> None:
         await one.send(b"data")
         assert await other.recv_into(rooms) == 4
         assert b"".join(rooms) == b"data"
+
+
+async def test_an_empty_message_and_an_empty_write_with_flags(pair: Pair) -> None:
+    async with pair() as (one, other):
+        for empty in (b"", [b"", b""]):
+            await one.send(empty, flags=OpFlags.TRANSMIT_COMPLETE)
+            await one.send(empty, remote_data=7)
+            assert [await other.recv() for _ in range(2)] == [b"", b""]
+            with other.domain.register(bytearray(1), access=Access.REMOTE_WRITE) as region:
+                await one.write(empty, region.remote, flags=OpFlags.TRANSMIT_COMPLETE)
+                await one.write(empty, region.remote, remote_data=7)
+                await one.send(b"written")
+                while await other.recv() != b"written":  # a write with remote data may take a receive
+                    pass
 
 
 async def test_a_registered_buffer_beside_others(pair: Pair) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import aiofabric
 from aiofabric import MessageEndpoint
-from tests.fixtures.providers import require
+from tests.fixtures.providers import HOST, require
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def test_receives_of_two_sizes_share_what_the_provider_has(provider: str) 
             assert await one.recv() == b"back"
 
     held: list[tuple[MessageEndpoint, MessageEndpoint]] = []
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
         with anyio.fail_after(20):
             await rounds(4096, 40)
             for pair in held[5:]:

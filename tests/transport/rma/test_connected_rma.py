@@ -19,7 +19,7 @@ import pytest
 
 import aiofabric
 from aiofabric import Access, OpFlags, RemoteRegion
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import LONGEST, Pair
 
 MIB = 1 << 20
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
@@ -49,7 +49,7 @@ async def test_write_and_read_back(pair: Pair, kind: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("size", [1, 128, 129, 65536, MIB + 1, 64 * MIB])
+@pytest.mark.parametrize("size", [1, 128, 129, 65536, MIB + 1, min(64 * MIB, LONGEST)])
 async def test_sizes_both_ways(pair: Pair, size: int) -> None:
     data = np.random.default_rng(size).integers(0, 255, size, dtype=np.uint8)
     memory = np.zeros(size, dtype=np.uint8)
