@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["BufferLike", "Buffers"]
+__all__ = ["BufferLike", "Buffers", "DeviceArray"]
 
 
 class _Array(Protocol):
@@ -19,8 +19,21 @@ class _Array(Protocol):
     def __array_interface__(self) -> dict[str, Any]: ...
 
 
+class _CudaArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+class _DlpackArray(Protocol):
+    @property
+    def __dlpack__(self) -> Any: ...
+
+
 BufferLike: TypeAlias = "Buffer | _Array"
 """bytes, bytearray, memoryview, array, mmap, numpy arrays, and other objects that export their memory."""
 
 Buffers: TypeAlias = "BufferLike | Sequence[BufferLike]"
 """One buffer, or a list of buffers that form one message."""
+
+DeviceArray: TypeAlias = "_CudaArray | _DlpackArray"
+"""An array that has DLPack or CUDA's array interface, and need not be in host memory: cupy, torch, jax and others."""

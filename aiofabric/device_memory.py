@@ -15,7 +15,7 @@ from typing import Any
 from ._ffi import ffi
 from .flags import HmemIface
 
-__all__ = ["DeviceMemory", "device_memory"]
+__all__ = ["DeviceMemory", "device_memory", "memory_kind"]
 
 # DLPack's device types: host memory (plain, or pinned by CUDA or ROCm), and the devices that libfabric knows.
 _DLPACK_HOST = {1, 3, 11}
@@ -54,6 +54,21 @@ def device_memory(buffer: Any) -> DeviceMemory | None:
     if hasattr(buffer, "__dlpack__"):
         return _from_dlpack(buffer)
     return None
+
+
+def memory_kind(buffer: Any) -> str:
+    """The memory that DLPack or CUDA's array interface gives: "" if it has neither, "host", or the device's name.
+
+    It asks for no capsule: a producer that makes one may wait for the device.
+    """
+    if hasattr(buffer, "__cuda_array_interface__"):
+        return str(HmemIface.CUDA)
+    if not hasattr(buffer, "__dlpack__"):
+        return ""
+    kind = int(buffer.__dlpack_device__()[0]) if hasattr(buffer, "__dlpack_device__") else 1
+    if kind in _DLPACK_HOST:
+        return "host"
+    return str(_DLPACK_DEVICES.get(kind, f"DLPack's device type {kind}"))
 
 
 def _from_cuda(buffer: Any) -> DeviceMemory:

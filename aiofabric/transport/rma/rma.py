@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...features import Quirk
-from ...flags import Access, OpFlags
-from ...memory import pin
+from ..._ffi import constants, ffi
+from ...device_memory import device_memory
+from ...errors import NotSupportedError
+from ...features import Quirk, require
+from ...flags import Access, Caps, HmemIface, OpFlags
+from ...memory import has_buffer, pin
 from ...remote_region import RemoteRegion
 from ...resource import Resource
 from ...settings import flag_bits
@@ -14,7 +17,7 @@ from ..buffers import Pieces, gather
 
 if TYPE_CHECKING:
     from ...address_vector import Peer
-    from ...bufferlike import Buffers
+    from ...bufferlike import Buffers, DeviceArray
     from ..handle import EndpointHandle
 
 __all__ = ["Rma", "room_for", "source_of"]
@@ -36,6 +39,88 @@ def source_of(handle: EndpointHandle, local: Any) -> Any:
     return pin(local)
 
 
+class RegisteredArray(Pieces):
+    """The memory of an array without the buffer protocol, which operations use by its registration only.
+
+    Without a descriptor, a provider would take the address of a device for one of the host's, and crash.
+    """
+
+    __slots__ = ("_access", "_handle", "_pinned", "name")
+
+    def __init__(self, handle: EndpointHandle, pinned: Any, access: Access, name: str) -> None:
+        super().__init__([pinned], ffi.new("struct iovec *", (pinned, len(pinned))))
+        self._handle, self._pinned, self._access, self.name = handle, pinned, access, name
+
+    @property
+    def registered(self) -> bool:
+        """Whether an operation now finds a region that covers the memory."""
+        regions = self._handle.regions
+        return regions.busy and regions.find(self._handle, self._pinned, self._access) is not None
+
+    def check(self, flags: int) -> None:
+        """Raise if an operation with these flags cannot use the memory. Call it last before the post."""
+        if (flags | self._handle.tx_flags) & constants.FI_INJECT:
+            detail = f"FI_INJECT copies host memory at once, and {self.name} may be in a device"
+            raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_INJECT", detail=detail)
+        if not self.registered:
+            raise ValueError(
+                f"no open region of the domain covers the memory of {self.name} and permits {self._access}: register "
+                "it first, with domain.register()"
+            )
+
+
+def _array_of(handle: EndpointHandle, local: Any, access: Access) -> RegisteredArray | None:
+    """The memory of ``local`` by DLPack or CUDA's array interface; None if it has neither, or is unregistered host
+    memory.
+
+    Raises:
+        NotSupportedError: it is device memory, and the provider has no FI_HMEM.
+        BufferError: it is not contiguous, or is read-only although it would be written.
+    """
+    memory = device_memory(local)
+    if memory is None:
+        return None
+    on_device = memory.iface is not HmemIface.SYSTEM
+    if on_device:
+        _require_device_memory(handle)
+    if access is Access.READ and memory.readonly:
+        raise BufferError(f"cannot use this {type(local).__name__}: it is read-only")
+    array = RegisteredArray(handle, memory.pin(), access, type(local).__name__)
+    return array if on_device or array.registered else None
+
+
+def _require_device_memory(handle: EndpointHandle) -> None:
+    try:
+        require(Caps.HMEM, handle.info)
+    except NotSupportedError as error:
+        error.detail += "; or copy the array to host memory first"
+        raise
+    if handle.regions.bound_to_endpoint:
+        provider = handle.info.fabric_attr.prov_name
+        detail = f"{provider} binds regions to an endpoint (FI_MR_ENDPOINT): there, only peers reach device memory"
+        refusal = NotSupportedError(constants.FI_EOPNOTSUPP, "Device memory", detail=detail)
+        refusal.cure = "Copy it to host memory first"
+        raise refusal
+
+
+def _local(handle: EndpointHandle, local: Any, access: Access) -> Any:
+    """The pinned memory of a read or write."""
+    refusal: Exception
+    try:
+        return (room_for if access is Access.READ else source_of)(handle, local)
+    except (TypeError, NotSupportedError) as error:
+        if type(local) is list or type(local) is tuple or has_buffer(local):
+            raise
+        refusal = error
+    try:
+        array = _array_of(handle, local, access)
+        if array is None:
+            raise refusal
+        return array
+    finally:
+        del refusal
+
+
 class Rma(Resource):
     """Read and write of remote memory. Mixed into endpoints."""
 
@@ -52,7 +137,7 @@ class Rma(Resource):
 
     async def read_into(
         self,
-        local: Buffers,
+        local: Buffers | DeviceArray,
         remote: RemoteRegion,
         *,
         to: Peer | None = None,
@@ -68,26 +153,26 @@ class Rma(Resource):
 
         Args:
             local: any writable contiguous buffer, or a list of buffers that are filled in turn; at most as long as
-                ``remote``.
+                ``remote``. Or an array in the memory of a device, registered with `Domain.register`.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: the peer; for connectionless endpoints, and required there.
             flags: `OpFlags.FENCE` and others.
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
-            ValueError: more buffers than ``tx_attr.iov_limit``.
-            NotSupportedError: the endpoint was opened without `Caps.RMA`.
+            ValueError: more buffers than ``tx_attr.iov_limit``; or an array of a device that is not registered.
+            NotSupportedError: the endpoint was opened without `Caps.RMA`; or device memory, without `Caps.HMEM`.
             RemoteAccessError: the peer registered the memory for another kind of access, and nothing was posted. Or the
                 peer refused, and the provider reports it.
             FabricConnectionError: the peer refused over tcp, which ends the connection on both sides without a reason.
 
         Man page: fi_rma (fi_read, fi_readv, fi_readmsg).
         """
-        return await self._transfer("fi_read", room_for(self._handle, local), remote, to, None, flags)
+        return await self._transfer("fi_read", _local(self._handle, local, Access.READ), remote, to, None, flags)
 
     async def write(
         self,
-        local: Buffers,
+        local: Buffers | DeviceArray,
         remote: RemoteRegion,
         *,
         to: Peer | None = None,
@@ -103,7 +188,8 @@ class Rma(Resource):
 
         Args:
             local: any contiguous buffer, or a list of buffers, written one behind the other; at most as long as
-                ``remote``.
+                ``remote``. Or an array in the memory of a device, registered with `Domain.register`; wait for the
+                work of the device that fills it first.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: the peer; for connectionless endpoints, and required there.
             remote_data: up to 64 bits that the target receives (`remote_write`) when the bytes are in its memory.
@@ -111,13 +197,16 @@ class Rma(Resource):
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
-            NotSupportedError: the endpoint was opened without `Caps.RMA`.
+            ValueError: an array of a device that is not registered.
+            NotSupportedError: the endpoint was opened without `Caps.RMA`; or device memory, without `Caps.HMEM`.
             RemoteAccessError, FabricConnectionError: as for `read_into`; a tcp write is often reported as complete
                 before the peer refuses it.
 
         Man page: fi_rma (fi_write, fi_writev, fi_writedata, fi_writemsg).
         """
-        return await self._transfer("fi_write", source_of(self._handle, local), remote, to, remote_data, flags)
+        return await self._transfer(
+            "fi_write", _local(self._handle, local, Access.WRITE), remote, to, remote_data, flags
+        )
 
     async def _transfer(
         self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
@@ -140,6 +229,8 @@ class Rma(Resource):
             route.check_data(remote_data)
         elif size == 0:
             return 0
+        if type(pins) is RegisteredArray:
+            pins.check(flag_bits(flags))
         if remote_data is not None and size and Quirk.PARTIAL_WRITE_DATA_CRASHES in handle.known:
             data = route.post_rma(what, pins, remote, None, flag_bits(flags))
             transfer = route.post_rma(what, pin(b""), remote[:0], remote_data, flag_bits(flags))
