@@ -59,7 +59,7 @@ def _check_enabled(rc: int, info: Info) -> None:
     if rc == -constants.FI_EINVAL and info.fabric_attr.prov_name == "verbs;ofi_rxm":
         error = from_errno(-rc, "fi_enable")
         error.cure = (
-            "rxm opens one queue with room for FI_UNIVERSE_SIZE peers (256 by default). If that is more than the "
+            "rxm opens one queue with room for FI_UNIVERSE_SIZE peers (1,024 by default). If that is more than the "
             "device's max_cqe (ibv_devinfo -v), set FI_UNIVERSE_SIZE=64 in the environment"
         )
         raise error
