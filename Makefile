@@ -20,6 +20,9 @@ test: .venv/.with-test  ## the tests, on every libfabric at hand; ARGS=… goes 
 test-long: .venv/.with-test  ## the combinations of parameters that make test leaves out, and the tests that take long
 	@$(bin)/python -m tests --combinations=rest $(ARGS)
 
+test-rdma: .venv/.with-test  ## the tests on an RDMA device, which a virtual machine emulates; ARGS=--quick, or pytest's
+	@tools/test_rdma.sh $(ARGS)
+
 check: lint types  ## before a commit, in two minutes: style, types, and a part of the tests on asyncio
 	@$(bin)/python -m pytest -q -n 2 -k "not trio and not uvloop" $(quick)
 
@@ -64,6 +67,6 @@ clean:  ## forget the environment and everything built
 	@$(bin)/python -m pip install --quiet --group $*
 	@touch $@
 
-.PHONY: help demo docs test test-long check mutate bench sanitize fuzz leaks lint types clean
+.PHONY: help demo docs test test-long test-rdma check mutate bench sanitize fuzz leaks lint types clean
 .PRECIOUS: .venv/.with-%
 .NOTPARALLEL:  # one pip at a time

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._ffi import ffi
+from .._ffi import constants, ffi
 from ..memory import pin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..errors import FabricError
     from ..flags import Access
     from ..regions import Held, MemoryOwner, RegionHandle
     from ..remote_region import RemoteRegion
@@ -21,9 +22,12 @@ __all__ = [
     "acquire_rma",
     "acquire_rma_parts",
     "contents",
+    "copy_of",
     "descriptors",
     "fill",
     "gather",
+    "is_refused_memory",
+    "joined",
 ]
 
 
@@ -39,14 +43,27 @@ def gather(buffers: Sequence[Any], limit: int) -> tuple[Any, Any, int]:
     if not all(map(len, pins)):
         return gather([buffer for buffer, pinned in zip(buffers, pins, strict=True) if len(pinned)], limit)
     if limit < 2:
-        return _join(pins), None, 1
+        return joined(pins), None, 1
     if len(pins) > limit:
-        pins = [*pins[: limit - 1], pin(_join(pins[limit - 1 :]))]
+        pins = [*pins[: limit - 1], pin(joined(pins[limit - 1 :]))]
     iov = ffi.new("struct iovec[]", [(p, len(p)) for p in pins])
     return pins, iov, len(pins)
 
 
-def _join(pins: Sequence[Any]) -> bytes:
+def is_refused_memory(error: FabricError) -> bool:
+    """Whether the provider could not register memory, because the process may only read it: verbs and EFA register
+    each buffer for writing, too.
+    """
+    return error.errno == constants.FI_EFAULT and error.call == "fi_mr_regattr"
+
+
+def copy_of(data: Any) -> bytes:
+    """The bytes of a buffer, or of a list of buffers, in memory that can be registered."""
+    return joined([pin(each) for each in data] if type(data) is list or type(data) is tuple else [pin(data)])
+
+
+def joined(pins: Sequence[Any]) -> bytes:
+    """The bytes of pinned buffers, one behind the other."""
     return b"".join(map(ffi.buffer, pins))
 
 

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any
 from .._ffi import address_of, constants, ffi, lib
 from ..cq.submission import SubmissionQueue, most_posted
 from ..cq.workarounds.unnamed_failures import watch
-from ..errors import MessageTooLongError, NotSupportedError, check
+from ..errors import FabricError, MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
 from ..flags import Access, Caps, Mode, OpFlags
 from ..memory import pin
-from .buffers import Pieces, acquire_region, acquire_regions, acquire_rma, acquire_rma_parts, descriptors, gather
+from .buffers import (
+    Pieces,
+    acquire_region,
+    acquire_regions,
+    acquire_rma,
+    acquire_rma_parts,
+    copy_of,
+    descriptors,
+    gather,
+    is_refused_memory,
+    joined,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,6 +137,15 @@ class Route(SubmissionQueue):
                 return transfer
         if remote_data is not None:
             self.check_data(remote_data)
+        try:
+            return self._post(data, tag, remote_data, flags)
+        except FabricError as error:
+            if not is_refused_memory(error):
+                raise
+        return self._post(copy_of(data), tag, remote_data, flags)
+
+    def _post(self, data: Any, tag: int | None, remote_data: int | None, flags: int) -> Transfer:
+        handle = self.handle
         to: tuple[int, ...] = (self.peer,) if tag is None else (self.peer, tag)
         if type(data) is list or type(data) is tuple:
             data, iov, count = gather(data, handle.info.tx_attr.iov_limit)
@@ -186,7 +206,13 @@ class Route(SubmissionQueue):
             else:
                 self.check_default(len(pins))
         handle.last_access = what, len(pins)
-        transfer = self._post_rma(what, pins, remote, remote_data, flags)
+        try:
+            transfer = self._post_rma(what, pins, remote, remote_data, flags)
+        except FabricError as error:
+            if what == "fi_read" or not is_refused_memory(error):
+                raise
+            copy = pin(joined(pins.pins if isinstance(pins, Pieces) else [pins]))
+            transfer = self._post_rma(what, copy, remote, remote_data, flags)
         if Quirk.FAILED_COPY_IS_UNNAMED in handle.known:
             watch(self.source, transfer)
         return transfer

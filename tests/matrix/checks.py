@@ -24,9 +24,10 @@ from aiofabric._ffi import constants, ffi, lib
 from aiofabric.errors import check as check_rc
 from tests.fixtures.children import Child
 from tests.fixtures.internals import source_of
+from tests.fixtures.providers import HOST, RDMA_HOST
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
-TIMEOUT = 4.0  # seconds for an operation that a provider should do at once
+TIMEOUT = 20.0 if RDMA_HOST else 4.0  # seconds for an operation that a provider should do at once
 SOON = 1.0  # and for one that it may never do
 LARGE = 1 << 20
 
@@ -40,7 +41,7 @@ class Offer(NamedTuple):
 
     @property
     def node(self) -> str | None:
-        return None if self.provider in ("shm", "sm2") else "127.0.0.1"
+        return None if self.provider in ("shm", "sm2") else HOST
 
 
 class Pair(NamedTuple):
@@ -320,7 +321,7 @@ async def peer_loss(offer: Offer) -> str:
 
     if offer.kind is EndpointType.MSG:
         async with aiofabric.listen(offer.node, 0, provider=offer.provider) as listener:
-            peer = start(("127.0.0.1", listener.address.port))
+            peer = start((HOST, listener.address.port))
             try:
                 with anyio.fail_after(2 * TIMEOUT):
                     passive = await (await listener.accept_request()).accept()
@@ -359,7 +360,7 @@ async def _listening(offer: Offer) -> AsyncIterator[tuple[Any, Any]]:
         accepted.append(await (await listener.accept_request()).accept())
 
     async with (
-        aiofabric.listen("127.0.0.1", 0, provider=offer.provider) as listener,
+        aiofabric.listen(HOST, 0, provider=offer.provider) as listener,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(accept, listener)

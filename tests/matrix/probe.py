@@ -11,11 +11,12 @@ from functools import partial
 import anyio
 
 from tests.fixtures.libraries import CHOICE
+from tests.fixtures.providers import RDMA_HOST
 from tests.matrix.loops import LOOPS
 
 BROKEN = "the probe failed"  # never caused by a provider: such a cell stops the page
 NO_ANSWER, HANGS = "no answer", "hangs"
-LIMIT = 20.0  # seconds for a child, import and all
+LIMIT = 80.0 if RDMA_HOST else 20.0  # seconds for a child, import and all
 _PLACES = re.compile(r"\bfi_(sockaddr\w*|shm|addr_\w+|sm2)://\S*|\d+\.\d+\.\d+\.\d+(:\d+)?")
 
 

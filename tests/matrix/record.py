@@ -11,12 +11,13 @@ from typing import Any
 
 from aiofabric import EndpointType
 from tests.fixtures.libraries import CHOICE, libraries
+from tests.fixtures.providers import RDMA_HOST
 from tests.matrix.checks import CHECKS
 from tests.matrix.loops import LOOPS
 from tests.matrix.probe import BROKEN, HANGS, NO_ANSWER, ask
 
 RECORDED = Path(__file__).parent / "recorded.json"
-AT_ONCE = 6  # most of a cell is waiting
+AT_ONCE = 2 if RDMA_HOST else 6  # most of a cell is waiting
 
 _OFFERS = """
 import json, aiofabric
@@ -49,7 +50,7 @@ def record(only: Sequence[str] = ()) -> None:
     for offer in wanted:
         for library, version, found in here:
             run = recorded.setdefault(version, {"modes": {}, "cells": {}})
-            run["modes"] = found
+            run["modes"].update(found)
             if offer in found:
                 run["cells"][offer] = _asked(library, offer)
                 RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")

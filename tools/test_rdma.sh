@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The tests of connections, messages, memory, streams, RPC and closes, on verbs and verbs;ofi_rxm: tools/test_rdma.sh
+# [--quick] [pytest's arguments]
+#
+# They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio and trio, with each libfabric at hand.
+# --quick takes the part that stands in the gate. A host that cannot have such a machine skips them, and says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${RDMA_HOST:-}" = "" ]; then
+    status=0
+    LIMIT=${LIMIT:-2400} tools/rdma_vm.sh tools/test_rdma.sh "$@" || status=$?
+    if [ "$status" = 77 ]; then
+        echo "SKIPPED: the tests on an RDMA device, because this host cannot emulate one"
+        exit 0
+    fi
+    exit "$status"
+fi
+
+tests="tests/rdma tests/cm/test_connections.py tests/cm/test_preface.py tests/transport/test_connect.py
+    tests/transport/connected/test_connected_messages.py tests/transport/connected/test_connected_close.py
+    tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
+    tests/transport/tagged/test_tagged.py"
+loops="not uvloop"
+if [ "${1:-}" = --quick ]; then
+    shift
+    loops="asyncio"
+else
+    tests="$tests tests/transport/connected/test_many_connections_at_once.py
+        tests/transport/connected/test_nothing_is_lost_at_the_end.py
+        tests/transport/connected/test_peer_killed_mid_transfer.py tests/transport/test_closed_meanwhile.py
+        tests/transport/connectionless/test_rdm.py tests/transport/closing tests/streams/test_byte.py
+        tests/streams/test_message.py tests/rpc/test_calls.py"
+fi
+
+# rxm opens one queue for as many peers, and the device has small ones.
+export FI_UNIVERSE_SIZE=64
+failed=0
+for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import libraries; print(*filter(None, libraries().values()))'); do
+    export AIOFABRIC_LIBFABRIC=$library
+    [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
+    .venv/bin/python -m pytest -q -p no:xdist --color=no --tb=short -rfE -o console_output_style=classic \
+        -o timeout=200 -o faulthandler_timeout=500 -k "(verbs or rdma) and $loops" $tests "$@" || failed=1
+done
+exit $failed
