@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -15,6 +16,10 @@ from .flags import AddressFormat
 # struct sockaddr_in and sockaddr_in6: family, port, address; sockaddr_in6 also has a flow label and a scope.
 _IN = struct.Struct("=H2s4s8x")
 _IN6 = struct.Struct("=H2sI16sI")
+_IP_KINDS: dict[tuple[int, int], AddressFormat] = {
+    (socket.AF_INET, _IN.size): AddressFormat.SOCKADDR_IN,
+    (socket.AF_INET6, _IN6.size): AddressFormat.SOCKADDR_IN6,
+}
 
 SCHEMES = {
     "fi_sockaddr": AddressFormat.SOCKADDR,
@@ -39,6 +44,10 @@ class Address:
     def __post_init__(self) -> None:
         """Normalise the bytes, so that equal addresses compare equal: padding is zero, a text ends in one NUL."""
         raw = self.raw
+        if self.format == AddressFormat.SOCKADDR_IB:  # verbs of 1.17 labels IP addresses so
+            kind = _IP_KINDS.get((int.from_bytes(raw[:2], sys.byteorder), len(raw)))
+            if kind is not None:
+                object.__setattr__(self, "format", kind)
         if self.format == AddressFormat.ADDR_STR:
             raw = raw.partition(b"\0")[0] + b"\0"
         elif self.family == socket.AF_INET and len(raw) >= _IN.size:

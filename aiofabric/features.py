@@ -145,7 +145,7 @@ class Quirk(Flag):
     QUEUE_HAS_NO_TAGS = auto()
     """fi_cq_open refuses FI_CQ_FORMAT_TAGGED, and loses two descriptors."""
     NO_END_EVENT = auto()
-    """The failed operations of a connection may be the only report of its end."""
+    """A failed operation ends its connection, and may be the only report of that."""
     DEVICE_ANSWERS = auto()
     """The device of the peer acknowledges a write of no bytes, without the peer's process and without a region."""
 

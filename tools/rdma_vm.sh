@@ -22,7 +22,11 @@ fi
 # The kernel and its modules, beside those of the host.
 if [ ! -e "$work/release" ]; then
     package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9]\S*\)/\1/p' | head -n 1)
-    (cd "$work" && rm -rf root ./*.deb && apt-get -qq download "$package" && dpkg-deb -x ./*.deb root && rm ./*.deb)
+    (cd "$work" && rm -rf root ./*.deb && apt-get -qq download "$package" 2>/dev/null && dpkg-deb -x ./*.deb root) || {
+        echo "no RDMA machine: its kernel cannot be downloaded" >&2
+        exit 77
+    }
+    rm "$work"/*.deb
     release=$(basename "$work"/root/lib/modules/*)
     depmod -b "$work/root" "$release"
     echo "$release" >"$work/release"

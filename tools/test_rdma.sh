@@ -17,21 +17,28 @@ if [ "${RDMA_HOST:-}" = "" ]; then
     exit "$status"
 fi
 
-tests="tests/rdma tests/cm/test_connections.py tests/cm/test_preface.py tests/transport/test_connect.py
-    tests/transport/connected/test_connected_messages.py tests/transport/connected/test_connected_close.py
-    tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
+tests="tests/rdma tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
     tests/transport/tagged/test_tagged.py"
-loops="not uvloop"
+loops="asyncio"
 if [ "${1:-}" = --quick ]; then
     shift
-    loops="asyncio"
 else
-    tests="$tests tests/transport/connected/test_many_connections_at_once.py
+    loops="not uvloop"
+    tests="$tests tests/cm/test_connections.py tests/transport/test_connect.py
+        tests/transport/connected/test_connected_messages.py tests/transport/connected/test_connected_close.py
+        tests/transport/connected/test_many_connections_at_once.py
         tests/transport/connected/test_nothing_is_lost_at_the_end.py
         tests/transport/connected/test_peer_killed_mid_transfer.py tests/transport/test_closed_meanwhile.py
-        tests/transport/connectionless/test_rdm.py tests/transport/closing tests/streams/test_byte.py
-        tests/streams/test_message.py tests/rpc/test_calls.py"
+        tests/transport/connectionless/test_rdm.py tests/transport/closing/test_closing_under_work.py
+        tests/streams/test_byte.py tests/streams/test_message.py tests/rpc/test_calls.py"
 fi
+
+# Left out: promises of tcp that no device makes.
+left_out="256 or 255 or has_a_limit_that_is_checked_first or param2"            # private data of 256 bytes
+left_out="$left_out or localhost or ::1 or every_address_of_a_name"             # addresses without a device
+left_out="$left_out or remote_data_beyond_the_providers"                        # 64 bits of remote data
+left_out="$left_out or keys_of_their_own or is_not_that_of_another_region"      # keys that the program chooses
+left_out="$left_out or (granted and not key)"                                   # libfabric's cache of registrations
 
 # rxm opens one queue for as many peers, and the device has small ones.
 export FI_UNIVERSE_SIZE=64
@@ -40,6 +47,6 @@ for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import li
     export AIOFABRIC_LIBFABRIC=$library
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     .venv/bin/python -m pytest -q -p no:xdist --color=no --tb=short -rfE -o console_output_style=classic \
-        -o timeout=200 -o faulthandler_timeout=500 -k "(verbs or rdma) and $loops" $tests "$@" || failed=1
+        -o timeout=200 -o faulthandler_timeout=500 -k "(verbs or rdma) and $loops and not ($left_out)" $tests "$@" || failed=1
 done
 exit $failed

@@ -46,6 +46,7 @@ def removed(peer: Peer) -> BaseException:
 _ENDED = frozenset(
     (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
 )
+_REM_ACCESS_ERR = 10  # IBV_WC_REM_ACCESS_ERR, which verbs reports with FI_EIO
 
 
 class Failures(RouteOwner):
@@ -103,6 +104,8 @@ class Failures(RouteOwner):
 
     def explain(self, transfer: Transfer, entry: ErrorEntry) -> BaseException:
         """The exception for a failed operation."""
+        if Quirk.NO_END_EVENT in self.known and self.gone is None and not self.source.driver.closed():
+            self.source.driver.call_soon(self.peer_ended)  # later: this runs during a read of the queue
         if self.flushed(entry.errno):
             if transfer.state in (State.CANCELLING, State.ABANDONED):
                 return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error
@@ -112,8 +115,6 @@ class Failures(RouteOwner):
                 return self.closed_error()
             if self.gone is None and self.tx is not None:
                 self.send_no_more(self.lost_peer)
-                if Quirk.NO_END_EVENT in self.known:
-                    self.source.driver.call_soon(self.peer_ended)  # later: this runs during a read of the queue
             return (self.gone or self.lost_peer)()
         return self.failure(transfer.what, entry, transfer.length, transfer.owner.name)
 
@@ -145,8 +146,9 @@ class Failures(RouteOwner):
     def failure(self, call: str, entry: ErrorEntry, limit: int, peer: object) -> FabricError:
         """The exception for an error entry."""
         stale = Quirk.STALE_PROVIDER_ERRNO in self.known
+        refused = Quirk.DEVICE_ANSWERS in self.known and entry.provider_errno == _REM_ACCESS_ERR
         error = from_errno(
-            entry.errno,
+            constants.FI_EACCES if refused else entry.errno,
             call,
             provider_errno=0 if stale else entry.provider_errno,
             provider_text="" if stale else entry.text,

@@ -134,7 +134,7 @@ async def loses_its_link(parent: Parent, host: str, interface: str) -> list[tupl
             assert active.info.domain_attr.name != one.info.domain_attr.name
             with anyio.move_on_after(3 * HEARTBEAT):
                 await passive.recv()
-                pytest.fail("a message that nobody sent")
+                pytest.fail("a message that no peer has sent")
             await active.send(b"still there")
             assert await passive.recv() == b"still there"
             subprocess.run(["ip", "link", "set", interface, "down"], check=True)  # noqa: ASYNC221
