@@ -18,6 +18,7 @@ from ...cm.handshake import CHECK_BOTH_SIDES, ConnectionState, Stage, foreign, r
 from ...cm.requests import ConnectionRequest, RequestQueue
 from ...cq.reactor import Reactor
 from ...errors import FabricConnectionAbortedError, FabricConnectionRefusedError, FabricError
+from ...features import Quirk
 from ...flags import Caps
 from ..connected.endpoint import MessageEndpoint
 from ..exclusions import exclude
@@ -155,7 +156,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
             await self._handle.pooled.none_refused()
             oob_socket.poll()
             answer = _hello(self._handle, param)
-            if not answer.host:
+            if not answer.host and Quirk.WAITS_IN_LINE not in self._handle.known:
                 answer = answer._replace(host=ANSWERS_PINGS)
             if not oob_socket.send(FrameKind.ACCEPT, answer.pack()):
                 raise _aborted(oob_socket.peer_address)

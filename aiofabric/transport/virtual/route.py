@@ -9,7 +9,8 @@ gives up, it closes the OOB socket, so the accepted endpoint ends at once.
 
 Providers that stay within their host (shm, sm2) are not checked. They reach each other if the names of their memory
 exist, which `Multiplexer.acquire_peer` checks. Also, shm of 1.17 crashes the listener's process if the client closes
-before its first message was read, as a cancelled `connect` does.
+before its first message was read, as a cancelled `connect` does. rxd is not checked, either: its ping may wait behind
+what an earlier connection left.
 """
 
 from __future__ import annotations
