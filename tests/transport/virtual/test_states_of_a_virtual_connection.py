@@ -11,6 +11,7 @@ import pytest
 
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import POSTED, State
+from aiofabric.features import Quirk
 from aiofabric.transport.virtual.connection import ConnectionHandle, CopiedBuffer
 from aiofabric.transport.virtual.protocol import CREDITS, KIND_CREDITS, KIND_PING, KIND_PONG, SEQUENCE, FrameKind
 from tests.cq.manual import Caller, ManualDriver
@@ -92,6 +93,7 @@ class Connection(ConnectionHandle):
         self.rings: list[tuple[int, bytes]] = []
         self.doorbell: Any = SimpleNamespace(frame_received=lambda *args: self.rings.append(args))
         self.rx: Any = SimpleNamespace(posted=[])
+        self.known = Quirk(0)
         self.window = 4
         self.heartbeat = None
         self.orderly = self.end_received = False

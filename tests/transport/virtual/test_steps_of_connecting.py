@@ -10,6 +10,7 @@ import pytest
 
 from aiofabric import Address, FabricConnectionAbortedError, FabricConnectionRefusedError, FabricConnectionRejectedError
 from aiofabric.cm.handshake import ConnectionState
+from aiofabric.features import Quirk
 from aiofabric.transport.virtual import endpoint as module
 from aiofabric.transport.virtual.endpoint import VirtualEndpoint
 from aiofabric.transport.virtual.oob_socket import Frame
@@ -64,6 +65,7 @@ class Endpoint:
         attr = SimpleNamespace(protocol=1, protocol_version=2)
         self._handle: Any = SimpleNamespace(
             multiplexer=multiplexer,
+            known=Quirk(0),
             info=SimpleNamespace(ep_attr=attr),
             id=6,
             pooled=SimpleNamespace(number=7, none_refused=self.none_refused),
@@ -159,6 +161,13 @@ def test_a_listener_says_that_it_answers_pings_unless_its_provider_stays_within_
     endpoint.handle.multiplexer.host = host
     endpoint.run(endpoint._accept_over(endpoint.oob, HELLO, b"question"))
     assert endpoint.order[3] == (FrameKind.ACCEPT, OURS._replace(host=told))
+
+
+def test_a_listener_over_rxd_asks_for_no_ping_that_would_wait_behind_a_closed_connection(endpoint: Any) -> None:
+    endpoint.handle.multiplexer.host = 0
+    endpoint.handle.known = Quirk.WAITS_IN_LINE
+    endpoint.run(endpoint._accept_over(endpoint.oob, HELLO, b"question"))
+    assert endpoint.order[3] == (FrameKind.ACCEPT, OURS._replace(host=0))
 
 
 def test_the_client_asks_and_the_answer_establishes_the_connection(endpoint: Any) -> None:
