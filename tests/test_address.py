@@ -114,3 +114,11 @@ def test_what_is_no_address_is_refused(wrong: object) -> None:
 )
 def test_numbers_are_told_from_names(node: str, numeric: bool) -> None:
     assert is_numeric(node) is numeric
+
+
+@pytest.mark.parametrize("address", [Address.from_ip("10.77.0.1", 7), Address.from_ip("::1", 7)], ids=str)
+def test_an_ip_address_with_the_label_of_infiniband_is_an_ip_address(address: Address) -> None:
+    """verbs of 1.17 labels the address of a client so."""
+    assert Address(AddressFormat.SOCKADDR_IB, address.raw) == address
+    native = Address(AddressFormat.SOCKADDR_IB, b"\x1b\0" + bytes(46))
+    assert native.format is AddressFormat.SOCKADDR_IB

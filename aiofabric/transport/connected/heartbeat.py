@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants
+from ...errors import FabricError
 from ...memory import pin
 from ...remote_region import RemoteRegion
 
@@ -62,11 +63,15 @@ class Heartbeat:
         if route is None or handle.gone is not None or not handle.native_open:
             return
         oldest = next(iter(route.posted), None)
-        if oldest is not None and oldest is self._oldest:
+        if route.shut is not None or (oldest is not None and oldest is self._oldest):
             self._lost()
             return
         if oldest is None and self._was_idle:
-            oldest = route._post_rma("fi_write", pin(b""), _NOWHERE, None, constants.FI_COMPLETION)
+            try:
+                oldest = route._post_rma("fi_write", pin(b""), _NOWHERE, None, constants.FI_COMPLETION)
+            except FabricError:  # the provider refuses it, or the post has found the end: no task would get the error
+                self._lost()
+                return
             self._was_idle = False
         else:
             self._was_idle = oldest is None
