@@ -42,16 +42,19 @@ class Address:
     raw: bytes
 
     def __post_init__(self) -> None:
-        """Normalise the bytes, so that equal addresses compare equal: padding is zero, a text ends in one NUL."""
-        raw = self.raw
-        if self.format == AddressFormat.SOCKADDR_IB:  # verbs of 1.17 labels IP addresses so
-            kind = _IP_KINDS.get((int.from_bytes(raw[:2], sys.byteorder), len(raw)))
-            if kind is not None:
-                object.__setattr__(self, "format", kind)
-        if self.format == AddressFormat.ADDR_STR:
+        """Normalise, so that equal addresses compare equal: padding is zero, a text ends in one NUL, and the format of
+        an IP address is that of its family."""
+        raw, format = self.raw, self.format
+        # verbs labels IP addresses so: 1.17 with FI_SOCKADDR_IB, 2.x those of connection requests with FI_SOCKADDR.
+        if format in (AddressFormat.SOCKADDR_IB, AddressFormat.SOCKADDR):
+            format = _IP_KINDS.get((int.from_bytes(raw[:2], sys.byteorder), len(raw)), format)
+            object.__setattr__(self, "format", format)
+        if format == AddressFormat.ADDR_STR:
             raw = raw.partition(b"\0")[0] + b"\0"
         elif self.family == socket.AF_INET and len(raw) >= _IN.size:
             raw = _IN.pack(*_IN.unpack_from(raw))
+            if format == AddressFormat.SOCKADDR:  # more bytes followed
+                object.__setattr__(self, "format", AddressFormat.SOCKADDR_IN)
         object.__setattr__(self, "raw", raw)
 
     @classmethod
@@ -79,8 +82,9 @@ class Address:
         if (parts := split_uri(text)) is not None:
             host, port = parts
             return cls.from_ip(host or "0.0.0.0", port or 0)
-        if "://" not in text:
-            raise ValueError(f"{text!r} is not of the form format://node:service")
+        scheme, separator, _ = text.partition("://")
+        if not separator or scheme in SCHEMES:
+            raise ValueError(f"{text!r} is not of the form format://node:service, with an address of that format")
         return cls(AddressFormat.ADDR_STR, text.encode())
 
     @classmethod
@@ -115,6 +119,15 @@ class Address:
         """The port; None for formats without one."""
         return int.from_bytes(self.raw[2:4], "big") if self.family in (socket.AF_INET, socket.AF_INET6) else None
 
+    def check_complete(self) -> None:
+        """Raise ValueError if a socket address is too short: libfabric reads as many bytes as its family has."""
+        if self.format not in SCHEMES.values():
+            return
+        sizes: dict[int, int] = {socket.AF_INET: _IN.size, socket.AF_INET6: _IN6.size}
+        size = sizes.get(self.family, 0)
+        if not size or len(self.raw) < size:
+            raise ValueError(f"{self.raw!r} is no complete socket address of the format {self.format}")
+
     def __str__(self) -> str:
         match self.family:
             case socket.AF_INET:
@@ -130,11 +143,18 @@ class Address:
 
 
 def split_uri(text: str) -> tuple[str, int | None] | None:
-    """Return host and port of an FI_ADDR_STR text of the fi_sockaddr kinds; None for any other text."""
+    """Return host and port of an FI_ADDR_STR text of the fi_sockaddr kinds; None for any other text, also if the host
+    is an IP address of another kind.
+    """
     match = _URI.fullmatch(text)
     if match is None or match[1] not in SCHEMES:
         return None
-    return match[2] or match[3], int(match[4]) if match[4] else None
+    host = match[2] or match[3]
+    if is_ip(host):
+        others = {4: AddressFormat.SOCKADDR_IN6, 6: AddressFormat.SOCKADDR_IN}
+        if SCHEMES[match[1]] == others[ip_address(host.partition("%")[0]).version]:
+            return None
+    return host, int(match[4]) if match[4] else None
 
 
 def is_ip(node: str) -> bool:

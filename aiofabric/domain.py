@@ -24,13 +24,14 @@ __all__ = ["Domain"]
 class DomainHandle(MemoryOwner):
     """Handle of an open domain, with the table of its registrations."""
 
-    __slots__ = ("reads_outlive_regions", "regions_wait_for_transfers")
+    __slots__ = ("reads_outlive_regions", "refused_requests_block", "regions_wait_for_transfers")
 
     def __init__(self, fid: Any, fabric: Handle, info: Info) -> None:
         super().__init__("Domain", fid, fabric)
         known = quirks(info)
         self.reads_outlive_regions = Quirk.READS_OUTLIVE_REGIONS in known
         self.regions_wait_for_transfers = Quirk.TRANSFERS_NEED_REGIONS in known
+        self.refused_requests_block = Quirk.REFUSED_REQUESTS_BLOCK in known
         self.regions = RegionTable(self, info)
 
 

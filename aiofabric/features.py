@@ -75,6 +75,8 @@ class Quirk(Flag):
     """After an atomic with FI_DELIVERY_COMPLETE, two messages in flight use the same memory."""
     CLOSE_ENDS_REQUEST = auto()
     """fi_close of an endpoint frees the request that it was opened for, which fi_reject then reads."""
+    CLOSE_POSTS_RECEIVES = auto()
+    """fi_close crashes if a message has arrived that no read of the queue has handled: its buffer is posted again."""
     FETCH_ATOMIC_CRASHES = auto()
     """Fetching and comparing atomics complete before their result is there, and then crash the process."""
     TAGGED_STRAYS = auto()
@@ -93,7 +95,6 @@ class Quirk(Flag):
     """A message that is longer than its receive loses the rest without an error."""
     CLOSED_LOCAL_PEER_CRASHES = auto()
     """An access to a closed endpoint of the same process crashes or hangs the process."""
-    CLOSED_NEIGHBOUR_CRASHES = CLOSED_LOCAL_PEER_CRASHES  # deprecated
     ANSWER_CRASHES = auto()
     """Between endpoints of one process, a reply to an endpoint that did not send first crashes the process."""
     LONG_MESSAGE_HANGS = auto()
@@ -101,6 +102,8 @@ class Quirk(Flag):
     IGNORE_FORGOTTEN = auto()
     """A tagged message that came before its receive is matched by another receive's mask: it is lost or
     misdelivered."""
+    DELIVERY_MEANS_SENT = auto()
+    """A small message with FI_DELIVERY_COMPLETE completes when it has left, also if the peer does not run."""
     EMPTY_DELIVERY_HANGS = auto()
     """An empty message with FI_DELIVERY_COMPLETE never completes, on either side."""
     RECEIVES_SHARE_ROOM = auto()
@@ -113,6 +116,8 @@ class Quirk(Flag):
     """A response to a peer's read still refers to the memory of its region after the region was closed."""
     TRANSFERS_NEED_REGIONS = auto()
     """A transfer within this process crashes or hangs if its target is closed meanwhile."""
+    REFUSED_REQUESTS_BLOCK = auto()
+    """A request for a closed region is never answered, and all that the peer does later waits behind it."""
     ACKNOWLEDGEMENTS_OVERTAKE = auto()
     """A message is acknowledged although an earlier write of the peer has not arrived whole."""
     CLOSE_FREES_READS_TWICE = auto()
@@ -123,7 +128,6 @@ class Quirk(Flag):
     """The failure of a read or write of a peer's memory is reported without the operation's context."""
     ORPHANED_ENTRIES_STAY = auto()
     """A process that is killed while it sends blocks all others that send to the same endpoint."""
-    CLAIMS_OUTLIVE_PROCESSES = ORPHANED_ENTRIES_STAY  # deprecated
     NUMBERS_OUTLIVE_PEERS = auto()
     """The first message to a new peer crashes the process if an earlier one was removed that had not closed."""
     TAKES_SIGNALS = auto()
@@ -148,6 +152,8 @@ class Quirk(Flag):
     """A message waits for all earlier operations between two endpoints, also for those of closed connections."""
     NO_END_EVENT = auto()
     """A failed operation ends its connection, and may be the only report of that."""
+    LEFT_PEER_IS_INVALID = auto()
+    """fi_enable calls an endpoint invalid that is to accept the request of a peer that has left."""
     DEVICE_ANSWERS = auto()
     """The device of the peer acknowledges a write of no bytes, without the peer's process and without a region."""
 
@@ -245,6 +251,8 @@ _RULES = (
     _Rule(Quirk.IGNORE_FORGOTTEN, "shm", before=Version(1, 18)),
     # 1.17 smr_ep.c, smr_select_proto: such a message is sent in pieces, and none of them is the last.
     _Rule(Quirk.EMPTY_DELIVERY_HANGS, "shm", before=Version(1, 18)),
+    # rxm_send_eager passes no flags of the operation to the connection below.
+    _Rule(Quirk.DELIVERY_MEANS_SENT, "ofi_rxm"),
     # 1.17 smr_msg.c, smr_ep.c, recv_fs: if it is empty, a receive returns -FI_ENOMEM.
     _Rule(Quirk.RECEIVES_SHARE_ROOM, "shm", before=Version(1, 18)),
     # 1.17 smr_progress.c, smr_progress_resp: it stops at the first missing answer.
@@ -272,9 +280,10 @@ _RULES = (
     # tcpx_progress.c, xnet_progress.c: a queued response has the address, but no reference to the region. rxm runs over
     # tcp; rxd and sockets copy from there in pieces.
     *(_Rule(Quirk.READS_OUTLIVE_REGIONS, name) for name in ("tcp", "net", "sockets", "ofi_rxd")),
-    # smr_progress.c, smr_pend_entry: pieces within a process are copied through the struct ofi_mr. rxd_cq.c,
-    # rxd_verify_iov: a request for a closed region is never acknowledged, and all behind it wait.
+    # smr_progress.c, smr_pend_entry: pieces within a process are copied through the struct ofi_mr.
     *(_Rule(Quirk.TRANSFERS_NEED_REGIONS, name) for name in ("shm", "ofi_rxd")),
+    # rxd_cq.c, rxd_verify_iov: the packet of such a request is never acknowledged.
+    _Rule(Quirk.REFUSED_REQUESTS_BLOCK, "ofi_rxd"),
     # rxd_cq.c: the packets of a peer have one order. Seen with 2.5 on two busy cores: more than 10 s after a close.
     _Rule(Quirk.WAITS_IN_LINE, "ofi_rxd"),
     # rxd_cq.c, rxd_ep_send_ack: an acknowledgement has no place in the order of the packets.
@@ -330,6 +339,9 @@ _RULES = (
     # rxm_ep.c, rxm_discard: the sender gets no answer to its rendezvous request. That of 1.17 also crashes if the peer
     # was removed.
     _Rule(Quirk.DISCARD_STALLS_SENDER, "ofi_rxm"),
+    # rxm_conn.c, rxm_close_conn: it closes the connection below, and then handles the completions that are left. Over
+    # tcp, rxm receives through a shared context, which stays open.
+    _Rule(Quirk.CLOSE_POSTS_RECEIVES, "verbs", EndpointType.RDM),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
     # verbs_cq.c, vrb_cq_open: the queue is the device's, of 1,024 entries, whatever is bound to it.
@@ -337,6 +349,8 @@ _RULES = (
     # A reliable connection of InfiniBand. If a device loses its link, the connection manager says nothing.
     _Rule(Quirk.NO_END_EVENT, "verbs", EndpointType.MSG),
     _Rule(Quirk.DEVICE_ANSWERS, "verbs", EndpointType.MSG),
+    # verbs_cm.c: the manager reports the end of a request to the endpoint that accepts it, which does not exist yet.
+    _Rule(Quirk.LEFT_PEER_IS_INVALID, "verbs", EndpointType.MSG),
     # 1.17 verbs_cq.c, vrb_cq_open: err5 does not free the signal.
     _Rule(Quirk.QUEUE_HAS_NO_TAGS, "verbs", EndpointType.MSG, before=Version(1, 19)),
     _Rule(Quirk.QUEUE_HAS_NO_TAGS, "verbs", EndpointType.DGRAM, before=Version(1, 19)),

@@ -20,7 +20,7 @@ from .resource import Resource, check_resource
 if TYPE_CHECKING:
     from .fabric import Fabric
     from .info import Info
-    from .regions import MemoryOwner
+    from .regions import MemoryOwner, RegionHandle
 
 __all__ = ["MemoryRegion", "bytes_of", "has_buffer", "pin"]
 
@@ -148,7 +148,8 @@ class MemoryRegion(Resource):
     The buffer stays exported while the region is open and while an operation still uses it.
     """
 
-    __slots__ = ("_remote", "access", "buffer", "domain", "key")
+    __slots__ = ("_remote", "access", "buffer", "domain")
+    _handle: RegionHandle
 
     def __init__(
         self,
@@ -180,6 +181,8 @@ class MemoryRegion(Resource):
         of = None if endpoint is None else endpoint._handle
         try:
             self._handle = handle = table.register(pins, access, key=key, device=device, endpoint=of)
+            if key is not None:
+                handle.show()
         except NotSupportedError as error:
             if device is not None:
                 error.detail = f"{describe()} was built without support for the memory of {device.iface}"
@@ -187,10 +190,15 @@ class MemoryRegion(Resource):
         self.domain = domain
         self.buffer = buffer
         self.access = access
-        self.key = handle.key
         address = handle.start if table.virtual_addresses else 0
         remote = access & (Access.REMOTE_READ | Access.REMOTE_WRITE)
         self._remote = RemoteRegion(address, handle.key, len(pins), handle.raw, remote or None)
+
+    @property
+    def key(self) -> int:
+        """The key that peers name the region by."""
+        self._handle.show()
+        return self._handle.key
 
     @property
     def remote(self) -> RemoteRegion:
@@ -206,6 +214,7 @@ class MemoryRegion(Resource):
                 "this region is registered for local use only: register it with access=Access.REMOTE_READ, "
                 "Access.REMOTE_WRITE or both"
             )
+        self._handle.show()
         return self._remote
 
     def __len__(self) -> int:

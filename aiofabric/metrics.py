@@ -65,7 +65,10 @@ FAMILIES: dict[str, Family] = {
     "wakeups": Family("counter", "Times that a queue's descriptor woke the loop.", "waiting"),
     "empty_wakeups": Family("counter", "Wake-ups that found nothing to read.", "waiting"),
 }
-"""Every metric, by name; the label ``waiting`` is the queue's waiting strategy: adaptive, fd or poll."""
+"""Every metric, by name; the label ``waiting`` is the queue's waiting strategy: adaptive, fd or poll.
+
+:meta hide-value:
+"""
 
 
 def read() -> list[Sample]:

@@ -71,4 +71,7 @@ class Totals:
 
 
 ended = Totals()
-"""Counts of endpoints, queues and listeners that are closed."""
+"""Counts of endpoints, queues and listeners that are closed.
+
+:meta hide-value:
+"""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ._ffi import constants, ffi, lib
 from .errors import FabricError, check
@@ -25,13 +25,22 @@ if TYPE_CHECKING:
     from .info import Info
     from .remote_region import RemoteRegion
 
-__all__ = ["LOCAL_USE", "Held", "MappedKey", "MemoryOwner", "RegionHandle", "RegionTable"]
+__all__ = ["LOCAL_USE", "Arrivals", "Held", "MappedKey", "MemoryOwner", "RegionHandle", "RegionTable"]
 
 _log = logging.getLogger("aiofabric")
 
 LOCAL_USE = Access.SEND | Access.RECV | Access.READ | Access.WRITE
 _REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
 _BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # the meaning of FI_MR_BASIC, from before 1.5
+
+
+class Arrivals(NamedTuple):
+    """The data that had arrived from peers at a time."""
+
+    time: float
+    """`time.monotonic`."""
+    bytes: dict[Any, int]
+    """For each endpoint whose socket is known; empty if there are very many."""
 
 
 class Held(Protocol):
@@ -50,12 +59,16 @@ class MemoryOwner(Handle):
     """Of a domain: whether a peer's read may still be answered from the memory of a closed region."""
     regions_wait_for_transfers: bool = False
     """Of a domain: whether a transfer under way still needs the registration of its target, not only the memory."""
+    refused_requests_block: bool = False
+    """Of a domain: whether a peer's request for a closed region would block all that comes behind it."""
     serves_memory: ClassVar[bool] = False
     """Whether peers reach registered memory through it: true of native endpoints."""
-    keep_for_readers: ClassVar[Callable[[MemoryOwner, Any], None]]
-    """Keep the memory of a closed region while a peer may still read it; see transport/readers.py."""
-    after_transfers: ClassVar[Callable[[MemoryOwner, int, Callable[[], None]], bool]]
-    """Call a function when no transfer of this process reaches the region with this key; False if none does now."""
+    arrivals: ClassVar[Callable[[MemoryOwner], Arrivals]]
+    """Count the data that has arrived from peers so far; see transport/peer_access.py."""
+    keep_for_peers: ClassVar[Callable[[MemoryOwner, Any, Arrivals | None], None]]
+    """Keep the memory of a closed region while a peer may still read or write it."""
+    after_transfers: ClassVar[Callable[[MemoryOwner, RegionHandle, Callable[[], None]], bool]]
+    """Call a function when no transfer needs a region's registration any more; False if none does now."""
 
 
 class RegionHandle(Handle):
@@ -65,7 +78,7 @@ class RegionHandle(Handle):
     """
 
     __slots__ = (
-        "access", "chosen", "descriptor", "endpoint", "key", "pins", "raw", "start", "stop", "table",
+        "access", "before", "chosen", "descriptor", "endpoint", "key", "pins", "raw", "shown", "start", "stop", "table",
         "temporary", "users",
     )  # fmt: skip
 
@@ -76,6 +89,8 @@ class RegionHandle(Handle):
         self.start = int(ffi.cast("uintptr_t", pins))
         self.stop = self.start + len(pins)
         self.access = int(access)
+        self.shown = False  # whether a peer may know the key
+        self.before: Arrivals | None = None  # what had arrived when the program got the key, if peers may write
         self.chosen = self.key = chosen
         self.endpoint: Handle | None = None
         self.temporary = False
@@ -89,6 +104,13 @@ class RegionHandle(Handle):
         check(lib.fi_mr_enable(self.fid), "fi_mr_enable")
         self.need(endpoint)
         self.endpoint = endpoint
+
+    def show(self) -> None:
+        """The program gets the key, which it may send to peers."""
+        if not self.shown:
+            self.shown = True
+            if self.access & Access.REMOTE_WRITE and self.table.domain.reads_outlive_regions:
+                self.before = self.table.domain.arrivals()
 
     def made(self) -> None:
         """The registration is valid: read its key and descriptor, and add it to the table."""
@@ -111,7 +133,7 @@ class RegionHandle(Handle):
     def _leave(self) -> None:
         domain = self.table.domain
         may_wait = domain.regions_wait_for_transfers and self.access & _REMOTE
-        if may_wait and not (self.released or self.lingers) and domain.after_transfers(self.key, self._leave_late):
+        if may_wait and not (self.released or self.lingers) and domain.after_transfers(self, self._leave_late):
             self.lingers = True
             self.table.remove(self)
         super()._leave()
@@ -139,8 +161,9 @@ class RegionHandle(Handle):
         self.table.free_key(self.chosen)
         super().release()
         memory, self.pins = self.pins, None
-        if self.access & _REMOTE and self.table.domain.reads_outlive_regions:
-            self.table.domain.keep_for_readers(memory)
+        before, self.before = self.before, None
+        if self.shown and self.access & _REMOTE and self.table.domain.reads_outlive_regions:
+            self.table.domain.keep_for_peers(memory, before)
 
 
 class MappedKey:
@@ -190,6 +213,8 @@ class RegionTable:
         self._longest = 0
         self.exposed = False  # whether a region was ever registered for remote access
         self._keys: set[int] = set()
+        self.waiting: dict[Callable[[], None], None] = {}
+        """Each deregisters a closed region if no transfer needs it any more; called when an endpoint has closed."""
         self.busy = self.local_required
 
     def __len__(self) -> int:

@@ -236,12 +236,14 @@ def check_receive_flags(flags: OpFlags) -> None:
         )
 
 
-def flag_bits(flags: OpFlags) -> int:
-    """Operation flags as a plain int, which is faster than the enum.
+def flag_bits(flags: OpFlags | None) -> int | None:
+    """Operation flags as a plain int, which is faster than the enum; None for the default flags of the endpoint.
 
     Raises:
         TypeError: they are no flags.
     """
+    if flags is None:
+        return None
     if not isinstance(flags, int):
         raise TypeError(f"flags must be OpFlags, such as OpFlags.DELIVERY_COMPLETE, not {flags!r}")
     return int(flags)

@@ -66,9 +66,6 @@ class ScriptedQueue:
         """The next ``times`` calls of `quiet` return False although there is nothing to read, as 1.17's tcp does."""
         self._refused_quiet = times
 
-    restless = refuse_quiet
-    """Deprecated name of `refuse_quiet`."""
-
     def stuck(self, readable: bool) -> None:
         """Make the descriptor always readable, with or without something to read."""
         self._stuck = readable

@@ -148,7 +148,7 @@ WORKAROUNDS = {
         ),
         Workaround(
             "coalescing",
-            "_core/coalescing.c",
+            "_core/queue/coalescing.c",
             "tcp sends each message as a segment of its own.",
             _ALL,
             _BOTH,
@@ -253,7 +253,8 @@ WORKAROUNDS = {
             _BOTH,
             "Files in /dev/shm to which aiofabric gave the name. All pages of an endpoint's file are allocated when "
             "the endpoint is opened. The file of a closed endpoint that other endpoints of its process still read "
-            "is removed, so that no other process finds it. The files of ended processes are removed.",
+            "is removed, so that no other process finds it. The files of ended processes are removed. If the program "
+            "chooses a name whose file no process maps, the file is removed.",
             "The name contains the process, its PID namespace and a random number. Another process's file is removed "
             "only if that namespace is our own and no process has that id.",
             "If /dev/shm is full, a send may end the process with SIGBUS. Files of killed processes stay in /dev/shm.",

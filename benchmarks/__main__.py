@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from . import bars
 from .cores import Cores
 from .measures import MEASURES
 from .pair import ContenderFailed, Pair
@@ -25,7 +26,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--measure", metavar="PATTERN", action="append", help="measures, e.g. 'ping'; repeatable")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="sweep sizes and draw (png, svg)")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="put the table into this page (docs/performance.md)")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="put the table into this page (docs/performance.md), and its bars beside it",
+    )
     parser.add_argument("--list", action="store_true", help="name the rows and what they measure")
     return parser.parse_args()
 
@@ -80,6 +86,7 @@ def main() -> None:
         results.save(options.json)
     if options.page:
         insert(results, options.page)
+        bars.draw(options.page, options.page.with_name("round-trips.svg"))
     if options.picture:
         from .picture import draw  # matplotlib is only needed for this
 

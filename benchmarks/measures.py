@@ -54,7 +54,7 @@ MANY = ("idle", *ONE[1:], "mixed", "fan100", "fan1000")  # 1000 connections take
 
 @dataclass(frozen=True)
 class Column:
-    """A number of the table: its measures, its unit, and the row with which it is compared."""
+    """A number of a table: its measures, its unit, and the row with which it is compared."""
 
     title: str
     unit: str
@@ -62,6 +62,7 @@ class Column:
     value: Callable[[Sample, Measure], float]
     against: str = ""
     digits: int = 1
+    theme: str = "Round trips"  # the title of its table
 
 
 def microseconds(sample: Sample, _: Measure) -> float:
@@ -103,24 +104,30 @@ def kib_per_connection(sample: Sample, _: Measure) -> float:
 SPIN, FD, STREAMS = "C, spinning", "C, on the fd", "uvloop streams"
 GRPC = "grpc.aio on uvloop"
 IDLE = ("idle", "idle100", "rest")
+AT_A_TIME, ONE_WAY, CALLS_MADE, BESIDE = (
+    "Many requests at a time",
+    "One way",
+    "Streams of calls",
+    "Other tasks, and idle",
+)
 
 COLUMNS = {
     "round trip": Column("round trip", "us", ("ping",), microseconds, SPIN),
     "one core": Column("one core", "us", ("core",), microseconds, FD),
     "CPU": Column("its CPU", "us", ("core",), processor_microseconds, FD),
-    "in flight": Column("64 in flight", "k/s", ("flight",), thousands_a_second, STREAMS),
-    "fan100": Column("100 conns", "k/s", ("fan100",), thousands_a_second, STREAMS),
-    "fan1000": Column("1000 conns", "k/s", ("fan1000",), thousands_a_second, STREAMS),
-    "rate": Column("64 B one way", "k/s", ("rate",), thousands_a_second, SPIN, 0),
-    "64 KiB": Column("64 KiB", "GB/s", ("bulk64k",), gigabytes_a_second, SPIN, 2),
-    "1 MiB": Column("1 MiB", "GB/s", ("bulk1m",), gigabytes_a_second, SPIN, 2),
-    "items": Column("64 B items", "k/s", ("items",), thousands_a_second, GRPC, 0),
-    "up": Column("1 MiB up", "us", ("up",), microseconds, GRPC, 0),
-    "down": Column("1 MiB down", "us", ("down",), microseconds, GRPC, 0),
-    "beside": Column("p99 beside 1 MiB", "us", ("beside",), lateness, GRPC, 0),
-    "slow peer": Column("1 ms peer", "% CPU", ("slow",), client_load),
-    "others": Column("p99 beside", "us", ("mixed",), lateness, digits=0),
-    "idle CPU": Column("idle", "% CPU", IDLE, load),
-    "wake-ups": Column("wake-ups", "1/s", IDLE, wakeups_a_second, digits=0),
-    "memory": Column("a conn", "KiB", ("idle",), kib_per_connection),
+    "in flight": Column("64 in flight", "k/s", ("flight",), thousands_a_second, STREAMS, theme=AT_A_TIME),
+    "fan100": Column("100 conns", "k/s", ("fan100",), thousands_a_second, STREAMS, theme=AT_A_TIME),
+    "fan1000": Column("1000 conns", "k/s", ("fan1000",), thousands_a_second, STREAMS, theme=AT_A_TIME),
+    "rate": Column("64 B one way", "k/s", ("rate",), thousands_a_second, SPIN, 0, theme=ONE_WAY),
+    "64 KiB": Column("64 KiB", "GB/s", ("bulk64k",), gigabytes_a_second, SPIN, 2, theme=ONE_WAY),
+    "1 MiB": Column("1 MiB", "GB/s", ("bulk1m",), gigabytes_a_second, SPIN, 2, theme=ONE_WAY),
+    "items": Column("64 B items", "k/s", ("items",), thousands_a_second, GRPC, 0, theme=CALLS_MADE),
+    "up": Column("1 MiB up", "us", ("up",), microseconds, GRPC, 0, theme=CALLS_MADE),
+    "down": Column("1 MiB down", "us", ("down",), microseconds, GRPC, 0, theme=CALLS_MADE),
+    "beside": Column("p99 beside 1 MiB", "us", ("beside",), lateness, GRPC, 0, theme=CALLS_MADE),
+    "slow peer": Column("1 ms peer", "% CPU", ("slow",), client_load, theme=BESIDE),
+    "others": Column("p99 beside", "us", ("mixed",), lateness, digits=0, theme=BESIDE),
+    "idle CPU": Column("idle", "% CPU", IDLE, load, theme=BESIDE),
+    "wake-ups": Column("wake-ups", "1/s", IDLE, wakeups_a_second, digits=0, theme=BESIDE),
+    "memory": Column("a conn", "KiB", ("idle",), kib_per_connection, theme=BESIDE),
 }

@@ -1,22 +1,39 @@
 """Sphinx's settings; ``make docs`` builds the site, and warnings are errors."""
 
+import re
+from enum import Enum
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
 
 import aiofabric
+from aiofabric.metrics import FAMILIES
 
 project = "aiofabric"
 author = "the aiofabric contributors"
 copyright = author
 release = aiofabric.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 suppress_warnings = ["ref.python"]  # a `name` that several classes have is code, not a link
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"aiofabric {release}"
+html_favicon = "icon.svg"
+myst_html_meta = {
+    "description": "Messages, remote memory and RPC between Python processes over libfabric, on asyncio or trio"
+}
+copybutton_prompt_text = "$ "  # a copied command has no prompt, and no output
+copybutton_line_continuation_character = "\\"
 
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
@@ -26,6 +43,8 @@ add_module_names = False
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True  # defaults as the source has them
+python_maximum_signature_line_length = 88  # characters; a longer signature has one line for each argument
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
@@ -49,6 +68,88 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] = source[0].replace(there, here)
 
 
+def _description(docstring: GoogleDocstring) -> list[str]:
+    """The lines of an attribute's docstring.
+
+    Napoleon would take the words before the first colon as a type. Types are in annotations here.
+    """
+    sections = GoogleDocstring(docstring._dedent(docstring._consume_to_end()), docstring._config)
+    return docstring._format_field("", "", sections.lines())
+
+
+GoogleDocstring._parse_attribute_docstring = _description
+
+_RAISES = re.compile(r"(^|\. )Raises: (?=\S)")
+_CLASS = re.compile(r"(?<![\w`.])(?:[a-z]+\.)?[A-Z]\w*(?:Error|Failed|Timeout|OfStream|NotFound)\b(?!`)")
+
+
+def _render_raises(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str], *_: object
+) -> None:
+    """Make a field of a sentence "Raises: ...", and links of the classes in it."""
+    for number, line in enumerate(lines):
+        if found := _RAISES.search(line.lstrip()):
+            end = next((at for at, text in enumerate(lines) if at > number and not text.strip()), len(lines))
+            before, text = line.lstrip()[: found.end(1)], line.lstrip()[found.end() :]
+            body = " ".join([text, *(more.strip() for more in lines[number + 1 : end])])
+            lines[number:end] = [before.rstrip(), "", ":raises: " + _CLASS.sub(r"`\g<0>`", body)]
+            return
+
+
+# Methods and functions return objects of these classes; the arguments of the classes are internal.
+_MADE = {
+    *(f"aiofabric.{name}" for name in ("Listener", "ConnectionRequest", "Reservation", "Info", "Reactor")),
+    *(f"aiofabric.{name}" for name in ("MessageEndpoint", "RdmEndpoint", "DatagramEndpoint", "ScalableEndpoint")),
+    *(f"aiofabric.{name}" for name in ("Batch", "Claim", "Group", "MulticastGroup", "Peer", "EndpointSettings")),
+    *("aiofabric.MemoryRegion", "aiofabric.rpc.Call", "aiofabric.rpc.ServerContext"),
+    *(f"aiofabric.streams.{name}" for name in ("FabricListener", "FabricStream", "MessageStream")),
+    *(f"aiofabric.streams.{name}" for name in ("DatagramStream", "ConnectedDatagramStream")),
+    *(f"aiofabric.aio.{name}" for name in ("FabricSocket", "FabricTransport", "Server")),
+}
+
+_REPRS = [
+    (r"<class '(?:\w+\.)*(\w+)'>", r"\1"),
+    (r"<(\w+): 0>", r"\1(0)"),
+    (r"<(\w+\.\w+)(?:: -?\d+)?>", r"\1"),
+    (r"(\w+Attr) = <factory>", r"\1 = \1()"),
+    (r"(Mapping\[[^=]*\]) = <factory>", r"\1 = {}"),
+    (r"\bDEFAULT_LIMITS\b", "Limits()"),
+]
+
+
+def _shorten(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Default values as a program would write them; no signature of what programs do not call."""
+    if what == "class" and isinstance(obj, type) and (issubclass(obj, Enum) or name in _MADE):
+        return "", None
+    if signature:
+        signature = re.sub(
+            r"<(\w+)\.([A-Z_0-9]+(?:\|[A-Z_0-9]+)+)(?:: \d+)?>",
+            lambda found: " | ".join(f"{found[1]}.{each}" for each in found[2].split("|")),
+            signature,
+        )
+        for pattern, text in _REPRS:
+            signature = re.sub(pattern, text, signature)
+    return signature, returns
+
+
+def _list_metrics(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str], *_: object
+) -> None:
+    """The metrics as a table, below the docstring of their dict."""
+    if obj is FAMILIES:
+        lines += ["", ".. list-table::", "   :header-rows: 1", ""]
+        rows = [("name", "kind", "label", "meaning")]
+        rows += [(f"``{key}``", each.kind, each.label, each.help) for key, each in FAMILIES.items()]
+        for row in rows:
+            lines += [f"   {'  ' if at else '* '}- {cell}" for at, cell in enumerate(row)]
+        lines.append("")
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx's hook."""
     app.connect("source-read", _read)
+    app.connect("autodoc-process-docstring", _render_raises, priority=400)  # before Napoleon
+    app.connect("autodoc-process-docstring", _list_metrics)
+    app.connect("autodoc-process-signature", _shorten)

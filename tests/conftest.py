@@ -7,6 +7,7 @@ pytest_plugins = [
     "tests.fixtures.once",
     "tests.fixtures.combinations",
     "tests.fixtures.calls",
+    "tests.fixtures.runs",
     "tests.fixtures.turns",
     "tests.fixtures.loops",
     "tests.fixtures.providers",

@@ -33,7 +33,8 @@ def test_the_bytes_are_the_systems() -> None:
         port = listener.getsockname()[1]
     raw = Address.from_ip("127.0.0.1", port).raw
     assert raw == socket.AF_INET.to_bytes(2, "little") + port.to_bytes(2, "big") + bytes([127, 0, 0, 1]) + bytes(8)
-    assert len(Address.from_ip("::1").raw) == 28
+    raw = Address.from_ip("::1", port).raw
+    assert raw == socket.AF_INET6.to_bytes(2, "little") + port.to_bytes(2, "big") + bytes(19) + b"\1" + bytes(4)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,12 @@ def test_a_text_address_is_its_text() -> None:
     assert address == Address(AddressFormat.ADDR_STR, b"fi_shm://42:1")
 
 
-def test_an_opaque_address_has_no_host_and_shows_its_bytes() -> None:
-    address = Address(AddressFormat.ADDR_EFA, bytes(range(4)))
+@pytest.mark.parametrize("form", [AddressFormat.FORMAT_UNSPEC, AddressFormat.ADDR_EFA])
+def test_an_opaque_address_has_no_host_and_shows_its_bytes(form: AddressFormat) -> None:
+    address = Address(form, bytes(range(4)))
     assert (address.host, address.port) == (None, None)
-    assert str(address) == "FI_ADDR_EFA 00010203"
-    assert repr(address) == "<Address FI_ADDR_EFA 00010203>"
+    assert str(address) == f"{form} 00010203"
+    assert repr(address) == f"<Address {form} 00010203>"
 
 
 def test_padding_does_not_count() -> None:
@@ -116,9 +118,12 @@ def test_numbers_are_told_from_names(node: str, numeric: bool) -> None:
     assert is_numeric(node) is numeric
 
 
+@pytest.mark.parametrize("label", [AddressFormat.SOCKADDR_IB, AddressFormat.SOCKADDR])
 @pytest.mark.parametrize("address", [Address.from_ip("10.77.0.1", 7), Address.from_ip("::1", 7)], ids=str)
-def test_an_ip_address_with_the_label_of_infiniband_is_an_ip_address(address: Address) -> None:
-    """verbs of 1.17 labels the address of a client so."""
-    assert Address(AddressFormat.SOCKADDR_IB, address.raw) == address
+def test_an_ip_address_with_another_label_is_an_ip_address(address: Address, label: AddressFormat) -> None:
+    """verbs labels the address of a client so: 1.17 as InfiniBand's, 2.x as of any family."""
+    assert Address(label, address.raw) == address
+    if address.family == socket.AF_INET:
+        assert Address(label, address.raw[:-1] + b"\7") == address  # the padding may have any content
     native = Address(AddressFormat.SOCKADDR_IB, b"\x1b\0" + bytes(46))
     assert native.format is AddressFormat.SOCKADDR_IB

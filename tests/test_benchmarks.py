@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import roster
+from benchmarks import bars, roster
 from benchmarks.__main__ import run
 from benchmarks.cores import Cores
 from benchmarks.measures import COLUMNS
@@ -80,3 +80,9 @@ def test_benchmark_knows_how_far_apart_the_cores_are() -> None:
         before = len(cores.found)
         assert cores.distance() > 0
         assert len(cores.found) == before + 1
+
+
+def test_the_picture_of_the_readme_shows_the_figures_of_the_page() -> None:
+    page = (ROOT / "docs/performance.md").read_text()
+    assert bars.round_trips(page).keys() == bars.CONTENDERS.keys()
+    assert bars.drawn(page) == (ROOT / "docs/round-trips.svg").read_text()

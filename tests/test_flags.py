@@ -11,7 +11,7 @@ import pytest
 
 import aiofabric._ffi
 from aiofabric import flags
-from aiofabric._ffi import constants
+from aiofabric._ffi import constants, lib
 from aiofabric.flags import (
     Bind,
     Caps,
@@ -141,7 +141,9 @@ def test_families_do_not_mix_their_meanings() -> None:
 
 @pytest.mark.parametrize("dscp", [0, 46, 63])
 def test_a_dscp_is_a_traffic_class(dscp: int) -> None:
-    assert TrafficClass.from_dscp(dscp).dscp == dscp
+    found = TrafficClass.from_dscp(dscp)
+    assert found == lib.fi_tc_dscp_set(dscp) != dscp
+    assert found.dscp == lib.fi_tc_dscp_get(found) == dscp
 
 
 def test_what_is_no_dscp_is_none() -> None:

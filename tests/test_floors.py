@@ -51,7 +51,7 @@ ITS_CORE = {  # the part in C
 
 # The rooms of some packages, and files outside of rooms, from the ground up. An import points down, or stays inside.
 TRANSPORT = (
-    ("interfaces", "tags", "buffers", "readers"),
+    ("interfaces", "tags", "buffers", "peer_access"),
     ("route",),
     ("orderly_end", "failures", "lingering"),
     ("handle",),
@@ -71,10 +71,10 @@ CQ = (
     ("interfaces",),
     ("source",),
     ("submission", "reactor"),
-    ("counter", "workarounds"),
+    ("counter", "unnamed_failures"),
 )
 CM = (
-    ("events", "preface"),
+    ("events", "preface", "foreign_clients"),
     ("queue",),
     ("handshake",),
     ("requests",),

@@ -140,7 +140,7 @@ def words_of_names() -> set[str]:
     for path in (ROOT / "aiofabric").rglob("*.py"):
         found |= {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
         found.add(path.stem)
-    found |= {path.stem for path in (ROOT / "aiofabric" / "_core").glob("*.c")}
+    found |= {path.stem for path in (ROOT / "aiofabric" / "_core").rglob("*.c")}
     return {word.lower() for name in found for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 

@@ -136,6 +136,8 @@ def test_a_duplicate_is_equal_and_its_own(offer: Info) -> None:
     twin = offer.duplicate()
     assert twin == offer
     assert twin.native != offer.native
+    for part in ("tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr", "src_addr", "dest_addr"):
+        assert ffi.NULL != getattr(twin.native, part) != getattr(offer.native, part)
     twin.native.caps |= 1 << 61
     assert twin.duplicate() != offer
     assert offer != "an info"
@@ -249,7 +251,9 @@ def test_addresses_in_hints_are_used_and_bring_their_format() -> None:
 def test_prov_attr_only_lists_providers_usable_or_not() -> None:
     listed = getinfo(flags=GetInfoFlags.PROV_ATTR_ONLY)
     names = [info.fabric_attr.prov_name for info in listed]
-    assert {"tcp", "shm", "udp"} <= set(names)
+    assert len(names) == len(set(names))
+    usable = {name for info in getinfo() for name in info.fabric_attr.prov_name.split(";")}
+    assert {"tcp", "shm", "udp"} <= usable < set(names)
     assert all(info.fabric_attr.prov_version > (0, 0) for info in listed)
     assert listed[0].caps == Caps(0)
 
@@ -354,8 +358,9 @@ def test_source_needs_something_local() -> None:
 def test_other_errors_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version that the library has yet to see is FI_ENOSYS."""
     monkeypatch.setattr("aiofabric.info.discovery.api_version", lambda: aiofabric.Version(99, 0))
-    with pytest.raises(aiofabric.NotSupportedError, match="fi_getinfo"):
+    with pytest.raises(aiofabric.NotSupportedError, match="fi_getinfo") as caught:
         getinfo()
+    assert caught.value.errno == constants.FI_ENOSYS
 
 
 # -- words, versions, parameters
@@ -482,11 +487,13 @@ def test_attributes_can_be_pickled(offer: Info) -> None:
 
 
 @pytest.mark.exercises(
-    "FI_BUFFERED_RECV", "FI_NOTIFY_FLAGS_ONLY", "FI_RESTRICTED_COMP", "FI_LOCAL_MR", "FI_VARIABLE_MSG"
+    "FI_BUFFERED_RECV", "FI_NOTIFY_FLAGS_ONLY", "FI_RESTRICTED_COMP", "FI_LOCAL_MR", "FI_VARIABLE_MSG", "FI_AV_USER_ID"
 )
-@pytest.mark.parametrize("name", ["BUFFERED_RECV", "NOTIFY_FLAGS_ONLY", "RESTRICTED_COMP", "LOCAL_MR", "VARIABLE_MSG"])
+@pytest.mark.parametrize(
+    "name", ["BUFFERED_RECV", "NOTIFY_FLAGS_ONLY", "RESTRICTED_COMP", "LOCAL_MR", "VARIABLE_MSG", "AV_USER_ID"]
+)
 def test_what_aiofabric_cannot_live_up_to_is_never_asked_for(name: str) -> None:
-    family = Caps if name == "VARIABLE_MSG" else Mode
+    family = Caps if name in ("VARIABLE_MSG", "AV_USER_ID") else Mode
     if name not in family.__members__:
         pytest.skip(f"the headers of this build have no FI_{name}")
     hints = Hints(caps=Caps[name]) if family is Caps else Hints(mode=Hints().mode | Mode[name])

@@ -2,7 +2,14 @@
 
 # Doubles: an older version is requested than aiofabric asks for.
 
+import fcntl
+import gc
+import socket
+import struct
+from collections import Counter
+from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 import pytest
 
@@ -15,13 +22,16 @@ from aiofabric import (
     DomainAttr,
     EndpointType,
     EpAttr,
+    Fabric,
     FabricAttr,
     Hints,
     Info,
+    Mode,
     MrMode,
     NoProviderError,
     NotSupportedError,
     Order,
+    Protocol,
     TxAttr,
     api_version,
     getinfo,
@@ -31,6 +41,7 @@ from aiofabric.info.discovery import offers
 from tests.fixtures.children import run_in_child
 
 HERE = "127.0.0.1"
+SIOCGIFFLAGS, SIOCGIFADDR, IFF_UP = 0x8913, 0x8915, 1  # of the kernel: an interface's flags and address
 
 
 # -- NULL hints
@@ -89,8 +100,6 @@ def test_an_older_version_is_asked_for_and_reported(version: tuple[int, int]) ->
 
 def test_hints_of_an_old_version_speak_its_language() -> None:
     """fi_mr(3): before version 1.5 the mode of registration was FI_MR_BASIC or FI_MR_SCALABLE."""
-    with pytest.raises(NoProviderError, match=r"version=1\.4. It would match without version=1\.4"):
-        getinfo(hints=Hints(), version=(1, 4))
     for old in (MrMode.BASIC, MrMode.SCALABLE):
         [info, *_] = getinfo(hints=Hints(domain_attr=DomainAttr(mr_mode=old)), version=(1, 4))
         assert info.domain_attr.mr_mode == old
@@ -221,3 +230,284 @@ def test_a_handle_stays_with_the_copy(offer: Info) -> None:
         copy = offer.replace(handle=domain)
         assert copy.replace(caps=Caps.MSG).handle == ffi.cast("struct fid *", domain.native)
     assert offer.handle is None
+
+
+# -- what restricts the answer, and what does not
+
+
+def test_every_interface_with_an_address_is_offered() -> None:
+    """If node, service and hints are NULL, all available interfaces are returned."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        addressed = {name for _, name in socket.if_nameindex() if _is_up(asker, name)}
+    assert "lo" in addressed
+    assert {info.domain_attr.name for info in getinfo() if info.fabric_attr.prov_name == "tcp"} >= addressed
+
+
+def _is_up(asker: socket.socket, interface: str) -> bool:
+    """Whether the interface is up, and has an address of IPv4."""
+    request = struct.pack("256s", interface.encode())
+    try:
+        fcntl.ioctl(asker, SIOCGIFADDR, request)
+    except OSError:
+        return False
+    flags: int = struct.unpack_from("H", fcntl.ioctl(asker, SIOCGIFFLAGS, request), 16)[0]
+    return bool(flags & IFF_UP)
+
+
+def test_each_further_hint_restricts_the_answer() -> None:
+    """The hints restrict the answer: the more of them, the fewer offers, and each of these was there before."""
+    hints = [
+        Hints(),
+        Hints(ep_attr=EpAttr(type=EndpointType.RDM)),
+        Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="tcp;ofi_rxm")),
+        Hints(
+            ep_attr=EpAttr(type=EndpointType.RDM),
+            fabric_attr=FabricAttr(prov_name="tcp;ofi_rxm"),
+            domain_attr=DomainAttr(name="lo"),
+        ),
+    ]
+    found = [Counter(map(_brief, getinfo(hints=each))) for each in hints]
+    for more, fewer in pairwise(found):
+        assert fewer
+        assert fewer < more
+
+
+def _brief(info: Info) -> tuple[object, ...]:
+    return info.fabric_attr.prov_name, info.domain_attr.name, info.ep_attr.type, info.src_addr
+
+
+@pytest.mark.parametrize("path", ["ep_attr.type", "ep_attr.protocol", "domain_attr.name", "addr_format"])
+def test_a_hint_of_zero_is_a_wildcard(path: str) -> None:
+    """A value of 0 or NULL is any; another value is the one of every answer."""
+    value = attrgetter(path)
+    found = {value(info) for info in getinfo(hints=Hints())}
+    assert len(found) > 1
+    part, _, name = path.rpartition(".")
+    for wanted in found:
+        asked = {part: {name: wanted}} if part else {name: wanted}
+        assert {value(info) for info in getinfo(hints=Hints().replace(**asked))} == {wanted}
+
+
+def native_modes(mode: int) -> set[int]:
+    """The modes in libfabric's own answer to hints with these modes, of which aiofabric asks for a few only."""
+    hints, native = Hints().to_native(), ffi.new("struct fi_info **")
+    hints.mode = mode
+    assert lib.fi_getinfo(api_version().native, ffi.NULL, ffi.NULL, 0, hints, native) == 0
+    found, each = set(), native[0]
+    while each:
+        found.add(each.mode)
+        each = each.next
+    lib.fi_freeinfo(native[0])
+    return found
+
+
+def test_only_modes_of_the_hints_are_required() -> None:
+    """A bit of hints->mode that is not set: the application does not support that mode."""
+    every, buffered = (1 << 64) - 1, Mode.BUFFERED_RECV
+    assert any(mode & buffered for mode in native_modes(every))
+    assert not any(mode & buffered for mode in native_modes(every ^ buffered))
+    assert native_modes(0) == {0}
+
+
+# -- node and service
+
+
+def test_a_name_is_resolved() -> None:
+    """The node is a name, which fi_getinfo resolves to a fabric address."""
+    hints = Hints(addr_format=AddressFormat.SOCKADDR_IN, fabric_attr=FabricAttr(prov_name="tcp"))
+    assert {info.dest_addr for info in getinfo("localhost", 7471, hints=hints)} == {Address.from_ip(HERE, 7471)}
+
+
+def test_a_service_may_be_a_name() -> None:
+    """The service is a name of the system's table of services."""
+    try:
+        port = socket.getservbyname("http", "tcp")
+    except OSError:
+        pytest.skip("this machine has no table of services")
+    assert getinfo(HERE, "http", hints=Hints(fabric_attr=FabricAttr(prov_name="tcp")))[0].dest_addr == (
+        Address.from_ip(HERE, port)
+    )
+
+
+@pytest.mark.parametrize(
+    ("format_", "node", "other"),
+    [(AddressFormat.SOCKADDR_IN, HERE, "::1"), (AddressFormat.SOCKADDR_IN6, "::1", HERE)],
+)
+def test_the_format_is_that_of_every_address(format_: AddressFormat, node: str, other: str) -> None:
+    """addr_format: the format of the addresses of fi_info, and of those that are passed to calls."""
+    hints = Hints(addr_format=format_, fabric_attr=FabricAttr(prov_name="tcp"))
+    for found in (getinfo(hints=hints), getinfo(node, 7471, hints=hints)):
+        assert {info.addr_format for info in found} == {format_}
+        addresses = [info.src_addr for info in found]
+        assert {each.format for each in addresses if each is not None} == {format_}
+    with pytest.raises(NoProviderError, match="It would match without addr_format"):
+        getinfo(other, 7471, hints=hints)
+
+
+# -- capabilities, protocols and providers
+
+SECONDARY = [
+    *(Caps.MULTI_RECV, Caps.SOURCE, Caps.RMA_EVENT, Caps.SHARED_AV, Caps.TRIGGER, Caps.FENCE, Caps.LOCAL_COMM),
+    *(Caps.REMOTE_COMM, Caps.SOURCE_ERR, Caps.RMA_PMEM, Caps.DIRECTED_RECV, Caps.NAMED_RX_CTX),
+]
+
+
+@pytest.mark.parametrize("cap", SECONDARY, ids=str)
+def test_a_secondary_capability_is_granted_or_nothing_is_offered(cap: Caps) -> None:
+    """A secondary capability is optional for providers; if it is asked for, it is there or the request fails."""
+    if found := offers(hints=Hints(caps=cap)):
+        assert all(cap in info.caps for info in found)
+    else:
+        with pytest.raises(NoProviderError, match=f"It would match without {cap} in caps"):
+            getinfo(hints=Hints(caps=cap))
+
+
+def test_shared_memory_reaches_no_other_host() -> None:
+    """FI_LOCAL_COMM, FI_REMOTE_COMM: endpoints of the same host, and of others, can be reached."""
+    shared, both = Hints(fabric_attr=FabricAttr(prov_name="shm")), Caps.LOCAL_COMM | Caps.REMOTE_COMM
+    assert getinfo(hints=shared)
+    with pytest.raises(NoProviderError, match="It would match without FI_REMOTE_COMM in caps"):
+        getinfo(hints=shared.replace(caps=Caps.REMOTE_COMM))
+    remote = [info for info in getinfo(hints=Hints(caps=both)) if both in info.caps]
+    assert {info.fabric_attr.prov_name for info in remote} >= {"tcp", "tcp;ofi_rxm", "udp"}
+
+
+def test_capabilities_of_both_directions_are_the_endpoint_s() -> None:
+    """tx_attr.caps and rx_attr.caps: the requested capabilities must be a subset of the endpoint's."""
+    for info in (*getinfo(), *getinfo(hints=Hints())):
+        assert info.tx_attr.caps
+        assert (info.tx_attr.caps | info.rx_attr.caps) & ~info.caps == 0, info
+
+
+def test_a_protocol_is_that_of_its_provider() -> None:
+    """protocol, protocol_version: endpoints communicate if both are compatible."""
+    spoken = {(info.fabric_attr.prov_name, info.ep_attr.type): info.ep_attr for info in getinfo()}
+    for provider, kind, protocol in (
+        ("tcp", EndpointType.MSG, Protocol.SOCK_TCP),
+        ("tcp;ofi_rxm", EndpointType.RDM, Protocol.RXM),
+        ("shm", EndpointType.RDM, Protocol.SHM),
+        ("udp", EndpointType.DGRAM, Protocol.UDP),
+        ("udp;ofi_rxd", EndpointType.RDM, Protocol.RXD),
+    ):
+        found = getinfo(hints=Hints(ep_attr=EpAttr(type=kind, protocol=protocol)))
+        assert provider in {info.fabric_attr.prov_name for info in found}
+        versions = {info.ep_attr.protocol_version for info in found if info.fabric_attr.prov_name == provider}
+        assert versions == {spoken[provider, kind].protocol_version}
+
+
+def test_a_layer_over_a_provider_is_named_by_both() -> None:
+    """prov_name: a utility provider over a core provider is named "core;utility"."""
+    for asked, found in (("udp;ofi_rxd", {"udp;ofi_rxd"}), ("tcp;ofi_rxm", {"tcp;ofi_rxm"}), ("udp", {"udp"})):
+        kind = EndpointType.DGRAM if asked == "udp" else EndpointType.RDM
+        hints = Hints(ep_attr=EpAttr(type=kind), fabric_attr=FabricAttr(prov_name=asked))
+        assert {info.fabric_attr.prov_name for info in getinfo(hints=hints)} == found
+    layered = getinfo(hints=Hints(fabric_attr=FabricAttr(prov_name="ofi_rxm")))
+    assert {info.fabric_attr.prov_name.partition(";")[2] for info in layered} == {"ofi_rxm"}
+
+
+@pytest.mark.parametrize("way", ["udp", "^tcp"])
+def test_the_environment_restricts_the_providers(way: str) -> None:
+    """FI_PROVIDER: the providers that are registered, or with ^ those that are not."""
+    ended = run_in_child(
+        "import aiofabric; print(*{info.fabric_attr.prov_name for info in aiofabric.getinfo()})", FI_PROVIDER=way
+    )
+    assert ended.status == 0, ended
+    found = set(ended.out.split())
+    assert "udp" in found
+    assert not any("tcp" in name or ("shm" in name and way == "udp") for name in found)
+    assert way == "udp" or "shm" in found
+
+
+def test_a_provider_keeps_its_version_whatever_is_asked_for() -> None:
+    """prov_version is the provider's; api_version is the version of the interface that the program asked for."""
+    now = {info.fabric_attr.prov_name: info.fabric_attr.prov_version for info in getinfo()}
+    for version in ((1, 5), (1, 9)):
+        for info in getinfo(version=version):
+            assert info.fabric_attr.prov_version == now[info.fabric_attr.prov_name] > (1, 9)
+            assert info.fabric_attr.api_version == version
+
+
+def test_an_open_fabric_of_shared_memory_is_named() -> None:
+    """fabric_attr.fabric: the open fabric of this name."""
+    hints = Hints(fabric_attr=FabricAttr(prov_name="shm"))
+    assert {info.fabric_attr.fabric for info in getinfo(hints=hints)} == {None}
+    with Fabric(getinfo(hints=hints)[0]) as fabric:
+        assert {info.fabric_attr.fabric for info in getinfo(hints=hints)} == {fabric.native}
+
+
+# -- memory, and threads
+
+
+def test_each_structure_is_released_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fi_freeinfo releases what fi_getinfo and fi_dupinfo returned."""
+    released: list[int] = []
+
+    def release(native: Any) -> None:
+        released.append(int(ffi.cast("uintptr_t", native)))
+        assert native.next == ffi.NULL
+        free(native)
+
+    free = lib.fi_freeinfo
+    monkeypatch.setattr(lib, "fi_freeinfo", release)
+    found = getinfo()
+    found += [info.duplicate() for info in found]
+    made = sorted(int(ffi.cast("uintptr_t", info.native)) for info in found)
+    released.clear()
+    del found
+    gc.collect()
+    assert sorted(released) == made
+
+
+def test_threads_ask_at_once() -> None:
+    """Several threads may call fi_getinfo at the same time."""
+    ended = run_in_child("""
+        import threading
+        from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, getinfo
+
+        KINDS = {"tcp": EndpointType.MSG, "tcp;ofi_rxm": EndpointType.RDM, "udp": EndpointType.DGRAM}
+        hints = {n: Hints(fabric_attr=FabricAttr(prov_name=n), ep_attr=EpAttr(type=k)) for n, k in KINDS.items()}
+        expected = {name: [str(info) for info in getinfo("127.0.0.1", hints=each)] for name, each in hints.items()}
+        together, right = threading.Barrier(6), []
+
+        def ask(name):
+            together.wait()
+            for _ in range(20):
+                assert [str(info) for info in getinfo("127.0.0.1", hints=hints[name])] == expected[name]
+            right.append(name)
+
+        threads = [threading.Thread(target=ask, args=[name]) for name in [*KINDS] * 2]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(right) == 6, right
+    """)
+    assert ended.status == 0, ended
+
+
+def test_threads_make_texts_at_once() -> None:
+    """fi_fabric(3): fi_tostr is not safe among threads, fi_tostr_r is."""
+    ended = run_in_child("""
+        import threading
+        from aiofabric import EndpointType, EpAttr, Hints, getinfo
+
+        kinds = (EndpointType.MSG, EndpointType.RDM, EndpointType.DGRAM)
+        infos = [getinfo(hints=Hints(ep_attr=EpAttr(type=kind)))[0] for kind in kinds]
+        expected = [str(info) for info in infos]
+        assert len({*expected}) == 3
+        together, right = threading.Barrier(6), []
+
+        def write(number):
+            together.wait()
+            for _ in range(2000):
+                assert str(infos[number]) == expected[number]
+            right.append(number)
+
+        threads = [threading.Thread(target=write, args=[number]) for number in (0, 1, 2) * 2]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(right) == 6, right
+    """)
+    assert ended.status == 0, ended

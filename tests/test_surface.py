@@ -27,13 +27,13 @@ from aiofabric import (
 from aiofabric.flags import Choice, Flags
 
 SOCKADDRS = (AddressFormat.SOCKADDR_IN, AddressFormat.SOCKADDR_IN6, AddressFormat.SOCKADDR_IB)
-OLD = {Caps.VARIABLE_MSG} if "VARIABLE_MSG" in Caps.__members__ else set()  # refused before libfabric is called
+REFUSED = {each for name, each in Caps.__members__.items() if name in ("VARIABLE_MSG", "AV_USER_ID")}  # by aiofabric
 LEVELS = OpFlags.INJECT_COMPLETE | OpFlags.TRANSMIT_COMPLETE | OpFlags.DELIVERY_COMPLETE | OpFlags.COMMIT_COMPLETE
 
 
 def asked() -> Iterator[tuple[str, Flags | Choice]]:
     """Field of the hints, and a value that may stand there."""
-    yield from (("caps", each) for each in Caps if each not in OLD)
+    yield from (("caps", each) for each in Caps if each not in REFUSED)
     yield from (("addr_format", each) for each in AddressFormat if each)
     yield from (("ep_attr.type", each) for each in EndpointType if each)
     yield from (("ep_attr.protocol", each) for each in Protocol if each)

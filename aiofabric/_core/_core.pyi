@@ -224,7 +224,6 @@ class PoolCore(InboxCore):
         capacity: int,
         overflow: tuple[int, int],
         limits: bool,
-        by_hand: bool,
         /,
     ) -> None: ...
     def _enter(self, buffer: PoolBuffer, address: int, context: int, /) -> None: ...

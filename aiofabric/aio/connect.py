@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from aiofabric.address import Address
 from aiofabric.aio.server import Server
@@ -14,6 +14,7 @@ from aiofabric.aio.tls import LoopWithTLS, tls_protocol
 from aiofabric.aio.transport import FabricTransport
 from aiofabric.channel.connect import connect_channel
 from aiofabric.transport.connect import listen
+from aiofabric.transport.opening.keywords import StreamKeywords, stream_options
 
 if TYPE_CHECKING:
     import ssl as _ssl
@@ -35,11 +36,12 @@ def _check_tls(ssl: object, handshake_timeout: float | None, shutdown_timeout: f
             raise ValueError(f"{name} is only meaningful with ssl")
 
 
-class ServerKeywords(TypedDict, total=False):
+class ServerKeywords(StreamKeywords, total=False):
     """Keywords that `start_server` passes to `create_server`."""
 
     provider: str | None
     domain: Domain | None
+    interface: str | None
     backlog: int
     ssl: _ssl.SSLContext | None
     ssl_handshake_timeout: float | None
@@ -47,11 +49,12 @@ class ServerKeywords(TypedDict, total=False):
     start_serving: bool
 
 
-class ConnectionKeywords(TypedDict, total=False):
+class ConnectionKeywords(StreamKeywords, total=False):
     """Keywords that `open_connection` passes to `create_connection`."""
 
     provider: str | None
     domain: Domain | None
+    interface: str | None
     ssl: _ssl.SSLContext | None
     server_hostname: str | None
     ssl_handshake_timeout: float | None
@@ -81,14 +84,17 @@ async def create_connection(
     *,
     provider: str | None = None,
     domain: Domain | None = None,
+    interface: str | None = None,
     ssl: _ssl.SSLContext | None = None,
     server_hostname: str | None = None,
     ssl_handshake_timeout: float | None = None,
     ssl_shutdown_timeout: float | None = None,
+    **options: Unpack[StreamKeywords],
 ) -> tuple[asyncio.Transport, P]:
     """Connect to a fabric address; return ``(transport, protocol)``, like ``loop.create_connection``.
 
     The listener is one of :func:`create_server`, :func:`start_server` or :func:`aiofabric.streams.listen_stream`.
+    ``interface`` and ``options`` are those of :func:`aiofabric.streams.connect_stream`.
     Cancelling closes the incomplete connection.
 
     Raises: FabricConnectionError and its subclasses, NoProviderError, ssl.SSLError.
@@ -103,7 +109,8 @@ async def create_connection(
     if server_hostname is not None and ssl is None:
         raise ValueError("server_hostname is only meaningful with ssl")
     loop = asyncio.get_running_loop()
-    channel = await connect_channel(host, port, provider=provider, domain=domain)
+    chosen = stream_options("create_connection", options)
+    channel = await connect_channel(host, port, provider=provider, domain=domain, interface=interface, **chosen)
     waiter: asyncio.Future[None] = loop.create_future()
     try:
         protocol = protocol_factory()
@@ -139,16 +146,19 @@ async def create_server(
     *,
     provider: str | None = None,
     domain: Domain | None = None,
+    interface: str | None = None,
     backlog: int = 128,
     ssl: _ssl.SSLContext | None = None,
     ssl_handshake_timeout: float | None = None,
     ssl_shutdown_timeout: float | None = None,
     start_serving: bool = True,
+    **options: Unpack[StreamKeywords],
 ) -> Server:
     """Listen on one or several hosts; each connection gets a protocol, like ``loop.create_server``.
 
     Port 0 or None lets the provider choose: see ``server.sockets[0].getsockname()``. ``backlog`` connection requests
-    may wait to be accepted; further requests are rejected.
+    may wait to be accepted; further requests are rejected. ``interface`` and ``options`` are those of
+    :func:`aiofabric.streams.listen_stream`.
 
     Raises: FabricError, NoProviderError; ValueError (neither host nor port, or TLS timeouts without TLS).
     """
@@ -175,11 +185,14 @@ async def create_server(
             channel.abort()
             raise
 
+    chosen = stream_options("create_server", options)
     several = isinstance(host, Iterable) and not isinstance(host, str | bytes | bytearray)
     hosts: Any = host if several else [host or None]
     async with AsyncExitStack() as resources:
         listeners = [
-            await resources.enter_async_context(listen(each, port, provider=provider, domain=domain, backlog=backlog))
+            await resources.enter_async_context(
+                listen(each, port, provider=provider, domain=domain, interface=interface, backlog=backlog, **chosen)
+            )
             for each in hosts
         ]
         server = Server(listeners, resources.pop_all(), begin)

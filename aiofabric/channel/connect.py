@@ -10,9 +10,12 @@ from aiofabric.errors import FabricConnectionAbortedError
 from aiofabric.transport.connect import connect
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from aiofabric.address import Address
     from aiofabric.cm.requests import ConnectionRequest
     from aiofabric.domain import Domain
+    from aiofabric.transport.opening.keywords import StreamKeywords
 
 __all__ = ["HELLO", "accept_channel", "connect_channel"]
 
@@ -32,6 +35,8 @@ async def connect_channel(
     hello: Hello = HELLO,
     provider: str | None = None,
     domain: Domain | None = None,
+    interface: str | None = None,
+    **options: Unpack[StreamKeywords],
 ) -> EndpointChannel:
     """Connect to a listener whose side calls :func:`accept_channel`.
 
@@ -43,9 +48,11 @@ async def connect_channel(
         service,
         provider=provider,
         domain=domain,
+        interface=interface,
         param=hello.pack(),
         recv_size=hello.recv_size,
         recv_count=RECV_COUNT,
+        **options,
     )
     try:
         return EndpointChannel(endpoint, hello, Hello.unpack(endpoint.param, kind=hello.kind))
@@ -63,7 +70,10 @@ async def accept_channel(request: ConnectionRequest, *, hello: Hello = HELLO) ->
     try:
         theirs = Hello.unpack(request.param, kind=hello.kind)
     except FabricConnectionAbortedError as error:
-        request.reject(param=error.detail.encode())
+        try:
+            request.reject(param=error.detail.encode())
+        except ValueError:  # the provider carries less private data: verbs 55 bytes
+            request.reject()
         raise
     endpoint = await request.accept(param=hello.pack(), recv_size=hello.recv_size, recv_count=RECV_COUNT)
     return EndpointChannel(endpoint, hello, theirs)

@@ -1,4 +1,5 @@
-"""EndpointChannel: a byte channel over a message endpoint: receiving and the end; sending is in `sending`.
+"""EndpointChannel: a byte channel over a message endpoint: receiving and the end; sending is in `sending`, and reads of
+the peer's memory in `rma`.
 
 Frames arrive through the endpoint's sink, in the reactor's progress pass. Control frames are handled at once. Data is
 offered to the watcher while it is still in the pool's memory, so a waiting reader takes it with one copy. Otherwise it
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from anyio import ClosedResourceError
 
 from aiofabric.channel.base import StreamStatistics, T
-from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, Hello, protocol_error
-from aiofabric.channel.sending import Sending
+from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, READ, Hello, protocol_error
+from aiofabric.channel.rma import RmaChannel
 from aiofabric.channel.signal import PollingSignal
 from aiofabric.cq.loops.forgotten import close_soon
 from aiofabric.errors import FabricBrokenPipeError
@@ -36,7 +37,7 @@ __all__ = ["EndpointChannel"]
 _HEADER = struct.Struct("<I")
 
 
-class EndpointChannel(Sending):
+class EndpointChannel(RmaChannel):
     """Bytes over ``endpoint``, which it owns; ``ours`` and ``theirs`` are the hellos of both sides."""
 
     def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
@@ -145,6 +146,10 @@ class EndpointChannel(Sending):
             self._wake_reader()
         elif kind == CLOSE:
             self._peer_closed()
+        elif kind == READ:
+            if not self._peer_has_read():
+                self._misbehaved("it said that it had read memory, and none was exposed")
+                return
         elif kind != GRANT:
             self._misbehaved(f"it sent a frame of unknown kind {kind}")
             return
@@ -239,6 +244,7 @@ class EndpointChannel(Sending):
             self._gone = error
             self._refusal = self._closed or error
             self._outbox.fail(error)
+            self._end_exposed(error)
             self._wake_writer()
             self._wake_reader()
         if self._on_closed is not None:
@@ -253,6 +259,7 @@ class EndpointChannel(Sending):
         self._refusal = self._closed
         self._inbox.clear()
         self._outbox.fail(self._closed)
+        self._end_exposed(self._closed)
         self._wake_writer()
         self._wake_reader()
         self._finish()

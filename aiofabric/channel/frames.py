@@ -3,12 +3,14 @@
 A connection begins with a `Hello` from each side, in the private data of the request and of its acceptance. After that,
 each message is a frame: a header of four bytes; in data frames, bytes of the stream follow it ::
 
-    byte 0     kind: DATA, GRANT, END, CLOSE
+    byte 0     kind: DATA, GRANT, END, CLOSE, READ
     bytes 1-3  credits granted with this frame, in any kind; little-endian
 
 A credit is the right to send one byte that the other side may have to store. A data frame costs the size of its data
 and `FRAME_COST` for storing it, so that many tiny frames are bounded, too. The other kinds cost nothing: they are
 handled when they arrive.
+
+READ says that its sender has read the oldest memory that the other side exposes (`rma`).
 
 END announces that no more data comes, so that an orderly end differs from a lost peer. CLOSE announces that its sender
 also receives nothing more. It is answered with CLOSE. A side that has both sent and received CLOSE may end the
@@ -35,6 +37,7 @@ __all__ = [
     "HEADER_SIZE",
     "MESSAGES",
     "PLAIN",
+    "READ",
     "Hello",
     "header",
     "protocol_error",
@@ -44,6 +47,7 @@ DATA: Final = 0
 GRANT: Final = 1
 END: Final = 2
 CLOSE: Final = 3
+READ: Final = 4
 
 HEADER_SIZE: Final = 4
 

@@ -156,7 +156,7 @@ class Sending(ByteChannel):
         """Send a control frame, unless CLOSE was already sent."""
         if CLOSE in self._said or self._gone is not None:
             return
-        if kind != GRANT:
+        if kind in (END, CLOSE):
             self._said.add(kind)
         taken, self._taken = self._taken, 0
         self._outstanding += taken

@@ -49,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own_process = False
     command = "aiofabric"
     try:
-        options = _parser().parse_args(_decodable(sys.argv[1:] if arguments is None else arguments))
+        parser = _parser()
+        options = parser.parse_args(_decodable(sys.argv[1:] if arguments is None else arguments))
+        if options.command is None:
+            parser.print_help()
+            return _flushed(command, 0)
         command += f" {options.command}"
         own_process = raise_on_interrupt()
         return _flushed(command, cast("int", options.run(options)))
@@ -130,7 +134,7 @@ class _Version(argparse.Action):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="aiofabric", description="Asynchronous Python on high-performance fabrics.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show aiofabric's and libfabric's version")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="command")
     for name, summary in COMMANDS.items():
         module = cast("Command", import_module(f"aiofabric.cli.{name}"))
         # No command may use -h: in fi_info and fi_pingpong it is help, too.

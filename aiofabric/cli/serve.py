@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import pkgutil
 import signal
 import sys
@@ -51,7 +52,17 @@ def run(options: Namespace) -> int:
     if not callable(app):
         raise ValueError(f"{options.app} is not an ASGI application: {type(app).__name__} objects cannot be called")
     signal.signal(signal.SIGTERM, _end)
+    _show_log(options.log_level)
     return serve(app, options)
+
+
+def _show_log(level: str) -> None:
+    """Print aiofabric's log as uvicorn prints its own: it tells of clients that are refused."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s:     %(message)s"))
+    log = logging.getLogger("aiofabric")
+    log.addHandler(handler)
+    log.setLevel(level.upper())
 
 
 def _end(number: int, _: FrameType | None) -> None:
@@ -145,4 +156,4 @@ SERVERS = {"uvicorn": _uvicorn, "hypercorn": _hypercorn}
 
 
 def _missing(error: ImportError) -> ImportError:
-    return ImportError(f"{error}; serving needs: pip install aiofabric[http]")
+    return ImportError(f"{error}; serving needs, in a clone of aiofabric: pip install '.[http]'")

@@ -2,7 +2,8 @@
 
 From the ground up:
 
-1. ``events``, and ``preface``: the data that two endpoints of aiofabric exchange before the first message;
+1. ``events``; ``preface``: the data that two endpoints of aiofabric exchange before the first message;
+   ``foreign_clients``, which are logged;
 2. ``queue``, an event queue of libfabric;
 3. ``handshake``: the states of one connection until it is established;
 4. ``requests``: connection requests, until the program answers them;

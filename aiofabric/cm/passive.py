@@ -60,22 +60,23 @@ class PassiveHandle(RequestQueue):
         return name_of(self.fid, self.info, lib.fi_getname)
 
     def refuse(self, request: ConnectionRequest, data: bytes) -> None:
-        if not request.info.native.handle:  # the request ended with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
+        if not request._fid:  # the request ended with an endpoint (Quirk.CLOSE_ENDS_REQUEST)
             return
         if request.preface is not None:  # a preface shows that a listener answered
             data = Preface().follow(data, self.param_limit)
         buffer = ffi.from_buffer(data) if data else ffi.NULL
-        check(lib.fi_reject(self.fid, request.info.native.handle, buffer, len(data)), "fi_reject")
+        check(lib.fi_reject(self.fid, request._fid, buffer, len(data)), "fi_reject")
 
     def event(self, event: Event) -> None:
         if event.kind != CONNREQ:
             return
         if not event.info.fabric_attr.prov_name:  # 1.17's sockets does not set the name; fi_freeinfo frees it
             event.info.fabric_attr.prov_name = lib.strdup(self.info.fabric_attr.prov_name.encode())
+        fid, event.info.handle = event.info.handle, ffi.NULL
         info = Info.from_native(event.info)
         watch = self.events.half_open
         descriptor = None if watch is None else watch.became_request(info.dest_addr)
-        self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr, descriptor))
+        self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr, descriptor, fid))
 
     def event_error(self, error: EventError) -> None:
         pass  # a handshake that failed before it became a request; the listener continues

@@ -194,10 +194,17 @@ class ConnectionRequest:
     """
 
     def __init__(
-        self, listener: RequestQueue, info: Info, param: bytes, address: Address | None, descriptor: int | None = None
+        self,
+        listener: RequestQueue,
+        info: Info,
+        param: bytes,
+        address: Address | None,
+        descriptor: int | None = None,
+        fid: Any = None,
     ) -> None:
         self._listener = listener
         self._descriptor = descriptor  # of the connection's TCP socket, if known
+        self._fid = fid  # libfabric's request, until it is answered or ends with an endpoint that could not be opened
         self.info = info
         self.param, self.preface = Preface.split(param)
         self.address = address

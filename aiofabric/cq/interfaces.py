@@ -81,18 +81,3 @@ class SourceStatistics:
     window_hits: int
     window_misses: int
     window_ns: int
-
-    @property
-    def parked(self) -> int:  # deprecated
-        """The former name of ``queued``; deprecated."""
-        return self.queued
-
-    @property
-    def turns(self) -> int:  # deprecated
-        """The former name of ``passes``; deprecated."""
-        return self.passes
-
-    @property
-    def lent(self) -> int:  # deprecated
-        """The former name of ``slots_in_use``; deprecated."""
-        return self.slots_in_use

@@ -8,7 +8,7 @@
 
 An operation owns all memory that the provider may access, from before the posting call until it is finished. It is
 registered before it is posted, because its completion may be read before the posting call returns to the caller.
-The fields, and the way in which it finishes, are in _core/operation.c.
+The fields, and the way in which it finishes, are in _core/operations/operation.c.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ iteration. The other shares are spent in progress passes, one in each, so that o
 queue costs nothing: after one window without a completion it is armed.
 
 With every strategy, a task that is about to wait yields its core once (sched_yield), as long as that is effective
-(_core/completion_queue.c). A peer on the same core then replies, and neither side sleeps.
+(_core/queue/completion_queue.c). A peer on the same core then replies, and neither side sleeps.
 """
 
 from __future__ import annotations

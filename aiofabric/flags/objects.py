@@ -68,37 +68,37 @@ class ControlCommand(Choice):
     """Commands of fi_control."""
 
     GETFIDFLAG = C.FI_GETFIDFLAG
-    """uint64_t *: flags of the object."""
+    """``uint64_t *``: flags of the object."""
     SETFIDFLAG = C.FI_SETFIDFLAG
-    """uint64_t *: set them."""
+    """``uint64_t *``: set them."""
     GETOPSFLAG = C.FI_GETOPSFLAG
-    """uint64_t *: default operation flags; TRANSMIT or RECV in the input selects the direction."""
+    """``uint64_t *``: default operation flags; TRANSMIT or RECV in the input selects the direction."""
     SETOPSFLAG = C.FI_SETOPSFLAG
-    """uint64_t *: set them; TRANSMIT or RECV in the value selects the direction."""
+    """``uint64_t *``: set them; TRANSMIT or RECV in the value selects the direction."""
     ALIAS = C.FI_ALIAS
-    """struct fi_alias *: another handle to the endpoint, with flags of its own."""
+    """``struct fi_alias *``: another handle to the endpoint, with flags of its own."""
     GETWAIT = C.FI_GETWAIT
     """The object to wait on. Only after opening with WaitObject.FD: other results overrun an int."""
     GETWAITOBJ = C.FI_GETWAITOBJ
-    """enum fi_wait_obj *: the kind of that object."""
+    """``enum fi_wait_obj *``: the kind of that object."""
     ENABLE = C.FI_ENABLE
     """Nothing: enable the endpoint or region."""
     BACKLOG = C.FI_BACKLOG
-    """int *: connection requests that may wait at a passive endpoint."""
+    """``int *``: connection requests that may wait at a passive endpoint."""
     QUEUE_WORK = C.FI_QUEUE_WORK
-    """struct fi_deferred_work *: start it when its counter reaches the threshold."""
+    """``struct fi_deferred_work *``: start it when its counter reaches the threshold."""
     CANCEL_WORK = C.FI_CANCEL_WORK
-    """struct fi_deferred_work *: cancel it."""
+    """``struct fi_deferred_work *``: cancel it."""
     FLUSH_WORK = C.FI_FLUSH_WORK
     """Nothing: drop all deferred work of the domain."""
     DUP = C.FI_DUP
-    """struct fid **: a second reference."""
+    """``struct fid **``: a second reference."""
     GET_VAL = C.FI_GET_VAL
-    """struct fi_fid_var *: a provider's own value."""
+    """``struct fi_fid_var *``: a provider's own value."""
     SET_VAL = C.FI_SET_VAL
-    """struct fi_fid_var *: set it."""
+    """``struct fi_fid_var *``: set it."""
     GET_FD = optional("FI_GET_FD")
-    """2.2, int *: the socket of a connected tcp endpoint."""
+    """2.2, ``int *``: the socket of a connected tcp endpoint."""
 
 
 class WaitObject(Choice, prefix="FI_WAIT_"):
@@ -222,7 +222,7 @@ class TostrType(Choice, prefix="FI_TYPE_"):
     OP_TYPE = C.FI_TYPE_OP_TYPE
     """DeferredOp."""
     FID = C.FI_TYPE_FID
-    """struct fid *: any open object that can describe itself."""
+    """``struct fid *``: any open object that can describe itself."""
     COLLECTIVE_OP = C.FI_TYPE_COLLECTIVE_OP
     """CollectiveOp."""
     HMEM_IFACE = C.FI_TYPE_HMEM_IFACE

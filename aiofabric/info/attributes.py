@@ -24,6 +24,8 @@ from ..flags import (
     Threading,
     TrafficClass,
 )
+from ..resource import Handle
+from .open_objects import open_object
 from .versions import Version, api_version
 
 if TYPE_CHECKING:
@@ -33,18 +35,7 @@ SHARED_CONTEXT: Final[int] = constants.FI_SHARED_CONTEXT
 """For EpAttr.tx_ctx_cnt and rx_ctx_cnt: the endpoint will be bound to a shared context."""
 
 
-def native_fid(value: Any) -> CData:
-    """Return the ``struct fid *`` of an open object, or of the C pointer to one; NULL for None.
-
-    Raises: TypeError for anything else, because libfabric would follow an invalid pointer.
-    """
-    if value is None:
-        return ffi.NULL
-    native = getattr(value, "native", value)
-    name = ffi.typeof(native).cname if isinstance(native, ffi.CData) else ""
-    if not (name.startswith("struct fid") and name.endswith(" *")):
-        raise TypeError(f"handle must be an open object of libfabric, or the C pointer to one, not {value!r}")
-    return ffi.cast("struct fid *", native)
+_ANY_SIZE = (1 << 64) - 1  # -1 as a size_t
 
 
 class Attributes:
@@ -60,6 +51,8 @@ class Attributes:
     def __setattr__(self, name: str, value: object) -> None:
         if getattr(self, "_frozen", False):
             raise AttributeError(f"{name}: this is a provider's offer; set it in Hints, or use Info.replace()")
+        if value == -1 and name.startswith("max_order_"):
+            value = _ANY_SIZE
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -83,6 +76,8 @@ class Attributes:
         for field in fields(self):  # type: ignore[arg-type]
             target = ffi.cast(self._wide, native) if field.name in self._appended else native
             value = getattr(self, field.name)
+            if field.default is None:
+                value = open_object(field.name, value)
             try:
                 _write(target, field.name, value, keep)
             except TypeError:  # cffi's text names only the C type
@@ -119,8 +114,10 @@ def _write(native: CData, name: str, value: Any, keep: list[CData]) -> None:
         setattr(native, f"{name}_size", len(value))
         value = ffi.new("uint8_t[]", value) if value else ffi.NULL
         keep.append(value)
-    elif not isinstance(value, int):
-        value = ffi.NULL if value is None else getattr(value, "native", value)
+    elif value is None:
+        value = ffi.NULL
+    elif isinstance(value, Handle):
+        value = value.fid
     setattr(native, name, value)
 
 
@@ -193,7 +190,7 @@ class EpAttr(Attributes):
     msg_prefix_size: int = 0
     """With Mode.MSG_PREFIX: bytes before each message that the provider uses."""
     max_order_raw_size: int = 0
-    """Bytes of the largest transfer whose data a later read is guaranteed to see."""
+    """Bytes of the largest transfer whose data a later read is guaranteed to see; -1, in hints, for any size."""
     max_order_war_size: int = 0
     """Bytes of the largest read that a later write is guaranteed not to disturb."""
     max_order_waw_size: int = 0

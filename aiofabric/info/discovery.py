@@ -11,11 +11,12 @@ from .._ffi import CData, constants, ffi, lib
 from ..address import Address, is_numeric, split_uri
 from ..arguments import check_number, check_type
 from ..errors import NoProviderError, NotSupportedError, from_errno, unresolved
-from ..flags import AddressFormat, Caps, GetInfoFlags, Mode
-from .attributes import DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr, native_fid
+from ..flags import AddressFormat, Caps, GetInfoFlags, Mode, MrMode
+from .attributes import DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
 from .hints import Hints, compose, merged
 from .matching import of_provider, suitable
 from .nic import Nic
+from .open_objects import native_of, open_object
 from .place import check_place
 from .shortage import shortage
 from .tostr import native_tostr
@@ -23,6 +24,8 @@ from .versions import Version, api_version, headers_version, library_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ..resource import Handle
 
 _ANY_FORMAT = (AddressFormat.FORMAT_UNSPEC, AddressFormat.SOCKADDR)
 FI_ENODATA: int = constants.FI_ENODATA
@@ -36,8 +39,9 @@ class Info:
     their values are equal.
     """
 
-    def __init__(self, native: CData) -> None:
+    def __init__(self, native: CData, opened: Handle | None = None) -> None:
         self.native: CData = native
+        self._opened = opened
 
     @classmethod
     def from_native(cls, native: CData) -> Info:
@@ -46,13 +50,13 @@ class Info:
 
     def trim(self) -> None:
         """Drop the copies of attributes, 3 KiB; they are made again at their next use."""
-        self.__dict__ = {"native": self.native}
+        self.__dict__ = {"native": self.native, "_opened": self._opened}
 
     def duplicate(self) -> Info:
         """Return a copy with memory of its own (fi_dupinfo)."""
         if not (native := lib.fi_dupinfo(self.native)):
             raise MemoryError("fi_dupinfo")
-        return Info.from_native(native)
+        return Info(ffi.gc(native, lib.fi_freeinfo), self._opened)
 
     def replace(self, **changes: Any) -> Info:
         """Return a copy with other values, to open an object with; this info does not change.
@@ -63,6 +67,7 @@ class Info:
 
         Raises:
             TypeError: there is no such field.
+            ClosedResourceError: the new handle is closed.
             ValueError: an address of another format, or another provider, which has other structures.
         """
         values = merged(self, changes)
@@ -77,7 +82,8 @@ class Info:
             address = values.get(name)
             if address is not None and form not in (address.format, *_ANY_FORMAT):
                 raise ValueError(f"{name}={address} has the format {address.format}; addresses of this info are {form}")
-        return Info(compose(ffi.new("struct fi_info *", self.native[0]), values))
+        opened = open_object("handle", values.pop("handle")) if "handle" in values else self._opened
+        return Info(compose(ffi.new("struct fi_info *", self.native[0]), values), opened)
 
     @cached_property
     def caps(self) -> Caps:
@@ -106,12 +112,22 @@ class Info:
 
     @property
     def handle(self) -> CData | None:
-        """The native object that an opened endpoint takes over: a connection request or a passive endpoint."""
-        return self.native.handle or None
+        """The open object that an endpoint opened with this info takes over, as a C pointer. None: there is none, or
+        it was closed; then no endpoint can be opened with the info.
+        """
+        return None if self._opened is None or self._opened.closed else native_of(self._opened)
 
     @handle.setter
     def handle(self, handle: Any) -> None:
-        self.native.handle = native_fid(handle)
+        self._opened = open_object("handle", handle)
+
+    def native_handle(self) -> CData:
+        """Return the handle for the next call of libfabric; NULL if there is none.
+
+        Raises:
+            ClosedResourceError: it was closed.
+        """
+        return native_of(self._opened)
 
     @cached_property
     def tx_attr(self) -> TxAttr:
@@ -175,12 +191,14 @@ def check_info(info: object) -> None:
     Raises:
         TypeError: it is not an `Info`.
         NotSupportedError: it requires a mode that aiofabric does not support; infos found without hints may have one.
+        ClosedResourceError: the object that it names as handle was closed.
     """
     if not isinstance(info, Info):
         raise TypeError(f"an Info, as getinfo() returns it, is needed, not {info!r}")
     if unknown := Mode(info.native.mode) & ~Hints().mode:
         detail = f"The info has the mode {unknown}, which aiofabric does not support: call getinfo(hints=Hints())"
         raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=detail)
+    info.native_handle()
 
 
 def getinfo(
@@ -296,22 +314,45 @@ def _ask(
         ffi.NULL if node is None else node.encode(),
         ffi.NULL if service is None else service.encode(),
         flags,
-        ffi.NULL if hints is None else hints.to_native(),
+        ffi.NULL if hints is None else _of_version(hints, version).to_native(),
         found,
     )
     if rc:
         return -rc
-    offered = list(_unchained(found[0]))
+    offered = list(_unchained(found[0], None if hints is None else open_object("handle", hints.handle)))
     if hints is not None:
+        for info in offered:
+            info.native.caps &= ~int(Caps.AV_USER_ID)  # refused in hints, which may be made of an offer
+            _classify(info, hints)
         offered = (of_provider if GetInfoFlags.PROV_ATTR_ONLY in flags else suitable)(offered, hints)
     return offered or FI_ENODATA
 
 
-def _unchained(native: CData) -> Iterator[Info]:
-    """Yield the members of a list; each is independent afterwards."""
+def _classify(info: Info, hints: Hints) -> None:
+    """Set the requested traffic class in an offer: tcp obeys it, but libfabric does not return it."""
+    domain = hints.domain_attr.tclass
+    native = info.native
+    native.domain_attr.tclass = native.domain_attr.tclass or domain
+    native.tx_attr.tclass = native.tx_attr.tclass or hints.tx_attr.tclass or domain
+
+
+def _of_version(hints: Hints, version: Version) -> Hints:
+    """The hints for a version of the interface: before 1.5 ``mr_mode`` is no set of modes, and 0 is any."""
+    if version >= Version(1, 5) or hints.domain_attr.mr_mode != DomainAttr().mr_mode:
+        return hints
+    return hints.replace(domain_attr={"mr_mode": MrMode(0)})
+
+
+def _unchained(native: CData, opened: Handle | None) -> Iterator[Info]:
+    """Yield the members of a list; each is independent afterwards.
+
+    Args:
+        opened: the handle of the hints, which those results refer to that have one.
+    """
     while native:
         following, native.next = native.next, ffi.NULL
-        yield Info.from_native(native)
+        handle, native.handle = native.handle, ffi.NULL
+        yield Info(ffi.gc(native, lib.fi_freeinfo), opened if handle else None)
         native = following
 
 

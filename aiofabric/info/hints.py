@@ -11,7 +11,8 @@ from .._ffi import CData, constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError
 from ..flags import AddressFormat, Caps, Choice, EndpointType, Flags, Mode
-from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr, native_fid
+from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
+from .open_objects import native_of, open_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +22,19 @@ _REFUSED = {
     "BUFFERED_RECV": "messages would stay in the provider's buffers until they "
     "are claimed; use the pool (recv_size=, recv_count=) instead",
     "VARIABLE_MSG": "a receive would learn its size first and be posted then; use tags, or a pool of large receives",
+    "AV_USER_ID": "a message names its sender as a Peer, whose number is that of the address vector",
     "NOTIFY_FLAGS_ONLY": "completions would not name the kind of their operation",
     "RESTRICTED_COMP": "endpoints of different capabilities could not share a queue, but in aiofabric they do",
     "LOCAL_MR": "this is how local registration was requested before 1.5; today it is MrMode.LOCAL",
+}
+
+
+_STRUCTURES = {
+    "tx_attr": TxAttr,
+    "rx_attr": RxAttr,
+    "ep_attr": EpAttr,
+    "domain_attr": DomainAttr,
+    "fabric_attr": FabricAttr,
 }
 
 
@@ -47,7 +58,7 @@ class Hints:
     dest_addr: Address | None = None
     """The peer's address. Ignored if node or service name one."""
     handle: Any = None
-    """A passive endpoint whose address the results take over, or a provider's own handle."""
+    """An open object that the results refer to: the `Reservation` whose address an endpoint is to take over."""
     tx_attr: TxAttr = field(default_factory=TxAttr)
     """How to send."""
     rx_attr: RxAttr = field(default_factory=RxAttr)
@@ -59,16 +70,33 @@ class Hints:
     fabric_attr: FabricAttr = field(default_factory=FabricAttr)
     """The fabric and provider."""
 
+    def __post_init__(self) -> None:
+        for name, kind in _STRUCTURES.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, such as {kind.__name__}(), not {value!r}")
+        for name in ("caps", "mode", "addr_format"):
+            if not isinstance(value := getattr(self, name), int):
+                raise TypeError(f"{name} must be a number, such as {getattr(Hints, name)!r}, not {value!r}")
+        for name in ("src_addr", "dest_addr"):
+            if not isinstance(value := getattr(self, name), Address | None):
+                raise TypeError(f"{name} must be an Address, such as Address.from_str(...), not {value!r}")
+
     def to_native(self) -> CData:
         """Return a struct fi_info of these hints, freed with its last reference.
 
-        Raises: NotSupportedError for modes and capabilities that aiofabric does not support.
+        Raises:
+            NotSupportedError: modes or capabilities that aiofabric does not support.
+            TypeError, ValueError: a value of a wrong type, or one that does not fit.
+            ClosedResourceError: an object that the hints name is closed.
         """
+        self.__post_init__()  # fields can be set
         for name, why in _REFUSED.items():
             for family, asked in ((Mode, self.mode), (Caps, self.caps)):
                 if (bit := family.__members__.get(name)) is not None and bit in asked:
                     raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=f"{bit}: {why}")
-        native = compose(ffi.new("struct fi_info *"), {each.name: getattr(self, each.name) for each in fields(self)})
+        said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "handle"}
+        native = compose(ffi.new("struct fi_info *"), said)
+        native.handle = native_of(open_object("handle", self.handle))
         if self.ep_attr.type != EndpointType.DGRAM:
             native.mode &= ~int(Mode.MSG_PREFIX)
         return native
@@ -131,9 +159,9 @@ def compose(info: CData, said: Mapping[str, Any]) -> CData:
     for name, value in said.items():
         if isinstance(value, Attributes):
             setattr(info, name, value.to_native(keep))
-        elif name == "handle":
-            info.handle = native_fid(value)
         elif name in ("src_addr", "dest_addr"):
+            if value is not None:
+                value.check_complete()
             raw = b"" if value is None else value.raw
             keep.append(pointer := ffi.new("char[]", raw) if raw else ffi.NULL)
             setattr(info, name, pointer)

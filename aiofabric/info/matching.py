@@ -6,7 +6,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..flags import AddressFormat, Flags
+from ..flags import AddressFormat, Caps, Flags
 from .attributes import DomainAttr, EpAttr, RxAttr, TxAttr
 from .hints import Hints, differences, words
 
@@ -19,6 +19,10 @@ __all__ = ["contradictions", "of_provider", "same_provider", "suitable"]
 class Offer(Protocol):
     """The parts of an `Info` that are compared with hints."""
 
+    @property
+    def caps(self) -> Caps: ...
+    @property
+    def addr_format(self) -> AddressFormat: ...
     @property
     def fabric_attr(self) -> FabricAttr: ...
     @property
@@ -46,16 +50,20 @@ def of_provider(offers: list[_Offer], hints: Hints) -> list[_Offer]:
 
 
 def suitable(offers: list[_Offer], hints: Hints) -> list[_Offer]:
-    """Return the offers that have the names of the hints, and at least their sizes.
+    """Return the offers that have the names and capabilities of the hints, and at least their sizes.
 
     Seen on loopback, with 1.17 and 2.5: no provider compares mr_key_size, cq_cnt, ep_cnt and most of the numbers of
-    contexts; 1.17 drops an authorization key.
+    contexts; 1.17 drops an authorization key; with a node they have addresses of its IP version. rxm and rxd of 2.5
+    offer the loopback device also for FI_REMOTE_COMM, without granting it.
     """
     sizes = [(path, wanted) for path, wanted in zip(_SIZES, _all_sizes(hints), strict=True) if wanted]
     return [
         info
         for info in offers
-        if _is_named(info, hints) and all(_is_enough(path, wanted, attrgetter(path)(info)) for path, wanted in sizes)
+        if _is_named(info, hints)
+        and not int(hints.caps) & ~int(info.caps)
+        and _has_format(info, hints.addr_format)
+        and all(_is_enough(path, wanted, attrgetter(path)(info)) for path, wanted in sizes)
     ]
 
 
@@ -93,6 +101,11 @@ def _is_enough(path: str, wanted: Any, offered: Any) -> bool:
     if path == "ep_attr.mem_tag_format":  # not a size but fields of a tag; the highest bit gives the length of tags
         return bool(offered.bit_length() >= wanted.bit_length())
     return bool(offered >= wanted)
+
+
+def _has_format(info: Offer, wanted: AddressFormat) -> bool:
+    """Return whether the addresses are of the IP version that the hints ask for: libfabric takes that of the node."""
+    return wanted not in (AddressFormat.SOCKADDR_IN, AddressFormat.SOCKADDR_IN6) or info.addr_format == wanted
 
 
 def _is_named(info: Offer, hints: Hints) -> bool:

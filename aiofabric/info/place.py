@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..address import SCHEMES, Address, is_ip, split_uri
 
-__all__ = ["check_place", "check_remote"]
+__all__ = ["check_place", "check_remote", "place_in_hints"]
+
+if TYPE_CHECKING:
+    from .hints import Hints
 
 _PORTS = 1 << 16
 _FORMS = (
@@ -60,6 +63,24 @@ def check_place(node: Any, service: Any) -> None:
         host, port = (node.strip("[]"), "") if node.endswith("]") else (host.strip("[]"), port)
         apart = f"{host!r}, {port}" if port.isdecimal() else repr(host) if is_ip(host) else "the host, the port"
         raise ValueError(f"{node!r} is not an address: pass host and port apart ({apart}). {_FORMS}")
+
+
+def place_in_hints(node: Any, service: Any, hints: Hints | None, field: str) -> Any:
+    """Return ``node``, or the address in the hints if the call names no place.
+
+    Args:
+        field: ``src_addr`` or ``dest_addr``.
+
+    Raises:
+        ValueError: the call and the hints name a place each; libfabric would ignore the hints.
+    """
+    address = None if hints is None else getattr(hints, field)
+    if address is None:
+        return node
+    if node is None and service is None:
+        return address
+    given = " ".join(str(each) for each in (node, service) if each is not None)
+    raise ValueError(f"the hints have {field}={address}, and the call names {given}: leave one of them out")
 
 
 def _check_port(service: str | int | None) -> None:

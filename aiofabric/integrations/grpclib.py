@@ -1,6 +1,6 @@
 """grpclib over a fabric: its client channel and its server, for the stubs that its plugin makes from .proto files.
 
-``pip install aiofabric[grpc]``. Only connecting is different; arguments, deadlines, cancellation, metadata and events
+``pip install '.[grpc]'``. Only connecting is different; arguments, deadlines, cancellation, metadata and events
 are grpclib's own.
 """
 

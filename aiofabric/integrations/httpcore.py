@@ -1,4 +1,4 @@
-"""httpcore and httpx: HTTP clients whose connections are streams over a fabric (``pip install aiofabric[http]``).
+"""httpcore and httpx: HTTP clients whose connections are streams over a fabric (``pip install '.[http]'``).
 
     pool = httpcore.AsyncConnectionPool(network_backend=FabricBackend())
 

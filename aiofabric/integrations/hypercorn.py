@@ -1,4 +1,4 @@
-"""ASGI applications over a fabric, under Hypercorn: HTTP/1.1 and HTTP/2 (``pip install aiofabric[http]``).
+"""ASGI applications over a fabric, under Hypercorn: HTTP/1.1 and HTTP/2 (``pip install '.[http]'``).
 
     config = hypercorn.Config.from_mapping(bind="10.0.0.1:8000")
     await FabricServer(app, config).serve()
@@ -143,7 +143,10 @@ class FabricServer:
         if shutdown_trigger is not None:
             reasons.append(asyncio.ensure_future(shutdown_trigger()))
         try:
-            await config.log.info("Listening at %s:%s over a fabric", *self._address or (None, None))
+            await config.log.info(
+                "Listening at %s:%s over a fabric. Clients need aiofabric: curl and browsers get no answer",
+                *self._address or (None, None),
+            )
             ended, _ = await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
             for reason in ended:
                 reason.result()

@@ -1,4 +1,4 @@
-"""ASGI applications over a fabric, under uvicorn (``pip install aiofabric[http]``).
+"""ASGI applications over a fabric, under uvicorn (``pip install '.[http]'``).
 
     FabricServer(uvicorn.Config(app, host="10.0.0.1", port=8000)).run()
 
@@ -85,7 +85,10 @@ class FabricServer(uvicorn.Server):
         self._address = server.sockets[0].getsockname()
         self.started = True
         self._decided.set()
-        logging.getLogger("uvicorn.error").info("Listening at %s:%s over a fabric", *self._address or (None, None))
+        logging.getLogger("uvicorn.error").info(
+            "Listening at %s:%s over a fabric. Clients need aiofabric: curl and browsers get no answer",
+            *self._address or (None, None),
+        )
 
     def _protocol(self) -> asyncio.Protocol:
         protocol_class = self.config.http_protocol_class

@@ -25,13 +25,25 @@ class FabricAttribute(TypedAttributeSet):
     """
 
     info: Info = typed_attribute()
-    """The Info that it was opened from: provider, fabric, domain and their attributes."""
+    """The Info that it was opened from: provider, fabric, domain and their attributes.
+
+    :meta hide-value:
+    """
     provider: str = typed_attribute()
-    """The provider's name, layers included."""
+    """The provider's name, layers included.
+
+    :meta hide-value:
+    """
     local_address: Address = typed_attribute()
-    """The fabric address of this end."""
+    """The fabric address of this end.
+
+    :meta hide-value:
+    """
     remote_address: Address = typed_attribute()
-    """The fabric address of the other end; streams only."""
+    """The fabric address of the other end; streams only.
+
+    :meta hide-value:
+    """
 
 
 def address_attributes(info: Info, local: Address, remote: Address | None = None) -> Mapping[Any, Callable[[], Any]]:

@@ -27,7 +27,11 @@ LINGER = 5.0
 
 
 def broken(error: ConnectionError) -> anyio.BrokenResourceError:
-    """The anyio exception for the end of a connection; raised from ``error``, which stays as the cause."""
+    """The anyio exception for the end of a connection; raised from ``error``, which stays as the cause.
+
+    The channel keeps ``error``. Its traceback would refer to the caller's memory, in a cycle with the channel.
+    """
+    error.__traceback__ = None
     return anyio.BrokenResourceError(str(error))
 
 
@@ -49,6 +53,11 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         self._eof_sent = False
         self._sending = anyio.ResourceGuard("sending to")
         self._receiving = anyio.ResourceGuard("receiving from")
+
+    @property
+    def channel(self) -> ByteChannel:
+        """The byte channel below, for integrations: it can expose memory to the peer."""
+        return self._channel
 
     async def wait_send_might_not_block(self) -> None:
         """Wait until data could be sent at once.

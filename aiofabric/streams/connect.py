@@ -11,10 +11,14 @@ from anyio.abc import ByteStreamConnectable
 from aiofabric.channel.connect import connect_channel
 from aiofabric.streams.byte import FabricStream
 from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
+from aiofabric.transport.opening.keywords import stream_options
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from aiofabric.address import Address
     from aiofabric.domain import Domain
+    from aiofabric.transport.opening.keywords import StreamKeywords
 
 __all__ = ["FabricConnectable", "connect_messages", "connect_stream"]
 
@@ -25,6 +29,8 @@ async def connect_stream(
     *,
     provider: str | None = None,
     domain: Domain | None = None,
+    interface: str | None = None,
+    **options: Unpack[StreamKeywords],
 ) -> FabricStream:
     """Connect to a :func:`listen_stream` or :func:`aiofabric.aio.create_server` at a fabric address.
 
@@ -33,12 +39,19 @@ async def connect_stream(
         remote_port: port number or service name.
         provider: by name; by default the first that reaches the host.
         domain: open the stream on this domain instead of one that the loop shares.
+        interface: the network interface (``"eth0"``, ``"ib0"``) or the device (``"mlx5_0"``) to use; by default the
+            first of the provider.
+        options: ``heartbeat``, ``close_timeout``, ``waiting``, ``busy_poll``, ``cancel_grace`` and ``prepare``, as for
+            `aiofabric.connect`.
 
     Cancelling closes the incomplete connection. Set time limits with `anyio.fail_after`.
 
     Raises: FabricConnectionRefusedError and other connection errors, NoProviderError.
     """
-    return FabricStream(await connect_channel(remote_host, remote_port, provider=provider, domain=domain))
+    chosen = stream_options("connect_stream", options)
+    return FabricStream(
+        await connect_channel(remote_host, remote_port, provider=provider, domain=domain, interface=interface, **chosen)
+    )
 
 
 async def connect_messages(
@@ -49,6 +62,8 @@ async def connect_messages(
     domain: Domain | None = None,
     packing: bool = True,
     max_message_size: int = MAX_MESSAGE_SIZE,
+    interface: str | None = None,
+    **options: Unpack[StreamKeywords],
 ) -> MessageStream:
     """Connect to a :func:`listen_messages`; arguments as for :func:`connect_stream`, and:
 
@@ -56,10 +71,15 @@ async def connect_messages(
         packing: let small messages share a frame, if the listener also wants it.
         max_message_size: bytes of the longest message to receive; the peer is told.
 
-            Raises: like :func:`connect_stream`.
+    Raises: like :func:`connect_stream`.
     """
     hello = message_hello(packing=packing, max_message_size=max_message_size)
-    return MessageStream(await connect_channel(remote_host, remote_port, hello=hello, provider=provider, domain=domain))
+    chosen = stream_options("connect_messages", options)
+    return MessageStream(
+        await connect_channel(
+            remote_host, remote_port, hello=hello, provider=provider, domain=domain, interface=interface, **chosen
+        )
+    )
 
 
 @dataclass
@@ -71,6 +91,7 @@ class FabricConnectable(ByteStreamConnectable):
         port: port number or service name.
         provider: as for :func:`connect_stream`.
         domain: as for :func:`connect_stream`.
+        interface: as for :func:`connect_stream`.
     """
 
     host: str | Address
@@ -78,10 +99,13 @@ class FabricConnectable(ByteStreamConnectable):
     _: KW_ONLY
     provider: str | None = None
     domain: Domain | None = None
+    interface: str | None = None
 
     async def connect(self) -> FabricStream:
         """Connect. Raises: anyio's ConnectionFailed, whose cause has the details."""
         try:
-            return await connect_stream(self.host, self.port, provider=self.provider, domain=self.domain)
+            return await connect_stream(
+                self.host, self.port, provider=self.provider, domain=self.domain, interface=self.interface
+            )
         except OSError as error:
             raise ConnectionFailed(f"error connecting to {self.host}:{self.port}: {error}") from error

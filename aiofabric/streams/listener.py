@@ -17,9 +17,11 @@ from aiofabric.streams.attributes import address_attributes
 from aiofabric.streams.byte import FabricStream
 from aiofabric.streams.message import MAX_MESSAGE_SIZE, MessageStream, message_hello
 from aiofabric.transport.connect import listen
+from aiofabric.transport.opening.keywords import stream_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from typing import Unpack
 
     from anyio.abc import TaskGroup
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from aiofabric.channel.frames import Hello
     from aiofabric.cm.requests import ConnectionRequest
     from aiofabric.domain import Domain
+    from aiofabric.transport.opening.keywords import StreamKeywords
 
 __all__ = ["FabricListener", "listen_messages", "listen_stream"]
 
@@ -79,8 +82,7 @@ class FabricListener(AnyListener[T_Stream], Generic[T_Stream]):
             handler: a coroutine function, called with the stream.
             task_group: the task group of the tasks; by default a group that lives as long as this call.
 
-                    Raises: ClosedResourceError, BusyResourceError; without ``task_group`` in an ExceptionGroup, like
-                    anyio's.
+        Raises: ClosedResourceError, BusyResourceError; without ``task_group`` in an ExceptionGroup, like anyio's.
         """
 
         async def begin(request: ConnectionRequest) -> None:
@@ -116,6 +118,8 @@ async def listen_stream(
     provider: str | None = None,
     domain: Domain | None = None,
     backlog: int = 128,
+    interface: str | None = None,
+    **options: Unpack[StreamKeywords],
 ) -> AsyncIterator[FabricListener[FabricStream]]:
     """Listen for streams: ``async with listen_stream(host, port) as listener``.
 
@@ -125,10 +129,16 @@ async def listen_stream(
         provider: by name; by default the first that offers connections at this address.
         domain: open the accepted streams on this domain.
         backlog: number of requests that may wait to be accepted; further requests are rejected.
+        interface: listen at this network interface (``"eth0"``) or device; by default at ``local_host``.
+        options: of the accepted streams: ``heartbeat``, ``close_timeout``, ``waiting``, ``busy_poll``, ``cancel_grace``
+            and ``prepare``, as for `aiofabric.listen`.
 
-            Raises: OSError (the address is in use, or is not an address of this machine), NoProviderError.
+    Raises: OSError (the address is in use, or is not an address of this machine), NoProviderError.
     """
-    async with listen(local_host, local_port, provider=provider, domain=domain, backlog=backlog) as listener:
+    chosen = stream_options("listen_stream", options)
+    async with listen(
+        local_host, local_port, provider=provider, domain=domain, backlog=backlog, interface=interface, **chosen
+    ) as listener:
         yield FabricListener(listener, HELLO, FabricStream)
 
 
@@ -142,6 +152,8 @@ async def listen_messages(
     backlog: int = 128,
     packing: bool = True,
     max_message_size: int = MAX_MESSAGE_SIZE,
+    interface: str | None = None,
+    **options: Unpack[StreamKeywords],
 ) -> AsyncIterator[FabricListener[MessageStream]]:
     """Listen for :func:`connect_messages`; arguments as for :func:`listen_stream`, and:
 
@@ -150,5 +162,8 @@ async def listen_messages(
         max_message_size: bytes of the longest message to receive; a peer is told.
     """
     hello = message_hello(packing=packing, max_message_size=max_message_size)
-    async with listen(local_host, local_port, provider=provider, domain=domain, backlog=backlog) as listener:
+    chosen = stream_options("listen_messages", options)
+    async with listen(
+        local_host, local_port, provider=provider, domain=domain, backlog=backlog, interface=interface, **chosen
+    ) as listener:
         yield FabricListener(listener, hello, MessageStream)

@@ -2,7 +2,7 @@
 
 From the ground up:
 
-1. ``interfaces``, ``tags``, ``buffers``, ``readers``;
+1. ``interfaces``, ``tags``, ``buffers``, ``peer_access``;
 2. ``route``, the way to one peer;
 3. ``handle``, the object that the reactor and the parents hold of an endpoint, and ``orderly_end``;
 4. ``messages``;

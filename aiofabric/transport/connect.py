@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..flags import EndpointType
 from ..info import Hints
-from ..info.place import check_remote
+from ..info.place import check_remote, place_in_hints
 from ..observe import span
 from .connected.connect import accept_native, connect_native, listen_native
 from .opening.chosen import check_arguments
@@ -70,7 +70,8 @@ async def connect(
 
     Args:
         node: host name (its addresses are tried in turn), numeric address, ``fi_sockaddr://host:port`` (then without
-            service), an `Address`, or the text of one, such as ``fi_shm://...``.
+            service), an `Address`, or the text of one, such as ``fi_shm://...``; None for the ``dest_addr`` of the
+            hints.
         service: port number or service name.
         provider: by name, such as ``"tcp"`` or ``"shm"``; by default the first that reaches the node.
         domain: open the endpoint on this domain instead of one that the loop's endpoints share.
@@ -103,6 +104,7 @@ async def connect(
     """
     chosen = endpoint_options("connect", options)
     check_arguments(provider, domain, hints, info, interface)
+    node = place_in_hints(node, service, hints, "dest_addr")
     if info is not None and node is None and service is None:
         node, raw = info.dest_addr, info.ep_attr.type != EndpointType.MSG
     data = check_param(param, MAX_PARAM)
@@ -174,7 +176,7 @@ async def listen(
     """Listen for connections: ``async with listen(node, service) as listener``.
 
     Args:
-        node: the local address; None for all addresses.
+        node: the local address; None for the ``src_addr`` of the hints, or else for all addresses.
         service: port number or service name; 0 or None for a free port (``listener.address.port``).
         provider: by name; by default the first that offers connected endpoints at this address.
         domain: open accepted endpoints on this domain.
@@ -217,6 +219,7 @@ async def listen(
         accept_over = accept_native if found.ep_attr.type == EndpointType.MSG else accept_virtual
         return await accept_over(request, domain, chosen, param)
 
+    node = place_in_hints(node, service, hints, "src_addr")
     domain, hints = defaults.domain_for(domain), _at(reservation, defaults.complete(hints, info))
     if reservation is not None:
         node, service = reservation.address, None
@@ -255,7 +258,7 @@ async def reserve(
     """Reserve a local address for a later `connect` or `listen`: ``async with reserve(node) as reservation``.
 
     Args:
-        node: the local address; None for all addresses.
+        node: the local address; None for the ``src_addr`` of the hints, or else for all addresses.
         service: port number or service name; 0 or None for a free port.
         provider: by name; by default the first that offers connected endpoints at this address.
         hints: further requirements (`Hints`).
@@ -269,6 +272,7 @@ async def reserve(
     Man page: fi_endpoint (fi_passive_ep), fi_getinfo (handle).
     """
     check_arguments(provider, None, hints)
+    node = place_in_hints(node, service, hints, "src_addr")
     await must_resolve(node, service)
     info = await find(node, service, provider=provider, hints=hints, passive=True)
     fabric, release = acquire_fabric(Reactor.current(), info)

@@ -34,11 +34,6 @@ class EndpointStatistics:
     injected: int
     pool: PoolStatistics | None
 
-    @property
-    def parked(self) -> int:  # deprecated
-        """The former name of ``queued``; deprecated."""
-        return self.queued
-
 
 class Endpoint(Resource):
     """Sizes, state and statistics. Mixed into endpoints."""

@@ -46,15 +46,29 @@ _TABLE = (
     _Calls(Caps.ATOMIC, Caps.READ, ("fetch_atomic", "compare_atomic")),
 )
 _MEMORY = Caps.RMA | Caps.ATOMIC
+_MEMORY_DIRECTIONS = Caps.READ | Caps.WRITE | Caps.REMOTE_READ | Caps.REMOTE_WRITE
+_TRANSMIT = Caps.SEND | Caps.READ | Caps.WRITE
+_RECEIVE = Caps.RECV | Caps.REMOTE_READ | Caps.REMOTE_WRITE
 
 
 def lacking(info: Info, kind: Caps, direction: Caps) -> Caps:
-    """Capabilities that an endpoint opened with ``info`` lacks for one kind of operation. No direction in caps means
-    all."""
-    if kind not in info.caps:
+    """Capabilities that an endpoint opened with ``info`` lacks for one kind of operation.
+
+    The context that transmits or receives may have fewer than the endpoint. No direction in caps means all.
+    """
+    missing = Caps(0)
+    for side in (_TRANSMIT, _RECEIVE):
+        if asked := direction & side:
+            attr = info.tx_attr if side is _TRANSMIT else info.rx_attr
+            missing |= _lacking(info.caps, kind, asked) or (attr.caps and _lacking(attr.caps, kind, asked))
+    return missing
+
+
+def _lacking(caps: Caps, kind: Caps, direction: Caps) -> Caps:
+    if kind not in caps:
         return kind | direction
-    said = Caps.READ | Caps.WRITE | Caps.REMOTE_READ | Caps.REMOTE_WRITE if kind & _MEMORY else Caps.SEND | Caps.RECV
-    return direction & ~info.caps if info.caps & said else Caps(0)
+    said = _MEMORY_DIRECTIONS if kind & _MEMORY else Caps.SEND | Caps.RECV
+    return direction & ~caps if caps & said else Caps(0)
 
 
 def receives_messages(info: Info) -> bool:
@@ -79,7 +93,7 @@ def exclude(endpoint: Any, *, messages: Caps = Caps.MSG) -> None:
     missing: list[tuple[str, Caps]] = []
     for kind, direction, names in _TABLE:
         lacks = lacking(info, messages if kind == Caps.MSG else kind, direction)
-        if lacks and not (kind & _MEMORY and kind in lacks):  # memory operations themselves check for their kind
+        if lacks and (kind in info.caps or not kind & _MEMORY):  # memory operations themselves check for their kind
             missing += [(name, lacks) for name in names if hasattr(opened, name)]
     if missing:
         endpoint.__class__ = _without(opened, tuple(missing))

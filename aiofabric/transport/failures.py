@@ -46,7 +46,9 @@ def removed(peer: Peer) -> BaseException:
 _ENDED = frozenset(
     (errno.EPIPE, constants.FI_ENOTCONN, constants.FI_ECONNRESET, constants.FI_ECONNABORTED, constants.FI_ESHUTDOWN)
 )
-_REM_ACCESS_ERR = 10  # IBV_WC_REM_ACCESS_ERR, which verbs reports with FI_EIO
+# verbs reports these with FI_EIO, as ``prov_errno`` (enum ibv_wc_status).
+_REM_ACCESS_ERR = 10
+_PEER_LOST = frozenset((11, 12))  # IBV_WC_REM_OP_ERR: its process ended meanwhile; IBV_WC_RETRY_EXC_ERR: no answer
 
 
 class Failures(RouteOwner):
@@ -106,7 +108,8 @@ class Failures(RouteOwner):
         """The exception for a failed operation."""
         if Quirk.NO_END_EVENT in self.known and self.gone is None and not self.source.driver.closed():
             self.source.driver.call_soon(self.peer_ended)  # later: this runs during a read of the queue
-        if self.flushed(entry.errno):
+        lost = Quirk.DEVICE_ANSWERS in self.known and entry.provider_errno in _PEER_LOST
+        if self.flushed(constants.FI_ECONNRESET if lost else entry.errno):
             if transfer.state in (State.CANCELLING, State.ABANDONED):
                 return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error
             if transfer in self.recalled:

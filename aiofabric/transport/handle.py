@@ -21,7 +21,7 @@ from .buffers import acquire_region
 from .failures import Failures, Refill
 from .lingering.reads import after_reads, has_reads, linger
 from .orderly_end import OrderlyEnd
-from .readers import poll_again
+from .peer_access import RegionMemory, poll_again
 from .tags import TagFormat
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.last_access: tuple[str, int] | None = None  # call and bytes of the last access to the peer's memory
         # memory that waiting pooled receives will fill: start, end
         self.receive_ranges: list[list[tuple[int, int]]] = []
-        self.kept: list[Any] = []  # memory of closed regions that a peer may still be reading; see readers.py
+        self.kept: list[RegionMemory] = []  # memory of closed regions that peers may still use; see peer_access.py
         self.closes_in_order = False  # the peer understands an end mark; close_timeout limits the wait for its end
         self.close_timeout = 0.0
         self.end_mark = 0  # the remote data that announces the end to the peer (cm/preface.py)
@@ -275,7 +275,12 @@ class EndpointHandle(OrderlyEnd, Failures):
             route.inject_size = self.inject_size if self.injects else -1
             route.max_size = self.longest
 
-    # -- peers that read memory of closed regions; see readers.py
+    # -- peers that use memory of closed regions; see peer_access.py
+
+    @property
+    def messages_arrived(self) -> int:
+        """Messages that have arrived, if this endpoint has receives of its own that count them; otherwise 0."""
+        return 0 if self.pool is None or self.pool.is_shared else self.pool.messages
 
     @property
     def socket(self) -> int:
@@ -283,7 +288,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         return -1 if self.tx is None else self.tx.socket
 
     def wait_until_quiet(self) -> None:
-        """Release ``kept`` when no response to a peer's read can refer to it any more."""
+        """Release ``kept`` when no read and no write of a peer can use it any more."""
         poll_again(self)
 
     @property
@@ -373,6 +378,8 @@ class EndpointHandle(OrderlyEnd, Failures):
             self.tx.keep_socket(-1)
         super().release()
         self.kept.clear()
+        for check in list(self.regions.waiting):
+            check()
         if self.source.driver.closed():
             return  # no task can be woken
         # tcp flushes every operation with FI_ECANCELED. Slots read here are free again; the others are quarantined.

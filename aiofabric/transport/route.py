@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._ffi import address_of, constants, ffi, lib
 from ..cq.submission import SubmissionQueue, most_posted
-from ..cq.workarounds.unnamed_failures import watch
+from ..cq.unnamed_failures import watch
 from ..errors import FabricError, MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
 from ..flags import Access, Caps, Mode, OpFlags
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from ..remote_region import RemoteRegion
     from .interfaces import RouteOwner
 
-__all__ = ["NO_FLAGS", "Route"]
-
-NO_FLAGS = OpFlags(0)  # compared by identity: testing a flag for emptiness takes 0.1 us
+__all__ = ["Route"]
 
 _EAGAIN = constants.FI_EAGAIN
 _SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
@@ -125,13 +123,21 @@ class Route(SubmissionQueue):
         """How many messages were injected that no completion covers yet."""
         return self.covered + self.unfenced
 
-    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+    def own_flags(self, flags: int | None) -> int:
+        """The flags for a call with a structure, to which libfabric does not apply the endpoint's default flags."""
+        return self.handle.tx_flags if flags is None else flags
+
+    def post(
+        self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None
+    ) -> Transfer:
         """Post a message, or queue it in order. ``data`` is a buffer, or a list of buffers for one message.
+
+        Without ``flags`` the endpoint's default flags apply; with them, also with 0, they do not.
 
         Man pages: fi_msg (fi_send, fi_sendv, fi_senddata, fi_sendmsg), fi_tagged (fi_tsend ...).
         """
         handle = self.handle
-        if not flags and remote_data is None and not handle.regions.busy:
+        if flags is None and remote_data is None and not handle.regions.busy:
             transfer = self._post_here(data, tag)
             if transfer is not None:
                 return transfer
@@ -144,7 +150,7 @@ class Route(SubmissionQueue):
                 raise
         return self._post(copy_of(data), tag, remote_data, flags)
 
-    def _post(self, data: Any, tag: int | None, remote_data: int | None, flags: int) -> Transfer:
+    def _post(self, data: Any, tag: int | None, remote_data: int | None, flags: int | None) -> Transfer:
         handle = self.handle
         to: tuple[int, ...] = (self.peer,) if tag is None else (self.peer, tag)
         if type(data) is list or type(data) is tuple:
@@ -152,7 +158,7 @@ class Route(SubmissionQueue):
             if count > 1:
                 size = sum(map(len, data))
                 self.check_message(size, "fi_sendv", flags)
-                if flags or remote_data is not None:
+                if flags is not None or remote_data is not None:
                     return self._post_message(data, iov, count, size, tag, remote_data, flags)
                 found, regions = acquire_regions(handle, data, _SEND)
                 args = (handle.fid, iov, found, count, *to)
@@ -160,7 +166,7 @@ class Route(SubmissionQueue):
         pins = pin(data)
         size = len(pins)
         self.check_message(size, "fi_send", flags)
-        if flags:
+        if flags is not None:
             return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
         descriptor, held = acquire_region(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
         if remote_data is None:
@@ -169,10 +175,10 @@ class Route(SubmissionQueue):
         return self.submit(*_call("senddata", tag), args, pins, size, held)
 
     def _post_message(
-        self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int
+        self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int | None
     ) -> Transfer:
         """The form with a structure: several buffers, remote data and flags in one call."""
-        flags = self.check_flags(flags, size)
+        flags = self.check_flags(self.own_flags(flags), size)
         message = ffi.new("struct fi_msg *" if tag is None else "struct fi_msg_tagged *")
         message.msg_iov = iov
         message.iov_count = count
@@ -189,7 +195,9 @@ class Route(SubmissionQueue):
         keep = (pins, iov, message, found)
         return self.submit(what, function, args, keep, size, held, message=message)
 
-    def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
+    def post_rma(
+        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
+    ) -> Transfer:
         """Post a read or write of a peer's memory, or queue it in order.
 
         Raises:
@@ -200,9 +208,9 @@ class Route(SubmissionQueue):
         handle = self.handle
         if not handle.reaches_memory:
             require(Caps.RMA, handle.info)
-        if handle.tx_flags & _INJECT and not flags:
+        if handle.tx_flags & _INJECT and flags is None:
             if what == "fi_read":
-                flags = _COMPLETION  # no FI_INJECT: rxd crashes, although a read sends no data
+                flags = handle.tx_flags & ~_INJECT  # rxd crashes, although a read sends no data
             else:
                 self.check_default(len(pins))
         handle.last_access = what, len(pins)
@@ -217,9 +225,11 @@ class Route(SubmissionQueue):
             watch(self.source, transfer)
         return transfer
 
-    def _post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
+    def _post_rma(
+        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
+    ) -> Transfer:
         pieces = isinstance(pins, Pieces)
-        if flags or (pieces and remote_data is not None):
+        if flags is not None or (pieces and remote_data is not None):
             return self._post_rma_message(what, pins, remote, remote_data, flags)
         size = len(pins)
         if pieces:
@@ -234,10 +244,10 @@ class Route(SubmissionQueue):
         return self.submit("fi_writedata", lib.fi_writedata, (*local, remote_data, *target), pins, size, held)
 
     def _post_rma_message(
-        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int
+        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
     ) -> Transfer:
         size = len(pins)
-        flags = self.check_flags(flags, size)
+        flags = self.check_flags(self.own_flags(flags), size)
         if not isinstance(pins, Pieces):
             pins = Pieces([pins], ffi.new("struct iovec *", (pins, size)))
         target = ffi.new("struct fi_rma_iov *")
@@ -260,9 +270,9 @@ class Route(SubmissionQueue):
         key, found, held = acquire_rma_parts(self.handle, [(each, access) for each in pins], remote)
         return descriptors(found), key, held
 
-    def check_message(self, size: int, call: str, flags: int = 0) -> None:
+    def check_message(self, size: int, call: str, flags: int | None = None) -> None:
         """Raise if the peer does not take a message of ``size`` bytes; ``flags`` are the call's own."""
-        if not flags:
+        if flags is None:
             self.check_default(size)
         limit = self.handle.max_message
         if size > limit and limit < self.handle.max_size:

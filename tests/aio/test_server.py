@@ -239,3 +239,19 @@ async def test_backlog_is_how_many_may_wait(provider: str) -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 async def test_a_transport_that_was_never_made_is_collected_quietly() -> None:
     object.__new__(aio.transport.FabricTransport)
+
+
+async def test_options_of_connections_are_taken_and_others_are_refused() -> None:
+    options: Any = {"provider": "tcp", "interface": "lo", "heartbeat": 5.0, "close_timeout": 3.0}
+    async with await aio.start_server(_echo, HERE, 0, **options) as server:
+        reader, writer = await aio.open_connection(*where(server), **options)
+        writer.write(b"a line\n")
+        assert await reader.readline() == b"a line\n"
+        writer.close()
+        await writer.wait_closed()
+        with pytest.raises(TypeError, match=r"create_connection\(\) chooses recv_count itself"):
+            await aio.open_connection(*where(server), recv_count=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"create_server\(\) chooses recv_size itself"):
+        await aio.start_server(_echo, HERE, 0, recv_size=3)  # type: ignore[call-arg]
+    with pytest.raises(aiofabric.NoProviderError, match="nowhere"):
+        await aio.open_connection(HERE, 1, provider="tcp", interface="nowhere")

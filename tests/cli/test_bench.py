@@ -20,7 +20,8 @@ def rows(lines: list[str]) -> list[list[str]]:
 def test_a_row_for_each_loop_and_transport() -> None:
     said = aiofabric(*QUICK)
     assert (said.err, said.status) == ("", 0)
-    heading, *lines = rows(said.out.splitlines())
+    table, _, rest = said.out.partition("asyncio: ")
+    heading, *lines = rows(table.splitlines())
     assert heading == ["LOOP", "TRANSPORT", "64 B ROUND TRIP", "64 B ONE WAY", "1 MIB ONE WAY"]
     assert [line[:2] for line in lines] == [
         [loop, transport] for loop in LOOPS for transport in ("asyncio sockets", "aiofabric tcp")
@@ -30,6 +31,9 @@ def test_a_row_for_each_loop_and_transport() -> None:
         assert re.fullmatch(r"\d+\.\d us", latency)
         assert re.fullmatch(r"\d+ k/s", rate)
         assert re.fullmatch(r"\d+\.\d\d GB/s", bandwidth)
+    for ratio in f"asyncio: {rest}".splitlines()[: len(LOOPS)]:
+        assert re.fullmatch(r"\w+: tcp is \d+\.\d, \d+\.\d, \d+\.\d times as fast as sockets\.", ratio)
+    assert "Next: " in rest
 
 
 def test_a_terminal_gets_a_bar_that_leaves_no_trace() -> None:

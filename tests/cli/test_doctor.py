@@ -71,6 +71,7 @@ def test_this_machine() -> None:
     assert re.fullmatch(r"waits on a descriptor; 64 B round trip [\d.]+ [um]s", found["tcp msg"][1])
     assert re.fullmatch(r"waits on a descriptor; 64 B round trip [\d.]+ [um]s", found["udp dgram"][1])
     assert found["shm rdm"][1].startswith("polled (has no descriptor); 64 B round trip ")
+    assert "Round trips are between two endpoints of one process." in said.out
     assert re.search(r"\nno failures, \d+ warnings?\n$|\nno failures, no warnings\n$", said.out)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import aiofabric as fabric
+from aiofabric.cli import COMMANDS
 from tests.cli.programs import AIOFABRIC, LOOPBACK, SHELL, aiofabric, on_terminal, same_library, started
 
 HEADING = ["PROVIDER", "TYPE", "DOMAIN", "PROTOCOL", "CAPABILITIES", "FABRICS"]
@@ -148,6 +149,14 @@ def test_wrong_usage_is_a_sentence_and_status_2(flags: list[str], words: str) ->
     assert (said.out, said.status) == ("", 2)
     assert words in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.once
+def test_the_command_alone_prints_its_help() -> None:
+    said = aiofabric()
+    assert (said.err, said.status) == ("", 0)
+    assert said.out == aiofabric("--help").out
+    assert all(name in said.out for name in COMMANDS)
 
 
 @pytest.mark.parametrize(

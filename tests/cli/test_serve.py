@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -110,3 +111,21 @@ def test_a_port_that_is_taken_is_a_sentence(server: str, tmp_path: Path, monkeyp
         said = aiofabric("serve", "web:app", "--server", server, "-p", "tcp", "-P", port, "--log-level", "warning")
     assert said.status == 1
     assert said.err == f"aiofabric serve: port {port} at 127.0.0.1 is in use: -P chooses another\n"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("server", list(SERVERS))
+def test_the_start_says_who_can_connect(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    port = str(free_port())
+    with started(*AIOFABRIC, "serve", "web:app", "--server", server, "-p", "tcp", "-P", port) as program:
+        program.listens(port)
+        with socket.create_connection(("127.0.0.1", int(port))) as curl:
+            curl.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            with suppress(ConnectionResetError):
+                assert curl.recv(1) == b""
+        program.process.send_signal(signal.SIGINT)
+        said = program.end()
+    assert f"127.0.0.1:{port} over a fabric. Clients need aiofabric: curl and browsers get no answer" in said.err
+    assert "does not connect by libfabric, and is refused: it sent b'GET / HTTP/1.1" in said.err

@@ -47,6 +47,23 @@ pytestmark = pytest.mark.anyio
 PROVIDERS = [*CARRIERS, "tcp;ofi_rxm"]
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_client_that_speaks_another_protocol_is_logged(provider: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning for the first client, and no warning for the next ones, who could fill the disk."""
+    require(provider)
+    caplog.set_level("INFO", "aiofabric")
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+        for _ in range(2):
+            async with await anyio.connect_tcp(HERE, listener.address.port or 0) as browser:
+                await browser.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                with suppress(anyio.BrokenResourceError), pytest.raises(anyio.EndOfStream), anyio.fail_after(10):
+                    await browser.receive()
+    logged = [each for each in caplog.records if "does not connect by libfabric" in each.getMessage()]
+    assert [each.levelname for each in logged] == ["WARNING", "INFO"]
+    assert "127.0.0.1" in logged[0].getMessage()
+    assert "GET / HTTP" in logged[0].getMessage()
+
+
 async def echo(request: aiofabric.ConnectionRequest) -> None:
     try:
         async with await request.accept() as endpoint:

@@ -82,7 +82,8 @@ def listening(rejected: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def event(kind: int = CONNREQ, provider: Any = "tcp") -> Any:
-    info = SimpleNamespace(fabric_attr=SimpleNamespace(prov_name=provider), dest_addr="the client")
+    named = SimpleNamespace(prov_name=provider)
+    info = SimpleNamespace(fabric_attr=named, dest_addr="the client", handle="the request")
     return SimpleNamespace(kind=kind, info=info, param=b"private data")
 
 
@@ -95,7 +96,9 @@ def test_a_request_comes_with_its_address_and_descriptor(
         listening.events.half_open = SimpleNamespace(became_request=lambda address: 9)
     it = event()
     listening.event(it)
-    assert listening.requests == [(listening, it.info, b"private data", "the client", 9 if watched else None)]
+    descriptor = 9 if watched else None
+    assert listening.requests == [(listening, it.info, b"private data", "the client", descriptor, "the request")]
+    assert it.info.handle == ffi.NULL
 
 
 def test_another_event_is_no_request(listening: Any) -> None:
@@ -118,7 +121,7 @@ def test_a_request_without_a_providers_name_gets_the_listeners(
 
 
 def request(handle: Any = "handle", *, preface: Any = None) -> Any:
-    return SimpleNamespace(info=SimpleNamespace(native=SimpleNamespace(handle=handle)), preface=preface)
+    return SimpleNamespace(_fid=handle, preface=preface)
 
 
 def test_a_rejection_has_the_programs_data(listening: Any, rejected: list[Any]) -> None:

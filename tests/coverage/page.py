@@ -10,6 +10,7 @@ from pathlib import Path
 from aiofabric._ffi import constants
 from tests.coverage.carriers import ARTEFACTS, CARRIERS, GAPS, KFI_MACROS, NOT_YET, REASONS, UNRECORDED
 from tests.coverage.names import HERE, HOW, PAGES, members
+from tests.coverage.ran import RAN, ran_on
 from tests.coverage.statements import STATEMENTS, State
 
 ROOT = HERE.parent.parent
@@ -26,10 +27,13 @@ _HEAD = """\
 This page has two tables: the statements of the manual pages, and their names. A statement is a rule of a manual page,
 in words of this project. Its state is one of these:
 
-- holds: the test shows it, on libfabric {generations}, over every provider here that supports it.
+- holds: the test shows it, and fails without it. The column `ran on` has the providers that the test opened, and the
+  versions of libfabric: both are {generations}. A test with `getinfo` asks for offers and opens nothing. A test with
+  `-` does neither.
 - provider decides: the page leaves it to the provider. The note describes the providers here.
 - refused: aiofabric refuses it on purpose. The note gives the reason.
-- not observable here: no provider or device on the machines that run the tests shows it.
+- not observable here: no provider or device on the machines that run the tests shows it. The test, if there is one,
+  has a double of a provider, or shows what aiofabric does instead.
 
 {states}
 
@@ -145,12 +149,10 @@ def text() -> str:
         f"{', and ' + str(count['gap']) + ' open' if count['gap'] else ''}."
     )
     states = Counter(each.state for each in STATEMENTS)
-    untested = sum(not each.test for each in STATEMENTS if each.state is State.HOLDS)
     lines = [
         _HEAD.format(
             generations=generations,
-            states=f"{len(STATEMENTS)} statements: {', '.join(f'{states[each]} {each}' for each in State)}; "
-            f"{untested} of those that hold have no test.",
+            states=f"{len(STATEMENTS)} statements: {', '.join(f'{states[each]} {each}' for each in State)}.",
         ),
         *_statements(),
         _NAMES.format(generations=generations, counts=counts),
@@ -170,13 +172,15 @@ def text() -> str:
 
 
 def _statements() -> Iterator[str]:
+    ran = json.loads(RAN.read_text())
     for page, of_page in groupby(STATEMENTS, lambda each: each.page):
         yield f"## {page}\n\n"
         for section, rows in groupby(of_page, lambda each: each.section):
-            yield f"### {section}\n\n| statement | state | test, note |\n|---|---|---|\n"
+            yield f"### {section}\n\n| statement | state | ran on | test, note |\n|---|---|---|---|\n"
             for row in rows:
                 shown = [f"`{row.node}`" if row.test else "no test", row.note]
-                yield f"| {row.text} | {row.state} | {'; '.join(filter(None, shown))} |\n"
+                where = ran_on(row.node, ran) if row.state is State.HOLDS else ""
+                yield f"| {row.text} | {row.state} | {where} | {'; '.join(filter(None, shown))} |\n"
             yield "\n"
 
 

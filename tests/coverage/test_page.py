@@ -11,6 +11,7 @@ import aiofabric
 from tests.coverage.carriers import ARTEFACTS, CARRIERS, GAPS, REASONS
 from tests.coverage.names import PAGES
 from tests.coverage.page import PAGE, RECORDED, ROOT, count_names, rows, text, twin
+from tests.coverage.ran import RAN, checksum, named_tests, ran_on
 from tests.coverage.statements import STATEMENTS, State
 
 pytestmark = pytest.mark.once
@@ -69,6 +70,23 @@ def _definitions(file: str) -> set[str]:
 
 def test_every_test_of_a_statement_exists() -> None:
     assert {each.node for each in STATEMENTS if each.test and not _exists(each.node)} == set()
+
+
+def test_every_statement_that_holds_has_a_test_that_ran_as_it_is_now() -> None:
+    """The column `ran on` is of the test that stands there."""
+    assert [each.text for each in STATEMENTS if each.state is State.HOLDS and not each.test] == []
+    ran = json.loads(RAN.read_text())
+    for seen in ran.values():
+        changed = [test for test, (of, *_) in seen.items() if of != checksum(test)]
+        assert changed == [], "run python -m tests.coverage ran"
+    assert set().union(*ran.values()) == set(named_tests()), "run python -m tests.coverage ran"
+
+
+def test_places_are_short() -> None:
+    ran = {"1.17": {"t": ["", "getinfo", "tcp;ofi_rxm", "net"]}, "2.5": {"t": ["", "getinfo", "tcp;ofi_rxm", "shm"]}}
+    assert ran_on("t", ran) == "rxm; both. net; 1.17. shm; 2.5"
+    assert ran_on("t", {"1.17": {"t": ["", "getinfo"]}, "2.5": {}}) == "getinfo; 1.17"
+    assert ran_on("t", {"1.17": {"t": [""]}, "2.5": {"t": [""]}}) == "-; both"
 
 
 def test_a_statement_that_does_not_hold_has_a_note() -> None:

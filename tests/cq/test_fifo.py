@@ -50,7 +50,7 @@ def test_what_is_not_there() -> None:
     fifo = Fifo()
     with pytest.raises(IndexError):
         fifo.popleft()
-    with pytest.raises(ValueError, match="not there"):
+    with pytest.raises(ValueError, match="expected an item"):
         fifo.remove("a")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from aiofabric._ffi import constants
 from aiofabric.cq.operation import State
-from aiofabric.cq.workarounds.unnamed_failures import watch
+from aiofabric.cq.unnamed_failures import watch
 from tests.cq.manual import Endpoint
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.test_native_core_layers import CORE, LAYERS, code_of
+from tests.test_native_core_layers import C_FILES, CORE, LAYER, code_of
 
 pytestmark = pytest.mark.once
 
@@ -21,13 +21,14 @@ def rows(title: str) -> dict[str, set[str]]:
 
 def test_every_name_that_c_interns_is_on_the_page() -> None:
     table = rows("## Names of Python that C calls")
-    for path in sorted(CORE.glob("*.c")):
+    for path in sorted(CORE.rglob("*.c")):
         interned = set(re.findall(r'\{&name_\w+, "(\w+)"\}', path.read_text()))
-        assert interned <= table.get(path.stem, set()), path.name
+        name = path.relative_to(CORE).as_posix()
+        assert interned <= table.get(name, set()), name
 
 
 def test_every_scalar_of_the_source_has_a_state() -> None:
-    struct = code_of((CORE / "source.h").read_text()).partition("} SourceCore;")[0]
+    struct = code_of((CORE / "progress/source.h").read_text()).partition("} SourceCore;")[0]
     scalars = {
         name.strip()
         for line in re.findall(r"^\t(?:char|long long) (.*);", struct, re.MULTILINE)
@@ -38,5 +39,11 @@ def test_every_scalar_of_the_source_has_a_state() -> None:
 
 
 def test_the_layers_of_the_page_are_those_that_are_held() -> None:
+    files: dict[str, set[str]] = {}
+    for name in C_FILES:
+        folder, _, rest = name.partition(".")[0].rpartition("/")
+        files.setdefault(folder or "module", set()).add(rest)
     table = rows("## Layers")
-    assert [table[name] for name in sorted(table)] == [set(stems) for stems in LAYERS]
+    assert {first.partition(" ")[2]: stems for first, stems in table.items()} == files
+    layers = {first.partition(" ")[2]: int(first.partition(" ")[0]) - 1 for first in table}
+    assert layers == LAYER

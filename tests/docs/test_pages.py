@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: o
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [path for path in PAGES if next(blocks(path), None)]
+WIDTH = 80  # characters
 HOWTO = ROOT / "docs" / "howto"
 SLOW = {  # 4 to 17 seconds each
     *(ROOT / "docs" / name for name in ("first-steps.md", "rpc.md", "reference/cli.md")),
@@ -33,6 +34,20 @@ def test_every_file_of_a_page_is_run_by_it(path: Path) -> None:
     files = {block.kind for block in blocks(path) if block.kind.endswith(".py")}
     sessions = "\n".join(block.text for block in blocks(path) if block.kind == "console")
     assert {name for name in files if name not in sessions} == set()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_line_of_code_is_wider_than_a_page(path: Path) -> None:
+    shown = re.sub(
+        r"^<!-- .*?-->$", lambda hidden: "\n" * hidden[0].count("\n"), path.read_text(), flags=re.DOTALL | re.M
+    )
+    for block in re.finditer(r"^(```+).*?^\1$", shown, re.DOTALL | re.MULTILINE):
+        assert [line for line in block[0].splitlines() if len(line) > WIDTH] == []
+
+
+def test_each_example_is_on_a_page() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    assert [path.name for path in (ROOT / "examples").glob("*.py") if f"<../examples/{path.name}>" not in page] == []
 
 
 def test_pages_name_no_port_that_the_system_may_have_given_away() -> None:

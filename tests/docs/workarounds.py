@@ -21,9 +21,9 @@ A workaround acts only with a version of libfabric on which it was examined, and
 `aiofabric.workarounds.switch` before the first endpoint is opened:
 
 ```sh
-{VARIABLE}=no-pacing,no-coalescing python program.py   # without these two
-{VARIABLE}=none python program.py                      # without any
-{VARIABLE}=none,half_open_clients python program.py    # with this one only
+{VARIABLE}=no-pacing,no-coalescing python program.py  # without two
+{VARIABLE}=none python program.py                     # without any
+{VARIABLE}=none,half_open_clients python program.py   # with one only
 ```
 
 A workaround that is named is on, even for versions of libfabric on which it was not examined. A word that

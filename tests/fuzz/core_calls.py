@@ -30,6 +30,7 @@ from aiofabric.cq.source.source import Source
 from aiofabric.rpc.protocol.frames import frame
 from aiofabric.testing import ScriptedQueue
 from tests.cq.manual import Endpoint, ManualDriver
+from tests.fixtures.native_endpoint import NativeEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,15 +100,12 @@ TOLD = {
 
 
 class Pool(_core.PoolCore):
-    """A pool in Python: C posts nothing, `_post_each` does."""
+    """A pool whose methods in Python do nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name in TOLD:
             return lambda *_: None
         raise AttributeError(name)
-
-    def _post_each(self, which: list[int]) -> int:
-        return RANDOM.choice([len(which), 1, -11, 0, len(which) + 1, -5])
 
     @property
     def view(self) -> memoryview:
@@ -116,6 +114,7 @@ class Pool(_core.PoolCore):
 
 SPECIAL = [f"__{name}__" for name in ("init", "call", "iter", "len", "getitem", "setitem", "delitem", "await", "next")]
 RANDOM = random.Random()
+NATIVE = NativeEndpoint(lambda buf, length, context: RANDOM.choice([0, 0, 0, -11, -5]))
 
 
 def ready_connection() -> _core.ConnectionCore:
@@ -202,7 +201,7 @@ class Fuzz:
         handle: Any = Helpful()
         handle.native_open = True
         pool = Pool(handle, source, ROOM, 4)
-        pool._prepare(0, 0, ROOM, 4, (0, 0), RANDOM.random() < 0.5, True)
+        pool._prepare(NATIVE.address, 0, ROOM, 4, (0, 0), RANDOM.random() < 0.5)
         slots = Slots()
         for index in range(4):
             buffer = _core.PoolBuffer(pool, index, index * ROOM, slots.acquire())

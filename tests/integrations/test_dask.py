@@ -1,6 +1,9 @@
 """Dask over a fabric: one connection in detail, and a cluster of two processes."""
 
+# Doubles: a domain that registers no memory.
+
 import asyncio
+import errno
 import struct
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,15 +16,19 @@ import anyio
 import dask.config
 import numpy as np
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from distributed import Client, Scheduler, Worker
 from distributed.comm.addressing import get_address_host_port, get_local_address_for, resolve_address
 from distributed.comm.core import Comm, CommClosedError, connect, listen
 from distributed.comm.registry import backends
 from distributed.protocol.serialize import to_serialize
 
-from aiofabric.integrations.dask import MOST_FRAMES, FabricBackend, FabricComm
+from aiofabric import Access, Domain, FabricError, RemoteRegion
+from aiofabric.integrations.dask import EXPOSED, MOST_FRAMES, FabricBackend, FabricComm
 from aiofabric.streams import FabricStream, connect_stream, listen_stream
+from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, Parent
+from tests.rpc.waiting import until
 
 TIMEOUT = 60.0  # seconds; starting Dask takes three on two busy cores
 HERE: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": ":0"}
@@ -73,6 +80,11 @@ async def a_stream(provider: str) -> AsyncIterator[tuple[FabricComm, FabricStrea
         peer.abort()
 
 
+def described(size: int) -> bytes:
+    """A description of memory that no process has."""
+    return RemoteRegion(0, 1, size, b"", Access.REMOTE_READ).pack()
+
+
 async def others() -> None:
     """Until every other task has ended."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -117,6 +129,81 @@ async def test_the_end_of_the_peer_shows_on_a_connection_that_nobody_reads() -> 
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("fabric")
+async def test_both_sides_may_write_large_arrays_at_once() -> None:
+    async with a_pair() as (ours, theirs, _):
+        large = np.arange(1_000_000)
+        writing = [asyncio.create_task(each.write([to_serialize(large + 1), "small"])) for each in (ours, theirs) * 3]
+        for _ in range(3):
+            for each in (ours, theirs):
+                array, small = await each.read()
+                assert (array == large + 1).all()
+                assert small == "small"
+        await asyncio.gather(*writing)
+        assert not [each for each in live_resources() if each.startswith("MemoryRegion")]
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_has_not_said_that_it_reads_memory_gets_the_array_in_one_frame(carrier: str) -> None:
+    """As an older version of this package; its reader would copy parts of a frame together."""
+    async with a_stream(carrier) as (comm, peer):
+        large = np.zeros(9_000_000)
+        writing = asyncio.create_task(comm.write(to_serialize(large)))
+        buffered = BufferedByteReceiveStream(peer)
+        (count,) = struct.unpack("<Q", await buffered.receive_exactly(8))
+        assert large.nbytes in struct.unpack(f"<{count}Q", await buffered.receive_exactly(8 * count))
+        peer.abort()
+        with pytest.raises(CommClosedError):
+            await writing
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_an_array_that_cannot_be_registered_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host limits the memory that a process may register."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise FabricError(errno.ENOMEM, "fi_mr_regattr")
+
+    monkeypatch.setattr(Domain, "register", refuse)
+    async with a_pair() as (ours, theirs, _):
+        large = np.arange(1_000_000)
+        writing = asyncio.create_task(ours.write(to_serialize(large)))
+        assert (await theirs.read() == large).all()
+        await writing
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_a_large_array_may_change_when_its_write_has_returned() -> None:
+    async with a_pair() as (ours, theirs, _):
+        large = np.zeros(1_000_000)
+        reading = asyncio.create_task(theirs.read())
+        await ours.write(to_serialize(large))
+        large[:] = 1
+        assert not (await reading).any()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+@pytest.mark.parametrize("end", ["cancel", "abort", "close"])
+async def test_a_write_that_nobody_reads_ends_with_the_connection(end: str) -> None:
+    async with a_pair() as (ours, theirs, _):
+        writing = asyncio.create_task(ours.write(to_serialize(np.zeros(1_000_000))))
+        await until(lambda: any(each.startswith("MemoryRegion") for each in live_resources()))
+        if end == "cancel":
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+        else:
+            theirs.abort() if end == "abort" else await theirs.close()
+            with pytest.raises(CommClosedError):
+                await writing
+        assert ours.closed()
+        assert not [each for each in live_resources() if each.startswith("MemoryRegion")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
 async def test_a_read_that_is_cancelled_ends_the_connection() -> None:
     async with a_pair() as (ours, theirs, _):
         reading = asyncio.create_task(theirs.read())
@@ -138,6 +225,16 @@ async def test_a_read_that_is_cancelled_ends_the_connection() -> None:
         (b"GET / HTTP/1.1\r\n", "frames"),
         (struct.pack("<3Q", 2, 1 << 62, 8), f"{(1 << 62) + 8} bytes"),
         (struct.pack("<QQ", 1, 8) + b"half", "EndOfStream"),
+        (struct.pack("<QQH", 1, EXPOSED | 8, 3) + b"odd", "described its memory in 3 bytes"),
+        (
+            struct.pack("<QQH", 1, EXPOSED | 8, 25) + RemoteRegion(0, 1, 9, b"", Access.REMOTE_READ).pack(),
+            "exposes 9 bytes",
+        ),
+        (
+            struct.pack("<QQH", 1, EXPOSED | 8, 25) + RemoteRegion(0, 1, 8, b"", Access.REMOTE_READ).pack(),
+            "reset by peer",
+        ),
+        (struct.pack("<3Q", 2, EXPOSED | 1 << 62, 8), f"{(1 << 62) + 8} bytes"),
     ],
 )
 async def test_a_peer_that_speaks_no_dask_costs_a_connection_and_no_memory(header: bytes, said: str) -> None:

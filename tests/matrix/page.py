@@ -52,6 +52,8 @@ The result of *cancelled send* depends on how far the send has come when its can
 run, and a difference between loops there has no meaning. An observation on one machine over loopback is no promise for
 a network.
 
+The tables of verbs are from a virtual machine with Soft RoCE, an RDMA device that Linux emulates in software.
+
 """
 
 _MODES = """\

@@ -336,7 +336,7 @@ async def test_a_step_that_was_taken_is_not_taken_again() -> None:
     tasks.start(run())
     (step,) = [each for each in gc.get_objects() if type(each).__name__ == "FirstStep"]
     await tasks.wait()
-    with pytest.raises(RuntimeError, match="once"):
+    with pytest.raises(RuntimeError, match="expected a first step"):
         step()
     assert ran == [1]
 

@@ -188,7 +188,8 @@ async def test_bytes_and_messages_do_not_mix(provider: str) -> None:
         tg.start_soon(listener.accept)
         with pytest.raises(FabricConnectionRefusedError) as caught:
             await connect_stream(listener.address, provider=provider)
-        assert b"stream of messages" in caught.value.param
+        if provider != "verbs":  # whose private data has no room for the reason
+            assert b"stream of messages" in caught.value.param
         tg.cancel_scope.cancel()
 
 

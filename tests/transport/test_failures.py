@@ -237,3 +237,15 @@ def test_a_kept_message_ends_the_first_receive_that_it_fits(endpoint: Endpoint) 
     own: Any = endpoint
     own.refill(kept)
     assert list(endpoint.recalled) == [first]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(11, FabricConnectionResetError), (12, FabricConnectionResetError), (9, FabricError)]
+)
+def test_the_status_of_a_device_says_whether_the_peer_is_lost(status: int, kind: type[FabricError]) -> None:
+    """IBV_WC_REM_OP_ERR after the peer was killed, IBV_WC_RETRY_EXC_ERR without an answer; verbs reports FI_EIO."""
+    endpoint: Any = Endpoint()
+    failed = entry(errno.EIO)._replace(provider_errno=status)
+    assert type(endpoint.explain(operation(), failed)) is FabricError
+    endpoint.known = {Quirk.DEVICE_ANSWERS}
+    assert type(endpoint.explain(operation(), failed)) is kind

@@ -125,21 +125,21 @@ def test_one_buffer_in_a_list_is_a_plain_message(sending: Sending) -> None:
 
 @pytest.mark.parametrize(("data", "count"), [(b"hello", 1), ([b"he", b"llo"], 2)])
 @pytest.mark.parametrize(("tag", "call"), [(None, "fi_sendmsg"), (5, "fi_tsendmsg")])
-@pytest.mark.parametrize(("number", "flags"), [(None, FENCE), (9, FENCE), (9, 0)])
+@pytest.mark.parametrize(("number", "flags"), [(None, FENCE), (9, FENCE), (9, None), (None, 0)])
 def test_flags_need_the_form_with_a_structure(
-    number: int | None, flags: int, tag: int | None, call: str, data: Any, count: int, sending: Sending
+    number: int | None, flags: int | None, tag: int | None, call: str, data: Any, count: int, sending: Sending
 ) -> None:
     sending.handle.info.caps |= Caps.FENCE
     sending.route.post(data, tag, number, flags)
     post = sending.post
-    if not flags and count == 1:
+    if flags is None and count == 1:
         assert post.what == call.replace("msg", "data")
         return
     _, message, posted = post.args
     assert (post.what, post.length) == (call, 5)
     assert (message.addr, message.iov_count) == (PEER, count)
     assert message.data == (number or 0)
-    assert posted == flags | (0 if number is None else DATA)
+    assert posted == (flags or 0) | (0 if number is None else DATA)
     if tag is not None:
         assert message.tag == tag
 
@@ -258,7 +258,7 @@ def test_a_provider_without_such_numbers_is_told(sending: Sending) -> None:
 
 @pytest.mark.parametrize("what", ["fi_read", "fi_write"])
 def test_one_buffer_is_read_or_written(what: str, sending: Sending) -> None:
-    sending.route.post_rma(what, pin(bytearray(10), writable=True), REMOTE, None, 0)
+    sending.route.post_rma(what, pin(bytearray(10), writable=True), REMOTE, None, None)
     post = sending.post
     assert (post.what, post.length) == (what, 10)
     assert post.args[2:] == (10, ffi.NULL, PEER, 4096, 11)
@@ -267,7 +267,7 @@ def test_one_buffer_is_read_or_written(what: str, sending: Sending) -> None:
 
 @pytest.mark.parametrize("what", ["fi_read", "fi_write"])
 def test_several_buffers_are_read_or_written(what: str, sending: Sending) -> None:
-    sending.route.post_rma(what, pieces(), REMOTE, None, 0)
+    sending.route.post_rma(what, pieces(), REMOTE, None, None)
     post = sending.post
     assert (post.what, post.length) == (f"{what}v", 7)
     assert post.args[3:] == (2, PEER, 4096, 11)
@@ -279,7 +279,7 @@ def pieces() -> Pieces:
 
 
 def test_a_write_may_carry_a_number(sending: Sending) -> None:
-    sending.route.post_rma("fi_write", pin(bytearray(10)), REMOTE, 9, 0)
+    sending.route.post_rma("fi_write", pin(bytearray(10)), REMOTE, 9, None)
     post = sending.post
     assert post.what == "fi_writedata"
     assert post.args[4:] == (9, PEER, 4096, 11)
@@ -287,10 +287,17 @@ def test_a_write_may_carry_a_number(sending: Sending) -> None:
 
 @pytest.mark.parametrize(
     ("several", "number", "flags"),
-    [(False, None, DELIVERY), (False, 9, DELIVERY), (True, None, DELIVERY), (True, 9, DELIVERY), (True, 9, 0)],
+    [
+        (False, None, DELIVERY),
+        (False, 9, DELIVERY),
+        (True, None, DELIVERY),
+        (True, 9, DELIVERY),
+        (True, 9, None),
+        (False, None, 0),
+    ],
 )
 def test_other_writes_need_the_form_with_a_structure(
-    several: bool, number: int | None, flags: int, sending: Sending
+    several: bool, number: int | None, flags: int | None, sending: Sending
 ) -> None:
     sending.route.post_rma("fi_write", pieces() if several else pin(bytearray(7)), REMOTE, number, flags)
     post = sending.post
@@ -299,28 +306,28 @@ def test_other_writes_need_the_form_with_a_structure(
     assert (message.addr, message.iov_count, message.rma_iov_count) == (PEER, 1 + several, 1)
     assert (message.rma_iov.addr, message.rma_iov.len, message.rma_iov.key) == (4096, 7, 11)
     assert message.data == (number or 0)
-    assert posted == flags | (0 if number is None else DATA)
+    assert posted == (flags or 0) | (0 if number is None else DATA)
 
 
 def test_an_endpoint_without_access_to_memory_says_so(sending: Sending) -> None:
     sending.handle.reaches_memory = False
     sending.handle.info.caps = Caps.MSG
     with pytest.raises(NotSupportedError):
-        sending.route.post_rma("fi_write", pin(bytearray(7)), REMOTE, None, 0)
+        sending.route.post_rma("fi_write", pin(bytearray(7)), REMOTE, None, None)
     assert sending.handle.last_access is None
 
 
 @pytest.mark.parametrize("what", ["fi_read", "fi_write"])
 def test_the_default_to_inject_is_for_short_writes(what: str, sending: Sending) -> None:
-    sending.handle.tx_flags = INJECT
-    sending.route.post_rma(what, pin(bytearray(64), writable=True), REMOTE, None, 0)
+    sending.handle.tx_flags = INJECT | DELIVERY
+    sending.route.post_rma(what, pin(bytearray(64), writable=True), REMOTE, None, None)
     post = sending.post
     assert post.what == ("fi_readmsg" if what == "fi_read" else "fi_write")
     if what == "fi_read":
-        assert post.args[2] == COMPLETION  # without FI_INJECT
+        assert post.args[2] == DELIVERY  # without FI_INJECT
         return
     with pytest.raises(MessageTooLongError):
-        sending.route.post_rma(what, pin(bytearray(65)), REMOTE, None, 0)
+        sending.route.post_rma(what, pin(bytearray(65)), REMOTE, None, None)
     sending.route.post_rma(what, pin(bytearray(65)), REMOTE, None, DELIVERY)
     assert sending.post.what == "fi_writemsg"
 

@@ -17,6 +17,9 @@ from aiofabric.cli.unsupported import check_provider
 __all__ = ["configure", "run"]
 
 _LOOPS = ("asyncio", "uvloop")
+NEXT = """
+Next: -p shm measures within this host; aiofabric pingpong measures between two hosts; in a clone, make bench compares
+with other libraries and with C."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,15 +36,22 @@ def run(options: argparse.Namespace) -> int:
     loops = [loop for loop in _LOOPS if find_spec(loop)]
     transports = {"asyncio sockets": "", f"aiofabric {options.provider}": options.provider}
     rows = []
+    figures: dict[str, list[list[float]]] = {loop: [] for loop in loops}
     with Progress(len(loops) * len(transports) * len(WORKS)) as progress:
         for loop in loops:
             for name, provider in transports.items():
                 cells = []
+                figures[loop].append([])
                 for work, result in race(loop, provider, options.time):
                     progress.step(f"{name} on {loop}")
                     cells.append(work.words(result))
+                    figures[loop][-1].append(work.speed(result))
                 rows.append((loop, name, *cells))
     print(table(("LOOP", "TRANSPORT", *(work.title for work in WORKS)), rows, align="<<" + ">" * len(WORKS)))
+    for loop, (sockets, fabric) in figures.items():
+        ratios = ", ".join(f"{ours / theirs:.1f}" for ours, theirs in zip(fabric, sockets, strict=True))
+        print(f"{loop}: {options.provider} is {ratios} times as fast as sockets.")
+    print(NEXT)
     return 0
 
 

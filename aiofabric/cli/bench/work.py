@@ -72,6 +72,10 @@ class Work:
     words: Callable[[float], str]
     best: Callable[[list[float]], float] = max
 
+    def speed(self, result: float) -> float:
+        """A number that is larger when it is faster."""
+        return 1 / result if self.best is min else result
+
     async def repeat(self, side: Side, seconds: float) -> float:
         """The best batch within the time: other programs disturbed it least."""
         results: list[float] = []

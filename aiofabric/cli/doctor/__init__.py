@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections import Counter
 from itertools import chain
 from threading import Event
@@ -17,8 +18,9 @@ from aiofabric.cli.doctor.findings import Finding, Level
 from aiofabric.cli.doctor.library import environment, library, signals, workarounds
 from aiofabric.cli.doctor.machine import infiniband, locked_memory, open_files, shared_memory
 from aiofabric.cli.doctor.output import show
-from aiofabric.cli.doctor.providers import providers
+from aiofabric.cli.doctor.providers import SPEED, providers
 from aiofabric.cli.doctor.selftest.options import CHECKS, PORT
+from aiofabric.cli.table import width
 from aiofabric.cli.unsupported import UsageError, port
 from aiofabric.errors import LibfabricNotFound
 from aiofabric.info import library_version
@@ -71,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
         show(finding)
         counts[finding.level] += 1
     failures, warnings = counts[Level.FAILURE], counts[Level.WARNING]
+    print()
+    print(*textwrap.wrap(SPEED, min(width(), 100)), sep="\n")
     print(f"\n{_number(failures, 'failure')}, {_number(warnings, 'warning')}")
     return 1 if failures else 0
 

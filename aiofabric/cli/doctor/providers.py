@@ -17,7 +17,13 @@ from aiofabric.info import Info, getinfo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["providers"]
+__all__ = ["SPEED", "providers"]
+
+SPEED = (
+    "Round trips are between two endpoints of one process. They show that a provider works, not how fast it is between "
+    "two: aiofabric bench measures that, for example with -p shm."
+)
+_SLOW = 1000  # microseconds
 
 _KINDS = (EndpointType.MSG, EndpointType.RDM, EndpointType.DGRAM)
 
@@ -58,6 +64,8 @@ def _finding(info: Info, report: Report) -> Finding:
             f"{waits}; {time}; its first endpoint takes over {' '.join(taken)}",
             "open the first endpoint of this provider before you install signal handlers (loop.add_signal_handler)",
         )
+    if report.answer["microseconds"] >= _SLOW and Quirk.NO_WAIT_FD in quirks(info):
+        time += ", because it is polled every few milliseconds; it is used only if a program names it"
     return Finding(Level.OK, subject, f"{waits}; {time}")
 
 

@@ -30,8 +30,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ..._ffi import clear_errno
+from ...address import Address
 from ...features import Quirk, quirks
 from ...workarounds import is_on
+from ..foreign_clients import ForeignClients
 from ..queue import EventQueue
 from .provider_sockets import (
     Mark,
@@ -48,7 +50,6 @@ from .provider_sockets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...address import Address
     from ...cq.source.source import Source
     from ...fabric import Fabric
     from ...info import Info
@@ -66,6 +67,7 @@ SILENT_MOST = 256
 # The smallest positive timeout is two jiffies (8 ms), so many clients would add up to seconds. The kernel takes a
 # negative one as "do not wait", and logs that at most ten times (net/core/sock.c).
 _DO_NOT_WAIT = struct.pack("@ll", -1, 0)  # struct timeval
+_VERSION = b"\3"  # TCPX_CTRL_HDR_VERSION, the first byte of a request
 _HEADER_SIZE = 32  # struct ofi_ctrl_hdr (ofi_proto.h): version, type, length of the private data, ...
 _LENGTH = struct.Struct("!2xH")
 _DATA_MOST = 256  # the provider itself refuses more
@@ -152,6 +154,7 @@ class HalfOpenClients:
         self._free: list[int] = []  # descriptors that the accepted connection may get
         self.missed: float | None = None  # time since when an accepted connection was not found
         self._pause = _SEARCH
+        self._foreign = ForeignClients()
 
     # -- around each read of the event queue
 
@@ -214,7 +217,10 @@ class HalfOpenClients:
         """A watched client has sent something, or has left."""
         client = self._forget(descriptor)
         if client is not None and (sock := self._half_open(client)) is not None:
-            self._hand_over(client, sock, shut_down=_is_incomplete(sock))
+            data = _pending(sock)
+            if not data.startswith(_VERSION[: len(data)]):
+                self._foreign.refused(Address.from_ip(*client.peer), data)
+            self._hand_over(client, sock, shut_down=bool(data) and not is_request(data))
 
     def _time_out(self, descriptor: int) -> None:
         """Shut down a silent client, unless it sent its request while the provider was reading."""
@@ -354,12 +360,11 @@ def _close(sock: BorrowedSocket) -> None:
     os.close(sock.fileno())
 
 
-def _is_incomplete(sock: BorrowedSocket) -> bool:
-    """Whether the pending data is the beginning of a request, and not all of it."""
+def _pending(sock: BorrowedSocket) -> bytes:
+    """The data that has arrived and was not read, as far as a request may be long."""
     with suppress(OSError):
-        data = sock.peek(_HEADER_SIZE + _DATA_MOST)
-        return bool(data) and not is_request(data)
-    return False
+        return sock.peek(_HEADER_SIZE + _DATA_MOST)
+    return b""
 
 
 def is_request(data: bytes) -> bool:

@@ -50,6 +50,7 @@ __all__ = [
     "bytes_received",
     "bytes_written",
     "connected_socket",
+    "data_arrived",
     "descriptor_of",
     "host_and_port",
     "is_at",
@@ -57,12 +58,14 @@ __all__ = [
     "next_descriptor",
     "open_descriptors",
     "peer_of",
+    "seconds_without_data",
     "segments_sent",
     "tcp_socket",
 ]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 # Fields of struct tcp_info (linux/tcp.h), and their offsets.
+_LAST_DATA_RECV = struct.Struct("@I"), 52  # milliseconds ago
 _BYTES_ACKED = struct.Struct("@Q"), 120  # since Linux 4.1
 _BYTES_RECEIVED = struct.Struct("@Q"), 128  # since Linux 4.1
 _DATA_SEGS_OUT = struct.Struct("@I"), 156  # since 4.6
@@ -248,6 +251,26 @@ def bytes_written(descriptor: int) -> int | None:
 def bytes_received(sock: BorrowedSocket) -> int:
     """Bytes that have arrived so far, read or not; 0 if the kernel does not report it."""
     return _counted(sock, *_BYTES_RECEIVED)
+
+
+def data_arrived(descriptor: int) -> int | None:
+    """Bytes that have arrived at a connected socket so far, read or not; None if that is not known."""
+    sock = tcp_socket(descriptor)
+    return None if sock is None else bytes_received(sock) or None
+
+
+def seconds_without_data(descriptor: int) -> float | None:
+    """How long ago the last data arrived at a connected socket; None if that is not known, or if data is unread."""
+    sock = tcp_socket(descriptor)
+    if sock is None:
+        return None
+    with suppress(OSError):
+        fcntl.ioctl(sock, termios.FIONREAD, unread := array("i", [0]))
+        value, at = _LAST_DATA_RECV
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + value.size)
+        if not unread[0] and len(info) >= at + value.size:
+            return int(value.unpack_from(info, at)[0]) / 1000
+    return None
 
 
 def segments_sent(sock: BorrowedSocket) -> int:

@@ -1,11 +1,11 @@
 """Test whether the running asyncio has the layout that the native core relies on.
 
-`Waker` (_core/wakeups.c) wakes a task through the callback that the task left with a future, and leaves the future
-pending. It reads that callback from the references that the future reports to the garbage collector, and sets
-``_asyncio_future_blocking``. `TaskSet` (_core/task_set.c) makes a task with an object in place of the loop. That object
-gets the first step, and ``Future.__init__`` then gives the task to its loop. CPython documents none of this. So tasks
-are run through both once, on a small loop of this module, when the drivers are imported. If anything is different,
-waiters are written in Python (`aiofabric.cq.loops.drivers.PlainWaiter`), and the loop takes all steps.
+`Waker` (_core/queue/wakeups.c) wakes a task through the callback that the task left with a future, and leaves the
+future pending. It reads that callback from the references that the future reports to the garbage collector, and sets
+``_asyncio_future_blocking``. `TaskSet` (_core/rpc/task_set.c) makes a task with an object in place of the loop. That
+object gets the first step, and ``Future.__init__`` then gives the task to its loop. CPython documents none of this.
+So tasks are run through both once, on a small loop of this module, when the drivers are imported. If anything is
+different, waiters are written in Python (`aiofabric.cq.loops.drivers.PlainWaiter`), and the loop takes all steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mark functions that return a coroutine of C (`_core/call.c`) as coroutine functions, as ``async def`` does."""
+"""Mark functions that return a coroutine of C (`_core/base/call.c`) as coroutine functions, as ``async def`` does."""
 
 import asyncio
 import inspect

@@ -1,6 +1,6 @@
 """Unmatched: the part of a source that handles completions which finish no operation, and completions with an error.
 
-_core/completions.c reads the queue, and finishes the operations that the other completions name.
+_core/progress/completions.c reads the queue, and finishes the operations that the other completions name.
 """
 
 from __future__ import annotations

@@ -180,14 +180,6 @@ class Subchannel:
         elif not connection.retired:
             self.changed()
 
-    def skip_delay(self) -> None:
-        """Connect again without waiting for the delay."""
-        self._backoff.reset()
-        if self.state is Connectivity.TRANSIENT_FAILURE:
-            if self._task is not None:
-                self._task.cancel()
-            self._end_attempt(Connectivity.IDLE)
-
     @property
     def transports(self) -> list[RpcTransport]:
         """The connection that takes calls, and those that were retired."""

@@ -8,7 +8,7 @@ try:
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ImportError(
         "aiofabric.rpc.grpc uses grpcio's status codes, handlers and base classes, and grpcio cannot be imported"
-        f" ({error}). Install it with: pip install 'aiofabric[rpc-grpc]'"
+        f" ({error}). Install it in a clone of aiofabric: pip install '.[rpc-grpc]'"
     ) from error
 
 __all__ = ["CODES", "EOF", "aio", "code_number", "grpc"]

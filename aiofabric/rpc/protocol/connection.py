@@ -55,8 +55,9 @@ class Limits:
     ``recv_size``: bytes of the largest fabric message, and so of the pieces of large messages. With 256 KiB instead of
     64, the 99th percentile of a small call beside a stream of 1 MiB messages was 5.6 ms instead of 0.7.
     ``window``: unread data of one call. ``max_calls``: calls of one connection at the same time; further ones wait in
-    the client's channel. ``memory``: what all calls of a server, or of a client, may hold together. A connection of a
-    server that holds more than a quarter of it waits with its announced messages.
+    the client's channel. ``memory``: what all calls of a server, or of a client, may hold together; on a client, only
+    messages that the server announces count. A connection of a server that holds more than a quarter of it waits with
+    its announced messages.
     ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
     """
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._ffi import constants
 from ...cm.passive import PassiveHandle
 from ...cq.reactor import Reactor
+from ...errors import FabricConnectionAbortedError, FabricError
 from ...features import Quirk, quirks
 from ..opening.shared_objects import acquire_fabric
 from .endpoint import MessageEndpoint
@@ -47,12 +49,26 @@ async def accept_native(
 ) -> MessageEndpoint:
     """Accept a request that came to a passive endpoint."""
     try:
-        endpoint = MessageEndpoint(request.info, domain, options, request.address, request._descriptor)
-    except BaseException:
+        endpoint = MessageEndpoint(request.info, domain, options, request.address, request._descriptor, request)
+    except BaseException as error:
         request._listener.withdraw(request)
+        if _has_left(request, error):
+            detail = "The peer went away before the request was accepted"
+            raise FabricConnectionAbortedError(
+                constants.FI_ECONNABORTED, "fi_accept", peer=request.address, detail=detail
+            ) from None
         raise
     await endpoint._accept(param, request.preface)
     return endpoint
+
+
+def _has_left(request: ConnectionRequest, error: BaseException) -> bool:
+    """Whether an endpoint could not be opened because the peer of the request has left (Quirk.LEFT_PEER_IS_INVALID)."""
+    return (
+        Quirk.LEFT_PEER_IS_INVALID in quirks(request.info)
+        and isinstance(error, FabricError)
+        and (error.call, error.errno) == ("fi_enable", constants.FI_EINVAL)
+    )
 
 
 def listen_native(info: Info, backlog: int, reservation: Reservation | None) -> PassiveHandle:

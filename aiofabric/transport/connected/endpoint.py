@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._core import fast_send
-from ..._ffi import constants, ffi, lib
+from ..._ffi import constants, lib
 from ...cm.handshake import Handshake, Stage, check_param, data_limit, name_of
 from ...cm.preface import Preface, new_end_mark
 from ...cm.workarounds.keepalive import agree, notice_silence, unwatched
@@ -46,6 +46,12 @@ _log = logging.getLogger(__name__)
 __all__ = ["MessageEndpoint"]
 
 
+class Request(Protocol):
+    """The part of a connection request that an endpoint takes over."""
+
+    _fid: Any
+
+
 class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
     """A connected endpoint: reliable, ordered messages and RMA. Made by `connect` and by accepting a request.
 
@@ -74,8 +80,9 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         options: EndpointOptions,
         peer: Address | None,
         descriptor: int | None = None,
+        request: Request | None = None,
     ) -> None:
-        offered, info = info, without_unsafe_flags(info)
+        info = without_unsafe_flags(info)
         reactor = Reactor.current()
         if options.shared_receive is not None:
             queues, release = options.shared_receive.queues, _keep
@@ -86,7 +93,7 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
         try:
             if descriptor is None:  # otherwise it belongs to a request or a reservation
                 descriptor = next_descriptor()
-            ep = options.open_native(queues.domain, info)
+            ep = options.open_native(queues.domain, info, None if request is None else request._fid)
         except BaseException:
             release()
             raise
@@ -129,8 +136,8 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             exclude(self)
         except BaseException:
             self.close()
-            if Quirk.CLOSE_ENDS_REQUEST in handle.known:
-                offered.native.handle = ffi.NULL
+            if request is not None and Quirk.CLOSE_ENDS_REQUEST in handle.known:
+                request._fid = None
             raise
 
     send = fast_send(Messages.send)  # a connected endpoint needs no to=, so most calls take the fast path

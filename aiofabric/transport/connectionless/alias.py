@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..._ffi import constants, ffi, lib
 from ...errors import NotSupportedError, check
+from ...flags import OpFlags
 from ...resource import Handle
 from ...settings import check_receive_flags
 from ..endpoint import Endpoint
@@ -15,8 +16,6 @@ from .handle import ConnectionlessHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ...flags import OpFlags
 
 __all__ = ["Aliases"]
 
@@ -51,17 +50,18 @@ class _ConnectionlessAliasHandle(_AliasHandle, ConnectionlessHandle):
     __slots__ = ()
 
 
-def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
-    """A second object for the endpoint, with ``flags`` as default of its sends, or of its receives."""
+def _open_alias(endpoint: E, given: OpFlags | None, *, receiving: bool) -> E:
+    """A second object for the endpoint, with ``given`` as default flags of its sends, or of its receives."""
     handle = endpoint._handle
-    check_receive_flags(flags)
+    if given is not None:
+        check_receive_flags(given)
     handle.check_usable("fi_ep_alias")
     if type(handle) not in (EndpointHandle, ConnectionlessHandle):
         detail = f"The provider {endpoint.info.fabric_attr.prov_name} has no connected endpoints of its own"
         raise NotSupportedError(constants.FI_ENOSYS, "fi_ep_alias", detail=detail)
     out = ffi.new("struct fid_ep **")
     direction = constants.FI_RECV if receiving else constants.FI_TRANSMIT
-    check(lib.fi_ep_alias(handle.fid, out, direction | flags), "fi_ep_alias")
+    check(lib.fi_ep_alias(handle.fid, out, direction | (given or 0)), "fi_ep_alias")
     what = f"alias of a {handle.what}"
     options = {"cancel_grace": handle.rx.grace}
     mine: _AliasHandle
@@ -72,8 +72,6 @@ def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
         mine = _AliasHandle(what, out[0], handle, endpoint.info, handle.source, **options)
         assert handle.tx is not None
         mine.tx = Route(mine, handle.tx.peer, handle.tx.name)
-    if not receiving:
-        mine.tx_flags_set(int(flags))
     mine.pool, mine.remote_writes = handle.pool, handle.remote_writes
     mine.open_for_use()
     alias: E = object.__new__(type(endpoint))
@@ -82,6 +80,10 @@ def _open_alias(endpoint: E, flags: OpFlags, *, receiving: bool) -> E:
             setattr(alias, name, getattr(endpoint, name))
     alias._handle = mine
     alias._calls_go_by(mine.fast_path)
+    # The provider would reset the flags that are not given.
+    parent, own = endpoint.settings, alias.settings
+    own.tx_flags = parent.tx_flags if receiving or given is None else given
+    own.rx_flags = given if receiving and given is not None else parent.rx_flags & ~OpFlags.MULTI_RECV
     return alias
 
 
@@ -96,14 +98,16 @@ class Aliases(Endpoint):
 
     __slots__ = ()
 
-    def alias(self, flags: OpFlags, *, receiving: bool = False) -> Self:
+    def alias(self, flags: OpFlags | None = None, *, receiving: bool = False) -> Self:
         """A second object for the same endpoint, whose operations have other default flags.
+
+        Default flags that are not given are those that the endpoint has now.
 
         Receives belong to the endpoint: the pool is shared, and so are the messages that arrive. Closing an alias
         leaves the endpoint open. Closing the endpoint closes its aliases first.
 
         Args:
-            flags: for operations started through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
+            flags: for sends, reads and writes started through the alias, such as `OpFlags.DELIVERY_COMPLETE`.
             receiving: the flags are for receives instead.
 
         Raises:

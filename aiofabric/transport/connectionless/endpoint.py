@@ -36,10 +36,10 @@ from ..rma.rma import Rma
 from ..rma.triggered import Triggered
 from ..tagged.peek import Peeks
 from ..tagged.tagged import Tagged
-from ..workarounds import shm_same_process
 from ..workarounds.rxm_segments import send_in_one_piece
-from ..workarounds.shm_names import own_name, reserve_memory, sweep
+from ..workarounds.shm_names import name_for, reserve_memory, sweep, take_over
 from ..workarounds.shm_signals import handlers_stay
+from . import shm_same_process
 from .alias import Aliases
 from .collective import Collective
 from .handle import ConnectionlessHandle
@@ -95,6 +95,9 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
         with ExitStack() as opened:
             self.domain, release = acquire_domain(reactor, info, domain)
             opened.callback(release)
+            if options.shared_receive is not None:
+                vector = options.shared_receive._handle.vector_of(self.domain, vector, av_type, context_bits(info))
+                shared = True
             if vector is None:
                 vector = AddressVector(self.domain, type=av_type, rx_ctx_bits=context_bits(info))
                 opened.callback(vector.close)
@@ -151,9 +154,10 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
         handle.open_for_use()
 
     def _take_name(self) -> None:
-        name = own_name(self.info)
+        name = name_for(self.info)
         if name is not None:
             sweep()
+            take_over(name)
             check(lib.fi_setname(self._handle.native, name.raw, len(name.raw)), "fi_setname")
 
     async def add_peer(self, address: Address | str | bytes, service: str | int | None = None) -> Peer:

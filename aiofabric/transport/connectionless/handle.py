@@ -14,7 +14,7 @@ from ..messages.overflow import behind, has_overflow
 from ..messages.prefix import PrefixRoute, prefix_of
 from ..messages.undelivered import asked_for
 from ..route import Route
-from ..workarounds import shm_same_process
+from . import shm_same_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ...cq.submission import SubmissionQueue, Transfer
 
 __all__ = ["ConnectionlessHandle"]
+
+_READS = 1024
+"""rxm handles one message in each read of its queue, and most give no completion."""
 
 
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
@@ -67,9 +70,16 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
 
     def forget(self, peer: Peer) -> None:
         """End transfers with ``peer``; its number may be used again after the last one."""
+        self._handle_arrived()
         self.vector.remove(peer)
         if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
             shm_same_process.sweep()
+
+    def _handle_arrived(self) -> None:
+        """Let the provider handle all messages that have arrived, before it closes a connection."""
+        if Quirk.CLOSE_POSTS_RECEIVES in self.known and not self.source.driver.closed():
+            for _ in range(_READS):
+                self.source.drain()
 
     def peer_removed(self, peer: Peer) -> None:
         error = partial(removed, peer)
@@ -116,6 +126,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         return (*super().submission_queues, *self.leaving)
 
     def release(self) -> None:
+        self._handle_arrived()
         self.source.close()
         if self.lingered:
             self._close_native()

@@ -50,8 +50,10 @@ class _GroupRoute(Route):
     def _inject(self, data: bytes, tag: int | None) -> bool:
         return False  # fi_inject takes no flags
 
-    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
-        return super().post(data, tag, remote_data, flags | constants.FI_MULTICAST)
+    def post(
+        self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None
+    ) -> Transfer:
+        return super().post(data, tag, remote_data, self.own_flags(flags) | constants.FI_MULTICAST)
 
 
 class _Membership(Handle):

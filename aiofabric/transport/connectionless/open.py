@@ -11,6 +11,7 @@ from ...address_vector import AddressVector
 from ...errors import FabricError, NoProviderError, NotSupportedError
 from ...flags import AvType, Caps, EndpointType
 from ...info import Hints
+from ...info.place import place_in_hints
 from ..opening.chosen import check_arguments
 from ..opening.keywords import endpoint_options
 from ..opening.selection import find, name_other_devices
@@ -102,7 +103,7 @@ async def open_endpoint(
 
     Args:
         type: ``EndpointType.RDM`` gives an `RdmEndpoint`, ``EndpointType.DGRAM`` a `DatagramEndpoint`.
-        node: the local address, if it must be a specific one.
+        node: the local address, if it must be a specific one; None for the ``src_addr`` of the hints.
         service: the local port or service name.
         provider: by name; by default the first that has such endpoints.
         domain: open it on this domain instead of one that the loop's endpoints share.
@@ -137,6 +138,7 @@ async def open_endpoint(
         await _refuse(type, provider, hints)
     chosen = endpoint_options("open_endpoint", options)
     check_arguments(provider, domain, hints, info, interface)
+    node = place_in_hints(node, service, hints, "src_addr")
     if address_vector is not None:
         domain = _domain_of(address_vector, domain, av_type)
     domain = chosen.domain_for(domain)

@@ -22,6 +22,7 @@ from ...cq.reactor import Reactor
 from ...errors import check
 from ...flags import Caps, EndpointType
 from ...info import Hints, Info
+from ...info.place import place_in_hints
 from ...regions import MemoryOwner
 from ...resource import Resource
 from ..exclusions import exclude
@@ -115,7 +116,7 @@ class ScalableEndpoint(Resource):
         local_address: the address of all contexts.
     """
 
-    __slots__ = ("domain", "info", "local_address", "receive", "transmit", "vector")
+    __slots__ = ("_opened", "domain", "info", "local_address", "receive", "transmit", "vector")
     _handle: _ScalableHandle
 
     def __init__(
@@ -140,6 +141,7 @@ class ScalableEndpoint(Resource):
         self.info = info = without_unsafe_flags(info)
         sends = [info.replace(tx_attr=attr) for attr in transmit]
         receives = [info.replace(rx_attr=attr) for attr in receive]
+        self._opened: list[TransmitContext | ReceiveContext] = []
         reactor = Reactor.current()
         with ExitStack() as opened:
             self.domain, release = acquire_domain(reactor, info, domain)
@@ -168,6 +170,8 @@ class ScalableEndpoint(Resource):
                 self._open_receive(*next(each), index, own, options) for index, own in enumerate(receives)
             )
         except BaseException:
+            for context in self._opened:  # the program has none of them yet
+                context.close()
             self.close()
             raise
 
@@ -210,6 +214,7 @@ class ScalableEndpoint(Resource):
         what = type(context).__name__
         handle = _ContextHandle(self.vector, what, out[0], self._handle, info, source, cancel_grace=0.1)
         context._handle, context.info, context.domain = handle, info, self.domain
+        self._opened.append(context)
         return handle
 
     async def add_peer(self, address: Address | str | bytes) -> Peer:
@@ -265,6 +270,7 @@ async def open_scalable_endpoint(
     check_type("type", type, EndpointType)
     chosen = endpoint_options("open_scalable_endpoint", options)
     check_arguments(provider, domain, hints, info)
+    node = place_in_hints(node, service, hints, "src_addr")
     sends, receives = _contexts("transmit", transmit), _contexts("receive", receive)
     hints = (Hints() if hints is None else hints).replace(
         ep_attr={"tx_ctx_cnt": len(sends), "rx_ctx_cnt": len(receives)}

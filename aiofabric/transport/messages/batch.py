@@ -40,15 +40,20 @@ class SelectiveRoute(Route):
         super().__init__(*args)
         self.silent: dict[Transfer, None] = {}  # posted sends that get no completion, in order
 
-    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+    def post(
+        self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None
+    ) -> Transfer:
+        flags = self.own_flags(flags)
         if not flags & _SILENT:
             return super().post(data, tag, remote_data, flags | _COMPLETION)
         transfer = super().post(data, tag, remote_data, flags & ~_SILENT)
         self.silent[transfer] = None
         return transfer
 
-    def post_rma(self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int) -> Transfer:
-        return super().post_rma(what, pins, remote, remote_data, flags | _COMPLETION)
+    def post_rma(
+        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
+    ) -> Transfer:
+        return super().post_rma(what, pins, remote, remote_data, self.own_flags(flags) | _COMPLETION)
 
     def retire(self, transfer: Transfer) -> None:
         self.silent.pop(transfer, None)
@@ -132,10 +137,10 @@ class Batch:
         if self._held is None:
             return
         (data, tag, remote_data, _), self._held = self._held, None
-        flags = 0
+        flags = None
         if not last:
             self._quiet = (self._quiet + 1) % self._interval
-            flags = _MORE | _SILENT if self._quiet else _MORE
+            flags = self._route.own_flags(None) | (_MORE | _SILENT if self._quiet else _MORE)
         self._wait_for(self._route.post(data, tag, remote_data, flags))
 
     def _wait_for(self, transfer: Transfer) -> None:

@@ -53,7 +53,6 @@ class Pool(PoolCore, Inbox):
 
     __slots__ = ("_base", "_descriptor", "_pins", "_stride", "extra", "view")
     buffer_type = PoolBuffer
-    by_hand = False  # True: `_post_each` posts; a test sets it
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Pool(PoolCore, Inbox):
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)
         self._descriptor = handle.register_own(self._pins)
         endpoint, descriptor = address_of(handle.fid), address_of(self._descriptor)
-        self._prepare(endpoint, descriptor, size + extra, count, behind, limits, self.by_hand)
+        self._prepare(endpoint, descriptor, size + extra, count, behind, limits)
         self._extend(min(count, _FIRST))
         try:
             self.post()

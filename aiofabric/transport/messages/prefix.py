@@ -37,7 +37,9 @@ class PrefixRoute(Route):
     def _inject(self, data: bytes, tag: int | None) -> bool:
         return False  # `post` adds the prefix
 
-    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+    def post(
+        self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None
+    ) -> Transfer:
         pieces = data if type(data) in (list, tuple) else [data]
         message = bytearray(prefix_of(self.handle.info)) + b"".join(ffi.buffer(pin(piece)) for piece in pieces)
         return super().post(message, tag, remote_data, flags)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ...cq.loops.coroutines import coroutine_function
 from ...resource import Resource
 from ...settings import flag_bits
-from ..route import NO_FLAGS
 from .batch import Batch
 from .receive import Message, Receives
 
@@ -37,7 +36,7 @@ class Sends(Resource):
         *,
         to: Peer | None = None,
         remote_data: int | None = None,
-        flags: OpFlags = NO_FLAGS,
+        flags: OpFlags | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
 
@@ -54,7 +53,8 @@ class Sends(Resource):
             data: at most ``max_message_size`` bytes.
             to: the receiver; for connectionless endpoints, and required there.
             remote_data: up to 64 bits, delivered to the receiver as `Message.remote_data`.
-            flags: a completion level (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and others.
+            flags: a completion level (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and others; ``OpFlags(0)`` for
+                none. By default those of the endpoint.
 
         Raises:
             FabricConnectionError: the connection ended.
@@ -66,7 +66,7 @@ class Sends(Resource):
         return self._send("fi_send", data, None, to, remote_data, flags)
 
     async def _send(
-        self, call: str, data: Any, tag: Any, to: Peer | None, remote_data: int | None, flags: OpFlags
+        self, call: str, data: Any, tag: Any, to: Peer | None, remote_data: int | None, flags: OpFlags | None
     ) -> None:
         """`send` with all its options, or `send_tagged` ("fi_tsend"), which needs a tag."""
         handle = self._handle
@@ -77,7 +77,7 @@ class Sends(Resource):
             handle.tags.check(tag)
         if handle.checkpoint is not None:
             await handle.checkpoint()
-        if remote_data is None and flags is NO_FLAGS:
+        if remote_data is None and flags is None:
             must_yield = route.send(data, tag)
             if must_yield is not None:
                 if must_yield:

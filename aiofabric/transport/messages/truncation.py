@@ -1,13 +1,16 @@
 """Detection of truncation, over providers that truncate a long message silently (Quirk.TRUNCATES_SILENTLY).
 
 udp delivers what recvmsg returns, and rxd copies what fits. So their receives are larger than requested: by one byte,
-or for datagrams as large as the longest datagram. A message that uses the extra bytes was too long.
+or for datagrams by one byte more than the longest datagram. A message that uses the extra bytes was too long. Peers
+without libfabric may send datagrams that are longer than udp's longest.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..._ffi import constants
+from ...errors import TruncatedMessageError
 from ...flags import EndpointType
 from ...memory import pin
 from .inbox import truncated
@@ -45,8 +48,13 @@ class DetectsTruncation(Receives):
                 raise
         limit = len(pins)
         datagrams = handle.info.ep_attr.type == EndpointType.DGRAM
-        room = pin(bytearray(handle.max_size if datagrams else limit + 1), writable=True)
+        room = pin(bytearray(1 + (handle.max_size if datagrams else limit)), writable=True)
         message = await super()._receive(room, where, source=source, private=True)
+        if datagrams and len(message) > handle.max_size:
+            detail = f"A peer without libfabric sent a datagram of more than {handle.max_size} bytes, which is lost"
+            error = TruncatedMessageError(constants.FI_ETRUNC, "fi_recv", detail=detail)
+            error.cure, error.limit = "Let it send shorter ones", limit
+            raise error
         if len(message) > limit:
             error = truncated(len(message), limit)
             if not datagrams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from .options import EndpointOptions
 
@@ -16,20 +16,26 @@ if TYPE_CHECKING:
     from ...settings import EndpointSettings
     from ..opening.shared_contexts import SharedReceive, SharedTransmit
 
-__all__ = ["EndpointKeywords", "ServerKeywords", "endpoint_options"]
+__all__ = ["EndpointKeywords", "ServerKeywords", "StreamKeywords", "endpoint_options", "stream_options"]
 
 _NAMES = tuple(each.name for each in fields(EndpointOptions))
 
 
-class ServerKeywords(TypedDict, total=False):
-    """Options of the endpoints of an RPC server, which chooses the size of its receives itself."""
+class StreamKeywords(TypedDict, total=False):
+    """Options of the endpoints of streams and transports, which choose their receives themselves."""
 
-    multi_recv: int | None
     cancel_grace: float
     close_timeout: float
     waiting: Waiting
     busy_poll: float
     heartbeat: float | None
+    prepare: Callable[[EndpointSettings], object] | None
+
+
+class ServerKeywords(StreamKeywords, total=False):
+    """Options of the endpoints of an RPC server, which chooses the size of its receives itself."""
+
+    multi_recv: int | None
     selective: bool
     remote_writes: int
     counters: Mapping[Counter, Bind]
@@ -37,7 +43,6 @@ class ServerKeywords(TypedDict, total=False):
     shared_transmit: SharedTransmit | None
     open_flags: OpFlags
     preface: bool
-    prepare: Callable[[EndpointSettings], object] | None
 
 
 class EndpointKeywords(ServerKeywords, total=False):
@@ -69,3 +74,16 @@ def endpoint_options(function: str, options: Mapping[str, Any]) -> EndpointOptio
         return EndpointOptions(**options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{function}(): {error}") from None
+
+
+def stream_options(function: str, options: Mapping[str, Any]) -> StreamKeywords:
+    """The options of a call of ``function`` that opens a stream or a transport.
+
+    Raises:
+        TypeError, ValueError: an option that streams do not have, or a wrong value; the text names ``function``.
+    """
+    names = StreamKeywords.__annotations__
+    if left := [name for name in options if name in _NAMES and name not in names]:
+        raise TypeError(f"{function}() chooses {left[0]} itself; its options are {', '.join(names)}")
+    endpoint_options(function, options)
+    return cast("StreamKeywords", options)

@@ -15,7 +15,7 @@ from ...cq.polling import Waiting
 from ...cq.submission import most_posted
 from ...errors import NotSupportedError, check
 from ...features import Quirk
-from ...flags import EndpointType, OpFlags
+from ...flags import OpFlags
 from ...info import SHARED_CONTEXT, Hints
 from ...settings import EndpointSettings
 from ..exclusions import receives_messages
@@ -190,20 +190,28 @@ class EndpointOptions:
             detail = f"The provider {provider} has no connected endpoints of its own, so these options cannot be used"
             raise NotSupportedError(constants.FI_ENOSYS, ", ".join(sorted(self.native)), detail=detail)
 
-    def open_native(self, domain: Domain, info: Info) -> Any:
-        """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2)."""
+    def open_native(self, domain: Domain, info: Info, request: Any = None) -> Any:
+        """The ``struct fid_ep *`` of a new endpoint (fi_endpoint, fi_endpoint2).
+
+        Args:
+            request: the ``struct fid *`` of a connection request that the endpoint is to accept.
+        """
         self._check_domain(domain)
         check_provider(info)
         check_bindings(self, info)
         out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info, self)
-        if not self.open_flags:
-            check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
-            return out[0]
+        opened.native.handle = request or info.native_handle()
         try:
-            check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
+            if self.open_flags:
+                check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
+            else:
+                check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
         except NotSupportedError as error:
-            error.detail = f"The provider {info.fabric_attr.prov_name} cannot open endpoints with {self.open_flags}"
+            if self.open_flags:
+                error.detail = f"The provider {info.fabric_attr.prov_name} cannot open endpoints with {self.open_flags}"
             raise
+        finally:
+            opened.native.handle = ffi.NULL  # it may close before the info
         return out[0]
 
     def bind_queue(self, handle: EndpointHandle, queue: Any) -> None:
@@ -266,6 +274,6 @@ class EndpointOptions:
             elif self.multi_recv is not None:
                 handle.pool = MultiPool(handle, size, count, self.multi_recv)
             else:
-                cut_off = Quirk.TRUNCATES_SILENTLY in handle.known and handle.info.ep_attr.type == EndpointType.RDM
+                cut_off = Quirk.TRUNCATES_SILENTLY in handle.known
                 kind = TruncationPool if cut_off else Pool if handle.overflow is None else OverflowPool
                 handle.pool = kind(handle, size, count)

@@ -15,6 +15,7 @@ from ..._ffi import constants, is_loaded
 from ...address import Address, is_ip, split_uri
 from ...cq.reactor import Reactor
 from ...errors import NoProviderError, unresolved
+from ...features import Quirk, quirks
 from ...flags import AddressFormat, Caps, EndpointType, GetInfoFlags, MrMode
 from ...info import DomainAttr, EpAttr, FabricAttr, Hints, Info, getinfo
 from ...info.discovery import offers
@@ -133,8 +134,13 @@ async def find(
             raise ValueError(f"the info is of {info.ep_attr.type}, but the endpoint to open is {kind}")
         return await _placed(info, node, service, passive=passive)
     wanted = _complete(hints, kind, provider, domain, interface)
-    preferred = (caps, Caps(0)) if domain is None else (domain.info.caps, caps & domain.info.caps)
+    preferred = (caps, Caps(0)) if domain is None else (_caps_of(domain), caps & _caps_of(domain))
     return await _best(node, service, wanted, preferred, passive)
+
+
+def _caps_of(domain: Domain) -> Caps:
+    """The capabilities that an endpoint of the domain may ask for: one that getinfo without hints grants is refused."""
+    return domain.info.caps & ~Caps.AV_USER_ID
 
 
 async def _best(
@@ -202,13 +208,51 @@ async def _first(
         found = [i for i in found if i.fabric_attr.name not in _BY_FABRIC_ONLY] or found
     if not found:
         return None
+    if wanted.hints.caps:
+        await _refuse_layers(found, hints)
+        found = _with_sources(found, hints)
     chosen = found[0]
     if MrMode.LOCAL in chosen.domain_attr.mr_mode and not wanted.local:
         attr = replace(hints.domain_attr, mr_mode=hints.domain_attr.mr_mode & ~MrMode.LOCAL)
         same = (info for info in await ask(replace(hints, domain_attr=attr)) if _names(info) == _names(chosen))
         chosen = next(same, chosen)
-    _classify(chosen, hints)
     return chosen
+
+
+async def _refuse_layers(found: list[Info], hints: Hints) -> None:
+    """Refuse a layer above the provider that the hints name, if that has such endpoints itself: the two have different
+    protocols, so a peer that the provider itself opens reads the layer's header as data.
+
+    Raises:
+        NoProviderError: only the layer has what the hints ask for.
+    """
+    name, kind = hints.fabric_attr.prov_name, hints.ep_attr.type
+    if not name or any(info.fabric_attr.prov_name == name for info in found):
+        return
+    bare = Hints(fabric_attr=FabricAttr(prov_name=name), ep_attr=EpAttr(type=kind))
+    if any(info.fabric_attr.prov_name == name for info in await resolve(None, None, bare, call=offers)):
+        layer = found[0].fabric_attr.prov_name
+        detail = (
+            f"{name} has {kind} endpoints, but not with {hints.caps}. {layer} has them, with another protocol: name it "
+            "as provider, on both sides"
+        )
+        raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=detail)
+
+
+def _with_sources(found: list[Info], hints: Hints) -> list[Info]:
+    """Leave out offers that grant FI_SOURCE, and name no sender, if the hints ask for it.
+
+    Raises:
+        NoProviderError: no other offer is left.
+    """
+    if Caps.SOURCE not in hints.caps:
+        return found
+    left = [info for info in found if Quirk.NAMES_NO_SOURCE not in quirks(info)]
+    if not left:
+        name = found[0].fabric_attr.prov_name
+        detail = f"{name} grants {Caps.SOURCE}, but its messages name no sender: put the sender into the message"
+        raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=detail)
+    return left
 
 
 def _names(info: Info) -> tuple[object, ...]:
@@ -233,17 +277,6 @@ def _understands(info: Info, node: str | Address | None, schemes: set[str]) -> b
     if scheme in schemes and scheme != _scheme_of(info):  # a local address becomes the src_addr of this Info, too
         return False
     return str(info.src_addr).partition("://")[0] == scheme
-
-
-def _classify(info: Info, wanted: Hints) -> None:
-    """Set the requested traffic class in an offer: tcp obeys it, but getinfo does not return it."""
-    domain = wanted.domain_attr.tclass
-    transmit = wanted.tx_attr.tclass or domain
-    if transmit:
-        native = info.native
-        native.domain_attr.tclass = native.domain_attr.tclass or domain
-        native.tx_attr.tclass = native.tx_attr.tclass or transmit
-        info.trim()
 
 
 async def find_connectable(
@@ -274,7 +307,7 @@ async def find_connectable(
     )
     # The sockets provider refuses a peer with capabilities that the listener lacks: request few, though the domain
     # has more.
-    offered = None if domain is None else domain.info.caps
+    offered = None if domain is None else _caps_of(domain)
 
     def preferred(caps: Caps) -> tuple[Caps, ...]:
         return (caps, Caps(0)) if offered is None else (caps & offered, offered)
@@ -291,6 +324,11 @@ async def find_connectable(
         for_both = unconnected if for_sure == EndpointType.RDM else wanted
         return await _reasons(node, service, for_both, passive, unconnected)
     host = _host(node)
+    if passive and (raw is not None or (host is not None and "://" in host)):
+        raise ValueError(
+            f"{node} is an address of {info.fabric_attr.prov_name}, whose listeners share one endpoint of the loop: "
+            "listen at a host and port, where TCP finds it"
+        )
     if host is not None and info.src_addr is not None and info.src_addr.family:
         info = await _best(host, None, unconnected, tagged, passive)
     return info

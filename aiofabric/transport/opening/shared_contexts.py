@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..._ffi import constants, ffi, lib
+from ...address_vector import AddressVector
 from ...cq.polling import Waiting
 from ...cq.reactor import Reactor
 from ...errors import check
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...domain import Domain
+    from ...flags import AvType
     from ..interfaces import PoolStatistics
     from ..opening.shared_objects import DomainQueues
 
@@ -121,9 +123,43 @@ class SharedReceive(Receives):
 class SharedReceiveHandle(EndpointHandle):
     """Handle of the native context; its children are the endpoints that receive through it."""
 
-    __slots__ = ("queues",)
+    __slots__ = ("queues", "vector")
     serves_memory = False
     queues: DomainQueues
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.vector: AddressVector | None = None  # of its connectionless endpoints
+
+    def vector_of(
+        self, domain: Domain, wanted: AddressVector | None, av_type: AvType, rx_ctx_bits: int
+    ) -> AddressVector:
+        """The address vector of all connectionless endpoints: the first one's, or one that closes with this context.
+
+        It gives the sources of the messages their numbers.
+
+        Raises:
+            ValueError: ``wanted`` is another one.
+        """
+        if self.vector is None or self.vector.closed:
+            self.vector = wanted
+            if wanted is None:
+                self.vector = own = AddressVector(domain, type=av_type, rx_ctx_bits=rx_ctx_bits)
+                release = self.on_release
+
+                def released() -> None:
+                    if release is not None:
+                        release()
+                    own.close()
+
+                self.on_release = released
+        if wanted not in (None, self.vector):
+            raise ValueError(
+                "all endpoints of a SharedReceive have one address vector: name that of the first one, "
+                "endpoint.vector, or none"
+            )
+        assert self.vector is not None
+        return self.vector
 
 
 class SharedInbox(Inbox):

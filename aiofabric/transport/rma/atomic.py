@@ -56,7 +56,7 @@ class Atomic(Resource):
         *,
         to: Peer | None = None,
         datatype: Datatype | None = None,
-        flags: OpFlags = OpFlags(0),
+        flags: OpFlags | None = None,
     ) -> None:
         """Set each element of ``remote`` to ``op(remote, value)``.
 
@@ -70,7 +70,7 @@ class Atomic(Resource):
             remote: the peer's memory; registered there for remote reads and writes.
             to: the peer; for connectionless endpoints, and required there.
             datatype: of the elements, if the format of ``value`` does not name it.
-            flags: `OpFlags.FENCE`, `OpFlags.DELIVERY_COMPLETE` and others.
+            flags: `OpFlags.FENCE`, `OpFlags.DELIVERY_COMPLETE` and others; by default those of the endpoint.
 
         Raises:
             NotSupportedError: the provider does not support the operation with these elements.
@@ -123,7 +123,7 @@ class Atomic(Resource):
         to: Peer | None = None,
         datatype: Datatype | None = None,
         result: Any = None,
-        flags: OpFlags = OpFlags(0),
+        flags: OpFlags | None = None,
     ) -> Any:
         """Like `atomic`; return the previous values of the elements.
 
@@ -149,7 +149,7 @@ class Atomic(Resource):
         to: Peer | None = None,
         datatype: Datatype | None = None,
         result: Any = None,
-        flags: OpFlags = OpFlags(0),
+        flags: OpFlags | None = None,
     ) -> Any:
         """Set each element to ``value`` where its relation to ``compare`` is ``op``; return the previous values.
 
@@ -207,7 +207,7 @@ class Atomic(Resource):
         before: Result | None,
         remote: RemoteRegion,
         to: Peer | None,
-        flags: OpFlags,
+        flags: OpFlags | None,
     ) -> None:
         handle = self._handle
         if not handle.thread_check.admits():
@@ -216,8 +216,11 @@ class Atomic(Resource):
         if handle.checkpoint is not None:
             await handle.checkpoint()
         self._check(form, op, given, remote, route)
-        own = route.check_flags(flag_bits(flags), len(given.pins))
-        delivered = form is AtomicForm.BASE and flags & OpFlags.DELIVERY_COMPLETE
+        bits = flag_bits(flags)
+        if bits is None:
+            bits = handle.tx_flags if form is AtomicForm.BASE else handle.tx_flags & ~OpFlags.INJECT
+        own = route.check_flags(bits, len(given.pins))
+        delivered = form is AtomicForm.BASE and own & OpFlags.DELIVERY_COMPLETE
         if delivered and Quirk.DELIVERED_ATOMIC_CORRUPTS in handle.known:
             detail = (
                 "An atomic with FI_DELIVERY_COMPLETE would overwrite later messages over this provider: use "

@@ -57,9 +57,9 @@ class RegisteredArray(Pieces):
         regions = self._handle.regions
         return regions.busy and regions.find(self._handle, self._pinned, self._access) is not None
 
-    def check(self, flags: int) -> None:
+    def check(self, flags: int | None) -> None:
         """Raise if an operation with these flags cannot use the memory. Call it last before the post."""
-        if (flags | self._handle.tx_flags) & constants.FI_INJECT:
+        if (self._handle.tx_flags if flags is None else flags) & constants.FI_INJECT:
             detail = f"FI_INJECT copies host memory at once, and {self.name} may be in a device"
             raise NotSupportedError(constants.FI_EOPNOTSUPP, "FI_INJECT", detail=detail)
         if not self.registered:
@@ -127,7 +127,7 @@ class Rma(Resource):
     __slots__ = ()
     _handle: EndpointHandle
 
-    async def read(self, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags = OpFlags(0)) -> bytes:
+    async def read(self, remote: RemoteRegion, *, to: Peer | None = None, flags: OpFlags | None = None) -> bytes:
         """Read all of ``remote``; see `read_into`."""
         if not isinstance(remote, RemoteRegion):
             raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
@@ -141,7 +141,7 @@ class Rma(Resource):
         remote: RemoteRegion,
         *,
         to: Peer | None = None,
-        flags: OpFlags = OpFlags(0),
+        flags: OpFlags | None = None,
     ) -> int:
         """Read ``len(local)`` bytes from the start of ``remote`` into ``local``; return their number.
 
@@ -156,7 +156,7 @@ class Rma(Resource):
                 ``remote``. Or an array in the memory of a device, registered with `Domain.register`.
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: the peer; for connectionless endpoints, and required there.
-            flags: `OpFlags.FENCE` and others.
+            flags: `OpFlags.FENCE` and others; by default those of the endpoint.
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
@@ -177,7 +177,7 @@ class Rma(Resource):
         *,
         to: Peer | None = None,
         remote_data: int | None = None,
-        flags: OpFlags = OpFlags(0),
+        flags: OpFlags | None = None,
     ) -> int:
         """Write all of ``local`` to the start of ``remote``; return the number of bytes.
 
@@ -193,7 +193,8 @@ class Rma(Resource):
             remote: the peer's memory; take a part with ``remote[start:stop]``.
             to: the peer; for connectionless endpoints, and required there.
             remote_data: up to 64 bits that the target receives (`remote_write`) when the bytes are in its memory.
-            flags: a completion level (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and others.
+            flags: a completion level (`OpFlags.DELIVERY_COMPLETE` ...), `OpFlags.FENCE` and others; by default those
+                of the endpoint.
 
         Raises:
             IndexError: ``local`` is longer than ``remote``; nothing was posted.
@@ -209,7 +210,13 @@ class Rma(Resource):
         )
 
     async def _transfer(
-        self, what: str, pins: Any, remote: RemoteRegion, to: Peer | None, remote_data: int | None, flags: OpFlags
+        self,
+        what: str,
+        pins: Any,
+        remote: RemoteRegion,
+        to: Peer | None,
+        remote_data: int | None,
+        flags: OpFlags | None,
     ) -> int:
         handle = self._handle
         if not handle.thread_check.admits():

@@ -161,7 +161,7 @@ class Triggered(Resource):
         if tag is not None:
             self._handle.tags.check(tag)
         route = await self._route_when(condition, to)
-        flags = _TRIGGER | constants.FI_COMPLETION
+        flags = route.own_flags(None) | _TRIGGER | constants.FI_COMPLETION
         await route.outcome(route.post(data, tag, remote_data, flags))
 
     async def write_when(
@@ -183,7 +183,8 @@ class Triggered(Resource):
         size = len(pins)
         remote._check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
         route.check_size(size, what)
-        await route.outcome(route.post_rma(what, pins, remote, None, _TRIGGER | constants.FI_COMPLETION))
+        flags = route.own_flags(None) | _TRIGGER | constants.FI_COMPLETION
+        await route.outcome(route.post_rma(what, pins, remote, None, flags))
         return size
 
     async def _route_when(self, condition: Condition, to: Peer | None) -> Route:

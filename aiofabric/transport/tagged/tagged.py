@@ -15,7 +15,6 @@ from ..endpoint import Endpoint
 from ..messages.inbox import RECEIVE_AT_SHARED
 from ..messages.receive import Receives
 from ..messages.send import Message, Sends
-from ..route import NO_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -54,7 +53,7 @@ class TaggedSends(Endpoint, Sends):
         *,
         to: Peer | None = None,
         remote_data: int | None = None,
-        flags: OpFlags = NO_FLAGS,
+        flags: OpFlags | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Send one message under ``tag``; otherwise like `send`.
 

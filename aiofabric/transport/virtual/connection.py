@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import errno
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants
 from ...cm.workarounds.keepalive import agree
 from ...cq.operation import POSTED
 from ...cq.submission import SubmissionQueue
+from ...errors import FabricError
 from ..messages.inbox import Inbox
 from .doorbell import Doorbell
 from .protocol import CREDITS, DIRECT, KIND, KIND_PING, KIND_PONG, SEQUENCE, FrameKind
@@ -94,7 +96,7 @@ class ConnectionHandle(SendingHandle):
     """One virtual connection, as its multiplexer and its OOB socket hold it."""
 
     __slots__ = (
-        "_cancel_wait", "_early", "_expected", "heartbeat", "id", "multiplexer",
+        "_cancel_wait", "_early", "_expected", "asked", "heartbeat", "id", "multiplexer",
         "on_gone", "oob_socket", "orderly", "pooled", "window",
     )  # fmt: skip
 
@@ -130,6 +132,7 @@ class ConnectionHandle(SendingHandle):
         self._cancel_wait: Callable[[], None] | None = None
         self.on_gone: Callable[[], object] | None = None
         self.pong = None  # of the client, which waits for the first message over the fabric
+        self.asked: Callable[[bool], None] | None = None  # is told that the peer has answered a later ping
         self.pooled = pooled
         if options.recv_size is not None:
             self.pool = ConnectionInbox(self, options.recv_size, self.window)
@@ -155,8 +158,10 @@ class ConnectionHandle(SendingHandle):
             buffer.pool.recycle(buffer)
             if kind == KIND_PING and self.tx is not None and self.live:
                 self.tx.tell(KIND_PONG)
-            elif kind == KIND_PONG:
+            elif kind == KIND_PONG and self.pong is not None and not self.pong.done():
                 self._path_known(0)
+            elif kind == KIND_PONG:
+                self._answer(True)
             return
         sequence = tag >> SEQUENCE & 255
         if sequence != self._expected:
@@ -220,6 +225,18 @@ class ConnectionHandle(SendingHandle):
             self._path_known(code)
             self._expect_late_messages(_LATE_MESSAGES)
         return lost
+
+    def ask(self, answered: Callable[[bool], None]) -> None:
+        """Send a ping. Call ``answered`` at the pong, or with False when the connection ends before. One at a time."""
+        self.asked = answered
+        if self.live and self.tx is not None:
+            with suppress(FabricError):  # the connection then ends
+                self.tx.tell(KIND_PING)
+
+    def _answer(self, yes: bool) -> None:
+        if self.asked is not None:
+            answered, self.asked = self.asked, None
+            answered(yes)
 
     def _path_known(self, code: int) -> None:
         """The peer has answered over the fabric (0), or the provider cannot reach it."""
@@ -323,6 +340,7 @@ class ConnectionHandle(SendingHandle):
             for queue in (*self.routes, self.rx):
                 queue.hand_over(error, successor)
             self.multiplexer.release_peer(peer)
+            self._answer(False)
         if self.pool is not None:
             self.pool.end(error)
         if self.remote_writes is not None:

@@ -21,10 +21,10 @@ from ...errors import FabricConnectionAbortedError, FabricConnectionRefusedError
 from ...features import Quirk
 from ...flags import Caps
 from ..connected.endpoint import MessageEndpoint
+from ..connectionless.shm_same_process import reads_ours
 from ..exclusions import exclude
 from ..messages.receive import Message
 from ..messages.truncation import DetectsTruncation
-from ..workarounds.shm_same_process import reads_ours
 from .connection import ConnectionHandle
 from .multiplexer import acquire_multiplexer, one_host
 from .oob_listener import OobListener

@@ -32,7 +32,7 @@ from .protocol import DIRECT, ID, MASK, QUERY_POOL, TAG_BITS, host_mark
 from .receive_pools import ReceivePool, Taker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from ...address_vector import Peer
     from ...cq.polling import Waiting
@@ -58,8 +58,10 @@ class Carried(Taker, Protocol):
     """The parts of a carried connection that the multiplexer needs."""
 
     id: int
+    peer: Peer | None
     window: int
 
+    def ask(self, answered: Callable[[bool], None]) -> None: ...
     @property
     def doorbell(self) -> Doorbell: ...
     @property
@@ -97,7 +99,7 @@ class Multiplexer:
         self.endpoint = RdmEndpoint(info, domain, options)
         self.handle = self.endpoint._handle
         self.endpoint.vector.kept_most = 0  # released peers are kept here
-        self.handle.send_notices = Notices(self.handle, lambda: (*self._users, *self._released)).begin
+        self.handle.send_notices = Notices(self.handle, self).begin
         self.fid = self.handle.fid
         self.source = self.handle.source
         self.connections: dict[int, Carried] = {}
@@ -283,6 +285,21 @@ class Multiplexer:
                 self._lose(peer)
             elif len(self._released) > _RELEASED_MOST:
                 self._lose(next(iter(self._released)))
+
+    def reachable(self) -> Mapping[Peer, Carried | None]:
+        """The peers with a connection, and those that had one; each with a connection, if it has any."""
+        peers: dict[Peer, Carried | None] = dict.fromkeys((*self._users, *self._released))
+        peers.update((each.peer, each) for each in self.connections.values() if each.peer is not None)
+        return peers
+
+    def lose(self, peer: Peer) -> bool:
+        """Remove a peer that has no connection any more; False if it has one.
+
+        shm would crash if the peer still sent, so there the peer stays.
+        """
+        if peer in self._released and not self.host:
+            self._lose(peer)
+        return peer not in self._users
 
     def _lose(self, peer: Peer) -> None:
         del self._released[peer]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from ...cm.foreign_clients import ForeignClients
 from ...cm.workarounds.half_open_clients import SILENT_MOST, TIMEOUT
 from ...cm.workarounds.provider_sockets import are_free
 from ...errors import from_errno
@@ -48,6 +49,7 @@ class OobListener:
         self._on_cut = on_cut
         self._silent: dict[OobSocket, Callable[[], None]] = {}
         self._resume: Callable[[], None] | None = None
+        self._foreign = ForeignClients()
         self.closed = False
         self._watch()
 
@@ -113,7 +115,7 @@ class OobListener:
         if len(self._silent) >= SILENT_MOST:
             self._dismiss(next(iter(self._silent)))
         self._silent[oob_socket] = self._driver.call_later(TIMEOUT, lambda: self._dismiss(oob_socket))
-        oob_socket.on_end = lambda: self._forget(oob_socket)
+        oob_socket.on_end = lambda: self._ended(oob_socket)
         oob_socket.on_frame = lambda frame: self._first(oob_socket, frame)
 
     def _first(self, oob_socket: OobSocket, frame: Frame) -> None:
@@ -123,6 +125,11 @@ class OobListener:
             self._on_request(oob_socket, frame)
         except Exception:  # an invalid request ends this OOB socket, and nothing else
             oob_socket.close()
+
+    def _ended(self, oob_socket: OobSocket) -> None:
+        self._forget(oob_socket)
+        if oob_socket.foreign:
+            self._foreign.refused(oob_socket.peer_address, oob_socket.foreign)
 
     def _dismiss(self, oob_socket: OobSocket) -> None:
         self._forget(oob_socket)

@@ -57,7 +57,7 @@ class OobSocket:
             self.peer_address = address_of(sock.getpeername())
         self._driver = driver
         self._received = bytearray()
-        self.foreign = False  # the peer sent something that is not a frame
+        self.foreign = b""  # what the peer sent, if that is no frame
         self.on_frame: Callable[[Frame], object] | None = None
         self.on_end: Callable[[], object] | None = None
         driver.add_reader(sock.fileno(), self._readable)
@@ -117,8 +117,8 @@ class OobSocket:
             return None
         mark, kind, length = _HEADER.unpack_from(received)
         if mark != _MARK or length > MAX_FRAME:
+            self.foreign = bytes(received)
             received.clear()
-            self.foreign = True
             self._end()
             return None
         end = _HEADER.size + length

@@ -24,9 +24,9 @@ from anyio import ClosedResourceError
 from ..._ffi import constants, lib
 from ...cq.operation import POSTED
 from ...errors import FabricConnectionAbortedError, FabricError, FabricTimeoutError, UnreachableError, check
+from ..connectionless.shm_same_process import INLINE
 from ..handle import EndpointHandle
 from ..route import Route
-from ..workarounds.shm_same_process import INLINE
 from .protocol import CREDITS, DIRECT, KIND, KIND_CREDITS, KIND_PING, POOL, SEQUENCE
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class ConnectionRoute(Route):
             check(rc, "fi_tinject", peer=self.name)
         return False
 
-    def post(self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Transfer:
+    def post(
+        self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None
+    ) -> Transfer:
         return super().post(data, 0, remote_data, flags)
 
     def _try(self, transfer: Transfer) -> bool:

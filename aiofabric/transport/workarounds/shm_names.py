@@ -17,14 +17,24 @@ from typing import TYPE_CHECKING
 
 from ..._ffi import constants
 from ...address import Address
-from ...errors import FabricError
+from ...errors import FabricError, from_errno
 from ...flags import AddressFormat
 from ...workarounds import is_on
 
 if TYPE_CHECKING:
     from ...info import Info
 
-__all__ = ["is_own", "own_name", "own_namespace", "path_of", "process_of", "remove", "reserve_memory", "sweep"]
+__all__ = [
+    "is_own",
+    "name_for",
+    "own_namespace",
+    "path_of",
+    "process_of",
+    "remove",
+    "reserve_memory",
+    "sweep",
+    "take_over",
+]
 
 _DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
@@ -35,13 +45,49 @@ def own_namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def own_name(info: Info) -> Address | None:
-    """A unique name; None if the provider's endpoints have no names."""
+def name_for(info: Info) -> Address | None:
+    """The name that the program has chosen, or a unique one; None if the provider's endpoints have no names.
+
+    libfabric would append numbers to a chosen name, so no peer could find it.
+    """
     if info.addr_format != AddressFormat.ADDR_STR or info.src_addr is None:
         return None
-    scheme = str(info.src_addr).partition("://")[0]
+    scheme, _, chosen = str(info.src_addr).partition("://")
+    if chosen != str(os.getpid()):
+        return info.src_addr
     name = f"{scheme}://aiofabric-{own_namespace():x}-{os.getpid()}-{secrets.token_hex(4)}"
     return Address(AddressFormat.ADDR_STR, name.encode())
+
+
+def take_over(name: Address) -> None:
+    """Prepare the use of a chosen name; one that this process made is free.
+
+    2.x removes the file of a living endpoint, and then ends the process (smr_ep.c). A file that no process maps was
+    left by one that was killed. Both libraries write over it; but 2.x ends the process if another version wrote it.
+
+    Raises:
+        FabricError: (FI_EADDRINUSE) an endpoint has the name.
+    """
+    path = path_of(name)
+    if is_own(name) or not path.exists():
+        return
+    if users := _users(path):
+        detail = f"Process {users[0]} has an endpoint of this name, or is connected with one that had it"
+        error = from_errno(constants.FI_EADDRINUSE, "fi_setname", detail=detail)
+        error.cure = "Choose another name, or none for a unique one"
+        raise error
+    if is_on("shm_files"):
+        path.unlink(missing_ok=True)
+
+
+def _users(path: Path) -> list[str]:
+    """The processes that have mapped a file, as far as this one may see them."""
+    found = []
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            if f" {path}\n" in maps.read_text():
+                found.append(maps.parent.name)
+    return found
 
 
 def path_of(name: Address) -> Path:

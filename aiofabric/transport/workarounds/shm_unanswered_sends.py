@@ -15,7 +15,7 @@ import logging
 import mmap
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..._ffi import CData, constants, ffi, lib
 from ...info import library_version
@@ -25,9 +25,10 @@ from .shm_names import path_of, process_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ...address import Address
     from ...address_vector import Peer
+    from ...cq.source.source import Source
     from ..route import Route
-    from .shm_same_process import LingeringHandle
 
 __all__ = ["Unanswered", "is_gone"]
 
@@ -52,10 +53,21 @@ _IN_PIECES = 4
 _SUCCESS = 0
 
 
+class ShmEndpoint(Protocol):
+    """An endpoint of this process that sends over shm."""
+
+    address: Address
+    closed: bool
+    fid: Any
+    source: Source
+
+    def route_to(self, peer: Peer) -> Route: ...
+
+
 class Unanswered:
     """The ring of one endpoint of this process."""
 
-    def __init__(self, handle: LingeringHandle) -> None:
+    def __init__(self, handle: ShmEndpoint) -> None:
         self._handle = handle
         self._routes: dict[Peer, Route] = {}
         self._attempts = 0

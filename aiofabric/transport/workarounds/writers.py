@@ -26,6 +26,7 @@ _PROC = Path("/proc")
 _MEMORY = Path("/dev/shm")
 _IN_MEMORY = re.compile(r"/dev/shm/(\S+)")
 _OUR_NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
+_PROVIDERS_NAME = re.compile(r"(\d+):\d+:\d+$")  # of an endpoint that libfabric named: process, user, number
 _NO_ENDPOINT = "fi_sm2_"  # the table of sm2's endpoints
 _TRAPS = ("freez", "trap", "stop")  # in names of kernel functions in which a thread waits outside of a system call
 
@@ -70,15 +71,27 @@ def threads_that_map(path: Path) -> set[Thread]:
     for process in hidden:
         owner = _owner(process)
         for name, its_owner in memory.items():
-            if owner == its_owner and _may_belong(name, process.name, seen):
+            if owner == its_owner and _may_belong(name, process, seen):
                 raise Unprovable(f"process {process.name} may have {path} mapped, and cannot be examined")
     return found - {Thread(os.getpid(), threading.get_native_id())}
 
 
-def _may_belong(name: str, process: str, seen: set[str]) -> bool:
+def _may_belong(name: str, process: Path, seen: set[str]) -> bool:
     """Whether a file in /dev/shm may be the memory of a process that cannot be examined."""
-    match = _OUR_NAME.match(name)
-    return match[2] == process if match else name not in seen and not name.startswith(_NO_ENDPOINT)
+    if match := _OUR_NAME.match(name):
+        return match[2] == process.name
+    if match := _PROVIDERS_NAME.match(name):  # often left by a killed process
+        return match[1] in _ids(process)
+    return name not in seen and not name.startswith(_NO_ENDPOINT)
+
+
+def _ids(process: Path) -> list[str]:
+    """The ids of a process in this PID namespace, and in those below."""
+    with suppress(OSError):
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return line.split()[1:]
+    return [process.name]
 
 
 def left_a_write(thread: Thread) -> bool:

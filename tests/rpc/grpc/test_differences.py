@@ -289,7 +289,7 @@ async def test_without_grpcio_the_error_names_the_extra() -> None:
             print(error)
         """
     )
-    assert "aiofabric[rpc-grpc]" in ended.out, ended.err
+    assert "pip install '.[rpc-grpc]'" in ended.out, ended.err
 
 
 async def test_the_runtime_imports_neither_grpc_nor_protobuf() -> None:

@@ -515,7 +515,7 @@ async def test_an_await_that_is_closed_during_its_own_poll_takes_no_step() -> No
             flush()
 
         connection.flush = close_and_flush
-        with pytest.raises(RuntimeError, match="used once"):
+        with pytest.raises(RuntimeError, match="expected an await that has not ended"):
             steps.send(None)
         connection.flush = flush
         await first

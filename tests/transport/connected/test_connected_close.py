@@ -38,6 +38,8 @@ DIRECT: dict[str, Operation] = {
 def skip_unless_pending(kind: str, provider: str) -> None:
     if kind in ("read", "write") and kind_of(provider) != EndpointType.MSG:
         pytest.skip("shm moves remote memory within the posting call: nothing is ever pending")
+    if kind in ("read", "write") and provider == "verbs":
+        pytest.skip("the devices move remote memory by themselves, and may have done so before the close")
 
 
 async def end_or_end_with(expected: type[BaseException], operation: Awaitable[Any]) -> None:

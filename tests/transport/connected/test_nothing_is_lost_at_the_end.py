@@ -212,7 +212,8 @@ async def test_after_shutdown_sends_are_refused(pair: Pair) -> None:
 @pytest.mark.parametrize("size", [0, 8])
 async def test_remote_data_of_the_programs_own_is_not_the_end(pair: Pair, size: int) -> None:
     async with pair() as (active, passive):
-        for data in (0, 1, (1 << 63) - 1, (1 << 64) - 1):
+        bits = 8 * active.info.domain_attr.cq_data_size
+        for data in (0, 1, (1 << bits - 1) - 1, (1 << bits) - 1):
             await active.send(bytes(size), remote_data=data)
             message = await passive.recv()
             assert (len(message), message.remote_data) == (size, data)

@@ -78,7 +78,8 @@ class Endpoint:
             caps=Caps.MSG,
             mode=Mode(0),
             domain_attr=SimpleNamespace(cq_data_size=8),
-            tx_attr=SimpleNamespace(tclass=SimpleNamespace(dscp=None)),
+            tx_attr=SimpleNamespace(caps=0, tclass=SimpleNamespace(dscp=None)),
+            rx_attr=SimpleNamespace(caps=0),
         )
         self._heartbeat: float | None = None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
@@ -48,6 +49,27 @@ async def test_an_alias_has_flags_of_its_own() -> None:
         assert not active.closed
         await active.send(b"still there")
         assert await passive.recv() == b"still there"
+
+
+async def test_an_alias_inherits_the_flags_that_its_endpoint_has_now() -> None:
+    changed = OpFlags.DELIVERY_COMPLETE
+    async with sockets_pair() as (active, passive):
+        active.settings.tx_flags = changed
+        active.settings.rx_flags = received = OpFlags.COMPLETION
+        for given, sends, receives in (
+            ({}, changed, received),
+            ({"receiving": True}, changed, received),
+            ({"flags": OpFlags.INJECT_COMPLETE}, OpFlags.INJECT_COMPLETE, received),
+            ({"flags": OpFlags(0), "receiving": True}, changed, OpFlags(0)),
+        ):
+            arguments: dict[str, Any] = given
+            async with active.alias(**arguments) as alias:
+                assert (alias.settings.tx_flags, alias.settings.rx_flags) == (sends, receives)
+                await alias.send(BIG)
+                assert alias.statistics().injected == 0
+                await alias.send(b"small")
+                assert alias.statistics().injected == (sends != changed)  # fi_inject knows no delivery
+                assert [await passive.recv(), await passive.recv()] == [BIG, b"small"]
 
 
 async def test_what_an_alias_sends_it_sends_itself() -> None:

@@ -110,6 +110,21 @@ async def test_one_that_does_not_fit_a_direct_receive_is_told_and_the_next_one_a
         assert (got, got.source) == (b"." * 100, back)
 
 
+@pytest.mark.parametrize("options", [{}, {"recv_size": 100}, {"recv_size": None}], ids=["pooled", "small", "direct"])
+async def test_one_that_is_longer_than_the_providers_longest_is_told(options: dict[str, Any]) -> None:
+    """Peers without libfabric send them. udp would cut them, and say nothing."""
+    async with pair(**options) as (_, other, __, ___):
+        longest = other.max_message_size
+        room = () if options.get("recv_size", 1) else (longest,)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+            for size in (longest + 1, 5000, longest):
+                plain.sendto(bytes(size), (other.local_address.host, other.local_address.port))
+        for _ in range(2):
+            with pytest.raises(TruncatedMessageError):
+                await other.recv(*room)
+        assert len(await other.recv(*room)) == longest
+
+
 async def test_to_nobody_and_from_unknown_peers() -> None:
     async with pair() as (one, other, there, back):
         nobody = await one.add_peer("fi_sockaddr_in://127.0.0.1:9")
@@ -141,6 +156,20 @@ async def member() -> AsyncIterator[tuple[DatagramEndpoint, str]]:
     """An endpoint that can be reached at a port of any address, and the group at that port."""
     async with aiofabric.open_endpoint(DGRAM, "0.0.0.0", provider="udp", caps=CAPS) as ep:
         yield ep, f"fi_sockaddr_in://{GROUP}:{ep.local_address.port}"
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_a_group_is_received_while_it_is_joined() -> None:
+    async with member() as (one, address):
+        port = one.local_address.port
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as kernel:
+            kernel.sendto(b"before", (GROUP, port))
+            async with one.join(address):
+                kernel.sendto(b"meanwhile", (GROUP, port))
+                assert await one.recv() == b"meanwhile"
+            kernel.sendto(b"afterwards", (GROUP, port))
+            kernel.sendto(b"to its own address", ("127.0.0.1", port))
+            assert await one.recv() == b"to its own address"
 
 
 @pytest.mark.usefixtures("multicast")

@@ -66,6 +66,7 @@ class Receives:
     "routes",
     "route_to",
     "forget",
+    "_handle_arrived",
     "peer_removed",
     "hold",
     "let_go",
@@ -233,6 +234,17 @@ def test_a_peer_is_forgotten_and_closed_endpoints_may_go(known: Quirk, handle: A
     there = peer()
     handle.forget(there)
     assert handle.order == ([there, "swept"] if known else [there])
+
+
+def test_arrived_messages_are_handled_before_a_connection_closes(handle: Any) -> None:
+    """rxm over verbs would post their buffers at the freed connection; the crash is shown by make test-rdma."""
+    handle.known = Quirk.CLOSE_POSTS_RECEIVES
+    driver = SimpleNamespace(closed=lambda: False)
+    handle.source = SimpleNamespace(driver=driver, drain=lambda: handle.order.append("read"))
+    there = peer()
+    handle.forget(there)
+    assert handle.order.count("read") > 64
+    assert handle.order[-1] is there
 
 
 # -- numbers that the provider may still use

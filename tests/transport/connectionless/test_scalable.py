@@ -2,6 +2,8 @@
 
 # Doubles: no provider refuses a context on request.
 
+import gc
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,7 +44,8 @@ async def test_a_message_goes_to_the_context_that_is_named() -> None:
 
 
 async def test_every_transmit_context_sends() -> None:
-    async with scalable() as (one, other, peer, back):
+    async with scalable(receive=3, transmit=2) as (one, other, peer, back):
+        assert (one.info.ep_attr.tx_ctx_cnt, one.info.ep_attr.rx_ctx_cnt) == (2, 3)
         for index, context in enumerate(one.transmit):
             await context.send(bytes([index]) * 10_000, to=peer.context(index))
             message = await other.receive[index].recv()
@@ -131,6 +134,11 @@ async def test_each_context_has_attributes_of_its_own() -> None:
             for size in (8, 100, 5000):
                 await sending.send(bytes(size), to=back)
                 assert len(await other.receive[0].recv()) == size
+        too_much = 2 * one.info.tx_attr.inject_size  # the provider looks at what the context has
+        with pytest.raises(FabricError, match=r"fi_tx_context: .*FI_ENODATA"):
+            await aiofabric.open_scalable_endpoint(
+                "127.0.0.1", provider="sockets", transmit=[{"inject_size": too_much}]
+            ).__aenter__()
 
 
 async def test_each_context_has_a_queue_of_its_own() -> None:
@@ -227,3 +235,14 @@ async def test_a_scalable_endpoint_that_cannot_be_opened_leaves_nothing(
         with pytest.raises(FabricError, match=call):
             await aiofabric.open_scalable_endpoint("127.0.0.1", provider="sockets").__aenter__()
     assert live_resources() == before
+
+
+async def test_contexts_that_were_open_before_a_failure_are_closed() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(FabricError):
+            await aiofabric.open_scalable_endpoint(
+                "127.0.0.1", provider="sockets", transmit=[{}, {"inject_size": 1 << 20}]
+            ).__aenter__()
+        gc.collect()
+    assert [each for each in told if each.category is ResourceWarning] == []

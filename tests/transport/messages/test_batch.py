@@ -20,6 +20,7 @@ from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 from tests.fixtures.through_python import inject_through_python
+from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -158,6 +159,24 @@ async def test_the_loss_of_the_peer_is_told(pair: Pair, selective: bool) -> None
     async with pair(selective=selective) as (active, passive):
         with pytest.raises(FabricConnectionError):
             await send_for_ever(active, passive)
+
+
+async def test_failures_are_reported_although_successes_are_not(pair: Pair) -> None:
+    """fi_endpoint(3), FI_SELECTIVE_COMPLETION: an operation that fails has a completion in any case."""
+
+    async def lose_the_peer(active: MessageEndpoint, passive: MessageEndpoint) -> None:
+        async with active.batch() as batch:
+            for _ in range(40):  # more than the sockets hold while the peer does not read
+                await batch.send(bytes(1 << 20))
+            passive.close()
+
+    async with pair(selective=True, recv_size=None) as (active, passive):
+        source = source_of(active)
+        before = source.statistics()
+        with pytest.raises(FabricConnectionError):
+            await lose_the_peer(active, passive)
+        await until(lambda: source.statistics().errors - before.errors > 20)
+        assert source.statistics().completions - before.completions <= 1
 
 
 async def test_closing_ends_the_wait(pair: Pair, selective: bool) -> None:

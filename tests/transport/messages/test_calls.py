@@ -1,4 +1,4 @@
-"""Promise: `send` and `recv` return an object that asyncio, anyio and trio take for a coroutine (`_core/call.c`).
+"""Promise: `send` and `recv` return an object that asyncio, anyio and trio take for a coroutine (`_core/base/call.c`).
 
 Hazards: a message is sent before the call is awaited, a message is taken by a call that no task awaits any more, a
 buffer is kept for longer than the call.
@@ -335,15 +335,18 @@ def test_hazard_call_that_is_running_is_not_ended_from_within(
 
 
 async def test_calls_leave_nothing_behind(pair: Pair) -> None:
+    def calls() -> int:
+        gc.collect()
+        return sum(type(each).__name__ == "Call" for each in gc.get_objects())
+
+    before = calls()  # another test of this process may have left a task
     async with pair() as (active, passive):
         for round_ in range(3):
             for _ in range(200):
                 await active.send(b"message")
                 await passive.recv()
                 passive.recv().close()
-            gc.collect()
-            calls = sum(type(each).__name__ == "Call" for each in gc.get_objects())
-            assert calls == 0, round_
+            assert calls() <= before, round_
 
 
 def test_what_is_called_says_what_it_takes() -> None:

@@ -2,10 +2,13 @@
 
 # Doubles: a post of the pool is refused.
 
+from contextlib import AsyncExitStack
+from itertools import pairwise
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import numpy as np
 import pytest
 
 import aiofabric
@@ -27,7 +30,6 @@ from aiofabric import (
 from aiofabric._ffi import constants, lib
 from aiofabric.features import Quirk, quirks
 from aiofabric.info import SHARED_CONTEXT
-from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.providers import Pair
 
@@ -122,14 +124,18 @@ async def test_option_that_the_program_made_smaller(multi: str) -> None:
 
 
 async def test_many_messages_share_a_buffer(multi: str) -> None:
-    async with peers(multi, CAPS, multi_recv=65536, recv_size=1000, recv_count=2) as (one, other, peer, _):
-        pool = handle_of(other).pool
-        assert pool is not None
+    async with AsyncExitStack() as stack:
+        one, other, peer, _ = await stack.enter_async_context(
+            peers(multi, CAPS, multi_recv=65536, recv_size=1000, recv_count=2)
+        )
         for number in range(20):
             await one.send(number.to_bytes(2, "big") * 400, to=peer)
-        got = [await other.recv() for _ in range(20)]
-        assert got == [number.to_bytes(2, "big") * 400 for number in range(20)]
-        assert pool.statistics().posted == 2
+        views = [await stack.enter_async_context(other.recv_view()) for _ in range(20)]
+        assert views == [number.to_bytes(2, "big") * 400 for number in range(20)]
+        places = sorted(np.frombuffer(view, np.uint8).ctypes.data for view in views)
+        apart = [after - before for before, after in pairwise(places)]
+        assert all(distance >= 800 for distance in apart)
+        assert sum(distance < 1600 for distance in apart) >= 18  # the messages of a buffer follow each other
 
 
 async def test_buffers_come_back(multi: str) -> None:

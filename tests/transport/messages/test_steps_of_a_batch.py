@@ -35,6 +35,7 @@ class Sending:
         )
         route: Any = SimpleNamespace(
             inject=lambda *_: small,
+            own_flags=lambda flags: flags or 0,
             post=self.post,
             check_size=lambda *_: None,
             check_data=lambda *_: None,
@@ -50,8 +51,8 @@ class Sending:
         if not self.usable:
             raise ConnectionResetError(call)
 
-    def post(self, _: Any, tag: int | None = None, remote_data: int | None = None, flags: int = 0) -> Any:
-        self.flags.append(flags)
+    def post(self, _: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None) -> Any:
+        self.flags.append(flags or 0)
         return self.endpoint.submit(tag)
 
     def send(self, **options: Any) -> Caller:

@@ -177,7 +177,8 @@ def test_default_flags_that_would_lose_messages_are_left_out(sends: OpFlags, man
 def test_an_endpoint_lacks_directions_that_it_was_not_opened_with(
     caps: Caps, kind: Caps, direction: Caps, missing: Caps
 ) -> None:
-    info: Any = SimpleNamespace(caps=caps)
+    as_the_endpoint = SimpleNamespace(caps=Caps(0))
+    info: Any = SimpleNamespace(caps=caps, tx_attr=as_the_endpoint, rx_attr=as_the_endpoint)
     assert lacking(info, kind, direction) == missing
     if kind == Caps.MSG and direction == Caps.RECV:
         assert receives_messages(info) is not bool(missing)

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.once
 
 
 def lacks(caps: Caps, kind: Caps, direction: Caps) -> Caps:
-    info: Any = SimpleNamespace(caps=caps)
+    as_the_endpoint = SimpleNamespace(caps=Caps(0))
+    info: Any = SimpleNamespace(caps=caps, tx_attr=as_the_endpoint, rx_attr=as_the_endpoint)
     return lacking(info, kind, direction)
 
 

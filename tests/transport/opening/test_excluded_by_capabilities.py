@@ -15,6 +15,7 @@ from aiofabric import (
     EndpointType,
     EpAttr,
     FabricAttr,
+    GetInfoFlags,
     Hints,
     NotSupportedError,
     OpFlags,
@@ -215,3 +216,24 @@ async def test_contexts_of_scalable_endpoints() -> None:
 async def test_nothing_is_left_out_unasked(provider: str) -> None:
     async with opened(provider, None) as ep:
         assert type(ep) is RdmEndpoint
+
+
+@pytest.mark.parametrize("name", ["tcp;ofi_rxm", "shm", "sockets"])
+async def test_the_contexts_of_an_endpoint_may_have_fewer_capabilities(name: str) -> None:
+    """fi_endpoint(3), tx_attr.caps and rx_attr.caps: a subset of the endpoint's."""
+    require(name)
+    hints = Hints(
+        caps=Caps.MSG | Caps.TAGGED | Caps.RMA,
+        fabric_attr=FabricAttr(prov_name=name),
+        ep_attr=EpAttr(type=EndpointType.RDM),
+    )
+    place = where(name)
+    offers = aiofabric.getinfo(place, hints=hints, flags=GetInfoFlags.SOURCE if place else GetInfoFlags(0))
+    sends = offers[0].replace(tx_attr={"caps": Caps.MSG | Caps.SEND}, rx_attr={"caps": Caps.TAGGED | Caps.RECV})
+    async with aiofabric.open_endpoint(EndpointType.RDM, info=sends) as ep:
+        peer = await ep.add_peer(ep.local_address)
+        remote = RemoteRegion(key=1, address=0, length=1)
+        await refused(r"FI_TAGGED \| FI_SEND", lambda: ep.send_tagged(b"x", tag=1, to=peer))
+        await refused(r"FI_MSG \| FI_RECV", *plain_receives(ep))
+        await refused(r"FI_RMA \| FI_READ", lambda: ep.read(remote, to=peer))
+        await refused(r"FI_RMA \| FI_WRITE", lambda: ep.write(b"x", remote, to=peer))

@@ -6,7 +6,7 @@ them.
 # Doubles: no provider here sets these mode bits.
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 import pytest
@@ -21,6 +21,7 @@ from aiofabric.transport.connectionless import open as opening
 from aiofabric.transport.opening import selection
 from tests.cq.manual import Endpoint
 from tests.fixtures.internals import handle_of
+from tests.fixtures.native_endpoint import NativeEndpoint
 from tests.fixtures.peers import peers
 from tests.fixtures.through_python import ask_queues_through_python, inject_through_python, post_receives_through
 
@@ -160,22 +161,22 @@ def test_without_the_mode_a_peer_s_write_touches_no_receive() -> None:
 
 
 def test_a_pooled_receive_that_was_used_up_goes_back_to_its_pool() -> None:
-    class Receives(PoolCore):
-        posts: ClassVar[list[list[int]]] = []
+    posts: list[int] = []
 
-        def _post_each(self, which: list[int]) -> int:
-            self.posts.append(which)
-            return len(which)
+    def recv(buf: int, length: int, context: int) -> int:
+        posts.append(length)
+        return 0
 
+    native = NativeEndpoint(recv)
     endpoint = Endpoint()
-    pool = Receives(endpoint, endpoint.source, 64, 1)
-    pool._prepare(0, 0, 64, 1, (0, 0), False, True)
+    pool = PoolCore(endpoint, endpoint.source, 64, 1)
+    pool._prepare(native.address, 0, 64, 1, (0, 0), False)
     buffer = PoolBuffer(pool, 0, 0, endpoint.source.slots.acquire())
     pool._enter(buffer, 0, 0)
     pool.post()
     assert (buffer.posted, pool.posted) == (True, 1)
     buffer.consumed()
-    assert (buffer.posted, pool.posted, pool.posts) == (True, 1, [[0], [0]])
+    assert (buffer.posted, pool.posted, posts) == (True, 1, [64, 64])
     assert not pool.inbox
     endpoint.close()
 

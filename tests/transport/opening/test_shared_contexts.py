@@ -14,6 +14,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric import (
+    AddressVector,
     Domain,
     EndpointType,
     EpAttr,
@@ -333,3 +334,22 @@ async def test_one_pool_for_connectionless_endpoints() -> None:
             one.close()
             await sender.send(b"to the other", to=there[1])
             assert await shared.recv() == b"to the other"
+
+
+async def test_endpoints_of_a_shared_receive_have_one_address_vector() -> None:
+    """The address vector gives the sources of messages their numbers."""
+    with open_domain("sockets", EndpointType.RDM) as domain, SharedReceive(domain) as shared:
+        rdm: Any = {"type": EndpointType.RDM, "node": "127.0.0.1", "domain": domain, "shared_receive": shared}
+        with AddressVector(domain) as other:
+            async with aiofabric.open_endpoint(**rdm) as one, aiofabric.open_endpoint(**rdm) as two:
+                assert one.vector is two.vector
+                with pytest.raises(ValueError, match="all endpoints of a SharedReceive have one address vector"):
+                    await aiofabric.open_endpoint(**rdm, address_vector=other).__aenter__()
+            vector = one.vector
+            assert not vector.closed, "the next endpoint uses it"
+    assert vector.closed
+    with open_domain("sockets", EndpointType.RDM) as domain, SharedReceive(domain) as shared:
+        rdm |= {"domain": domain, "shared_receive": shared}
+        with AddressVector(domain) as named:
+            async with aiofabric.open_endpoint(**rdm, address_vector=named), aiofabric.open_endpoint(**rdm) as two:
+                assert two.vector is named

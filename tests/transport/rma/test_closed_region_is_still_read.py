@@ -7,14 +7,15 @@ from typing import Any
 from unittest.mock import Mock
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import aiofabric
 from aiofabric import Access, RemoteRegion
-from aiofabric.transport.readers import poll_again
+from aiofabric.transport.peer_access import RegionMemory, poll_again
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import Pair, over
+from tests.fixtures.providers import Pair, over, require
 
 pytestmark = pytest.mark.anyio
 provider = over(["tcp", "tcp;ofi_rxm", "shm", "sockets"])
@@ -58,6 +59,65 @@ async def test_reader_gets_the_memory_or_an_error(child: Any, provider: str, del
             assert await peer.aresult() in ("whole", "FabricConnectionResetError", "RemoteAccessError", "FabricError")
 
 
+async def reads_once(parent: Parent, provider: str, port: int) -> int:
+    async with await aiofabric.connect("127.0.0.1", port, provider=provider) as endpoint:
+        return len(await endpoint.read(RemoteRegion.unpack(await endpoint.recv())))
+
+
+async def test_peer_that_has_ended_keeps_no_memory(child: Any, provider: str) -> None:
+    """rxm never delivers a message to the address of a process that has ended, and reports no error."""
+    skip_unless_noticed(provider)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        peer: Child = child(reads_once, provider, listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            memory = bytearray(4096)
+            with endpoint.domain.register(memory, access=Access.REMOTE_READ) as region:
+                await endpoint.send(region.remote.pack())
+                assert await peer.aresult() == len(memory)
+                peer.kill()  # it has closed its end already
+                with pytest.raises(aiofabric.FabricConnectionResetError):
+                    await endpoint.recv()
+            with anyio.fail_after(10):
+                while True:
+                    try:
+                        memory.append(0)
+                    except BufferError:
+                        await anyio.sleep(0.01)
+                    else:
+                        break
+            assert not listener.closed
+
+
+async def reads_after_the_close(parent: Parent, provider: str, port: int) -> bool:
+    async with await aiofabric.connect("127.0.0.1", port, provider=provider) as endpoint:
+        closed, still_open = [RemoteRegion.unpack(await endpoint.recv()) for _ in range(2)]
+        await endpoint.send(b"ready")
+        await parent.areceive()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(endpoint.read, closed)
+            await anyio.lowlevel.checkpoint()
+            read = await endpoint.read(still_open)
+        return len(read) == len(still_open)
+
+
+@pytest.mark.parametrize("provider", ["udp;ofi_rxd"])
+async def test_request_that_comes_just_after_the_close_blocks_no_other(child: Any, provider: str) -> None:
+    """rxd answers no request for a closed region, and all that the peer sends later waits behind it."""
+    require(provider)
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        peer: Child = child(reads_after_the_close, provider, listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            registered = endpoint.domain.register
+            with registered(bytearray(SIZE // 64), access=Access.REMOTE_READ) as other:
+                with registered(bytearray(4096), access=Access.REMOTE_READ) as region:
+                    await endpoint.send(region.remote.pack())
+                    await endpoint.send(other.remote.pack())
+                    await endpoint.recv()
+                peer.tell("closed")
+                with anyio.fail_after(20):
+                    assert await peer.aresult()
+
+
 def skip_unless_noticed(provider: str) -> None:
     if provider == "sockets":
         pytest.skip("whether a response is under way over sockets is known when the endpoint is closed only")
@@ -69,7 +129,7 @@ async def test_region_that_nobody_reads_gives_its_memory_back_at_once(pair: Pair
     async with pair() as (active, passive), pair() as (other, _):
         memory = bytearray(1 << 20)
         for n in range(3):
-            with passive.domain.register(memory, access=Access.REMOTE_READ | Access.REMOTE_WRITE) as region:
+            with passive.domain.register(memory, access=Access.REMOTE_READ) as region:
                 await passive.send(region.remote.pack())
                 remote = RemoteRegion.unpack(await active.recv())
                 assert len(await active.read(remote)) == len(memory)
@@ -126,6 +186,8 @@ def test_memory_is_given_back_once_the_socket_has_nothing_left_to_send(draining:
     driver = SimpleNamespace(closed=lambda: False, call_later=lambda _, call: later.append(call))
     source = Mock(draining=draining, closed=False, driver=driver)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connected:
-        endpoint: Any = SimpleNamespace(kept=[bytearray(1)], native_open=True, socket=connected.fileno(), source=source)
+        endpoint: Any = SimpleNamespace(
+            kept=[RegionMemory(bytearray(1), None, 0)], native_open=True, socket=connected.fileno(), source=source
+        )
         poll_again(endpoint)
         assert (len(endpoint.kept), len(later)) == ((1, 1) if draining else (0, 0))

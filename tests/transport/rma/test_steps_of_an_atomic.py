@@ -77,6 +77,7 @@ class Endpoint:
         self.handle: Any = SimpleNamespace(
             fid=ffi.NULL,
             inject_size=64,
+            tx_flags=0,
             known=Quirk(0),
             checkpoint=None,
             thread_check=SimpleNamespace(admits=lambda: self.admits),

@@ -54,6 +54,19 @@ def test_masks_have_whole_fields() -> None:
     tag_format(0xAAAAAAAAAAAAAAAA).check(0, 0x123456789ABCDEF)
 
 
+async def test_masks_have_whole_fields_of_the_format_that_was_asked_for() -> None:
+    """rxm takes any format, and passes the tags on."""
+    hints = Hints(ep_attr=EpAttr(mem_tag_format=0x30FF))
+    async with peers(RXM, TAGGED, hints=hints) as (one, other, there, _):
+        assert other.info.ep_attr.mem_tag_format == 0x30FF
+        await one.send_tagged(b"fields", 0x1A05, to=there)
+        for part in (0x0001, 0x1000, 0x00FE):
+            with pytest.raises(ValueError, match="part of a field"):
+                await other.recv_tagged(0x1A00, ignore=part)
+        message = await other.recv_tagged(0x1A00, ignore=0x00FF)
+        assert (message, message.tag) == (b"fields", 0x1A05)
+
+
 async def send_and_receive(parent: Parent, provider: str, caps: Caps, pattern: int, bits: int) -> str:
     """In a process of its own: each way in which a tag, or a mask, comes to the provider."""
     hints = Hints(ep_attr=EpAttr(mem_tag_format=pattern))

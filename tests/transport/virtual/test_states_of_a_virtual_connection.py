@@ -100,6 +100,7 @@ class Connection(ConnectionHandle):
         self.received = self.taken = self.announced = self._expected = 0
         self.last = None
         self.pong = None
+        self.asked = None
         self._early, self._cancel_wait = {}, None
         self.remote_writes = None
         self.kept = []
@@ -474,6 +475,18 @@ def test_a_pong_is_given_to_the_client_that_waits_for_it_once() -> None:
     it.arrived(it.buffer(), KIND_PONG)
     assert waiter.result() == 0
     assert it.received == 0
+
+
+def test_a_later_ping_is_answered_by_the_pong_after_that_of_the_client() -> None:
+    it = Connection()
+    told: list[bool] = []
+    waiter = it.pong = it.driver.create_waiter()
+    it.ask(told.append)
+    it.arrived(it.buffer(), KIND_PONG)
+    assert (waiter.result(), told) == (0, [])
+    it.arrived(it.buffer(), KIND_PONG)
+    it.arrived(it.buffer(), KIND_PONG)
+    assert told == [True]
 
 
 def test_a_client_that_waits_for_a_pong_is_told_of_an_unreachable_peer() -> None:

@@ -4,6 +4,7 @@
 # Privates: that directory is a constant of the module.
 
 import errno
+import mmap
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +17,14 @@ from aiofabric.flags import AddressFormat
 from aiofabric.transport.workarounds import shm_names as module
 from aiofabric.transport.workarounds.shm_names import (
     is_own,
-    own_name,
+    name_for,
     own_namespace,
     path_of,
     process_of,
     remove,
     reserve_memory,
     sweep,
+    take_over,
 )
 
 pytestmark = pytest.mark.once
@@ -46,7 +48,7 @@ def offer(address: Address | None = None, format: AddressFormat = AddressFormat.
 
 
 def test_a_new_name_is_unique_and_this_process_s() -> None:
-    one, other = (own_name(offer(Address.from_str("fi_shm://4711"))) for _ in range(2))
+    one, other = (name_for(offer(Address.from_str(f"fi_shm://{os.getpid()}"))) for _ in range(2))
     assert one is not None
     assert other is not None
     assert one != other
@@ -55,9 +57,31 @@ def test_a_new_name_is_unique_and_this_process_s() -> None:
     assert process_of(one) == os.getpid()
 
 
+def test_a_chosen_name_stays() -> None:
+    chosen = Address.from_str("fi_shm://4711x")
+    assert name_for(offer(chosen)) == chosen
+
+
+def test_a_file_that_nobody_maps_is_removed_before_its_name_is_used(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = directory / "left"
+    left.write_bytes(bytes(8192))
+    name = Address.from_str("fi_shm://left")
+    with left.open("r+b") as file, mmap.mmap(file.fileno(), 4096), pytest.raises(FabricError, match=str(os.getpid())):
+        take_over(name)
+    with monkeypatch.context() as changed:
+        changed.setattr(module, "is_on", lambda _: False)
+        take_over(name)
+        assert left.exists()
+    take_over(name)
+    assert not left.exists()
+    take_over(name)
+
+
 def test_endpoints_without_names_get_none() -> None:
-    assert own_name(offer()) is None
-    assert own_name(offer(Address.from_ip("127.0.0.1", 1), AddressFormat.SOCKADDR_IN)) is None
+    assert name_for(offer()) is None
+    assert name_for(offer(Address.from_ip("127.0.0.1", 1), AddressFormat.SOCKADDR_IN)) is None
 
 
 @pytest.mark.parametrize(

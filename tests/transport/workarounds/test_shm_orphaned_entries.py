@@ -68,7 +68,16 @@ class Watch:
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Watch]:
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In place of /dev/shm, where other programs may have left files."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(writers, "_MEMORY", folder)
+    return folder
+
+
+@pytest.fixture
+def watch(tmp_path: Path, memory: Path) -> Iterator[Watch]:
     """On a copy of an endpoint's memory: libfabric could not read the messages that the test makes."""
     hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
     if Quirk.ORPHANED_ENTRIES_STAY not in quirks(aiofabric.getinfo(hints=hints)[0]):
@@ -168,16 +177,14 @@ def test_a_stopped_sender_keeps_its_entry_until_it_is_killed(watch: Watch) -> No
         assert not watch.driver.delays
 
 
-def test_an_entry_is_kept_while_processes_of_another_container_share_the_memory(watch: Watch) -> None:
-    other = Path("/dev/shm/aiofabric-1-1-of-a-test")
+def test_an_entry_is_kept_while_processes_of_another_container_share_the_memory(watch: Watch, memory: Path) -> None:
+    other = memory / "aiofabric-1-1-of-a-test"
     other.touch()
-    try:
-        positions = watch.claim()
-        watch.begin()
-        watch.driver.pass_time()
-        assert watch.unpublished == [[position] for position in positions]
-    finally:
-        other.unlink()
+    positions = watch.claim()
+    watch.begin()
+    watch.driver.pass_time()
+    assert watch.unpublished == [[position] for position in positions]
+    other.unlink()
     watch.driver.pass_time()
     assert all(watch.empty(positions))
 
@@ -235,18 +242,24 @@ def test_an_endpoint_that_closes_meanwhile_is_no_matter(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"), [("aiofabric-{space}-4242-x", True), ("aiofabric-{space}-17-x", False), ("x", True)]
+    ("name", "kept"),
+    [
+        ("aiofabric-{space}-4242-x", True),
+        ("aiofabric-{space}-17-x", False),
+        ("4242:0:2", True),
+        ("42:0:2", True),
+        ("17:0:2", False),
+        ("x", True),
+    ],
 )
 def test_an_entry_is_kept_beside_a_process_that_cannot_be_examined(
-    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kept: bool
+    watch: Watch, memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kept: bool
 ) -> None:
     """If memory in /dev/shm may be its own. (A folder in place of its maps cannot be read either.)"""
-    memory = tmp_path / "shm"
-    memory.mkdir()
     (memory / name.format(space=f"{own_namespace():x}")).touch()
     (tmp_path / "proc/4242/maps").mkdir(parents=True)
+    (tmp_path / "proc/4242/status").write_text("Pid:\t4242\nNSpid:\t4242\t42\n")
     monkeypatch.setattr(writers, "_PROC", tmp_path / "proc")
-    monkeypatch.setattr(writers, "_MEMORY", memory)
     positions = watch.claim()
     watch.begin()
     assert all(watch.empty(positions)) is not kept

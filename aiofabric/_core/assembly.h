@@ -1,9 +1,0 @@
-/* One `bytes` from pieces. */
-#ifndef AIOFABRIC_ASSEMBLY_H
-#define AIOFABRIC_ASSEMBLY_H
-
-#include "references.h"
-
-int add_assembly(PyObject *module);
-
-#endif

@@ -1,0 +1,4 @@
+/* Calls from a lower layer to a higher one: see upcalls.h. */
+#include "base/upcalls.h"
+
+struct upcalls upcalls;

@@ -1,0 +1,184 @@
+/* Awaited sends: the ordinary ones are posted from C; transport/route.py posts all others. */
+#include "messages/send.h"
+#include "base/call.h"
+#include "base/exceptions.h"
+#include "base/names.h"
+#include "base/plain_buffer.h"
+#include "base/references.h"
+#include "operations/operation.h"
+#include "submission/injection.h"
+#include "submission/pending_result.h"
+#include "submission/posting.h"
+#include "submission/submission.h"
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
+#include <sys/uio.h>
+
+static PyObject *names[2][2]; /* name of the call, by [tagged][several pieces] */
+static PyObject *name_yield_to_loop, *name_post;
+
+struct pieces {
+	struct iovec iov[PIECES];
+	Py_ssize_t count, size;
+};
+
+/* Pin a piece in its place and record its address; another export might be elsewhere. NULL if it is no buffer. */
+static PyObject *pinned(struct pieces *pieces, PyObject *piece)
+{
+	struct iovec *iov = &pieces->iov[pieces->count];
+	PyObject *pin = PyBytes_CheckExact(piece) ? new_ref(piece) : PyMemoryView_FromObject(piece);
+	Py_buffer view;
+
+	if (!pin || refuse_pointers(pin) || PyObject_GetBuffer(pin, &view, PyBUF_SIMPLE)) {
+		Py_XDECREF(pin);
+		return NULL;
+	}
+	iov->iov_base = view.buf;
+	iov->iov_len = view.len;
+	PyBuffer_Release(&view);
+	pieces->size += iov->iov_len;
+	pieces->count++;
+	return pin;
+}
+
+static PyObject *all_pinned(struct pieces *pieces, PyObject *data, Py_ssize_t count)
+{
+	PyObject *pins = PyTuple_New(count), *pin;
+	Py_ssize_t i;
+
+	for (i = 0; pins && i < count; i++) {
+		PyObject *piece = PySequence_GetItem(data, i);
+
+		pin = piece ? pinned(pieces, piece) : NULL;
+		Py_XDECREF(piece);
+		if (!pin || PyTuple_SetItem(pins, i, pin))
+			Py_CLEAR(pins);
+	}
+	return pins;
+}
+
+static ssize_t call_provider(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag,
+			     void *context)
+{
+	const struct iovec *iov = pieces->iov;
+
+	if (pieces->count > 1)
+		return tagged ? fi_tsendv(self->ep, iov, NULL, pieces->count, self->peer, tag, context)
+			      : fi_sendv(self->ep, iov, NULL, pieces->count, self->peer, context);
+	return tagged ? fi_tsend(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, tag, context)
+		      : fi_send(self->ep, iov->iov_base, iov->iov_len, NULL, self->peer, context);
+}
+
+/* As cffi's calls, which never hold the lock: the thread check keeps other threads from this endpoint. */
+static ssize_t post(SubmissionCore *self, const struct pieces *pieces, int tagged, unsigned long long tag, void *context)
+{
+	ssize_t rc;
+
+	if (pieces->size < UNLOCKED_SIZE)
+		return call_provider(self, pieces, tagged, tag, context);
+	Py_BEGIN_ALLOW_THREADS
+	rc = call_provider(self, pieces, tagged, tag, context);
+	Py_END_ALLOW_THREADS
+	return rc;
+}
+
+static PyObject *post_pinned(SubmissionCore *self, PyObject *pins, const struct pieces *pieces, PyObject *tag)
+{
+	unsigned long long number = tag == Py_None ? 0 : PyLong_AsUnsignedLongLong(tag);
+	int tagged = tag != Py_None;
+	Operation *transfer;
+	ssize_t rc;
+
+	if (PyErr_Occurred())
+		return NULL;
+	transfer = submission_prepare(self, names[tagged][pieces->count > 1], pins, pieces->size);
+	if (!transfer)
+		return NULL;
+	submission_coalesce(self);
+	rc = post(self, pieces, tagged, number, pointer_of(transfer->slot->address));
+	return submission_call_returned(self, transfer, rc);
+}
+
+static PyObject *SubmissionCore_post_here(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)
+{
+	struct pieces pieces = {.count = 0};
+	PyObject *data, *pins, *transfer;
+	Py_ssize_t many;
+
+	if (count != 2) {
+		raise_arguments("_post_here(data, tag)", count);
+		return NULL;
+	}
+	data = args[0];
+	if (!self->pieces || PyObject_Size(self->waiting) || PyDict_Size(self->posted) >= self->limit)
+		Py_RETURN_NONE;
+	if (PyList_CheckExact(data) || PyTuple_CheckExact(data)) {
+		many = PyObject_Size(data);
+		if (many < 1 || many > self->pieces)
+			Py_RETURN_NONE;
+		pins = all_pinned(&pieces, data, many);
+	} else {
+		pins = pinned(&pieces, data);
+	}
+	if (!pins || (size_t) pieces.size > self->max_size) {
+		Py_XDECREF(pins);
+		PyErr_Clear(); /* the Python method reports the error */
+		Py_RETURN_NONE;
+	}
+	transfer = post_pinned(self, pins, &pieces, args[1]);
+	Py_DECREF(pins);
+	return transfer;
+}
+
+/* Post, and wait for the outcome. */
+static int begin_long(Call *call, SubmissionCore *self)
+{
+	PyObject *transfer = PyObject_CallMethodObjArgs((PyObject *) self, name_post, call->first, NULL);
+	PyObject *finished = transfer ? SubmissionCore_finished(self, transfer) : NULL;
+	int done = finished ? finished != Py_None : -1;
+
+	call->silent = 1;
+	Py_XDECREF(finished);
+	if (!done && !(call->base.steps = SubmissionCore_outcome(self, transfer)))
+		done = -1;
+	Py_XDECREF(transfer);
+	return done;
+}
+
+static int begin(Call *call, PyObject **result)
+{
+	SubmissionCore *self = (SubmissionCore *) call->target;
+	int sent = submission_inject(self, call->first, NULL);
+
+	if (!sent)
+		sent = begin_long(call, self);
+	if (sent == 2) {
+		call->base.steps = PyObject_CallMethodObjArgs((PyObject *) self->source, name_yield_to_loop, NULL);
+		return call->base.steps ? 0 : -1;
+	}
+	if (sent > 0)
+		*result = new_ref(Py_None);
+	return sent;
+}
+
+PyObject *send_call(SubmissionCore *self, PyObject *sender, PyObject *data)
+{
+	return call_new(begin, "Sends.send", self, data, sender);
+}
+
+static PyMethodDef methods[] = {
+	{"_post_here", (PyCFunction) (void (*)(void)) SubmissionCore_post_here, METH_FASTCALL,
+	 "_post_here(data, tag): post a message whose memory needs no descriptor. None: use the Python method."},
+	{NULL},
+};
+
+int add_send(PyObject *module)
+{
+	static const struct name table[] = {
+		{&names[0][0], "fi_send"}, {&names[0][1], "fi_sendv"}, {&names[1][0], "fi_tsend"}, {&names[1][1], "fi_tsendv"},
+		{&name_yield_to_loop, "yield_to_loop"}, {&name_post, "post"}, {NULL},
+	};
+
+	return intern(table) ? -1 : add_methods(SubmissionCore_Type, methods);
+}

@@ -1,9 +1,0 @@
-/* Called by the event loop. */
-#ifndef AIOFABRIC_PROGRESS_H
-#define AIOFABRIC_PROGRESS_H
-
-#include "references.h"
-
-int add_progress(PyObject *module);
-
-#endif

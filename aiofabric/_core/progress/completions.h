@@ -1,0 +1,18 @@
+/* Reading the queue of a source, and dispatching its completions. */
+#ifndef AIOFABRIC_COMPLETIONS_H
+#define AIOFABRIC_COMPLETIONS_H
+
+#include "progress/source.h"
+
+#define BUDGET 256 /* completions of one pass, then other callbacks run */
+
+/* Read the queue once and dispatch; returns how many completions, or -1. `offering`: yield the core first. */
+long long source_read(SourceCore *self, long long window, int offering);
+/* Whether the queue probably has more than the last read returned, and `moved` is still below BUDGET. */
+int source_has_more(const SourceCore *self, long long moved);
+/* Report an exception through a method of the source, and go on. Ctrl-C and SystemExit propagate: -1. */
+int source_report(SourceCore *self, PyObject *name);
+
+int add_completions(PyObject *module);
+
+#endif

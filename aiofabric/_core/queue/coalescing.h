@@ -1,0 +1,32 @@
+/* Sockets of the kernel whose messages leave together (TCP_CORK). */
+#ifndef AIOFABRIC_COALESCING_H
+#define AIOFABRIC_COALESCING_H
+
+#include "base/references.h"
+
+#define COALESCE_NS 100000
+
+/* A connection's socket. It is corked while `owner` is set: a reference that the batch holds. */
+struct held_socket {
+	int descriptor;		/* -1: no socket */
+	long long batch;	/* number of the batch in which it sent last */
+	PyObject *owner;
+	struct held_socket *next;
+};
+
+/* All messages sent before the next poll of a queue, or before the loop iterates. */
+struct batch {
+	long long number;
+	struct held_socket *held; /* a list */
+	long long since;	/* ns: time of the first of them */
+};
+
+/* Whether the socket has sent in this batch before. Records that it has now. */
+int batch_includes(struct batch *self, struct held_socket *socket);
+/* Messages sent there from now on leave when the batch ends. */
+void batch_hold(struct batch *self, struct held_socket *socket, PyObject *owner);
+void batch_end(struct batch *self);
+
+int add_coalescing(PyObject *module);
+
+#endif

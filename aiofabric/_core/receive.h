@@ -1,9 +1,0 @@
-/* Receives into the caller's memory. */
-#ifndef AIOFABRIC_RECEIVE_H
-#define AIOFABRIC_RECEIVE_H
-
-#include "references.h"
-
-int add_receive(PyObject *module);
-
-#endif

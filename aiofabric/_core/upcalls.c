@@ -1,4 +1,0 @@
-/* Calls from a lower layer to a higher one: see upcalls.h. */
-#include "upcalls.h"
-
-struct upcalls upcalls;

@@ -1,0 +1,129 @@
+"""The local and the peer's address may be given in the hints instead of as node and service."""
+
+import os
+from typing import Any
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric import Address, EndpointType, Hints, RdmEndpoint
+from tests.fixtures.children import run_in_child
+from tests.fixtures.providers import require
+
+pytestmark = pytest.mark.anyio
+
+HERE = Address.from_ip("127.0.0.3", 0)  # not the address that a provider takes by default
+NAME = Address.from_str(f"fi_shm://tests-of-addresses-in-hints-{os.getpid()}")  # other test processes have their own
+
+
+@pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm", "udp;ofi_rxd"])
+async def test_listening_and_connecting(provider: str) -> None:
+    require(provider)
+    async with (
+        aiofabric.listen(hints=Hints(src_addr=HERE), provider=provider) as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        assert listener.address.host == HERE.host
+
+        async def accept() -> None:
+            async with await (await listener.accept_request()).accept() as accepted:
+                await accepted.send(b"here")
+
+        tasks.start_soon(accept)
+        there = Hints(dest_addr=listener.address)
+        with anyio.fail_after(20):
+            async with await aiofabric.connect(hints=there, provider=provider) as endpoint:
+                assert await endpoint.recv() == b"here"
+
+
+async def test_reserving() -> None:
+    async with aiofabric.reserve(hints=Hints(src_addr=HERE), provider="tcp") as reservation:
+        assert reservation.address.host == HERE.host
+
+
+@pytest.mark.parametrize(("provider", "kind"), [("tcp;ofi_rxm", EndpointType.RDM), ("udp", EndpointType.DGRAM)])
+async def test_opening_without_a_connection(provider: str, kind: EndpointType) -> None:
+    hints = Hints(src_addr=HERE)
+    async with aiofabric.open_endpoint(kind, hints=hints, provider=provider) as endpoint:
+        assert endpoint.local_address.host == HERE.host
+
+
+async def test_a_place_is_given_once() -> None:
+    """libfabric ignores the address of the hints beside a node or a service."""
+    hints = Hints(src_addr=HERE, dest_addr=HERE)
+    refused = pytest.raises(ValueError, match=r"_addr=fi_sockaddr_in://127.0.0.3:0, and the call names")
+    calls: list[Any] = [aiofabric.listen, aiofabric.reserve]
+    for place in (("127.0.0.1",), (None, 7471)):
+        for call in calls:
+            with refused:
+                await call(*place, hints=hints).__aenter__()
+        with refused:
+            await aiofabric.connect(*place, hints=hints)
+        with refused:
+            await aiofabric.open_endpoint(EndpointType.RDM, *place, hints=hints).__aenter__()
+
+
+@pytest.mark.parametrize("given", ["text", "address", "hints"])
+async def test_an_endpoint_in_shared_memory_has_the_requested_name(given: str) -> None:
+    where: Any = {"text": {"node": str(NAME)}, "address": {"node": NAME}, "hints": {"hints": Hints(src_addr=NAME)}}[
+        given
+    ]
+    for _ in range(2):  # the name is free again after a close
+        async with (
+            aiofabric.open_endpoint(EndpointType.RDM, provider="shm", **where) as named,
+            aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as other,
+        ):
+            assert named.local_address == NAME
+            assert other.local_address != NAME
+            await say_hello(other, named)
+
+
+async def say_hello(sender: RdmEndpoint, receiver: RdmEndpoint) -> None:
+    """Send a message to an endpoint by its name."""
+    peer = await sender.add_peer(str(receiver.local_address))
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: sender.send(b"hello", to=peer))
+            assert await receiver.recv() == b"hello"
+
+
+def test_a_chosen_name_that_is_taken_is_refused() -> None:
+    """2.x removed the other endpoint's file and then ended the process. A killed process does not keep its name."""
+    ended = run_in_child(
+        """
+        import anyio, os, sys, aiofabric
+        from aiofabric import EndpointType
+        from tests.fixtures.children import run_in_child
+        from tests.transport.opening.test_addresses_in_hints import say_hello
+
+        def opened(node=None):
+            return aiofabric.open_endpoint(EndpointType.RDM, node, provider="shm")
+
+        async def main(die):
+            async with opened(sys.argv[1]) as first, opened() as other:
+                assert str(first.local_address) == sys.argv[1]
+                if die:
+                    os.kill(os.getpid(), 9)
+                try:
+                    await opened(sys.argv[1]).__aenter__()
+                except aiofabric.FabricError as error:
+                    print(error)
+                await say_hello(other, first)
+
+        if len(sys.argv) == 2:
+            code = sys.orig_argv[sys.orig_argv.index("-c") + 1]
+            assert run_in_child(code, sys.argv[1], "die").signal == 9
+        anyio.run(main, len(sys.argv) > 2)
+    """,
+        str(NAME),
+    )
+    assert ended.status == 0, ended
+    assert "[FI_EADDRINUSE]. Process" in ended.out
+    assert "Choose another name" in ended.out
+
+
+async def test_listening_at_a_name_in_shared_memory_is_refused() -> None:
+    for node in (NAME, str(NAME)):
+        with pytest.raises(ValueError, match="listen at a host and port"):
+            await aiofabric.listen(node, provider="shm").__aenter__()

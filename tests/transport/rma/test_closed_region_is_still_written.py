@@ -1,0 +1,89 @@
+"""Hazard: the owner closes a region and frees its memory while a peer's write into it is under way."""
+
+import signal
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import aiofabric
+from aiofabric import Access, RemoteRegion
+from tests.fixtures.children import Child, Parent
+from tests.fixtures.providers import Pair, over
+
+pytestmark = pytest.mark.anyio
+provider = over(["tcp", "tcp;ofi_rxm"])
+
+SIZE = 64 << 20  # much more than the sockets take
+WRITTEN = 255
+
+
+async def writes(parent: Parent, provider: str, port: int) -> str:
+    async with await aiofabric.connect("127.0.0.1", port, provider=provider) as endpoint:
+        remote = RemoteRegion.unpack(await endpoint.recv())
+        await endpoint.write(bytes([WRITTEN]) * SIZE, remote)
+        await endpoint.send(b"done")
+        await endpoint.recv()
+        return "written"
+
+
+async def until_free(memory: bytearray) -> None:
+    """Wait for the earliest moment at which a program may free its memory."""
+    with anyio.fail_after(10):
+        while True:
+            try:
+                memory.append(0)
+            except BufferError:
+                await anyio.sleep(0.001)
+            else:
+                return
+
+
+async def test_memory_is_kept_until_the_write_has_ended(child: Any, provider: str) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        peer: Child = child(writes, provider, listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            memory = bytearray(SIZE)
+            with endpoint.domain.register(memory, access=Access.REMOTE_WRITE) as region:
+                await endpoint.send(region.remote.pack())
+                while memory[0] != WRITTEN:
+                    await anyio.lowlevel.checkpoint()
+                peer.send_signal(signal.SIGSTOP)
+            assert memory[-1] == 0, "the write was over before the region was closed"
+            for _ in range(20):
+                await anyio.sleep(0.01)
+                with pytest.raises(BufferError):
+                    memory.append(0)
+            peer.send_signal(signal.SIGCONT)
+            assert await endpoint.recv() == b"done"
+            assert memory.count(WRITTEN) == SIZE
+            await until_free(memory)
+            await endpoint.send(b"end")
+            assert await peer.aresult() == "written"
+
+
+async def test_memory_is_given_back_after_a_peer_was_killed(child: Any, provider: str) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener:
+        peer: Child = child(writes, provider, listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            memory = bytearray(SIZE)
+            with endpoint.domain.register(memory, access=Access.REMOTE_WRITE) as region:
+                await endpoint.send(region.remote.pack())
+                while memory[0] != WRITTEN:
+                    await anyio.lowlevel.checkpoint()
+                peer.kill()
+            await until_free(memory)
+
+
+async def test_the_next_message_gives_the_memory_back(pair: Pair) -> None:
+    async with pair() as (active, passive):
+        memory = bytearray(4096)
+        with passive.domain.register(memory, access=Access.REMOTE_WRITE) as region:
+            await passive.send(region.remote.pack())
+            await active.write(b"text", RemoteRegion.unpack(await active.recv()))
+        for one, other in ((active, passive), (passive, active)):  # both are endpoints of the region's domain
+            await one.send(b"done")
+            await other.recv()
+        assert memory[:4] == b"text"
+        await until_free(memory)
