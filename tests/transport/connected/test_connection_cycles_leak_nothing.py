@@ -1,8 +1,9 @@
-"""2,000 times: connect, transfer data, close. The number of descriptors, slots and regions, and the memory, stay the
+"""Many times: connect, transfer data, close. The number of descriptors, slots and regions, and the memory, stay the
 same.
 """
 
 import os
+from itertools import pairwise
 
 import anyio
 import psutil
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
 provider = over(CARRIERS)
 
 CYCLES = {"tcp": 1_000, "shm": 200}
+BATCHES = 5
 MIB = 1 << 20
 
 
@@ -55,11 +57,15 @@ async def test_cycles_leak_nothing(provider: str) -> None:
                 await cycle()
             await last_one_closed()
             before = descriptors(), len(live_resources())
-            memory = process.memory_info().rss
-            for _ in range(cycles):
-                await cycle()
-            await last_one_closed()
+            memory = [process.memory_info().rss]
+            for _ in range(BATCHES):
+                for _ in range(cycles // BATCHES):
+                    await cycle()
+                await last_one_closed()
+                memory.append(process.memory_info().rss)
             assert (descriptors(), len(live_resources())) == before
-            grown = process.memory_info().rss - memory
-            assert grown < 5 * MIB, f"{grown / MIB:.1f} MiB more after {cycles} cycles"
+            # A leak grows in every batch. The heap, when it is in pieces, grows once by one large step: a domain of tcp
+            # takes and frees 16 MiB (2.x). So the batch that grew most does not count.
+            grown = sum(sorted(after - before for before, after in pairwise(memory))[:-1])
+            assert grown < 5 * MIB, f"{grown / MIB:.1f} MiB more, one batch not counted, after {cycles} cycles"
             tasks.cancel_scope.cancel()
