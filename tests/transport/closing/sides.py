@@ -269,6 +269,7 @@ async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object
 async def _serve_round(request: aiofabric.ConnectionRequest, control: SocketStream, round: Round) -> None:
     memory = bytearray(b"\1") * round.size
     ends, how = round.ended_by(TARGET), round.how
+    ended = anyio.Event()  # the connection: the initiator may end it before its write has begun
 
     async def receive(endpoint: MessageEndpoint) -> None:
         with suppress(*ENDS):
@@ -276,6 +277,7 @@ async def _serve_round(request: aiofabric.ConnectionRequest, control: SocketStre
                 await endpoint.recv_into(bytearray(round.size))
             async for _ in endpoint:
                 pass
+        ended.set()
 
     with suppress(*ENDS):
         async with await request.accept(recv_size=round.recv_size) as endpoint:
@@ -285,7 +287,7 @@ async def _serve_round(request: aiofabric.ConnectionRequest, control: SocketStre
                     for _ in range(3 if round.work == "large send" else 1):
                         tasks.start_soon(receive, endpoint)
                     await until_told(control)
-                    while ends and round.work.startswith("write") and memory[0] and not endpoint.closed:
+                    while ends and round.work.startswith("write") and memory[0] and not ended.is_set():
                         await anyio.lowlevel.checkpoint()
                     if ends and how in ("cancelled", "leaves"):
                         tasks.cancel_scope.cancel()
