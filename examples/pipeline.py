@@ -1,60 +1,51 @@
-"""Connect three processes in a row: a source, a stage that doubles, and a slow sink, with flow control."""
+"""One producer and three workers in processes of their own. One worker is killed, and no item is lost."""
 
 import multiprocessing
 import signal
-from typing import Any
 
 import anyio
 
-from aiofabric.streams import connect_messages, listen_messages
+from aiofabric.pipeline import Pull, Push
 
-ITEMS, ITEM = 400, 64 * 1024  # bytes: all items together have 25 MiB
+ITEMS = 3000
 processes = multiprocessing.get_context("spawn")
 
 
-async def source(port: int, taken: Any) -> None:
-    ahead = 0
-    async with await connect_messages("127.0.0.1", port) as out:
-        for number in range(ITEMS):
-            await out.send(number.to_bytes(4, "big") + bytes(ITEM))  # waits while the next stage is behind
-            ahead = max(ahead, number + 1 - taken.value)
-    print(f"of {ITEMS} items, at most {ahead} were under way")
+async def worker(jobs_port: int, results_port: int) -> None:
+    async with Pull(f"127.0.0.1:{jobs_port}", window=100) as jobs, Push(f"127.0.0.1:{results_port}") as results:
+        async for job in jobs:
+            await results.push(str(2 * int(job.data)).encode(), header=bytes([job.redelivered]))
+            await results.drain()  # the result has arrived; the next step of the loop acknowledges the job
 
 
-async def double(parent: Any, port: int) -> None:
-    async with listen_messages("127.0.0.1", 0) as listener, await connect_messages("127.0.0.1", port) as out:
-        parent.send(listener.address.port)
-        async with await listener.accept() as stream:
-            async for item in stream:
-                await out.send((2 * int.from_bytes(item[:4], "big")).to_bytes(4, "big") + item[4:])
+async def main() -> None:
+    done: dict[int, bool] = {}
+    async with Pull(listen="127.0.0.1:0", producers=None) as results, anyio.create_task_group() as tasks:
 
+        async def collect() -> None:
+            async for result in results:
+                done[int(result.data)] = bool(result.header[0])
 
-async def sink(parent: Any, taken: Any) -> None:
-    total = 0
-    async with listen_messages("127.0.0.1", 0) as listener:
-        parent.send(listener.address.port)
-        async with await listener.accept() as stream:
-            async for item in stream:
-                taken.value += 1
-                total += int.from_bytes(item[:4], "big")
-                await anyio.sleep(0.001)
-    parent.send(total)
-
-
-def start(stage: Any, argument: Any) -> tuple[Any, int]:
-    ours, theirs = processes.Pipe()
-    process = processes.Process(target=anyio.run, args=(stage, theirs, argument), daemon=True)
-    process.start()
-    theirs.close()  # if a stage fails, `recv` below raises EOFError
-    print(f"process {process.pid} listens at port {(port := ours.recv())}", flush=True)
-    return ours, port
+        tasks.start_soon(collect)
+        async with Push(listen="127.0.0.1:0") as jobs:
+            ports = jobs.address.port, results.address.port
+            workers = [processes.Process(target=anyio.run, args=(worker, *ports), daemon=True) for _ in range(3)]
+            interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C ends only this process
+            for each in workers:
+                each.start()
+            signal.signal(signal.SIGINT, interrupt)
+            print(f"{len(workers)} workers do {ITEMS} jobs")
+            for number in range(ITEMS):
+                await jobs.push(str(number).encode())  # waits while all workers are busy
+                if number == ITEMS // 2:
+                    workers[0].kill()
+        # Leaving the block has waited for all acknowledgements, and has told the workers that no more jobs come.
+        tasks.cancel_scope.cancel()
+    print(f"{sum(done.values())} jobs of the killed worker were done by the others")
+    print(f"{len(done)} of {ITEMS} jobs are done")
+    for each in workers:
+        each.join()
 
 
 if __name__ == "__main__":
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C ends only this process
-    taken = processes.Value("i", 0)
-    at_sink, port = start(sink, taken)
-    _, port = start(double, port)
-    signal.signal(signal.SIGINT, interrupt)
-    anyio.run(source, port, taken)
-    print("the sink's total:", at_sink.recv())
+    anyio.run(main)

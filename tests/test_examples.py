@@ -25,7 +25,7 @@ SAYS = {
         "[0, 1, 2, 3, 4]",
         "0.3 squared is 0.09",
     ],
-    "pipeline.py": ["the sink's total: 159600"],
+    "pipeline.py": ["jobs of the killed worker were done by the others", "3000 of 3000 jobs are done"],
     "grpc_over_fabric.py": ["hello, fabric", "g-R-P-C"],
     "http_over_fabric.py": ["200 hello, request 0", "200 hello, request 9", "1 connection"],
     "tagged_fan_out.py": ["sum of the squares: 204", "worker 0 did 3 jobs", "worker 2 did 3 jobs"],
@@ -71,14 +71,6 @@ def test_example_runs_on_trio(path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     for words in SAYS[path.name]:
         assert words in ended.stdout
-
-
-def test_the_pipeline_s_sink_holds_back_its_source() -> None:
-    ended = run(EXAMPLES / "pipeline.py")
-    under_way = re.search(r"of 400 items, at most (\d+) were under way", ended.stdout)
-    assert under_way is not None, ended
-    # A window of 1 MiB, 16 items, on each of two connections, and what each process has in hand.
-    assert 2 <= int(under_way[1]) <= 40
 
 
 @pytest.mark.once

@@ -18,7 +18,7 @@ FLOORS = {
     "cq": 2,
     "cm": 3,
     "transport": 4,
-    **dict.fromkeys(("streams", "aio", "rpc", "testing", "channel", "metrics", "debugging"), INTERFACES),
+    **dict.fromkeys(("streams", "aio", "rpc", "pipeline", "testing", "channel", "metrics", "debugging"), INTERFACES),
     **dict.fromkeys(("integrations", "cli", "__main__"), TOP),
 }
 NOUN_MODULES = {
@@ -80,10 +80,17 @@ CM = (
     ("requests",),
     ("listener", "accept_predicate", "workarounds"),
     ("reservation", "acceptor"),
-    ("passive",),
+    ("passive", "clients"),
 )
 RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "serving"), ("server",), ("grpc",))
-ROOMS = {"cq": CQ, "cm": CM, "transport": TRANSPORT, "rpc": RPC}
+PIPELINE = (
+    ("protocol", "places", "lent_memory", "statistics"),
+    ("connection",),
+    ("connector",),
+    ("end", "item"),
+    ("push", "pull", "deduplicate"),
+)
+ROOMS = {"cq": CQ, "cm": CM, "transport": TRANSPORT, "rpc": RPC, "pipeline": PIPELINE}
 STOREYS = {
     (package, name): storey for package, rooms in ROOMS.items() for storey, names in enumerate(rooms) for name in names
 }

@@ -9,7 +9,8 @@ From the ground up:
 4. ``requests``: connection requests, until the program answers them;
 5. ``listener``, what programs hold; ``accept_predicate``; ``workarounds``;
 6. ``reservation``: a listening address that is not listening yet; ``acceptor``, the accept loop of servers;
-7. ``passive``: the passive endpoint.
+7. ``passive``: the passive endpoint;
+8. ``clients``: the addresses of a target, and the delays between attempts to connect.
 
 May import: the floors below. ``tests/test_floors.py`` has the exact order.
 """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anyio import BrokenResourceError, BusyResourceError, ClosedResourceError, EndOfStream
 
+from ..cm.clients.backoff import Backoff
 from ..resource import leave_block
-from .channel.backoff import Backoff
 from .channel.call import ChannelCall
 from .channel.channel import ChannelCore
 from .messages import MessageIterator, check_grace, message_bytes, method_name
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from ..cm.clients.targets import Resolver
     from .channel.policies import Policy
     from .channel.service_config import ServiceConfig
     from .channel.subchannel import Connectivity
-    from .channel.targets import Resolver
     from .protocol.calls import Status
 
 __all__ = ["Call", "Channel"]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import BusyResourceError, EndOfStream, get_cancelled_exc_class
 
+from ..cq.loops.bursts import Burst
 from .messages import MessageIterator, message_bytes
 from .protocol.metadata import check_metadata
 from .protocol.server_call import ServerCall
-from .runtime.bursts import Burst
 from .runtime.waiting import CallWaiter
 from .status import RpcError, StatusCode
 

@@ -28,7 +28,7 @@ from aiofabric.integrations.dask import EXPOSED, MOST_FRAMES, FabricBackend, Fab
 from aiofabric.streams import FabricStream, connect_stream, listen_stream
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, Parent
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 TIMEOUT = 60.0  # seconds; starting Dask takes three on two busy cores
 HERE: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": ":0"}

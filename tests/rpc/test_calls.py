@@ -10,8 +10,8 @@ import pytest
 
 from aiofabric import rpc
 from tests.fixtures.providers import HOST
+from tests.fixtures.waiting import until
 from tests.rpc.services import Tally, served, target
-from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 

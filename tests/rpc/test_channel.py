@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 from aiofabric import rpc
-from aiofabric.rpc.channel.backoff import Backoff
+from aiofabric.cm.clients.backoff import Backoff
 from aiofabric.rpc.channel.policies import RoundRobin
 from aiofabric.rpc.channel.service_config import ServiceConfig
 from tests.fixtures.children import Child
 from tests.fixtures.ports import free_port
 from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, serve, served, target
-from tests.rpc.waiting import until
 
 if TYPE_CHECKING:
     from aiofabric.rpc.channel.subchannel import Subchannel

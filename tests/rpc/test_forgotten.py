@@ -10,9 +10,9 @@ import pytest
 from aiofabric import rpc
 from tests.fixtures.ports import free_port
 from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS
 from tests.rpc.test_channel import channel_to
-from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 

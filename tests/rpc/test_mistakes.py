@@ -12,9 +12,9 @@ import pytest
 from aiofabric import listen, rpc
 from aiofabric.errors import WrongLoopError
 from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
-from tests.rpc.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,9 @@ from aiofabric import rpc
 from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
-from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 

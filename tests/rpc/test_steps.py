@@ -14,15 +14,15 @@ import anyio
 import pytest
 
 from aiofabric import rpc
+from aiofabric.cm.clients.backoff import Backoff
 from aiofabric.cq.loops.drivers import current_driver
-from aiofabric.rpc.channel.backoff import Backoff
 from aiofabric.rpc.channel.subchannel import Subchannel
 from aiofabric.rpc.protocol.flow import Budget
 from aiofabric.rpc.runtime.deadlines import Deadlines
 from aiofabric.rpc.runtime.tasks import tasks_of
 from aiofabric.rpc.runtime.transport import RpcTransport
 from tests.fixtures.methods import methods_of
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
 

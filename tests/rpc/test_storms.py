@@ -19,9 +19,9 @@ from aiofabric import rpc
 from aiofabric.rpc.protocol.frames import HEADER, Kind, frame
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, Tally, serve, served, target
 from tests.rpc.test_channel import channel_to
-from tests.rpc.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

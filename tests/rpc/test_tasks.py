@@ -21,7 +21,7 @@ from aiofabric._core import TaskSet, Waker
 from aiofabric.cq.loops.drivers import current_driver
 from aiofabric.rpc.runtime.tasks import AsyncioTasks, Tasks, tasks_of
 from tests.fixtures.loops import LOOPS
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
 

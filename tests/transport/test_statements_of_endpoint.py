@@ -33,7 +33,7 @@ from tests.fixtures.internals import handle_of
 from tests.fixtures.peers import peers, skip_without, where
 from tests.fixtures.providers import HOST, Pair
 from tests.fixtures.sides import Open
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 BOTH = Access.REMOTE_READ | Access.REMOTE_WRITE
 RMA = Caps.MSG | Caps.RMA

@@ -12,6 +12,8 @@ from weakref import WeakMethod
 import anyio
 
 from ..._core import DirectPath
+from ...cm.clients.backoff import Backoff
+from ...cm.clients.targets import resolve
 from ...cq.reactor import Reactor
 from ...errors import WrongLoopError, WrongThreadError
 from ..protocol.calls import Status
@@ -21,21 +23,19 @@ from ..runtime.deadlines import Deadlines
 from ..runtime.ended_loops import watch
 from ..runtime.tasks import Tasks, tasks_of
 from .arguments import check_options, check_timeout, made_by
-from .backoff import Backoff
 from .policies import POLICIES, PickFirst, Policy
 from .resolution import Resolution
 from .retry import Throttle
 from .service_config import ServiceConfig
 from .states import States
 from .subchannel import ChannelConnection, Connectivity, Subchannel
-from .targets import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ...cm.clients.targets import Resolver, Target
     from .interfaces import PendingCall
     from .service_config import MethodConfig
-    from .targets import Resolver, Target
 
 __all__ = ["ChannelCore"]
 

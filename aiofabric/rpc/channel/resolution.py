@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...cm.clients.backoff import Backoff
+    from ...cm.clients.targets import Resolver, Target
     from ...cq.loops.drivers import Driver
     from ..runtime.tasks import TaskHandle, Tasks
-    from .backoff import Backoff
-    from .targets import Resolver, Target
 
 __all__ = ["Resolution"]
 

@@ -26,12 +26,12 @@ from ..runtime.transport import RpcTransport, connect_endpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...cm.clients.backoff import Backoff
+    from ...cm.clients.targets import Target
     from ..protocol.connection import Limits
     from ..protocol.flow import Budget
     from ..protocol.metadata import Metadata
     from ..runtime.tasks import TaskHandle, Tasks
-    from .backoff import Backoff
-    from .targets import Target
 
 __all__ = ["Connectivity", "Subchannel"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from ..channel.targets import NOT_SUPPORTED, resolve
+from ...cm.clients.targets import NOT_SUPPORTED, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...address import Address
-    from ..channel.targets import Target
+    from ...cm.clients.targets import Target
 
 __all__ = ["peer_name", "resolve_name"]
 

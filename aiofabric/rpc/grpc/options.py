@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ...cm.clients.backoff import Backoff
 from ...cm.workarounds.keepalive import LEAST, MOST
-from ..channel.backoff import Backoff
 from ..channel.service_config import ServiceConfig
 from ..protocol.connection import DEFAULT_LIMITS, Limits
 from ..protocol.preface import MOST_METADATA

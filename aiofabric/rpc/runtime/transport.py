@@ -19,6 +19,7 @@ from anyio import ClosedResourceError
 from ..._core import FrameOutput
 from ...errors import WrongLoopError
 from ...transport.connect import connect
+from ...transport.connected.closing import abort_when_drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +200,7 @@ class RpcTransport:
             return
         self.ended = True
         self.preface_arrived()
-        self._close_endpoint()
+        abort_when_drained(self.endpoint)
         self.connection.has_left(self.connection.unsent)
         self.connection.lost(f"The connection to the peer was lost: {error}")
         on_end, self._on_end = self._on_end, None
@@ -214,11 +215,3 @@ class RpcTransport:
         """Close the endpoint of a loop that has ended; no callback is called."""
         self.ended = True
         self.endpoint.abort()
-
-    def _close_endpoint(self) -> None:
-        if self.source.draining:
-            # In a progress pass, completions that the provider flushes at the close could not be read.
-            self.driver.call_soon(self._close_endpoint)
-        elif not self.endpoint.closed:
-            self.source.interest -= 1
-            self.endpoint.abort()

@@ -11,14 +11,15 @@ then not be reported, either.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from anyio import move_on_after
 
 if TYPE_CHECKING:
     from ..handle import EndpointHandle
 
-__all__ = ["close_in_order"]
+__all__ = ["abort_when_drained", "close_in_order"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,3 +53,24 @@ async def _until_gone(handle: EndpointHandle) -> None:
             await waiter
     finally:
         source.interest -= 1
+
+
+class _Endpoint(Protocol):
+    _handle: EndpointHandle
+
+    @property
+    def closed(self) -> bool: ...
+    def abort(self) -> None: ...
+
+
+def abort_when_drained(endpoint: _Endpoint) -> None:
+    """Abort an endpoint whose owner counts in the ``interest`` of its queue; after the progress pass that runs now.
+
+    In a progress pass, the completions that the provider flushes at the close could not be read.
+    """
+    source = endpoint._handle.source
+    if source.draining:
+        source.driver.call_soon(partial(abort_when_drained, endpoint))
+    elif not endpoint.closed:
+        source.interest -= 1
+        endpoint.abort()

@@ -11,10 +11,10 @@ import pytest
 from aiofabric.rpc import grpc as aio
 from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import CARRIERS, over
+from tests.fixtures.waiting import until
 from tests.rpc.grpc import interop_server
 from tests.rpc.grpc.generated import pb2, pb2_grpc
 from tests.rpc.grpc.service import started
-from tests.rpc.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

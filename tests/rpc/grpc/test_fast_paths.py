@@ -25,10 +25,10 @@ from aiofabric.rpc.grpc.client.calls import OneResponse
 from aiofabric.rpc.grpc.client.multicallable import UnaryUnaryMultiCallable
 from aiofabric.rpc.grpc.client.rpc import ClientRpc
 from aiofabric.rpc.grpc.server.server import Server
+from tests.fixtures.waiting import until
 from tests.rpc.grpc import interop_server
 from tests.rpc.grpc.generated import pb2, pb2_grpc
 from tests.rpc.grpc.service import Interop, started
-from tests.rpc.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator

@@ -14,7 +14,7 @@ import pytest
 from aiofabric import WrongThreadError
 from aiofabric.rpc import grpc as aio
 from tests.fixtures.children import run_in_child
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -20,7 +20,7 @@ import pytest
 from aiofabric import _core
 from aiofabric.rpc import grpc as aio
 from aiofabric.rpc.grpc.server.server import Server
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator

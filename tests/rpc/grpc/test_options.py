@@ -12,11 +12,11 @@ import grpc
 import pytest
 
 from aiofabric.address import Address
+from aiofabric.cq.loops import bursts
+from aiofabric.cq.loops.bursts import MOST_ITEMS, Burst
 from aiofabric.rpc import grpc as aio
 from aiofabric.rpc.grpc.names import peer_name
 from aiofabric.rpc.grpc.options import channel_arguments, checked, endpoint_arguments
-from aiofabric.rpc.runtime import bursts
-from aiofabric.rpc.runtime.bursts import MOST_ITEMS, Burst
 from tests.fixtures.providers import CARRIERS, over
 from tests.rpc.grpc.generated import pb2, pb2_grpc
 from tests.rpc.grpc.service import Interop, connected, started

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from aiofabric.rpc import grpc as aio
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

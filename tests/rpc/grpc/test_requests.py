@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from aiofabric.rpc import grpc as aio
+from tests.fixtures.waiting import until
 from tests.rpc.grpc.generated import pb2
 from tests.rpc.grpc.service import Interop, connected
-from tests.rpc.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -13,7 +13,7 @@ from aiofabric import Caps, FabricConnectionResetError, MessageEndpoint, NotSupp
 from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import VIRTUAL, Pair, connected_pair, require
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair
 from tests.fixtures.through_python import inject_through_python
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
 

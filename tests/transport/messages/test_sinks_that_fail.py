@@ -18,8 +18,8 @@ from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import peers
 from tests.fixtures.providers import Pair, over
+from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS
-from tests.rpc.waiting import until
 
 pytestmark = pytest.mark.anyio
 provider = over(["tcp"])

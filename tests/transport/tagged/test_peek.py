@@ -33,7 +33,7 @@ from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import source_of
 from tests.fixtures.peers import peers, skip_without
 from tests.fixtures.registrations import Registrations
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
 

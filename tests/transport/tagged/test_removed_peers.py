@@ -14,7 +14,7 @@ from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.peers import RARE, peers, skip_without
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", LOOPS[:1])]
 

@@ -19,7 +19,7 @@ from aiofabric.transport.virtual.address_query import _ANSWERS_MOST, _TIMEOUT, A
 from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
 from tests.cq.manual import ManualDriver, ManualWaiter
 from tests.fixtures.internals import source_of
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.once
 

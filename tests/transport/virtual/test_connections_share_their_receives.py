@@ -16,7 +16,7 @@ from aiofabric.transport.virtual.connection import ConnectionHandle
 from tests.fixtures.internals import handle_of
 from tests.fixtures.loops import LOOPS
 from tests.fixtures.providers import require
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", LOOPS[:1])]
 

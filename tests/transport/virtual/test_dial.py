@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiofabric.transport.virtual.oob_socket import dial, resolve
-from tests.rpc.waiting import until
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from ..grpcio import CODES, aio, grpc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...runtime.bursts import Burst
+    from ....cq.loops.bursts import Burst
     from .rpc import ClientRpc
 
 __all__ = ["Call", "StreamingCall"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.bursts import Burst
+from ....cq.loops.bursts import Burst
 from ..errors import ALREADY_FINISHED, HALF_CLOSED, MIXED_STYLES
 from ..grpcio import aio
 from ..messages import serialized

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from ...channel.targets import NOT_SUPPORTED, split_host_port
+from ....cm.clients.targets import NOT_SUPPORTED, split_host_port
 
 __all__ = ["Port"]
 

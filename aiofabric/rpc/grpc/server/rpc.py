@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...._core import ServerRpcCore
+from ....cq.loops.bursts import Burst
 from ...protocol.server_call import ServerCall
-from ...runtime.bursts import Burst
 from ..grpcio import EOF, aio
 from ..messages import serialized
 

@@ -1,0 +1,7 @@
+"""What clients need that connect again.
+
+* `targets`: the addresses that a text stands for
+* `backoff`: the delays between attempts
+
+May import: the floors below.
+"""

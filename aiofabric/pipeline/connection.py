@@ -1,0 +1,129 @@
+"""PipelineConnection: one connection of a pipeline, as frames that arrive and frames that leave.
+
+The first frame of an iteration of the loop leaves at once. What follows it in the same iteration may be gathered by the
+owner, whose ``gathered`` is called when the iteration ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from anyio import ClosedResourceError
+
+from ..flags import Access, Caps
+from ..transport.connected.closing import abort_when_drained
+from .protocol.frames import HEADER, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..memory import MemoryRegion
+    from ..transport.connected.endpoint import MessageEndpoint
+    from .protocol.hello import Hello
+
+__all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection"]
+
+INLINE: Final = 1 << 16
+"""Bytes of the largest item that travels in a fabric message. Larger ones are read by the consumer (RMA)."""
+RECV_SIZE: Final = INLINE + 1024
+RECV_COUNT: Final = 16
+"""Receives of a connection: 1 MiB of virtual memory. What arrives is taken in the pass that reads its completion."""
+
+
+class PipelineConnection:
+    """Owns ``endpoint``. ``on_frame(kind, frame)`` gets each frame; ``on_end(error)`` is called once."""
+
+    def __init__(
+        self,
+        endpoint: MessageEndpoint,
+        hello: Hello,
+        on_frame: Callable[[int, memoryview], object],
+        on_end: Callable[[BaseException], object],
+    ) -> None:
+        self.endpoint = endpoint
+        self.hello = hello
+        self.ended = False
+        self.gathered: Callable[[], object] | None = None
+        self._on_frame = on_frame
+        self._on_end = on_end
+        handle: Any = endpoint._handle
+        handle.what = "pipeline connection"  # in the texts of errors
+        self.source = handle.source
+        self.source.interest += 1  # a queue without a descriptor must be polled
+        self._reads_memory = Caps.RMA in endpoint.info.caps and handle.reaches_memory
+        self._gathering = False
+
+    def start(self) -> None:
+        """Take frames from now on."""
+        try:
+            self.endpoint.set_sink(self._arrived, self.end)
+        except (OSError, ClosedResourceError) as error:  # it has ended meanwhile
+            self.end(error)
+
+    @property
+    def has_rma(self) -> bool:
+        """Whether the consumer can read the producer's memory."""
+        return bool(self._reads_memory)
+
+    def expose(self, data: Any) -> MemoryRegion:
+        """Let the peer read ``data`` until the region is closed."""
+        return self.endpoint.domain.register(data, access=Access.REMOTE_READ)
+
+    # -- output
+
+    def gather(self) -> bool:
+        """Call ``gathered`` when this iteration of the loop ends. False if that was arranged before: then the owner
+        keeps its frame until that call.
+        """
+        if self._gathering:
+            return False
+        self._gathering = True
+        self.source.driver.call_soon(self._iteration_ends)
+        return True
+
+    def _iteration_ends(self) -> None:
+        self._gathering = False
+        if self.gathered is not None and not self.ended:
+            self.gathered()
+
+    def send(self, frame: bytes | list[Any]) -> None:
+        """Post a frame. The memory of its pieces is pinned until it has left."""
+        if self.ended:
+            return
+        try:
+            self.endpoint.send_nowait(frame, None if type(frame) is bytes else self._sent)
+        except (OSError, ClosedResourceError) as error:
+            self.end(error)
+
+    def _sent(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.end(error)
+
+    # -- input
+
+    def _arrived(self, frame: memoryview) -> None:
+        try:
+            if len(frame) < HEADER.size:
+                raise ProtocolError(f"a frame of {len(frame)} bytes is shorter than its header")
+            self._on_frame(frame[0], frame)
+        except ProtocolError as error:
+            self.end(ConnectionAbortedError(f"the peer broke the pipeline protocol: {error}"))
+        except Exception as error:
+            self.end(error)  # a frame is lost
+            raise
+
+    # -- the end
+
+    def end(self, error: BaseException) -> None:
+        """Close now."""
+        if not self.ended:
+            self.ended = True
+            abort_when_drained(self.endpoint)
+            self._on_end(error)
+
+    async def aclose(self) -> None:
+        """Close in order: the peer gets what was sent."""
+        if not self.ended:
+            self.ended = True
+            self.source.interest -= 1
+            await self.endpoint.aclose()

@@ -1,0 +1,182 @@
+"""Connector: listens and connects for one end of a pipeline, until that end has no more use for connections.
+
+A connection that is lost is made again, after growing delays. A peer that is not the other end of a pipeline is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+
+from ..cm.acceptor import Acceptor
+from ..cm.clients.backoff import Backoff
+from ..errors import FabricConnectionRejectedError, NoProviderError
+from ..transport.connect import connect, listen
+from .connection import RECV_COUNT, RECV_SIZE
+from .places import finder_of, target_of
+from .protocol.hello import HelloError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
+
+    from anyio.abc import TaskGroup
+
+    from ..address import Address
+    from ..cm.listener import Listener
+    from ..cm.requests import ConnectionRequest
+    from ..transport.connected.endpoint import MessageEndpoint
+    from .places import Finder, Place, PlaceFolder, Places, Target
+    from .protocol.hello import Hello
+
+__all__ = ["Connector", "Participant"]
+
+_FIND_AGAIN: Final = 1.0
+"""Seconds until names, folders and functions are asked for places again."""
+_DELAYS: Final = (0.05, 1.6, 5.0)
+"""Seconds before the second attempt to connect, the factor for each further one, and the longest."""
+
+_log = logging.getLogger(__name__)
+
+
+class Participant(Protocol):
+    """One end's part of a connection."""
+
+    async def wait_end(self) -> bool: ...  # True: the other end has finished, so it is not connected again
+    def close(self) -> None: ...  # now; nothing, if the connection has ended
+
+
+class Connector:
+    """``joined`` gets each connection with the peer's hello."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        places: Places | None,
+        listen: Place | None,
+        announce: PlaceFolder | None,
+        joined: Callable[[MessageEndpoint, Hello], Participant],
+        options: dict[str, Any],
+    ) -> None:
+        if places is None and listen is None:
+            raise ValueError("say where the other end is, or listen=, where this one is")
+        if announce is not None and listen is None:
+            raise ValueError("announce= needs listen=: only a listener can be found")
+        self._hello = hello
+        self._finder = None if places is None else finder_of(places)
+        self._listen_at = None if listen is None else target_of(listen)
+        self._announce = announce
+        self._joined = joined
+        self._options = options
+        self._connecting: set[Target] = set()
+        self._targets: set[Target] = set()  # that were found the last time
+        self._asks_again = False
+        self._listener: Listener | None = None
+
+    @property
+    def address(self) -> Address | None:
+        """Where this end listens."""
+        return None if self._listener is None else self._listener.address
+
+    async def start(self, tasks: TaskGroup, stack: AsyncExitStack) -> None:
+        """Listen, and begin to connect. ``stack`` closes the listener."""
+        if self._listen_at is not None:
+            listener = await stack.enter_async_context(
+                listen(*self._listen_at, recv_size=RECV_SIZE, recv_count=RECV_COUNT, **self._options)
+            )
+            self._listener = listener
+            tasks.start_soon(self._accept_all, listener, tasks)
+            if self._announce is not None:
+                await stack.enter_async_context(self._announce.announced(listener.address))
+        if self._finder is not None:
+            tasks.start_soon(self._connect_all, *self._finder, tasks)
+
+    # -- accepting
+
+    async def _accept_all(self, listener: Listener, tasks: TaskGroup) -> None:
+        requests = Acceptor(listener)
+        async for request in requests:
+            tasks.start_soon(self._accept, requests, request)
+
+    async def _accept(self, requests: Acceptor, request: ConnectionRequest) -> None:
+        try:
+            theirs = self._hello.check_other(request.param)
+        except HelloError as error:
+            _log.warning("no connection with %s: %s", request.address, error)
+            _refuse(request, str(error))
+            return
+
+        async def accepting() -> MessageEndpoint:
+            return await request.accept(param=self._hello.pack(), recv_size=RECV_SIZE, recv_count=RECV_COUNT)
+
+        endpoint = await requests.accept(request, accepting)
+        if endpoint is not None:
+            await self._take_part(endpoint, theirs)
+
+    async def _take_part(self, endpoint: MessageEndpoint, theirs: Hello) -> bool:
+        """Until the connection ends, or this end has no more use for it; see `Participant.wait_end`."""
+        participant = self._joined(endpoint, theirs)
+        try:
+            return await participant.wait_end()
+        finally:
+            participant.close()
+
+    # -- connecting
+
+    async def _connect_all(self, find: Finder, again: bool, tasks: TaskGroup) -> None:
+        self._asks_again = again
+        while True:
+            try:
+                self._targets = set(await find())
+            except OSError as error:
+                _log.info("no places were found: %s", error)
+            for target in self._targets - self._connecting:
+                self._connecting.add(target)
+                tasks.start_soon(self._keep_connected, target)
+            if not again:
+                return
+            await anyio.sleep(_FIND_AGAIN)
+
+    async def _keep_connected(self, target: Target) -> None:
+        """Connect to one place, and again, until the other end has finished or the place is not found any more."""
+        first, multiplier, longest = _DELAYS
+        delays = Backoff(first, multiplier, longest)
+        try:
+            while target in self._targets:
+                try:
+                    endpoint = await connect(
+                        *target, param=self._hello.pack(), recv_size=RECV_SIZE, recv_count=RECV_COUNT, **self._options
+                    )
+                    theirs = self._check(endpoint)
+                except NoProviderError:
+                    raise  # waiting does not help
+                except FabricConnectionRejectedError as error:
+                    _log.warning("%s rejected the connection: %s", target, error.param.decode(errors="replace"))
+                except OSError as error:
+                    _log.info("no connection with %s yet: %s", target, error)
+                except HelloError as error:
+                    _log.warning("no connection with %s: %s", target, error)
+                else:
+                    delays.reset()
+                    if await self._take_part(endpoint, theirs):
+                        return
+                await anyio.sleep(delays.next())
+        finally:
+            if self._asks_again:
+                self._connecting.discard(target)  # it may be announced again
+
+    def _check(self, endpoint: MessageEndpoint) -> Hello:
+        try:
+            return self._hello.check_other(endpoint.param)
+        except HelloError:
+            endpoint.abort()
+            raise
+
+
+def _refuse(request: ConnectionRequest, reason: str) -> None:
+    try:
+        request.reject(param=reason.encode())
+    except ValueError:  # the provider carries less private data
+        request.reject()

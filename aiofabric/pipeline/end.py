@@ -1,0 +1,129 @@
+"""PipelineEnd: what a producer and a consumer have in common: a connector, a task group, and entering and leaving."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+import anyio.lowlevel
+from anyio import ClosedResourceError
+
+from ..cq.loops.bursts import Burst
+from .connector import Connector
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ..address import Address
+    from ..transport.connected.endpoint import MessageEndpoint
+    from .connector import Participant
+    from .places import Place, PlaceFolder, Places
+    from .protocol.hello import Hello
+
+__all__ = ["PipelineEnd", "new_id"]
+
+
+def new_id() -> bytes:
+    """16 bytes that name a producer or a consumer."""
+    return os.urandom(16)
+
+
+class PipelineEnd:
+    """Open in the block of ``async with``."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        places: Places | None,
+        listen: Place | None,
+        announce: PlaceFolder | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._hello = hello
+        self._connector = Connector(hello, places, listen, announce, self._joined, options)
+        self._stack = AsyncExitStack()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._entered = self._closed = False
+        self._burst = Burst()
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that name this end."""
+        return self._hello.id
+
+    @property
+    def address(self) -> Address:
+        """Where this end listens; ``address.port`` is the chosen port if 0 was asked for.
+
+        Raises:
+            RuntimeError: it does not listen.
+        """
+        address = self._connector.address
+        if address is None:
+            raise RuntimeError(f"this {type(self).__name__} does not listen: it needs listen=, and `async with`")
+        return address
+
+    def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Participant:
+        raise NotImplementedError
+
+    async def _finish(self) -> None:
+        """The block has ended without an exception: do what is left to do, and close the connections in order."""
+        raise NotImplementedError
+
+    def _abort(self) -> None:
+        """Close all connections now."""
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedResourceError(f"this {type(self).__name__} is closed")
+        if not self._entered:
+            raise RuntimeError(f"enter it first: async with {type(self).__name__}(...) as name:")
+
+    async def _pass_the_turn(self) -> None:
+        """Let others run, after a burst of calls that did not wait."""
+        if self._burst.ended():
+            await anyio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError(f"this {type(self).__name__} was entered before: make another one")
+        self._entered = True
+        try:
+            self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+            await self._connector.start(self._tasks, self._stack)
+        except BaseException:
+            self._closed = True
+            if self._tasks is not None:
+                self._tasks.cancel_scope.cancel()
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        try:
+            if exc is None:
+                await self._finish()
+        finally:
+            self._end_now()
+            await self._leave()
+        return None
+
+    async def _leave(self) -> None:
+        """End the tasks, and close the listener. The error of a task, such as of one that connects, is raised."""
+        try:
+            await self._stack.aclose()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            raise group.exceptions[0] from None
+
+    def _end_now(self) -> None:
+        self._closed = True
+        self._abort()
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()

@@ -1,0 +1,53 @@
+"""LentMemory: the memory into which large items are read, which is lent to the program until an item's scope ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LentMemory"]
+
+_ROUND: Final = 1 << 16
+
+
+class LentMemory:
+    """Buffers that are used again: fresh memory costs a page fault for each 4 KiB.
+
+    At most ``most`` bytes are kept for reuse. The credits of the connections bound what is lent.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.lent = 0  # bytes
+        self._most = most
+        self._kept = 0
+        self._free: dict[int, list[bytearray]] = {}  # by size
+
+    def take(self, size: int) -> bytearray:
+        """At least ``size`` bytes."""
+        size = -(-size // _ROUND) * _ROUND
+        self.lent += size
+        free = self._free.get(size)
+        if free:
+            self._kept -= size
+            return free.pop()
+        return bytearray(size)
+
+    def give_back(self, memory: bytearray, views: Sequence[object]) -> None:
+        """The scope has ended: release the views, and use the memory again unless the program still exports it."""
+        self.lent -= len(memory)
+        for view in views:
+            if isinstance(view, memoryview):
+                with suppress(BufferError):  # an array over it
+                    view.release()
+        if self._kept + len(memory) > self._most:
+            return
+        try:
+            memory.pop()  # raises while anything refers to the memory, which then is not used again
+        except BufferError:
+            return
+        memory.append(0)  # there is room: nothing is moved
+        self._free.setdefault(len(memory), []).append(memory)
+        self._kept += len(memory)

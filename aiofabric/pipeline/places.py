@@ -1,0 +1,166 @@
+"""Places: where the other ends of a pipeline are.
+
+A place is ``"host:port"``, ``(host, port)``, an `Address` or its text. ``"dns:///name:port"`` stands for every address
+of the name. A `PlaceFolder` has the places that processes announced in a folder of a shared file system. A program may
+also pass an async function that returns places. Names, folders and functions are asked again and again, so ends may
+come later.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from socket import gethostname
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+
+from ..address import Address
+from ..cm.clients.targets import resolve, split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["Place", "PlaceFolder", "Places", "finder_of"]
+
+Place = str | Address | tuple[str, int]
+Target = tuple[str | Address | None, int | str | None]  # node and service of `aiofabric.connect`
+Finder = Callable[[], Awaitable[Sequence[Target]]]
+
+_WILDCARDS: Final = ("0.0.0.0", "::", "")  # a listener has no other address to tell
+
+_log = logging.getLogger(__name__)
+
+
+class PlaceFolder:
+    """Places as files of a folder, which all hosts share: how the processes of a batch job find each other.
+
+    A listener announces itself in a file of its own, which is complete as soon as it can be seen. The file is removed
+    at the listener's end, and touched three times in ``stale_after`` seconds. One that was not touched for so long is
+    stale: its process has died. It is not used any more, and the program that made the folder may remove it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, stale_after: float = 30.0) -> None:
+        if stale_after <= 0:
+            raise ValueError(f"stale_after must be more than 0 seconds, not {stale_after}")
+        self._folder = Path(folder)
+        self._stale_after = stale_after
+        self._touched: dict[str, tuple[int, float]] = {}  # time of the last touch by the file system's clock, and ours
+
+    @asynccontextmanager
+    async def announced(self, address: Address) -> AsyncIterator[None]:
+        """Announce a listener until the end of the block."""
+        host = gethostname() if address.host in _WILDCARDS else address.host
+        place = {"host": host, "port": address.port, "address": str(address), "pid": os.getpid()}
+        path = self._folder / f"{uuid4()}.json"
+        await anyio.to_thread.run_sync(_write, path, json.dumps(place))
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_fresh, path)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(lambda: path.unlink(missing_ok=True))
+
+    async def _keep_fresh(self, path: Path) -> None:
+        while True:
+            await anyio.sleep(self._stale_after / 3)
+            try:
+                await anyio.to_thread.run_sync(os.utime, path)
+            except OSError as error:
+                _log.warning("the announcement %s cannot be touched: %s", path, error)
+
+    async def find(self) -> Sequence[Target]:
+        """The places that are announced now, without the stale ones."""
+        return await anyio.to_thread.run_sync(self._find)
+
+    def _find(self) -> list[Target]:
+        found: list[Target] = []
+        for path in sorted(self._folder.glob("*.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError):  # removed meanwhile, or not an announcement
+                place = json.loads(path.read_text())
+                if self._is_fresh(path):
+                    host, port = place["host"], place["port"]
+                    found.append((str(host), int(port)) if port else (Address.from_str(place["address"]), None))
+        return found
+
+    def _is_fresh(self, path: Path) -> bool:
+        touched, now = path.stat().st_mtime_ns, monotonic()
+        before = self._touched.get(path.name)
+        if before is None or before[0] != touched:
+            self._touched[path.name] = touched, now
+            return True
+        if now - before[1] < self._stale_after:
+            return True
+        _log.info("%s is stale: its process has ended without removing it", path)
+        return False
+
+    def __repr__(self) -> str:
+        return f"PlaceFolder({str(self._folder)!r})"
+
+
+Places = Place | Sequence[Place] | PlaceFolder | Callable[[], Awaitable[Sequence[Place]]]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
+def target_of(place: Place) -> Target:
+    """Node and service of one place. Raises ValueError or TypeError if it is none."""
+    if isinstance(place, Address):
+        return place, None
+    if isinstance(place, tuple):
+        host, port = place
+        return host, port
+    if not isinstance(place, str):
+        raise TypeError(f"a place is 'host:port', (host, port) or an Address, not {place!r:.100}")
+    if "://" in place:
+        return Address.from_str(place), None
+    return split_host_port(place)
+
+
+def finder_of(places: Places) -> tuple[Finder, bool]:
+    """A function that finds the targets, and whether it must be asked again. Raises ValueError or TypeError."""
+    if isinstance(places, PlaceFolder):
+        return places.find, True
+    if callable(places):
+        return _calling(places), True
+    if isinstance(places, str) and places.startswith("dns:"):
+        return _resolving(places), True
+    several: list[Any] = list(places) if isinstance(places, (list, set, frozenset)) else [places]
+    if not several:
+        raise ValueError("no place was given")
+    return _constant([target_of(place) for place in several]), False
+
+
+def _calling(find: Callable[[], Awaitable[Sequence[Place]]]) -> Finder:
+    async def targets() -> Sequence[Target]:
+        return [target_of(place) for place in await find()]
+
+    return targets
+
+
+def _resolving(name: str) -> Finder:
+    async def targets() -> Sequence[Target]:
+        return await resolve(name)
+
+    return targets
+
+
+def _constant(targets: Sequence[Target]) -> Finder:
+    async def found() -> Sequence[Target]:
+        return targets
+
+    return found

@@ -1,0 +1,204 @@
+"""Frames: one fabric message each, little-endian. All begin with a header of 16 bytes::
+
+    byte 0       kind: ITEMS, ITEM, END from the producer; ACK, READ from the consumer
+    byte 1       flags: REDELIVERED, NUMBERED
+    bytes 2-3    count
+    bytes 4-7    size
+    bytes 8-15   number
+
+ITEMS carries ``count`` small items: their lengths (four bytes each), with NUMBERED also their numbers (eight bytes
+each), then the items. Without NUMBERED they have ``number`` and those that follow it.
+
+ITEM carries one item of ``count`` parts behind a header of ``size`` bytes: the size of each part (eight bytes), the
+header, then the parts. A part whose size has the bit EXPOSED stays in the producer's memory; two bytes of length and
+the description of that memory come in its place, and the consumer reads it (RMA). When it has read all of them it says
+READ, with the item's place among those of the connection as ``number``.
+
+ACK gives back the credits of items: ``count`` ranges of places, each as its start and end (eight bytes each). END says
+that the producer has no more items, and that all were acknowledged.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "ACK",
+    "END",
+    "EXPOSED",
+    "HEADER",
+    "ITEM",
+    "ITEMS",
+    "ITEM_COST",
+    "MOST_ITEMS",
+    "MOST_PARTS",
+    "READ",
+    "REDELIVERED",
+    "LargeItem",
+    "ProtocolError",
+    "SmallItems",
+    "decode_ack",
+    "decode_item",
+    "decode_items",
+    "encode_ack",
+    "encode_item",
+    "encode_items",
+    "encode_signal",
+]
+
+ITEMS: Final = 0
+ITEM: Final = 1
+END: Final = 2
+ACK: Final = 3
+READ: Final = 4
+
+REDELIVERED: Final = 1
+NUMBERED: Final = 2
+
+HEADER: Final = struct.Struct("<BBHIQ")
+EXPOSED: Final = 1 << 63
+
+MOST_ITEMS: Final = 65535
+"""Items of one frame."""
+MOST_PARTS: Final = 256
+"""Parts of one item."""
+MOST_RANGES: Final = 2048
+"""Ranges of one ACK."""
+
+ITEM_COST: Final = 64
+"""Bytes that an item takes at the consumer in addition to its data; they count as its data does."""
+
+_DESCRIBED: Final = struct.Struct("<H")
+
+assert array("I").itemsize == 4
+assert array("Q").itemsize == 8
+
+
+class ProtocolError(Exception):
+    """The peer has sent bytes that the protocol does not have."""
+
+
+class SmallItems(NamedTuple):
+    """Items of one frame, in order. ``numbers`` are a range, or a list where they do not follow each other."""
+
+    items: list[bytes]
+    numbers: Sequence[int]
+    redelivered: bool
+
+
+class LargeItem(NamedTuple):
+    """One item. A part is its bytes, or its size and the description of the producer's memory."""
+
+    header: bytes
+    parts: list[memoryview | tuple[int, bytes]]
+    number: int
+    redelivered: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.header) + sum(part[0] if isinstance(part, tuple) else len(part) for part in self.parts)
+
+
+def encode_items(items: Sequence[bytes], numbers: Sequence[int], redelivered: bool = False) -> bytes:
+    """A frame of small items."""
+    flags = REDELIVERED * redelivered
+    lengths = array("I", map(len, items)).tobytes()
+    if numbers[-1] - numbers[0] == len(numbers) - 1:  # they grow, so they follow each other
+        return b"".join((HEADER.pack(ITEMS, flags, len(items), 0, numbers[0]), lengths, *items))
+    each = array("Q", numbers).tobytes()
+    return b"".join((HEADER.pack(ITEMS, flags | NUMBERED, len(items), 0, 0), lengths, each, *items))
+
+
+def decode_items(frame: memoryview) -> SmallItems:
+    """The items of a frame, copied."""
+    _, flags, count, _, first = HEADER.unpack_from(frame)
+    data = bytes(frame)
+    lengths = _array("I", data, HEADER.size, count)
+    at = HEADER.size + 4 * count
+    numbers: Sequence[int] = range(first, first + count)
+    if flags & NUMBERED:
+        numbers = _array("Q", data, at, count).tolist()
+        at += 8 * count
+    ends = list(accumulate(lengths, initial=at))
+    if not count or ends[-1] != len(data):
+        raise ProtocolError(f"a frame of {len(data)} bytes for {count} items of {sum(lengths)} bytes")
+    return SmallItems([data[start:end] for start, end in pairwise(ends)], numbers, bool(flags & REDELIVERED))
+
+
+def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: bool = False) -> list[Any]:
+    """A frame of one item, as the pieces of a fabric message; a part ``(size, description)`` is read by the peer."""
+    sizes = array("Q")
+    pieces: list[Any] = []
+    for part in parts:
+        if isinstance(part, tuple):
+            size, description = part
+            sizes.append(size | EXPOSED)
+            pieces.append(_DESCRIBED.pack(len(description)) + description)
+        else:
+            sizes.append(len(part))
+            pieces.append(part)
+    start = HEADER.pack(ITEM, REDELIVERED * redelivered, len(parts), len(header), number)
+    return [start + sizes.tobytes() + header, *pieces]
+
+
+def decode_item(frame: memoryview) -> LargeItem:
+    """The item of a frame; its parts are slices of the frame."""
+    _, flags, count, header_size, number = HEADER.unpack_from(frame)
+    sizes = _array("Q", frame, HEADER.size, count)
+    at = HEADER.size + 8 * count
+    if not 0 < count <= MOST_PARTS or len(frame) < at + header_size:
+        raise ProtocolError(f"a frame of {len(frame)} bytes for an item of {count} parts")
+    header = bytes(frame[at : at + header_size])
+    at += header_size
+    parts: list[memoryview | tuple[int, bytes]] = []
+    for size in sizes:
+        if size & EXPOSED:
+            start = at + _DESCRIBED.size
+            if start > len(frame):
+                raise ProtocolError("a frame ends inside the description of memory")
+            end = start + _DESCRIBED.unpack_from(frame, at)[0]
+            parts.append((size & ~EXPOSED, bytes(frame[start:end])))
+        else:
+            end = at + size
+            parts.append(frame[at:end])
+        if end > len(frame):
+            raise ProtocolError(f"a frame of {len(frame)} bytes ends inside a part of {size & ~EXPOSED} bytes")
+        at = end
+    if at != len(frame):
+        raise ProtocolError(f"a frame of {len(frame)} bytes for an item of {at} bytes")
+    return LargeItem(header, parts, number, bool(flags & REDELIVERED))
+
+
+def encode_ack(ranges: Sequence[tuple[int, int]]) -> bytes:
+    """A frame that acknowledges ranges of places."""
+    return HEADER.pack(ACK, 0, len(ranges), 0, 0) + array("Q", [each for pair in ranges for each in pair]).tobytes()
+
+
+def decode_ack(frame: memoryview) -> list[tuple[int, int]]:
+    """The ranges of a frame, each as start and end."""
+    count = HEADER.unpack_from(frame)[2]
+    if len(frame) != HEADER.size + 16 * count or count > MOST_RANGES:
+        raise ProtocolError(f"an acknowledgement of {len(frame)} bytes for {count} ranges")
+    places = array("Q", bytes(frame[HEADER.size :]))
+    return list(zip(places[::2], places[1::2], strict=True))
+
+
+def _array(kind: str, data: bytes | memoryview, start: int, count: int) -> array[int]:
+    """``count`` numbers of a frame."""
+    found = array(kind)
+    end = start + count * found.itemsize
+    if end > len(data):
+        raise ProtocolError(f"a frame of {len(data)} bytes ends inside {count} numbers")
+    found.frombytes(data[start:end])
+    return found
+
+
+def encode_signal(kind: int, number: int = 0) -> bytes:
+    """END or READ."""
+    return HEADER.pack(kind, 0, 0, 0, number)

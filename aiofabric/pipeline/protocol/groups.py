@@ -1,0 +1,85 @@
+"""ItemGroup: items that left in one frame, until the consumer has acknowledged them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .frames import ITEM_COST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Large", "ItemGroup"]
+
+
+class Large:
+    """An item that is not copied: several parts, a header, or more bytes than a small item."""
+
+    __slots__ = ("exposed", "header", "parts", "size")
+
+    def __init__(self, header: bytes, parts: Sequence[Any], size: int) -> None:
+        self.header = header
+        self.parts = parts
+        self.size = size
+        self.exposed: Any = None  # what the runtime must close when the consumer has read the parts
+
+
+class ItemGroup:
+    """Items with their numbers, and ``start``, the place of the first among the items of the connection.
+
+    ``items`` has small ones, as bytes, or is a list of one `Large`.
+    """
+
+    __slots__ = ("_acked", "items", "left", "left_bytes", "numbers", "redelivered", "start")
+
+    def __init__(self, items: Sequence[Any], numbers: Sequence[int], cost: int, *, redelivered: bool = False) -> None:
+        self.items = items
+        self.numbers = numbers
+        self.redelivered = redelivered
+        self.start = 0
+        self.left = len(items)  # not acknowledged
+        self.left_bytes = cost  # of those, as `cost_of` counts them
+        self._acked: set[int] | None = None  # None: none of them
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.items)
+
+    @property
+    def large(self) -> Large | None:
+        first = self.items[0]
+        return first if type(first) is Large else None
+
+    def add(self, item: bytes, number: int, cost: int) -> None:
+        """A small item joins a group whose ``items`` and ``numbers`` are lists."""
+        self.items.append(item)  # type: ignore[attr-defined]
+        self.numbers.append(number)  # type: ignore[attr-defined]
+        self.left += 1
+        self.left_bytes += cost
+
+    def ack(self, start: int, end: int) -> tuple[int, int]:
+        """Acknowledge places; returns how many items, and how many bytes, were not acknowledged before."""
+        if self._acked is None and start <= self.start and end >= self.end:
+            items, size, self.left, self.left_bytes = self.left, self.left_bytes, 0, 0
+            return items, size
+        if self._acked is None:
+            self._acked = set()
+        items = size = 0
+        for at in range(max(start, self.start) - self.start, min(end, self.end) - self.start):
+            if at not in self._acked:
+                self._acked.add(at)
+                items += 1
+                size += cost_of(self.items[at])
+        self.left -= items
+        self.left_bytes -= size
+        return items, size
+
+    def not_acknowledged(self) -> Iterator[tuple[Any, int]]:
+        """The items with their numbers."""
+        acked = self._acked or ()
+        return (pair for at, pair in enumerate(zip(self.items, self.numbers, strict=True)) if at not in acked)
+
+
+def cost_of(item: Any) -> int:
+    """The bytes that an item counts for."""
+    return ITEM_COST + (item.size if type(item) is Large else len(item))

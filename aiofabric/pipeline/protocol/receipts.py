@@ -1,0 +1,74 @@
+"""Receipts: what a consumer has received from one producer, and which of it is acknowledged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .frames import ITEM_COST, MOST_RANGES, ProtocolError
+
+if TYPE_CHECKING:
+    from .hello import Hello
+
+__all__ = ["Receipts"]
+
+
+class Receipts:
+    """Places and credits of one connection.
+
+    Places are acknowledged in any order. They are sent together, as ranges, by the runtime: see `take`.
+    """
+
+    __slots__ = ("_bytes_left", "_items_left", "_most_cost", "_ranges", "_window", "place", "unsent")
+
+    def __init__(self, ours: Hello) -> None:
+        self._window = self._items_left = ours.window
+        self._bytes_left = ours.window_bytes
+        self._most_cost = ours.max_item_size + ITEM_COST
+        self._ranges: list[list[int]] = []
+        self.place = 0  # of the next item
+        self.unsent = 0  # acknowledged items that the producer was not told of
+
+    @property
+    def items_out(self) -> int:
+        """Items that have arrived, and that are not acknowledged."""
+        return self._window - self._items_left
+
+    def arrived(self, items: int, cost: int) -> int:
+        """Items have arrived; returns the place of the first. Raises `ProtocolError` if there was no room for them."""
+        alone = self._items_left == self._window and items == 1 and cost <= self._most_cost
+        if items > self._items_left or (cost > self._bytes_left and not alone):
+            raise ProtocolError(
+                f"{items} items of {cost} bytes came; there was room for {self._items_left} of {self._bytes_left} bytes"
+            )
+        self._items_left -= items
+        self._bytes_left -= cost
+        place = self.place
+        self.place = place + items
+        return place
+
+    def ack(self, place: int, cost: int, items: int = 1) -> None:
+        """Items from ``place`` on are acknowledged; each only once."""
+        self._items_left += items
+        self._bytes_left += cost
+        self.unsent += items
+        ranges = self._ranges
+        if ranges and ranges[-1][1] == place:
+            ranges[-1][1] = place + items
+        else:
+            ranges.append([place, place + items])
+
+    @property
+    def due(self) -> bool:
+        """Whether a quarter of the window waits to be sent, which is not delayed further."""
+        return self.unsent * 4 >= self._window or len(self._ranges) >= MOST_RANGES
+
+    def take(self) -> list[tuple[int, int]]:
+        """The acknowledgements to send."""
+        ranges, self._ranges, self.unsent = self._ranges, [], 0
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(map(tuple, ranges)):
+            if merged and merged[-1][1] == start:
+                merged[-1] = (merged[-1][0], end)
+            else:
+                merged.append((start, end))
+        return merged

@@ -1,0 +1,360 @@
+"""Push: the producer's end of a pipeline."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+import anyio.lowlevel
+
+from ..memory import bytes_of
+from .connection import INLINE, RECV_SIZE, PipelineConnection
+from .end import PipelineEnd, new_id
+from .protocol.frames import (
+    ACK,
+    END,
+    ITEM_COST,
+    MOST_PARTS,
+    READ,
+    ProtocolError,
+    decode_ack,
+    encode_item,
+    encode_items,
+    encode_signal,
+)
+from .protocol.groups import Large, cost_of
+from .protocol.hello import Hello, Role
+from .protocol.sharing import Outgoing, Sharing
+from .statistics import LinkStatistics, PushStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Unpack
+
+    from ..transport.connected.endpoint import MessageEndpoint
+    from ..transport.opening.keywords import StreamKeywords
+    from .places import Place, PlaceFolder, Places
+    from .protocol.groups import ItemGroup
+
+__all__ = ["Push"]
+
+SMALL: Final = 4096
+"""Bytes up to which an item is copied, and shares a frame with others. Larger parts stay where they are."""
+MOST_HEADER: Final = 1024
+
+Delivery = Literal["at_least_once", "at_most_once"]
+
+_log = logging.getLogger(__name__)
+
+
+class Push(PipelineEnd):
+    """A producer: its items are shared out among the consumers that are connected, by the credits that they grant.
+
+    Open in the block of ``async with``. The block's end waits until every item is acknowledged, and tells the consumers
+    that this producer has no more. After an exception everything is closed at once.
+
+    ``delivery``:
+
+    * ``"at_least_once"``: this producer keeps an item until a consumer has acknowledged it. What a consumer had not
+      acknowledged when its connection ended goes to another, marked as redelivered.
+    * ``"at_most_once"``: what a consumer that has died was sent is lost, and counted in `statistics`.
+
+    In both, items that this process has not delivered end with it.
+
+    Args:
+        places: where consumers listen; see `aiofabric.pipeline.places`.
+        listen: where this producer listens for consumers: ``"host:port"``, ``(host, port)``, an `Address`.
+        announce: a folder in which this listener can be found.
+        delivery: see above.
+        max_unacknowledged, max_unacknowledged_bytes: what this producer keeps at most; `push` waits above that. An item
+            counts for its bytes and 64. One that is larger than the limit goes alone.
+        provider: by name, such as ``"tcp"`` or ``"shm"``.
+        options: of the connections, such as ``heartbeat=``; see `EndpointOptions`.
+    """
+
+    def __init__(
+        self,
+        places: Places | None = None,
+        *,
+        listen: Place | None = None,
+        announce: PlaceFolder | None = None,
+        delivery: Delivery = "at_least_once",
+        max_unacknowledged: int = 65536,
+        max_unacknowledged_bytes: int = 256 << 20,
+        provider: str | None = None,
+        **options: Unpack[StreamKeywords],
+    ) -> None:
+        if delivery not in ("at_least_once", "at_most_once"):
+            raise ValueError(f"delivery must be 'at_least_once' or 'at_most_once', not {delivery!r}")
+        if max_unacknowledged < 1 or max_unacknowledged_bytes < 1:
+            raise ValueError("max_unacknowledged and max_unacknowledged_bytes must be at least 1")
+        at_least_once = delivery == "at_least_once"
+        hello = Hello(Role.PUSH, new_id(), RECV_SIZE, at_least_once=at_least_once)
+        super().__init__(hello, places, listen, announce, {**options, "provider": provider})
+        self._sharing = sharing = Sharing(
+            at_least_once=at_least_once, most=max_unacknowledged, most_bytes=max_unacknowledged_bytes
+        )
+        sharing.room, sharing.idle, sharing.forget = self._room_came, self._all_acknowledged, _close_regions
+        self._consumers: dict[Outgoing, _Consumer] = {}
+        self._turn = anyio.Lock()
+        self._waiting = 0
+        self._room: anyio.Event | None = None
+        self._idle: list[anyio.Event] = []
+
+    async def push(self, data: Any, *, header: bytes = b"") -> None:
+        """Push one item: any contiguous buffer, or a list of buffers, which stay apart.
+
+        Returns when the item was sent to a consumer, or waits in line to leave with others of this iteration of the
+        loop. Waits while no consumer has room, or this producer keeps as much as it may. It does not mean that a
+        consumer has it: see `drain`.
+
+        Up to 64 KiB the item is copied, unless its parts are ``bytes``. The consumer reads a larger one out of this
+        memory (RMA): do not change it until `drain` has returned, or, at most once, before the consumer has read it.
+
+        Cancelling: an item that still waits is not pushed.
+
+        Raises:
+            TypeError: not a buffer.
+            ValueError: a header of more than 1,024 bytes, no part, or more than 256 parts. Also: the item is larger
+                than every consumer's ``max_item_size``.
+            ClosedResourceError: the block has ended.
+        """
+        if type(data) is bytes and not header and len(data) <= SMALL:
+            item: bytes | Large = data
+            cost = ITEM_COST + len(data)
+        else:
+            item = _item(data, header)
+            cost = cost_of(item)
+        if self._waiting or self._closed or not self._sharing.push(item, cost):
+            self._check_open()
+            with self._counted():
+                async with self._turn:
+                    while not self._sharing.push(item, cost):
+                        await self._wait_for_room(cost)
+        elif self._burst.ended():
+            await anyio.lowlevel.checkpoint()
+
+    async def push_many(self, items: Sequence[Any]) -> None:
+        """Push items in order, as few frames as possible. Waits as `push` does, in the middle if it must.
+
+        Cancelling: those that were not sent yet are not pushed; `statistics().pushed` tells how many were.
+
+        Raises: like `push`.
+        """
+        self._check_open()
+        ready = [item if type(item) is bytes and len(item) <= SMALL else _item(item, b"") for item in items]
+        at = 0
+        with self._counted():
+            async with self._turn:
+                while at < len(ready):
+                    sent = self._push_first(ready[at:] if at else ready)
+                    at += sent
+                    if not sent:
+                        await self._wait_for_room(cost_of(ready[at]))
+
+    def _push_first(self, items: list[Any]) -> int:
+        """Push as many of the first items as one consumer takes now; returns how many."""
+        first = items[0]
+        if type(first) is Large:
+            return int(self._sharing.push(first, cost_of(first)))
+        small = items[: min(len(items), 8192)]
+        for at, item in enumerate(small):
+            if type(item) is Large:
+                small = small[:at]
+                break
+        return self._sharing.push_some(small)
+
+    async def drain(self) -> None:
+        """Wait until every item that was pushed is acknowledged (at most once: taken, or lost)."""
+        self._check_open()
+        while self._sharing.kept:
+            event = anyio.Event()
+            self._idle.append(event)
+            await event.wait()
+        await anyio.lowlevel.checkpoint()
+
+    def statistics(self) -> PushStatistics:
+        """The numbers of this moment."""
+        sharing = self._sharing
+        return PushStatistics(
+            pushed=sharing.pushed,
+            acknowledged=sharing.acknowledged,
+            redelivered=sharing.redelivered,
+            lost=sharing.lost,
+            not_acknowledged=sharing.kept,
+            bytes_kept=sharing.kept_bytes,
+            waiting=self._waiting,
+            consumers=tuple(
+                LinkStatistics(each.id, str(consumer.connection.endpoint.peer_address), each.items_out)
+                for each, consumer in self._consumers.items()
+            ),
+        )
+
+    # -- waiting
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def _wait_for_room(self, cost: int) -> None:
+        self._check_open()
+        consumers = self._sharing.consumers
+        if consumers and cost > (most := max(each.most_cost for each in consumers)):
+            raise ValueError(
+                f"no consumer takes an item of {cost - ITEM_COST} bytes: the most is {most - ITEM_COST}, the "
+                "max_item_size of Pull"
+            )
+        self._room = anyio.Event()
+        await self._room.wait()
+
+    def _room_came(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.set()
+
+    def _all_acknowledged(self) -> None:
+        idle, self._idle = self._idle, []
+        for event in idle:
+            event.set()
+
+    # -- connections
+
+    def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Consumer:
+        return _Consumer(self, endpoint, theirs)
+
+    async def _finish(self) -> None:
+        await self.drain()
+        self._closed = True
+        for consumer in list(self._consumers.values()):
+            consumer.connection.send(encode_signal(END))
+            await consumer.connection.aclose()
+
+    def _abort(self) -> None:
+        for consumer in list(self._consumers.values()):
+            consumer.close()
+        self._room_came()
+
+
+class _Consumer:
+    """A consumer, as a producer sees it."""
+
+    def __init__(self, owner: Push, endpoint: MessageEndpoint, hello: Hello) -> None:
+        self._owner = owner
+        self._over = anyio.Event()
+        self.outgoing = Outgoing(hello, self._send)
+        self.connection = PipelineConnection(endpoint, hello, self._arrived, self._ended)
+        self.connection.gathered = self._gathered
+        owner._consumers[self.outgoing] = self
+        self.connection.start()
+        if not self.connection.ended:
+            owner._sharing.join(self.outgoing)
+
+    async def wait_end(self) -> bool:
+        await self._over.wait()
+        return False
+
+    def close(self) -> None:
+        self.connection.end(anyio.ClosedResourceError("this producer was closed"))
+
+    # -- items
+
+    def _send(self, group: ItemGroup) -> None:
+        self._flush()
+        if (large := group.large) is not None:
+            self._send_large(group, large)
+        elif len(group.items) > 1 or group.redelivered or self.connection.gather():
+            self.connection.send(encode_items(group.items, group.numbers, group.redelivered))
+        else:
+            self.outgoing.leave_open(group)
+
+    def _flush(self) -> None:
+        group, self.outgoing.open = self.outgoing.open, None
+        if group is not None:
+            self.connection.send(encode_items(group.items, group.numbers))
+
+    def _gathered(self) -> None:
+        if self.outgoing.open is not None:
+            self._flush()
+            self.connection.gather()  # items of the next iteration leave together, too
+
+    def _send_large(self, group: ItemGroup, large: Large) -> None:
+        parts = large.parts
+        if large.size > INLINE:
+            try:
+                large.exposed, parts = _expose(self.connection, parts)
+            except OSError as error:
+                self.connection.end(error)
+                return
+        self.connection.send(encode_item(large.header, parts, group.numbers[0], group.redelivered))
+
+    # -- what the consumer says
+
+    def _arrived(self, kind: int, frame: memoryview) -> None:
+        sharing = self._owner._sharing
+        if kind == ACK:
+            for start, end in decode_ack(frame):
+                sharing.acked(self.outgoing, start, end)
+        elif kind == READ:
+            large = sharing.group_at(self.outgoing, int.from_bytes(frame[8:16], "little")).large
+            if large is None or large.exposed is None:
+                raise ProtocolError("an item was read that is not exposed")
+            _close_regions(large)
+        else:
+            raise ProtocolError(f"a consumer does not send frames of the kind {kind}")
+
+    def _ended(self, error: BaseException) -> None:
+        owner = self._owner
+        if not owner._closed:
+            _log.info("the consumer at %s has left: %s", self.connection.endpoint.peer_address, error)
+        self.outgoing.open = None
+        owner._consumers.pop(self.outgoing, None)
+        owner._sharing.leave(self.outgoing)
+        self._over.set()
+
+
+def _item(data: Any, header: bytes) -> bytes | Large:
+    """An item that a program pushes, checked; copied where it may be."""
+    if len(header) > MOST_HEADER:
+        raise ValueError(f"the header of an item has at most {MOST_HEADER} bytes, not {len(header)}")
+    parts: list[Any] = list(data) if isinstance(data, (list, tuple)) else [data]
+    if not 0 < len(parts) <= MOST_PARTS:
+        raise ValueError(f"an item has 1 to {MOST_PARTS} parts, not {len(parts)}")
+    parts = [part if type(part) is bytes else bytes_of(part) for part in parts]
+    size = len(header) + sum(map(len, parts))
+    if size <= INLINE:
+        parts = [bytes(part) for part in parts]
+        if size <= SMALL and len(parts) == 1 and not header:
+            return bytes(parts[0])
+    return Large(bytes(header), parts, size)
+
+
+def _expose(connection: PipelineConnection, parts: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Regions of the large parts, and the parts with descriptions in their place."""
+    regions: list[Any] = []
+    described: list[Any] = []
+    room = INLINE // 2 - 256 * len(parts)
+    try:
+        for part in parts:
+            if len(part) <= SMALL and len(part) <= room:
+                room -= len(part)
+                described.append(part)
+            else:
+                regions.append(connection.expose(part))
+                described.append((len(part), regions[-1].remote.pack()))
+    except BaseException:
+        for region in regions:
+            region.close()
+        raise
+    return regions, described
+
+
+def _close_regions(large: Large) -> None:
+    regions, large.exposed = large.exposed, None
+    for region in regions or ():
+        region.close()

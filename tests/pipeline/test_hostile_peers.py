@@ -1,0 +1,104 @@
+"""A peer that breaks the protocol of pipelines ends its own connection, and no other."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import anyio
+import pytest
+
+import aiofabric
+from aiofabric.pipeline import Pull, Push
+from aiofabric.pipeline.protocol.frames import ACK, END, HEADER, ITEM, ITEMS, READ, encode_ack, encode_items
+from aiofabric.pipeline.protocol.hello import Hello, Role
+from tests.fixtures.providers import HOST
+
+pytestmark = pytest.mark.anyio
+
+PRODUCER = Hello(Role.PUSH, b"p" * 16, 65536, at_least_once=True).pack()
+CONSUMER = Hello(Role.PULL, b"c" * 16, 65536, 8, 1 << 20, 1 << 30).pack()
+
+TO_A_CONSUMER = [
+    b"",
+    b"short",
+    HEADER.pack(9, 0, 0, 0, 0),
+    HEADER.pack(ACK, 0, 0, 0, 0),
+    HEADER.pack(ITEMS, 0, 0, 0, 0),
+    HEADER.pack(ITEMS, 0, 65535, 0, 0),
+    HEADER.pack(ITEMS, 2, 1, 0, 0) + struct.pack("<I", 1 << 31),
+    HEADER.pack(ITEM, 0, 1, 1 << 31, 0) + struct.pack("<Q", 5),
+    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<Q", 1 << 63 | 1 << 40),
+    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63 | 1 << 20, 5) + b"where",
+    HEADER.pack(ITEM, 0, 0, 0, 0),
+    encode_items([b"x"] * 2000, range(2000)),
+    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63 | 1 << 40, 5) + b"where",
+]
+TO_A_PRODUCER = [
+    b"",
+    HEADER.pack(9, 0, 0, 0, 0),
+    HEADER.pack(END, 0, 0, 0, 0),
+    HEADER.pack(READ, 0, 0, 0, 0),
+    HEADER.pack(READ, 0, 0, 0, 1 << 60),
+    HEADER.pack(ACK, 0, 500, 0, 0),
+    encode_ack([(0, 1 << 60)]),
+    encode_ack([(5, 1)]),
+]
+
+
+async def ended(endpoint: aiofabric.MessageEndpoint) -> None:
+    """The other side ends the connection."""
+    with anyio.fail_after(10):
+        while True:
+            try:
+                await endpoint.recv()
+            except (aiofabric.FabricError, anyio.ClosedResourceError):
+                return
+
+
+@pytest.mark.parametrize("frame", TO_A_CONSUMER, ids=range(len(TO_A_CONSUMER)))
+async def test_a_consumer_survives(provider: str, frame: bytes) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
+        async with await aiofabric.connect(pull.address, provider=provider, param=PRODUCER) as hostile:
+            await hostile.send(frame)
+            await ended(hostile)
+        async with anyio.create_task_group() as tasks:
+
+            async def produce() -> None:
+                async with Push(pull.address, provider=provider) as push:
+                    await push.push(b"honest")
+
+            tasks.start_soon(produce)
+            with await pull.pull() as item:
+                assert bytes(item.data) == b"honest"
+
+
+@pytest.mark.parametrize("frame", TO_A_PRODUCER, ids=range(len(TO_A_PRODUCER)))
+async def test_a_producer_survives(provider: str, frame: bytes) -> None:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
+        async with await aiofabric.connect(push.address, provider=provider, param=CONSUMER) as hostile:
+            await push.push(b"item")
+            await hostile.send(frame)
+            await ended(hostile)
+        async with Pull(push.address, provider=provider) as pull:
+            with await pull.pull() as item:
+                assert (bytes(item.data), item.redelivered) == (b"item", True)
+            await push.drain()
+
+
+@pytest.mark.parametrize("param", [b"", b"aioF" + bytes(20), PRODUCER[:-1], bytes(40)])
+async def test_a_client_of_another_kind_is_refused(provider: str, param: bytes) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
+        with pytest.raises(aiofabric.FabricConnectionRejectedError):
+            await aiofabric.connect(pull.address, provider=provider, param=param)
+
+
+async def test_arbitrary_bytes(provider: str) -> None:
+    chance = random.Random(39)
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, Push(listen=(HOST, 0), provider=provider) as push:
+        for address, param in [(pull.address, PRODUCER), (push.address, CONSUMER)] * 20:
+            async with await aiofabric.connect(address, provider=provider, param=param) as hostile:
+                frame = bytes([chance.randrange(5)]) + chance.randbytes(chance.randrange(200))
+                await hostile.send(frame)
+                await hostile.aclose()
+        assert pull.statistics().acknowledged == push.statistics().acknowledged == 0

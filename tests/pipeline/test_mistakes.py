@@ -1,0 +1,100 @@
+"""What a program may get wrong with pipelines: a clear error, before anything is lost."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+import pytest
+from anyio import ClosedResourceError
+
+import aiofabric
+from aiofabric.pipeline import Deduplicate, PlaceFolder, Pull, Push
+from tests.fixtures.providers import HOST
+from tests.fixtures.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("end", [Push, Pull])
+@pytest.mark.parametrize(
+    ("places", "options", "error", "text"),
+    [
+        (None, {}, ValueError, "say where the other end is"),
+        ("no port", {}, ValueError, "host:port"),
+        (7, {}, TypeError, "a place is"),
+        ([7], {}, TypeError, "a place is"),
+        ([], {}, ValueError, "no place"),
+        ("h:1", {"announce": PlaceFolder("folder")}, ValueError, "needs listen="),
+    ],
+)
+def test_places(end: Any, places: Any, options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        end(places, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Push("h:1", delivery="exactly_once"), "at_most_once"),  # type: ignore[arg-type]
+        (lambda: Push("h:1", max_unacknowledged=0), "at least 1"),
+        (lambda: Pull("h:1", window=0), "at least 1"),
+        (lambda: Pull("h:1", producers=0), "or None"),
+        (lambda: Deduplicate(0), "at least 1"),
+        (lambda: PlaceFolder("f", stale_after=0), "more than 0"),
+    ],
+)
+def test_limits(make: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make()
+
+
+async def test_before_and_after_the_block(provider: str) -> None:
+    push = Push(listen=(HOST, 0), provider=provider)
+    with pytest.raises(RuntimeError, match="async with"):
+        await push.push(b"x")
+    with pytest.raises(RuntimeError, match="does not listen"):
+        _ = push.address
+    async with push:
+        pass
+    with pytest.raises(ClosedResourceError):
+        await push.push(b"x")
+    with pytest.raises(RuntimeError, match="make another one"):
+        await push.__aenter__()
+
+
+async def test_items(provider: str) -> None:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
+        for wrong in ("text", 7, None, [b"x", "text"]):
+            with pytest.raises(TypeError):
+                await push.push(wrong)
+            with pytest.raises(TypeError):
+                await push.push_many([wrong])
+        for parts in ([], [b"x"] * 257):
+            with pytest.raises(ValueError, match="parts"):
+                await push.push(parts)
+        with pytest.raises(ValueError, match="1024 bytes"):
+            await push.push(b"x", header=bytes(1025))
+        with pytest.raises(TypeError, match="contiguous"):
+            await push.push(memoryview(bytes(100))[::2])
+        assert push.statistics().pushed == 0
+
+
+async def test_an_unknown_provider_is_an_error_at_once() -> None:
+    with pytest.raises(aiofabric.NoProviderError):
+        async with Push("127.0.0.1:9", provider="nosuch") as push:
+            await push.push(b"x")
+
+
+async def test_two_ends_of_the_same_role_are_told(provider: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="aiofabric")
+    async with Push(listen=(HOST, 0), provider=provider) as one, anyio.create_task_group() as tasks:
+
+        async def other() -> None:
+            async with Push(one.address, provider=provider) as push:
+                await push.push(b"x")
+
+        tasks.start_soon(other)
+        await until(lambda: "the peer must be a PULL" in caplog.text)
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,113 @@
+"""A producer and its consumers against a model: arbitrary orders of pushing, acknowledging, coming and going."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aiofabric.pipeline.protocol.frames import ITEM_COST
+from aiofabric.pipeline.protocol.hello import Hello, Role
+from aiofabric.pipeline.protocol.receipts import Receipts
+from aiofabric.pipeline.protocol.sharing import Outgoing, Sharing
+
+if TYPE_CHECKING:
+    from aiofabric.pipeline.protocol.groups import ItemGroup
+
+pytestmark = pytest.mark.once
+
+MOST, MOST_BYTES = 20, 4000
+
+
+class Consumer:
+    """A consumer of the model: it checks what it is sent, and acknowledges in any order."""
+
+    def __init__(self, window: int, window_bytes: int) -> None:
+        hello = Hello(Role.PULL, b"c" * 16, 4096, window, window_bytes, 1 << 20)
+        self.outgoing = Outgoing(hello, self.send)
+        self.receipts = Receipts(hello)
+        self.held: dict[int, tuple[int, int, bool]] = {}  # by place: number, cost, redelivered
+
+    def send(self, sent: ItemGroup) -> None:
+        place = self.receipts.arrived(len(sent.items), sent.left_bytes)  # raises without room
+        assert place == sent.start
+        for at, (item, number) in enumerate(zip(sent.items, sent.numbers, strict=True)):
+            assert item == str(number).encode() * (len(item) // len(str(number)))
+            self.held[place + at] = number, ITEM_COST + len(item), sent.redelivered
+
+
+class Pipeline(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.producer = Sharing(at_least_once=True, most=MOST, most_bytes=MOST_BYTES)
+        self.consumers: list[Consumer] = []
+        self.finished: set[int] = set()  # numbers that were acknowledged
+        self.delivered: set[int] = set()
+
+    @rule(window=st.integers(1, 8), window_bytes=st.integers(1, 2000))
+    def come(self, window: int, window_bytes: int) -> None:
+        self.consumers.append(Consumer(window, window_bytes))
+        self.producer.join(self.consumers[-1].outgoing)
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def go(self, data: st.DataObject) -> None:
+        leaving = self.consumers.pop(data.draw(st.integers(0, len(self.consumers) - 1)))
+        self.delivered |= {number for number, _, _ in leaving.held.values()}
+        self.producer.leave(leaving.outgoing)
+
+    @rule(repeats=st.integers(0, 600))
+    def push(self, repeats: int) -> None:
+        item = str(self.producer.pushed).encode() * repeats
+        self.producer.push(item, ITEM_COST + len(item))
+
+    @rule(sizes=st.lists(st.integers(1, 200), min_size=1, max_size=30))
+    def push_some(self, sizes: list[int]) -> None:
+        first = self.producer.pushed
+        self.producer.push_some([str(first + at).encode() * size for at, size in enumerate(sizes)])
+
+    @precondition(lambda self: any(each.held for each in self.consumers))
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        consumer = data.draw(st.sampled_from([each for each in self.consumers if each.held]))
+        places = data.draw(st.lists(st.sampled_from(sorted(consumer.held)), min_size=1, unique=True))
+        for place in places:
+            number, cost, _ = consumer.held.pop(place)
+            self.finished.add(number)
+            consumer.receipts.ack(place, cost)
+        for start, end in consumer.receipts.take():
+            self.producer.acked(consumer.outgoing, start, end)
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        held = {number for each in self.consumers for number, _, _ in each.held.values()}
+        waiting = self.producer.kept - len(held)  # came back, and no consumer has room
+        assert self.producer.kept == self.producer.pushed - len(self.finished)
+        assert waiting >= 0
+        assert not held & self.finished
+
+    @invariant()
+    def what_came_twice_is_marked(self) -> None:
+        for each in self.consumers:
+            for number, _, redelivered in each.held.values():
+                assert redelivered == (number in self.delivered)
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        assert self.producer.kept <= MOST
+        assert self.producer.kept_bytes <= MOST_BYTES or self.producer.kept == 1
+
+    def teardown(self) -> None:
+        """A consumer with room for everything gets all that is left."""
+        for each in self.consumers:
+            self.producer.leave(each.outgoing)
+        last = Consumer(1000, 1 << 20)
+        self.producer.join(last.outgoing)
+        assert {number for number, _, _ in last.held.values()} == set(range(self.producer.pushed)) - self.finished
+
+
+TestPipeline = Pipeline.TestCase
+TestPipeline.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

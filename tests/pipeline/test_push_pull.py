@@ -1,0 +1,304 @@
+"""Push and pull: what producers push arrives, in order, once, in memory that is lent for as long as it was said."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from anyio import ClosedResourceError, EndOfStream
+
+from aiofabric.pipeline import Deduplicate, Item, Pull, Push
+from aiofabric.testing import live_resources
+from tests.fixtures.providers import HOST
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 1 << 20
+
+
+@asynccontextmanager
+async def joined(provider: str, pull: dict[str, Any] | None = None, **push: Any) -> AsyncIterator[tuple[Push, Pull]]:
+    """A producer that is connected to a consumer."""
+    async with (
+        Pull(listen=(HOST, 0), provider=provider, **pull or {}) as consumer,
+        Push(consumer.address, provider=provider, **push) as producer,
+    ):
+        yield producer, consumer
+
+
+async def all_of(pull: Pull) -> list[bytes]:
+    return [bytes(item.data) async for item in pull]
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+async def test_items_arrive_in_order_and_the_stream_ends(provider: str, delivery: str) -> None:
+    sent = [str(number).encode() for number in range(3000)]
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            async with Push(pull.address, provider=provider, delivery=delivery) as push:  # type: ignore[arg-type]
+                for item in sent[:1000]:
+                    await push.push(item)
+                await push.push_many(sent[1000:])
+            statistics = push.statistics()
+            assert (statistics.pushed, statistics.acknowledged, statistics.lost) == (3000, 3000, 0)
+
+        tasks.start_soon(produce)
+        assert await all_of(pull) == sent
+        with pytest.raises(EndOfStream):
+            await pull.pull()
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 65536, 65537, LARGE])
+async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: int) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    async with joined(provider) as (push, pull):
+        await push.push(bytearray(data[:size]), header=b"what it is")
+        with await pull.pull() as item:
+            assert (bytes(item.data), item.header, item.number) == (data[:size], b"what it is", 0)
+            assert (item.producer, item.redelivered) == (push.id, False)
+
+
+@pytest.mark.parametrize("sizes", [(10, 0, 20), (100, LARGE, 5), (LARGE, LARGE), (4000,) * 40])
+async def test_the_parts_of_an_item_stay_apart(provider: str, sizes: tuple[int, ...]) -> None:
+    parts = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+    async with joined(provider) as (push, pull):
+        await push.push(parts)
+        with await pull.pull() as item:
+            assert [bytes(part) for part in item.parts] == parts
+            assert len(item) == sum(sizes)
+
+
+async def test_large_and_small_items_keep_their_order(provider: str) -> None:
+    sizes = [10, LARGE, 20, 3 * LARGE, LARGE, 30, 50_000]
+    async with joined(provider) as (push, pull), anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: push.push_many([bytes(size) for size in sizes]))
+        found = []
+        for _ in sizes:
+            with await pull.pull() as item:
+                found.append(len(item))
+        assert found == sizes
+
+
+async def test_pull_many_gets_what_came_together(provider: str) -> None:
+    sent = [str(number).encode() for number in range(500)]
+    async with joined(provider) as (push, pull):
+        await push.push_many(sent)
+        await push.push(bytes(LARGE), header=b"h")
+        found: list[bytes] = []
+        while len(found) < 501:
+            with await pull.pull_many(most=64) as items:
+                assert len(items) <= 64
+                assert list(items.numbers) == list(range(len(found), len(found) + len(items)))
+                found += items
+        assert found == [*sent, bytes(LARGE)]
+        await push.drain()
+
+
+async def test_lent_memory_cannot_be_used_after_the_scope(provider: str) -> None:
+    async with joined(provider) as (push, pull):
+        await push.push(bytes(LARGE))
+        with await pull.pull() as item:
+            view = item.data
+            assert pull.statistics().lent_bytes == LARGE
+        with pytest.raises(ValueError, match="released"):
+            view[0]
+        with pytest.raises(ClosedResourceError, match="scope"):
+            item.ack()
+        assert pull.statistics().lent_bytes == 0
+
+
+async def test_a_view_that_is_kept_keeps_its_bytes(provider: str) -> None:
+    """An array over the memory of an item stays valid: the memory is not used for another item."""
+    async with joined(provider) as (push, pull):
+        await push.push(b"a" * LARGE)
+        with await pull.pull() as item:
+            kept = memoryview(item.data)[:10]
+        await push.push(b"b" * LARGE)
+        with await pull.pull() as item:
+            assert bytes(item.data[:1]) == b"b"
+            assert bytes(kept) == b"a" * 10
+
+
+async def test_an_exception_in_the_scope_gives_the_item_to_another_consumer(provider: str) -> None:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
+        async with Pull(push.address, provider=provider) as first:
+            await push.push(b"first")
+            with pytest.raises(ZeroDivisionError), await first.pull():
+                raise ZeroDivisionError
+        async with Pull(push.address, provider=provider) as second:
+            with await second.pull() as item:
+                assert (bytes(item.data), item.redelivered, item.number) == (b"first", True, 0)
+            await push.drain()
+        assert push.statistics().redelivered == 1
+
+
+async def test_items_that_were_not_pulled_go_back(provider: str) -> None:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
+        async with Pull(push.address, provider=provider):
+            await push.push_many([b"x"] * 100)
+            await push.push(bytes(LARGE))
+        assert push.statistics().not_acknowledged == 101
+        async with Pull(push.address, provider=provider, producers=None) as pull:
+            seen = Deduplicate()
+            for _ in range(101):
+                with await pull.pull() as item:
+                    assert item.redelivered
+                    assert not seen.seen(item)
+            await push.drain()
+
+
+async def test_a_full_consumer_holds_the_producer(provider: str) -> None:
+    async with joined(provider, {"window": 10}) as (push, pull):
+        for _ in range(10):
+            await push.push(b"x")
+        with anyio.move_on_after(0.1) as scope:
+            await push.push(b"y")
+        assert scope.cancelled_caught
+        assert push.statistics().pushed == 10  # the cancelled one is not among them
+        (await pull.pull()).ack()
+        await push.push(b"z")
+        items = [await pull.pull() for _ in range(10)]
+        assert [bytes(item.data) for item in items] == [b"x"] * 9 + [b"z"]
+        for item in items:
+            item.ack()
+
+
+async def test_the_bytes_of_a_producer_are_bounded(provider: str) -> None:
+    async with joined(provider, {"window_bytes": 100 * LARGE}, max_unacknowledged_bytes=3 * LARGE) as (push, pull):
+        with anyio.move_on_after(0.2) as scope:
+            for _ in range(10):
+                await push.push(bytes(LARGE))
+        assert scope.cancelled_caught
+        assert push.statistics().bytes_kept <= 3 * LARGE
+        for _ in range(push.statistics().pushed):
+            with await pull.pull():
+                pass
+
+
+async def test_items_are_shared_out_by_speed(provider: str) -> None:
+    taken = {"fast": 0, "slow": 0}
+    async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+
+        async def consume(name: str, seconds: float) -> None:
+            async with Pull(push.address, provider=provider, window=4) as pull:
+                async for _ in pull:
+                    taken[name] += 1
+                    if seconds:
+                        await anyio.sleep(seconds)
+
+        tasks.start_soon(consume, "fast", 0.0)
+        tasks.start_soon(consume, "slow", 0.05)
+        await until(lambda: len(push.statistics().consumers) == 2)
+        for _ in range(200):
+            await push.push(b"x")
+        await push.drain()
+        tasks.cancel_scope.cancel()
+    assert taken["fast"] + taken["slow"] == 200
+    assert taken["slow"] < 50
+
+
+async def test_the_stream_ends_when_all_producers_have_ended(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=3) as pull, anyio.create_task_group() as tasks:
+
+        async def produce(name: bytes) -> None:
+            async with Push(pull.address, provider=provider) as push:
+                await push.push_many([name] * 50)
+
+        for name in (b"a", b"b", b"c"):
+            tasks.start_soon(produce, name)
+        found = await all_of(pull)
+        assert {name: found.count(name) for name in (b"a", b"b", b"c")} == {b"a": 50, b"b": 50, b"c": 50}
+
+
+async def test_either_side_may_start_first(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as once:
+        port = once.address.port
+    assert port is not None
+    async with anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            async with Push((HOST, port), provider=provider) as push:
+                await push.push(b"early")
+
+        tasks.start_soon(produce)
+        await anyio.sleep(0.1)
+        async with Pull(listen=(HOST, port), provider=provider) as pull:
+            assert await all_of(pull) == [b"early"]
+
+
+async def test_a_break_does_not_acknowledge(provider: str) -> None:
+    async with joined(provider) as (push, pull):
+        await push.push(b"one")
+        async for item in pull:
+            last = item
+            break
+        assert push.statistics().not_acknowledged == 1
+        last.ack()
+        await push.drain()
+
+
+async def test_many_tasks_pull_from_one_consumer(provider: str) -> None:
+    found: list[int] = []
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+
+        async def consume() -> None:
+            async for item in pull:
+                found.append(item.number)
+                await anyio.lowlevel.checkpoint()
+
+        for _ in range(5):
+            tasks.start_soon(consume)
+        async with Push(pull.address, provider=provider) as push:
+            await push.push_many([b"x"] * 1000)
+    assert sorted(found) == list(range(1000))
+
+
+async def test_a_cancelled_pull_loses_nothing(provider: str) -> None:
+    async with joined(provider) as (push, pull):
+        for number in range(20):
+            with anyio.move_on_after(0.001):
+                await pull.pull()
+            await push.push(str(number).encode())
+            with await pull.pull() as item:
+                assert bytes(item.data) == str(number).encode()
+
+
+async def test_an_exception_in_the_block_is_not_wrapped(provider: str) -> None:
+    async def fail() -> None:
+        async with joined(provider) as (push, _):
+            await push.push(b"never acknowledged")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+
+async def test_pipelines_leave_nothing_behind(provider: str) -> None:
+    before = len(live_resources())
+    for _ in range(3):
+        async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+            tasks.start_soon(all_of, pull)
+            async with Push(pull.address, provider=provider) as push:
+                await push.push_many([bytes(LARGE), b"small", bytes(LARGE)])
+    assert len(live_resources()) == before
+
+
+def test_deduplicate_forgets_the_oldest() -> None:
+    class One:
+        producer = b"p"
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+    def item(number: int) -> Item:
+        return One(number)  # type: ignore[return-value]
+
+    seen = Deduplicate(most=2)
+    assert [seen.seen(item(number)) for number in (1, 2, 1, 3, 1, 3)] == [False, False, True, False, False, True]

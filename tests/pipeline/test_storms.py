@@ -1,0 +1,130 @@
+"""Consumers and producers in processes of their own, which are killed, stopped and started at random."""
+
+from __future__ import annotations
+
+import random
+import signal
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+
+from aiofabric.pipeline import Pull, Push
+from aiofabric.testing import live_resources
+from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.providers import HOST
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
+
+ITEMS = 3000
+Start = Callable[..., Child]
+
+
+def item_of(number: int) -> bytes:
+    """An item that says which one it is, and whether it is intact; every fiftieth is large."""
+    body = number.to_bytes(8, "little") * (20_000 if number % 50 == 0 else 4)
+    return zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def number_of(data: Any) -> int:
+    body = bytes(data)
+    assert zlib.crc32(body[4:]) == int.from_bytes(body[:4], "little")
+    return int.from_bytes(body[4:12], "little")
+
+
+async def consume(parent: Parent, port: int, provider: str) -> None:
+    """Tell the parent each item, then acknowledge it."""
+    async with Pull((HOST, port), provider=provider, window=50) as pull:
+        parent.tell("connecting")
+        async for item in pull:
+            parent.tell((number_of(item.data), item.redelivered))
+
+
+async def produce(parent: Parent, port: int, provider: str, first: int) -> None:
+    async with Push((HOST, port), provider=provider) as push:
+        for number in range(first, first + ITEMS):
+            await push.push(item_of(number))
+        await push.drain()
+        parent.tell("drained")
+
+
+Told = tuple[int, bool]  # the number of an item, and whether it was redelivered
+
+
+def collect(children: list[Child], found: list[Told]) -> None:
+    """What consumers have told until now, also those that were killed since."""
+    for each in children:
+        with suppress(ChildFailed):  # it was killed, and everything was read
+            while each.has_said():
+                word = each.receive()
+                if word != "connecting":
+                    found.append(word)
+
+
+async def keep_collecting(children: list[Child], found: list[Told]) -> None:
+    """So that no consumer waits for the pipe."""
+    while True:
+        collect(children, found)
+        await anyio.sleep(0.005)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider: str, how: int) -> None:
+    """Every item is told, and one that was told twice was marked as redelivered."""
+    chance = random.Random(39)
+    found: list[Told] = []
+    children: list[Child] = []
+    async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+        port = push.address.port
+        children += [child(consume, port, provider) for _ in range(3)]
+        tasks.start_soon(keep_collecting, children, found)
+
+        async def storm() -> None:
+            for _ in range(6):
+                await anyio.sleep(chance.uniform(0.05, 0.3))
+                victim = chance.choice(children[-3:])
+                victim.send_signal(how)
+                if how == signal.SIGSTOP:
+                    await anyio.sleep(chance.uniform(0.05, 0.2))
+                    victim.send_signal(signal.SIGCONT)
+                else:
+                    children.append(child(consume, port, provider))
+
+        tasks.start_soon(storm)
+        for number in range(ITEMS):
+            await push.push(item_of(number))
+        with anyio.fail_after(60):
+            await push.drain()
+        tasks.cancel_scope.cancel()
+    collect(children, found)
+    times = Counter(number for number, _ in found)
+    marked = Counter(number for number, redelivered in found if redelivered)
+    assert set(times) == set(range(ITEMS))
+    assert all(marked[number] >= count - 1 for number, count in times.items())
+
+
+async def test_killed_producers_end_nothing_else(child: Start, provider: str) -> None:
+    before = len(live_resources())
+    async with Pull(listen=(HOST, 0), provider=provider, producers=None) as pull:
+        port = pull.address.port
+        assert port is not None
+        doomed = [child(produce, port, provider, 10**6 * (at + 1)) for at in range(3)]
+        for each in doomed:
+            with await pull.pull() as item:
+                number_of(item.data)
+            each.kill()
+        honest = child(produce, port, provider, 0)
+        found: set[int] = set()
+        with anyio.fail_after(60):
+            while len(found) < ITEMS:
+                with await pull.pull() as item:
+                    number = number_of(item.data)
+                    if number < ITEMS:
+                        assert number not in found
+                        found.add(number)
+            assert await honest.areceive() == "drained"
+    assert len(live_resources()) == before
