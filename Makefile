@@ -32,6 +32,7 @@ mutate: .venv/.with-test .venv/.with-mutate  ## put small errors into the module
 bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture; ARGS=… e.g. --quick
 	@mkdir -p build
 	@$(bin)/python -m benchmarks --json build/benchmark.json --picture build/benchmark.svg $(ARGS)
+	@$(bin)/python -m benchmarks.pipelines $(filter --quick,$(ARGS))
 
 sanitize: .venv/.with-test  ## the tests that touch C, under AddressSanitizer and UndefinedBehaviorSanitizer; ARGS=…
 	@tools/instrumented.sh sanitize $(ARGS)

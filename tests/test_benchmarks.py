@@ -31,6 +31,15 @@ def test_benchmark_measures_pairs_of_processes(tmp_path: Path) -> None:
     assert all(row in output for row in rows)
 
 
+@pytest.mark.alone
+@pytest.mark.once
+def test_benchmark_of_pipelines_runs() -> None:
+    command = [sys.executable, "-m", "benchmarks.pipelines", "--quick"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=60).stdout
+    assert "1 MiB, items a second" in output
+    assert output.count("GB/s") >= 6  # three contenders of ours, two sizes
+
+
 def test_benchmark_names_what_is_absent() -> None:
     row = roster.python("a peer", "streams", "asyncio", ("ping",), needs="a_package_that_nobody_has")
     assert row.absent() == "a_package_that_nobody_has not installed"
