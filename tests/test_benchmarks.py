@@ -37,7 +37,7 @@ def test_benchmark_of_pipelines_runs() -> None:
     command = [sys.executable, "-m", "benchmarks.pipelines", "--quick"]
     output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=60).stdout
     assert "1 MiB, items a second" in output
-    assert output.count("GB/s") >= 6  # three contenders of ours, two sizes
+    assert output.count("GB/s") >= 6  # at least three contenders, two sizes
 
 
 def test_benchmark_names_what_is_absent() -> None:

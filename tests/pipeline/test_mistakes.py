@@ -1,4 +1,4 @@
-"""What a program may get wrong with pipelines: a clear error, before anything is lost."""
+"""Mistakes of programs that use pipelines: a clear error, before anything is lost.
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ Told = tuple[int, bool]  # the number of an item, and whether it was redelivered
 
 
 def collect(children: list[Child], found: list[Told]) -> None:
-    """What consumers have told until now, also those that were killed since."""
+    """Take the words of all consumers until now, also of those that were killed since."""
     for each in children:
         with suppress(ChildFailed):  # it was killed, and everything was read
             while each.has_said():
