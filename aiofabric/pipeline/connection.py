@@ -1,7 +1,7 @@
 """PipelineConnection: one connection of a pipeline, as frames that arrive and frames that leave.
 
-The first frame of an iteration of the loop leaves at once. What follows it in the same iteration may be gathered by the
-owner, whose ``gathered`` is called when the iteration ends.
+The first frame of an iteration of the loop leaves at once. The owner may gather later ones of the same iteration:
+``gathered`` is called when the iteration ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INLINE: Final = 1 << 16
 """Bytes of the largest item that travels in a fabric message. Larger ones are read by the consumer (RMA)."""
 RECV_SIZE: Final = INLINE + 1024
 RECV_COUNT: Final = 16
-"""Receives of a connection: 1 MiB of virtual memory. What arrives is taken in the pass that reads its completion."""
+"""Receives of a connection: 1 MiB of virtual memory. A message is taken in the pass that reads its completion."""
 
 
 class PipelineConnection:

@@ -429,7 +429,7 @@ class _Rest:
 
 
 class _Pending:
-    """What has arrived, and waits for a large item before it; ``entry`` is None while it is being read itself."""
+    """Items that have arrived after a large item; ``entry`` is None while that item is being read."""
 
     __slots__ = ("entry",)
 

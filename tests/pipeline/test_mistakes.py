@@ -1,4 +1,4 @@
-"""Mistakes of programs that use pipelines: a clear error, before anything is lost.
+"""Mistakes of programs that use pipelines: a clear error, before anything is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients need that connect again.
+"""The parts of clients that connect again.
 
 * `targets`: the addresses that a text stands for
 * `backoff`: the delays between attempts

@@ -21,7 +21,7 @@ class HelloError(Exception):
 
 
 class Role(IntEnum):
-    """What a side does with items."""
+    """A side sends items, or receives them."""
 
     PUSH = 0
     PULL = 1
@@ -32,7 +32,7 @@ _OTHER: Final = {Role.PUSH: Role.PULL, Role.PULL: Role.PUSH}
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What one side announces.
+    """The announcement of one side.
 
     ``id``: 16 bytes that name the producer or the consumer. ``recv_size``: bytes of the largest fabric message to it.
     ``window`` and ``window_bytes``: items, and bytes of items, that a consumer has room for. ``max_item_size``: bytes

@@ -1,7 +1,7 @@
 """Sharing: a producer's items, shared out by the credits that consumers grant.
 
 The next items go to the consumer that has waited longest among those with credit. So a consumer that is twice as fast
-gets twice as many. What a consumer had not acknowledged when it left comes back, and goes to the others before new
+gets twice as many. Items that a consumer had not acknowledged when it left come back, and go to the others before new
 items, marked as redelivered.
 """
 
@@ -27,7 +27,7 @@ FRAME_ROOM: Final = 64
 
 
 class Outgoing:
-    """What one consumer was sent.
+    """The items that one consumer was sent, and its credits.
 
     ``send`` is called with each group, which the consumer has room for. If it leaves the group in ``open``, small
     items join that group until ``open`` is None again.
