@@ -11,6 +11,7 @@ import anyio.lowlevel
 from anyio import ClosedResourceError
 
 from ..cq.loops.bursts import Burst
+from ..transport.opening.keywords import stream_options
 from .connector import Connector
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class PipelineEnd:
         options: dict[str, Any],
     ) -> None:
         self._hello = hello
+        stream_options(type(self).__name__, {name: value for name, value in options.items() if name != "provider"})
         self._connector = Connector(hello, places, listen, announce, self._joined, options)
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None

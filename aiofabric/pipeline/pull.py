@@ -231,9 +231,10 @@ class Pull(PipelineEnd):
 
     async def _finish(self) -> None:
         self._closed = True
-        for incoming in list(self._incoming):
-            incoming.send_acks()
-            await incoming.connection.aclose()
+        async with anyio.create_task_group() as tasks:  # a producer that is stopped delays no other
+            for incoming in list(self._incoming):
+                incoming.send_acks()
+                tasks.start_soon(incoming.connection.aclose)
         self._wake_all()
 
     def _abort(self) -> None:

@@ -167,9 +167,14 @@ class Push(PipelineEnd):
         return self._sharing.push_some(small)
 
     async def drain(self) -> None:
-        """Wait until every item that was pushed is acknowledged (at most once: taken, or lost)."""
+        """Wait until every item that was pushed is acknowledged (at most once: taken, or lost).
+
+        Raises:
+            ClosedResourceError: the block has ended.
+        """
         self._check_open()
         while self._sharing.kept:
+            self._check_open()
             event = anyio.Event()
             self._idle.append(event)
             await event.wait()
@@ -231,14 +236,16 @@ class Push(PipelineEnd):
     async def _finish(self) -> None:
         await self.drain()
         self._closed = True
-        for consumer in list(self._consumers.values()):
-            consumer.connection.send(encode_signal(END))
-            await consumer.connection.aclose()
+        async with anyio.create_task_group() as tasks:  # a consumer that is stopped delays no other
+            for consumer in list(self._consumers.values()):
+                consumer.connection.send(encode_signal(END))
+                tasks.start_soon(consumer.connection.aclose)
 
     def _abort(self) -> None:
         for consumer in list(self._consumers.values()):
             consumer.close()
         self._room_came()
+        self._all_acknowledged()  # tasks that wait in `drain` are told that this producer is closed
 
 
 class _Consumer:

@@ -50,6 +50,16 @@ def test_limits(make: Any, text: str) -> None:
         make()
 
 
+@pytest.mark.parametrize("end", [Push, Pull])
+def test_options_of_connections(end: Any) -> None:
+    with pytest.raises(TypeError, match=f"{end.__name__}.*hartbeat"):
+        end("h:1", hartbeat=1.0)
+    with pytest.raises(ValueError, match="heartbeat"):
+        end("h:1", heartbeat=-1.0)
+    with pytest.raises(TypeError, match="chooses recv_size itself"):
+        end("h:1", recv_size=100)
+
+
 async def test_before_and_after_the_block(provider: str) -> None:
     push = Push(listen=(HOST, 0), provider=provider)
     with pytest.raises(RuntimeError, match="async with"):

@@ -280,6 +280,29 @@ async def test_an_exception_in_the_block_is_not_wrapped(provider: str) -> None:
         await fail()
 
 
+async def test_tasks_that_wait_are_told_of_the_end(provider: str) -> None:
+    told: list[str] = []
+
+    async def wait(name: str, waiting: Any) -> None:
+        with pytest.raises(ClosedResourceError):
+            await waiting()
+        told.append(name)
+
+    async def fail(tasks: Any) -> None:
+        async with joined(provider, {"window": 1}) as (push, pull):
+            await push.push(b"one")
+            item = await pull.pull()
+            for name, waiting in (("drain", push.drain), ("push", lambda: push.push(b"two")), ("pull", pull.pull)):
+                tasks.start_soon(wait, name, waiting)
+            await until(lambda: push.statistics().waiting == 1)
+            raise ZeroDivisionError(item)
+
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ZeroDivisionError):
+            await fail(tasks)
+    assert sorted(told) == ["drain", "pull", "push"]
+
+
 async def test_pipelines_leave_nothing_behind(provider: str) -> None:
     before = len(live_resources())
     for _ in range(3):
