@@ -27,7 +27,7 @@ class LentMemory:
 
     def take(self, size: int) -> bytearray:
         """At least ``size`` bytes."""
-        size = -(-size // _ROUND) * _ROUND
+        size = max(1, -(-size // _ROUND)) * _ROUND
         self.lent += size
         free = self._free.get(size)
         if free:

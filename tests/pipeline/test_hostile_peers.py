@@ -73,6 +73,20 @@ async def test_a_consumer_survives(provider: str, frame: bytes) -> None:
                 assert bytes(item.data) == b"honest"
 
 
+async def test_an_exposed_part_without_bytes(provider: str) -> None:
+    """The consumer reads nothing, and gets the item."""
+    frame = HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63, 0)
+    async with (
+        Pull(listen=(HOST, 0), provider=provider) as pull,
+        await aiofabric.connect(pull.address, provider=provider, param=PRODUCER) as odd,
+    ):
+        with odd.domain.register(bytearray(100), access=aiofabric.Access.REMOTE_READ) as region:
+            described = region.remote[:0].pack()
+            await odd.send(frame[:-2] + struct.pack("<H", len(described)) + described)
+            with await pull.pull() as item:
+                assert len(item) == 0
+
+
 @pytest.mark.parametrize("frame", TO_A_PRODUCER, ids=range(len(TO_A_PRODUCER)))
 async def test_a_producer_survives(provider: str, frame: bytes) -> None:
     async with Push(listen=(HOST, 0), provider=provider) as push:

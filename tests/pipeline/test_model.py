@@ -47,7 +47,7 @@ class Pipeline(RuleBasedStateMachine):
         self.finished: set[int] = set()  # numbers that were acknowledged
         self.delivered: set[int] = set()
 
-    @rule(window=st.integers(1, 8), window_bytes=st.integers(1, 2000))
+    @rule(window=st.integers(1, 30), window_bytes=st.integers(1, 2000) | st.just(1 << 20))
     def come(self, window: int, window_bytes: int) -> None:
         self.consumers.append(Consumer(window, window_bytes))
         self.producer.join(self.consumers[-1].outgoing)

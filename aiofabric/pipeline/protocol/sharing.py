@@ -197,8 +197,8 @@ class Sharing:
         count = min(self._how_many(consumer, items), self.most - self.kept)
         part = items[:count]
         cost = ITEM_COST * count + sum(map(len, part))
-        while self.kept and self.kept_bytes + cost > self.most_bytes:  # at least the first one fits
-            count = max(1, count // 2)
+        while count > 1 and self.kept_bytes + cost > self.most_bytes:  # the first one fits
+            count //= 2
             part = items[:count]
             cost = ITEM_COST * count + sum(map(len, part))
         number = self.pushed
