@@ -6,7 +6,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ._core import refuse_pointers
+from ._core import keep_for_ever, refuse_pointers
 from ._ffi import constants, ffi
 from .arguments import check_type
 from .device_memory import DeviceMemory, device_memory, memory_kind
@@ -41,6 +41,7 @@ class _PinnedView(weakref.ref[Any]):
 
 
 _pinned_views: set[_PinnedView] = set()
+keep_for_ever(_pinned_views)  # an operation may be under way when the interpreter ends
 
 
 def pin(buffer: Any, *, writable: bool = False) -> Any:

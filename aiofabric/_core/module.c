@@ -58,8 +58,16 @@ static PyObject *check_interpreter(PyObject *module, PyObject *unused)
 	return NULL;
 }
 
+/* A reference that nothing gives back: module globals are cleared before the last collection of garbage. */
+static PyObject *keep_for_ever(PyObject *module, PyObject *object)
+{
+	Py_INCREF(object);
+	Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
 	{"check_interpreter", check_interpreter, METH_NOARGS, "Raises ImportError in a sub-interpreter."},
+	{"keep_for_ever", keep_for_ever, METH_O, "Keep an object until the process has ended."},
 	{NULL},
 };
 

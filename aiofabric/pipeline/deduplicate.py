@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .end import check_limits
+
 if TYPE_CHECKING:
     from .item import Item
 
@@ -18,8 +20,7 @@ class Deduplicate:
     """
 
     def __init__(self, most: int = 100_000) -> None:
-        if most < 1:
-            raise ValueError(f"most must be at least 1, not {most}")
+        check_limits(most=most)
         self._most = most
         self._seen: dict[tuple[bytes, int], Any] = {}
 

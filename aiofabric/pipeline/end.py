@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import anyio.lowlevel
 from anyio import ClosedResourceError
 
+from ..arguments import check_number, check_type
 from ..cq.loops.bursts import Burst
+from ..errors import WrongThreadError
 from ..transport.opening.keywords import stream_options
 from .connector import Connector
+from .places import PlaceFolder
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from ..address import Address
     from ..transport.connected.endpoint import MessageEndpoint
     from .connector import Participant
-    from .places import Place, PlaceFolder, Places
+    from .places import Place, Places
     from .protocol.hello import Hello
 
 __all__ = ["PipelineEnd", "new_id"]
@@ -29,6 +33,14 @@ __all__ = ["PipelineEnd", "new_id"]
 def new_id() -> bytes:
     """16 bytes that name a producer or a consumer."""
     return os.urandom(16)
+
+
+def check_limits(**limits: Any) -> None:
+    """Raise TypeError or ValueError unless each is a number from 1 on."""
+    for name, value in limits.items():
+        check_number(name, value, 63 if name.endswith(("bytes", "size")) else 32)
+        if not value:
+            raise ValueError(f"{name} must be at least 1, not 0")
 
 
 class PipelineEnd:
@@ -42,12 +54,15 @@ class PipelineEnd:
         announce: PlaceFolder | None,
         options: dict[str, Any],
     ) -> None:
+        if announce is not None:
+            check_type("announce", announce, PlaceFolder)
         self._hello = hello
         stream_options(type(self).__name__, {name: value for name, value in options.items() if name != "provider"})
         self._connector = Connector(hello, places, listen, announce, self._joined, options)
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._entered = self._closed = False
+        self._thread = 0  # that entered the block
         self._burst = Burst()
 
     @property
@@ -83,6 +98,11 @@ class PipelineEnd:
             raise ClosedResourceError(f"this {type(self).__name__} is closed")
         if not self._entered:
             raise RuntimeError(f"enter it first: async with {type(self).__name__}(...) as name:")
+        if get_ident() != self._thread:
+            raise WrongThreadError(
+                f"this {type(self).__name__} belongs to the thread that entered its block; run the call in its event "
+                "loop with loop.call_soon_threadsafe() or anyio.from_thread.run()"
+            )
 
     async def _pass_the_turn(self) -> None:
         """Let others run, after a burst of calls that did not wait."""
@@ -93,6 +113,7 @@ class PipelineEnd:
         if self._entered:
             raise RuntimeError(f"this {type(self).__name__} was entered before: make another one")
         self._entered = True
+        self._thread = get_ident()
         try:
             self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
             await self._connector.start(self._tasks, self._stack)

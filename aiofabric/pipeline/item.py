@@ -81,9 +81,10 @@ class Item:
         Raises:
             ClosedResourceError: the scope has ended.
         """
-        origin, self._origin = self._from(), None
+        origin = self._from()
         if not self._acked:
-            origin.ack(self._place, self._cost)
+            origin.ack(self._place, self._cost)  # raises in another thread
+        self._origin = None
         self._end_of_scope(origin)
 
     def give_back(self) -> None:
@@ -164,9 +165,10 @@ class Items(Sequence[bytes]):
 
     def ack(self) -> None:
         """Acknowledge all items, and end their scope; see `Item.ack`."""
-        origin, self._origin = self._from(), None
+        origin = self._from()
         if not self._acked:
             origin.ack(self._place, self._cost, len(self._items))
+        self._origin = None
 
     def _ack_now(self) -> None:
         self._acked = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -12,7 +13,7 @@ from anyio import EndOfStream
 from ..channel.signal import PollingSignal
 from ..remote_region import RemoteRegion
 from .connection import RECV_SIZE, PipelineConnection
-from .end import PipelineEnd, new_id
+from .end import PipelineEnd, check_limits, new_id
 from .item import Item, Items
 from .lent_memory import LentMemory
 from .protocol.frames import (
@@ -79,10 +80,9 @@ class Pull(PipelineEnd):
         provider: str | None = None,
         **options: Unpack[StreamKeywords],
     ) -> None:
-        if producers is not None and producers < 1:
-            raise ValueError(f"producers must be at least 1, or None, not {producers}")
-        if not 0 < window < 1 << 32 or window_bytes < 1 or max_item_size < 1:
-            raise ValueError("window, window_bytes and max_item_size must be at least 1")
+        if producers is not None:
+            check_limits(producers=producers)
+        check_limits(window=window, window_bytes=window_bytes, max_item_size=max_item_size)
         hello = Hello(Role.PULL, new_id(), RECV_SIZE, window, window_bytes, max_item_size)
         super().__init__(hello, places, listen, announce, {**options, "provider": provider})
         self.memory = LentMemory(window_bytes)
@@ -103,6 +103,8 @@ class Pull(PipelineEnd):
             EndOfStream: the producers have no more items.
             ClosedResourceError: the block has ended.
         """
+        if get_ident() != self._thread:
+            self._check_open()
         if self._queue and not self._closed:
             await self._pass_the_turn()
         while not self._queue or self._closed:
@@ -117,6 +119,8 @@ class Pull(PipelineEnd):
         """
         if most is not None and most < 1:
             raise ValueError(f"most must be at least 1, not {most}")
+        if get_ident() != self._thread:
+            self._check_open()
         if self._queue and not self._closed:
             await self._pass_the_turn()
         while not self._queue or self._closed:
@@ -286,7 +290,9 @@ class Incoming:
             raise ProtocolError(f"a producer does not send frames of the kind {kind}")
 
     def _small(self, small: SmallItems) -> None:
-        items = small.items
+        items, most = small.items, self.owner._hello.max_item_size
+        if most < RECV_SIZE and max(map(len, items)) > most:
+            raise ProtocolError(f"an item is larger than {most} bytes, the max_item_size of this consumer")
         place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(map(len, items)))
         self._ready(_Rest(self, place, items, small.numbers, small.redelivered))
 
@@ -357,6 +363,8 @@ class Incoming:
 
     def ack(self, place: int, cost: int, items: int = 1) -> None:
         """Acknowledge items. They are sent together when this iteration of the loop ends, or when many wait."""
+        if get_ident() != self.owner._thread:
+            self.owner._check_open()
         receipts = self.receipts
         receipts.ack(place, cost, items)
         self.owner._was_acknowledged(items)

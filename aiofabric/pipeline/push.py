@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.lowlevel
 
+from ..arguments import check_type
 from ..memory import bytes_of
 from .connection import INLINE, RECV_SIZE, PipelineConnection
-from .end import PipelineEnd, new_id
+from .end import PipelineEnd, check_limits, new_id
 from .protocol.frames import (
     ACK,
     END,
@@ -88,8 +90,7 @@ class Push(PipelineEnd):
     ) -> None:
         if delivery not in ("at_least_once", "at_most_once"):
             raise ValueError(f"delivery must be 'at_least_once' or 'at_most_once', not {delivery!r}")
-        if max_unacknowledged < 1 or max_unacknowledged_bytes < 1:
-            raise ValueError("max_unacknowledged and max_unacknowledged_bytes must be at least 1")
+        check_limits(max_unacknowledged=max_unacknowledged, max_unacknowledged_bytes=max_unacknowledged_bytes)
         at_least_once = delivery == "at_least_once"
         hello = Hello(Role.PUSH, new_id(), RECV_SIZE, at_least_once=at_least_once)
         super().__init__(hello, places, listen, announce, {**options, "provider": provider})
@@ -104,7 +105,7 @@ class Push(PipelineEnd):
         self._idle: list[anyio.Event] = []
 
     async def push(self, data: Any, *, header: bytes = b"") -> None:
-        """Push one item: any contiguous buffer, or a list of buffers, which stay apart.
+        """Push one item: any buffer that is contiguous in C's order, or a list of buffers, which stay apart.
 
         Returns when the item was sent to a consumer, or waits in line to leave with others of this iteration of the
         loop. Waits while no consumer has room, or this producer keeps as much as it may. It does not mean that a
@@ -120,6 +121,7 @@ class Push(PipelineEnd):
             ValueError: a header of more than 1,024 bytes, no part, or more than 256 parts. Also: the item is larger
                 than every consumer's ``max_item_size``.
             ClosedResourceError: the block has ended.
+            WrongThreadError: called from another thread than the one that entered the block.
         """
         if type(data) is bytes and not header and len(data) <= SMALL:
             item: bytes | Large = data
@@ -127,7 +129,7 @@ class Push(PipelineEnd):
         else:
             item = _item(data, header)
             cost = cost_of(item)
-        if self._waiting or self._closed or not self._sharing.push(item, cost):
+        if self._waiting or self._closed or get_ident() != self._thread or not self._sharing.push(item, cost):
             self._check_open()
             with self._counted():
                 async with self._turn:
@@ -137,13 +139,14 @@ class Push(PipelineEnd):
             await anyio.lowlevel.checkpoint()
 
     async def push_many(self, items: Sequence[Any]) -> None:
-        """Push items in order, as few frames as possible. Waits as `push` does, in the middle if it must.
+        """Push a list of items in order, in as few frames as possible. Waits as `push` does, in the middle if it must.
 
         Cancelling: those that were not sent yet are not pushed; `statistics().pushed` tells how many were.
 
         Raises: like `push`.
         """
         self._check_open()
+        check_type("items", items, list, tuple)
         ready = [item if type(item) is bytes and len(item) <= SMALL else _item(item, b"") for item in items]
         at = 0
         with self._counted():
@@ -327,6 +330,7 @@ class _Consumer:
 
 def _item(data: Any, header: bytes) -> bytes | Large:
     """An item that a program pushes, checked; copied where it may be."""
+    check_type("header", header, bytes, bytearray, memoryview)
     if len(header) > MOST_HEADER:
         raise ValueError(f"the header of an item has at most {MOST_HEADER} bytes, not {len(header)}")
     parts: list[Any] = list(data) if isinstance(data, (list, tuple)) else [data]

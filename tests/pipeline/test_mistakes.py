@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from anyio import ClosedResourceError
 
@@ -40,7 +41,8 @@ def test_places(end: Any, places: Any, options: dict[str, Any], error: type[Exce
         (lambda: Push("h:1", delivery="exactly_once"), "at_most_once"),  # type: ignore[arg-type]
         (lambda: Push("h:1", max_unacknowledged=0), "at least 1"),
         (lambda: Pull("h:1", window=0), "at least 1"),
-        (lambda: Pull("h:1", producers=0), "or None"),
+        (lambda: Pull("h:1", producers=0), "at least 1"),
+        (lambda: Pull("h:1", window=1 << 40), "window must be 0 to"),
         (lambda: Deduplicate(0), "at least 1"),
         (lambda: PlaceFolder("f", stale_after=0), "more than 0"),
     ],
@@ -48,6 +50,45 @@ def test_places(end: Any, places: Any, options: dict[str, Any], error: type[Exce
 def test_limits(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Pull("h:1", window=1.5), "window must be a number"),  # type: ignore[arg-type]
+        (lambda: Push("h:1", max_unacknowledged="many"), "max_unacknowledged"),  # type: ignore[arg-type]
+        (lambda: Push(listen="h:1", announce="folder"), "announce must be of type PlaceFolder"),  # type: ignore[arg-type]
+        (lambda: Deduplicate(most=None), "most"),  # type: ignore[arg-type]
+    ],
+)
+def test_types(make: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        make()
+
+
+async def test_another_thread(provider: str) -> None:
+    """The call raises, and changes nothing."""
+    async with (
+        Pull(listen=(HOST, 0), provider=provider) as pull,
+        Push(pull.address, provider=provider) as push,
+    ):
+        await push.push(b"one")
+        item = await pull.pull()
+
+        def of_another_thread() -> None:
+            for call in (lambda: push.push(b"two"), lambda: push.push_many([b"two"]), pull.pull, push.drain):
+                coroutine: Any = call()
+                with pytest.raises(aiofabric.WrongThreadError):
+                    coroutine.send(None)
+            with pytest.raises(aiofabric.WrongThreadError):
+                item.ack()
+
+        await anyio.to_thread.run_sync(of_another_thread)
+        item.ack()
+        await push.push(b"three")
+        with await pull.pull() as item:
+            assert bytes(item.data) == b"three"
+        await push.drain()
 
 
 @pytest.mark.parametrize("end", [Push, Pull])
@@ -86,6 +127,10 @@ async def test_items(provider: str) -> None:
                 await push.push(parts)
         with pytest.raises(ValueError, match="1024 bytes"):
             await push.push(b"x", header=bytes(1025))
+        with pytest.raises(TypeError, match="header"):
+            await push.push(b"x", header="text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="items"):
+            await push.push_many(b"abc")
         with pytest.raises(TypeError, match="contiguous"):
             await push.push(memoryview(bytes(100))[::2])
         assert push.statistics().pushed == 0

@@ -182,6 +182,18 @@ async def test_the_bytes_of_a_producer_are_bounded(provider: str) -> None:
                 pass
 
 
+async def test_no_item_is_larger_than_its_consumer_takes(provider: str) -> None:
+    async with joined(provider, {"max_item_size": 1000}) as (push, pull):
+        await push.push_many([b"a", b"b" * 1000])
+        for items in ([bytes(2000)], [b"a", bytes(2000)], [b"a", bytes(1 << 20)]):
+            with pytest.raises(ValueError, match="the most is 1000"):
+                await push.push_many(items)
+        assert push.statistics().pushed == 4
+        for size in (1, 1000, 1, 1):
+            with await pull.pull() as item:
+                assert len(item) == size
+
+
 async def test_items_are_shared_out_by_speed(provider: str) -> None:
     taken = {"fast": 0, "slow": 0}
     async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:

@@ -212,6 +212,8 @@ class Sharing:
         """How many of the first items one frame to the consumer may have; at least one."""
         room = consumer.recv_size - FRAME_ROOM
         count = min(len(items), consumer.items_left, MOST_ITEMS, room // NUMBERED_COST)
+        if consumer.most_cost < room:  # smaller than a frame, so each item must be looked at
+            count = next((at for at in range(count) if cost_of(items[at]) > consumer.most_cost), count)
         while count > 1:
             size = sum(map(len, items[:count]))
             fits = size + NUMBERED_COST * count <= room and size + ITEM_COST * count <= consumer.bytes_left

@@ -16,6 +16,24 @@ async def test_nothing_exports_the_view_of_a_pool(pair: Pair) -> None:
     pool.view.release()  # BufferError: an export is left
 
 
+AT_EXIT = """
+    import builtins
+    from aiofabric.memory import pin
+
+    builtins.left = left = []  # collected at the very end, as an operation that is under way then
+    for number in range(100):
+        view = memoryview(bytearray(100 + number * 50))[:50]
+        cycle = [pin(view), view, left]
+        left.append(cycle if number % 2 else cycle[::-1])
+"""
+
+
+@pytest.mark.once
+def test_pins_that_are_left_when_the_interpreter_ends() -> None:
+    ended = run_in_child(AT_EXIT)
+    assert ended.status == 0, ended
+
+
 @pytest.mark.once
 def test_pins_and_their_views_in_cycles() -> None:
     """As an exception makes them, whose traceback has both; several pins of one place among them."""
