@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from anyio import ClosedResourceError, EndOfStream
 
 from aiofabric.pipeline import Deduplicate, Item, Pull, Push
 from aiofabric.testing import live_resources
+from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
@@ -313,6 +315,40 @@ async def test_tasks_that_wait_are_told_of_the_end(provider: str) -> None:
         with pytest.raises(ZeroDivisionError):
             await fail(tasks)
     assert sorted(told) == ["drain", "pull", "push"]
+
+
+LEAVES = """
+    import sys
+    from contextlib import suppress
+    import anyio
+    from aiofabric.pipeline import Pull
+
+    _, port, provider, backend = sys.argv
+
+    async def main():
+        with suppress(KeyError):
+            async with Pull(("127.0.0.1", int(port)), provider=provider) as pull:
+                async for _ in pull:
+                    raise KeyError
+
+    anyio.run(main, backend=backend)
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_a_process_that_leaves_while_large_items_are_read_ends_in_order(provider: str, backend: str) -> None:
+    with anyio.CancelScope() as scope:
+        async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+
+            async def produce() -> None:
+                while True:
+                    await push.push(bytearray(LARGE))
+
+            tasks.start_soon(produce)
+            arguments = str(push.address.port), provider, backend
+            ended = await anyio.to_thread.run_sync(run_in_child, LEAVES, *arguments)
+            scope.cancel()  # no consumer acknowledges the rest
+    assert (ended.status, ended.err) == (0, "")
 
 
 async def test_pipelines_leave_nothing_behind(provider: str) -> None:
