@@ -104,7 +104,7 @@ _MADE = {
     *("aiofabric.MemoryRegion", "aiofabric.rpc.Call", "aiofabric.rpc.ServerContext"),
     *(f"aiofabric.streams.{name}" for name in ("FabricListener", "FabricStream", "MessageStream")),
     *(f"aiofabric.streams.{name}" for name in ("DatagramStream", "ConnectedDatagramStream")),
-    *(f"aiofabric.pipeline.{name}" for name in ("Item", "Items")),
+    *(f"aiofabric.pipeline.{name}" for name in ("Item", "Items", "item.Scope")),
     *(f"aiofabric.aio.{name}" for name in ("FabricSocket", "FabricTransport", "Server")),
 }
 

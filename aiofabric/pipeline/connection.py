@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import ClosedResourceError
 
-from ..flags import Access, Caps
+from ..flags import Access
 from ..transport.connected.closing import abort_when_drained
 from .protocol.frames import HEADER, ProtocolError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..memory import MemoryRegion
     from ..transport.connected.endpoint import MessageEndpoint
-    from .protocol.hello import Hello
 
 __all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection"]
 
@@ -36,12 +35,10 @@ class PipelineConnection:
     def __init__(
         self,
         endpoint: MessageEndpoint,
-        hello: Hello,
         on_frame: Callable[[int, memoryview], object],
         on_end: Callable[[BaseException], object],
     ) -> None:
         self.endpoint = endpoint
-        self.hello = hello
         self.ended = False
         self.gathered: Callable[[], object] | None = None
         self._on_frame = on_frame
@@ -50,7 +47,6 @@ class PipelineConnection:
         handle.what = "pipeline connection"  # in the texts of errors
         self.source = handle.source
         self.source.interest += 1  # a queue without a descriptor must be polled
-        self._reads_memory = Caps.RMA in endpoint.info.caps and handle.reaches_memory
         self._gathering = False
 
     def start(self) -> None:
@@ -59,11 +55,6 @@ class PipelineConnection:
             self.endpoint.set_sink(self._arrived, self.end)
         except (OSError, ClosedResourceError) as error:  # it has ended meanwhile
             self.end(error)
-
-    @property
-    def has_rma(self) -> bool:
-        """Whether the consumer can read the producer's memory."""
-        return bool(self._reads_memory)
 
     def expose(self, data: Any) -> MemoryRegion:
         """Let the peer read ``data`` until the region is closed."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
-import anyio.lowlevel
 from anyio import ClosedResourceError
 
 from ..arguments import check_number, check_type
@@ -43,7 +43,7 @@ def check_limits(**limits: Any) -> None:
             raise ValueError(f"{name} must be at least 1, not 0")
 
 
-class PipelineEnd:
+class PipelineEnd(ABC):
     """Open in the block of ``async with``."""
 
     def __init__(
@@ -82,16 +82,17 @@ class PipelineEnd:
             raise RuntimeError(f"this {type(self).__name__} does not listen: it needs listen=, and `async with`")
         return address
 
+    @abstractmethod
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Participant:
-        raise NotImplementedError
+        """A connection was made."""
 
+    @abstractmethod
     async def _finish(self) -> None:
         """The block has ended without an exception: do what is left to do, and close the connections in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _abort(self) -> None:
         """Close all connections now."""
-        raise NotImplementedError
 
     def _check_open(self) -> None:
         if self._closed:
@@ -103,11 +104,6 @@ class PipelineEnd:
                 f"this {type(self).__name__} belongs to the thread that entered its block; run the call in its event "
                 "loop with loop.call_soon_threadsafe() or anyio.from_thread.run()"
             )
-
-    async def _pass_the_turn(self) -> None:
-        """Let others run, after a burst of calls that did not wait."""
-        if self._burst.ended():
-            await anyio.lowlevel.checkpoint()
 
     async def __aenter__(self) -> Self:
         if self._entered:

@@ -26,64 +26,38 @@ class Origin(Protocol):
     def ack(self, place: int, cost: int, items: int = 1) -> None: ...
 
 
-class Item:
-    """One item, until its scope ends: the block of ``with item:``, or the body of ``async for item in pull``.
+class Scope:
+    """Pulled items, until they are acknowledged or given back; ``producer`` names their producer by 16 bytes.
 
-    A scope that ends without an exception acknowledges the item. One that ends with an exception gives it back: after
-    this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier.
-
-    ``data``: bytes; of a large item a view of memory that is lent until the scope ends. A view of it that was used
-    after that raises ValueError. An array over it keeps its memory. ``parts``: the same, as the producer pushed it.
-    ``header``: the producer's, at most 1 KiB. ``producer``: 16 bytes that name it. ``number``: of this item, counted by
-    its producer from 0. ``redelivered``: whether another consumer may have had it before.
+    ``redelivered``: whether another consumer may have had them before.
     """
 
-    __slots__ = (
-        "_acked",
-        "_cost",
-        "_memory",
-        "_origin",
-        "_place",
-        "header",
-        "number",
-        "parts",
-        "producer",
-        "redelivered",
-    )
+    __slots__ = ("_acked", "_cost", "_count", "_origin", "_place", "producer", "redelivered")
 
-    def __init__(
-        self, origin: Origin, place: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes = b""
-    ) -> None:
+    def __init__(self, origin: Origin, place: int, cost: int, count: int, redelivered: bool) -> None:
         self._origin: Origin | None = origin
         self._place = place
-        self._memory: Any = None
+        self._cost = cost
+        self._count = count
         self._acked = False  # before the end of the scope: delivered at most once
-        self._cost = ITEM_COST + len(header) + sum(map(len, parts))
         self.producer = origin.id
-        self.parts = parts
-        self.number = number
         self.redelivered = redelivered
-        self.header = header
-
-    @property
-    def data(self) -> Any:
-        """The first part: most items have only one."""
-        return self.parts[0]
 
     @property
     def scope_ended(self) -> bool:
-        """Whether the item was acknowledged or given back."""
+        """Whether the items were acknowledged or given back."""
         return self._origin is None
 
     def ack(self) -> None:
-        """Acknowledge the item, and end its scope. It is no error if the producer has gone.
+        """Acknowledge, and end the scope. It is no error if the producer has gone.
 
         Raises:
             ClosedResourceError: the scope has ended.
+            WrongThreadError: called from another thread than the consumer's.
         """
         origin = self._from()
         if not self._acked:
-            origin.ack(self._place, self._cost)  # raises in another thread
+            origin.ack(self._place, self._cost, self._count)  # raises in another thread
         self._origin = None
         self._end_of_scope(origin)
 
@@ -92,26 +66,13 @@ class Item:
         origin, self._origin = self._from(), None
         self._end_of_scope(origin)
 
-    def _lend(self, memory: bytearray) -> None:
-        """The parts are in memory that is used again after the scope."""
-        self._memory = memory
-
     def _ack_now(self) -> None:
         """Acknowledge, and leave the scope open."""
+        self._from().ack(self._place, self._cost, self._count)
         self._acked = True
-        self._from().ack(self._place, self._cost)
-
-    def _as_items(self) -> Items:
-        """The same as `Items`, copied; this object is not used any more."""
-        origin = self._from()
-        items = Items(origin, self._place, [b"".join(self.parts)], [self.number], self.redelivered, cost=self._cost)
-        self._end_of_scope(origin)
-        return items
 
     def _end_of_scope(self, origin: Origin) -> None:
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            origin.memory.give_back(memory, self.parts)
+        pass
 
     def _from(self) -> Origin:
         if self._origin is None:
@@ -128,6 +89,51 @@ class Item:
         if self._origin is not None:
             (self.ack if exc_type is None else self.give_back)()
 
+
+class Item(Scope):
+    """One item, until its scope ends: the block of ``with item:``, or the body of ``async for item in pull``.
+
+    A scope that ends without an exception acknowledges the item. One that ends with an exception gives it back: after
+    this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier.
+
+    ``data``: bytes; of a large item a view of memory that is lent until the scope ends. A view of it that was used
+    after that raises ValueError. An array over it keeps its memory. ``parts``: the same, as the producer pushed it.
+    ``header``: the producer's, at most 1 KiB. ``producer``: 16 bytes that name it. ``number``: of this item, counted by
+    its producer from 0. ``redelivered``: whether another consumer may have had it before.
+    """
+
+    __slots__ = ("_memory", "header", "number", "parts")
+
+    def __init__(
+        self, origin: Origin, place: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes = b""
+    ) -> None:
+        super().__init__(origin, place, ITEM_COST + len(header) + sum(map(len, parts)), 1, redelivered)
+        self._memory: Any = None
+        self.parts = parts
+        self.number = number
+        self.header = header
+
+    @property
+    def data(self) -> Any:
+        """The first part: most items have only one."""
+        return self.parts[0]
+
+    def _lend(self, memory: bytearray) -> None:
+        """The parts are in memory that is used again after the scope."""
+        self._memory = memory
+
+    def _as_items(self) -> Items:
+        """The same as `Items`, copied; this object is not used any more."""
+        origin = self._from()
+        items = Items(origin, self._place, [b"".join(self.parts)], [self.number], self.redelivered, cost=self._cost)
+        self._end_of_scope(origin)
+        return items
+
+    def _end_of_scope(self, origin: Origin) -> None:
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            origin.memory.give_back(memory, self.parts)
+
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
@@ -136,13 +142,13 @@ class Item:
         return f"<Item {self.number}, {len(self)} bytes{again}>"
 
 
-class Items(Sequence[bytes]):
+class Items(Scope, Sequence[bytes]):
     """Small items of one producer, in order, with one scope for all: ``with await pull.pull_many() as items:``.
 
     ``numbers``: of the items, counted by the producer. ``redelivered``: as for `Item`.
     """
 
-    __slots__ = ("_acked", "_cost", "_items", "_origin", "_place", "numbers", "producer", "redelivered")
+    __slots__ = ("_items", "numbers")
 
     def __init__(
         self,
@@ -154,45 +160,10 @@ class Items(Sequence[bytes]):
         *,
         cost: int | None = None,
     ) -> None:
-        self._origin: Origin | None = origin
-        self._place = place
+        whole = ITEM_COST * len(items) + sum(map(len, items)) if cost is None else cost
+        super().__init__(origin, place, whole, len(items), redelivered)
         self._items = items
-        self._acked = False
-        self._cost = ITEM_COST * len(items) + sum(map(len, items)) if cost is None else cost
-        self.producer = origin.id
         self.numbers = numbers
-        self.redelivered = redelivered
-
-    def ack(self) -> None:
-        """Acknowledge all items, and end their scope; see `Item.ack`."""
-        origin = self._from()
-        if not self._acked:
-            origin.ack(self._place, self._cost, len(self._items))
-        self._origin = None
-
-    def _ack_now(self) -> None:
-        self._acked = True
-        self._from().ack(self._place, self._cost, len(self._items))
-
-    def give_back(self) -> None:
-        """End the scope without an acknowledgement; see `Item.give_back`."""
-        self._from()
-        self._origin = None
-
-    def _from(self) -> Origin:
-        if self._origin is None:
-            raise ClosedResourceError("the scope of these items has ended")
-        return self._origin
-
-    def __enter__(self) -> Self:
-        self._from()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if self._origin is not None:
-            (self.ack if exc_type is None else self.give_back)()
 
     @overload
     def __getitem__(self, at: int, /) -> bytes: ...

@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+import anyio.lowlevel
 from anyio import EndOfStream
 
 from ..channel.signal import PollingSignal
@@ -103,12 +104,7 @@ class Pull(PipelineEnd):
             EndOfStream: the producers have no more items.
             ClosedResourceError: the block has ended.
         """
-        if get_ident() != self._thread:
-            self._check_open()
-        if self._queue and not self._closed:
-            await self._pass_the_turn()
-        while not self._queue or self._closed:
-            await self._wait()
+        await self._until_there_are_items()
         return self._take_one()
 
     async def pull_many(self, most: int | None = None) -> Items:
@@ -119,12 +115,7 @@ class Pull(PipelineEnd):
         """
         if most is not None and most < 1:
             raise ValueError(f"most must be at least 1, not {most}")
-        if get_ident() != self._thread:
-            self._check_open()
-        if self._queue and not self._closed:
-            await self._pass_the_turn()
-        while not self._queue or self._closed:
-            await self._wait()
+        await self._until_there_are_items()
         entry = self._queue[0]
         if isinstance(entry, Item):
             return self._take_one()._as_items()
@@ -174,6 +165,14 @@ class Pull(PipelineEnd):
         )
 
     # -- waiting
+
+    async def _until_there_are_items(self) -> None:
+        if get_ident() != self._thread:
+            self._check_open()
+        if self._queue and not self._closed and self._burst.ended():
+            await anyio.lowlevel.checkpoint()
+        while not self._queue or self._closed:
+            await self._wait()
 
     async def _wait(self) -> None:
         """Wait until items are there, or raise."""
@@ -256,7 +255,7 @@ class Incoming:
         self.memory = owner.memory
         self.at_least_once = hello.at_least_once
         self.receipts = Receipts(owner._hello)
-        self.connection = PipelineConnection(endpoint, hello, self._arrived, self._connection_ended)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended)
         self.connection.gathered = self.send_acks
         self._pending: deque[_Pending] = deque()  # in order: a large item that is being read, and what follows it
         self._to_read: deque[tuple[_Pending, int, LargeItem, list[Any]]] = deque()

@@ -258,7 +258,7 @@ class _Consumer:
         self._owner = owner
         self._over = anyio.Event()
         self.outgoing = Outgoing(hello, self._send)
-        self.connection = PipelineConnection(endpoint, hello, self._arrived, self._ended)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
         self.connection.gathered = self._gathered
         owner._consumers[self.outgoing] = self
         self.connection.start()
@@ -298,7 +298,8 @@ class _Consumer:
         if large.size > INLINE:
             try:
                 large.exposed, parts = _expose(self.connection, parts)
-            except OSError as error:
+            except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
+                _log.warning("an item of %d bytes cannot be shown to a consumer: %s", large.size, error)
                 self.connection.end(error)
                 return
         self.connection.send(encode_item(large.header, parts, group.numbers[0], group.redelivered))

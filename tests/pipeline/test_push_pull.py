@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import tracemalloc
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -231,7 +234,8 @@ async def test_the_stream_ends_when_all_producers_have_ended(provider: str) -> N
         assert {name: found.count(name) for name in (b"a", b"b", b"c")} == {b"a": 50, b"b": 50, b"c": 50}
 
 
-async def test_either_side_may_start_first(provider: str) -> None:
+async def test_either_side_may_start_first(provider: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="aiofabric.pipeline")
     async with Pull(listen=(HOST, 0), provider=provider) as once:
         port = once.address.port
     assert port is not None
@@ -242,7 +246,7 @@ async def test_either_side_may_start_first(provider: str) -> None:
                 await push.push(b"early")
 
         tasks.start_soon(produce)
-        await anyio.sleep(0.1)
+        await until(lambda: "no connection with" in caplog.text)
         async with Pull(listen=(HOST, port), provider=provider) as pull:
             assert await all_of(pull) == [b"early"]
 
@@ -361,15 +365,20 @@ async def test_pipelines_leave_nothing_behind(provider: str) -> None:
     assert len(live_resources()) == before
 
 
+def item(number: int) -> Item:
+    return SimpleNamespace(producer=b"p", number=number)  # type: ignore[return-value]
+
+
+def test_deduplicate_takes_the_memory_that_it_states() -> None:
+    seen, numbers = Deduplicate(most=20_000), [1_000_000 + number for number in range(40_000)]
+    tracemalloc.start()
+    for number in numbers:
+        seen.seen(item(number))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 20_000 * 250
+
+
 def test_deduplicate_forgets_the_oldest() -> None:
-    class One:
-        producer = b"p"
-
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-    def item(number: int) -> Item:
-        return One(number)  # type: ignore[return-value]
-
     seen = Deduplicate(most=2)
     assert [seen.seen(item(number)) for number in (1, 2, 1, 3, 1, 3)] == [False, False, True, False, False, True]
