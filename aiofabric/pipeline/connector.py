@@ -6,9 +6,11 @@ A connection that is lost is made again, after growing delays. A peer that is no
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
+from anyio import ClosedResourceError
 
 from ..cm.acceptor import Acceptor
 from ..cm.clients.backoff import Backoff
@@ -111,7 +113,10 @@ class Connector:
         async def accepting() -> MessageEndpoint:
             return await request.accept(param=self._hello.pack(), recv_size=RECV_SIZE, recv_count=RECV_COUNT)
 
-        endpoint = await requests.accept(request, accepting)
+        try:
+            endpoint = await requests.accept(request, accepting)
+        except ClosedResourceError:  # this end is leaving, and its listener is closed already
+            return
         if endpoint is not None:
             await self._take_part(endpoint, theirs)
 
@@ -176,7 +181,8 @@ class Connector:
 
 
 def _refuse(request: ConnectionRequest, reason: str) -> None:
-    try:
-        request.reject(param=reason.encode())
-    except ValueError:  # the provider carries less private data
-        request.reject()
+    with suppress(OSError, ClosedResourceError):  # the client has left, or this end is leaving
+        try:
+            request.reject(param=reason.encode())
+        except ValueError:  # the provider carries less private data
+            request.reject()

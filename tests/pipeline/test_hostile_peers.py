@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
+from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import aiofabric
@@ -105,6 +107,25 @@ async def test_a_client_of_another_kind_is_refused(provider: str, param: bytes) 
     async with Pull(listen=(HOST, 0), provider=provider) as pull:
         with pytest.raises(aiofabric.FabricConnectionRejectedError):
             await aiofabric.connect(pull.address, provider=provider, param=param)
+
+
+@pytest.mark.parametrize("param", [PRODUCER, b""], ids=["producer", "other"])
+async def test_clients_that_come_while_a_consumer_leaves(provider: str, param: bytes) -> None:
+    """Leaving raises nothing: some requests arrive when the listener is closed already."""
+
+    async def come(address: aiofabric.Address) -> None:
+        with suppress(aiofabric.FabricError, anyio.ClosedResourceError):
+            async with await aiofabric.connect(address, provider=provider, param=param):
+                pass
+
+    for steps in range(30):
+        async with anyio.create_task_group() as tasks:
+            async with Pull(listen=(HOST, 0), provider=provider) as pull:
+                for _ in range(3):
+                    tasks.start_soon(come, pull.address)
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
 
 
 async def test_arbitrary_bytes(provider: str) -> None:
