@@ -7,11 +7,11 @@
 """
 
 from .deduplicate import Deduplicate as Deduplicate
-from .item import Item as Item
-from .item import Items as Items
 from .places import PlaceFolder as PlaceFolder
 from .pull import Pull as Pull
 from .push import Push as Push
+from .runtime.item import Item as Item
+from .runtime.item import Items as Items
 from .statistics import LinkStatistics as LinkStatistics
 from .statistics import PullStatistics as PullStatistics
 from .statistics import PushStatistics as PushStatistics

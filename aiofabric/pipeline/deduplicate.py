@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .end import check_limits
+from .runtime.end import check_limits
 
 if TYPE_CHECKING:
-    from .item import Item
+    from .runtime.item import Item
 
 __all__ = ["Deduplicate"]
 

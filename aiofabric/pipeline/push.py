@@ -12,8 +12,6 @@ import anyio.lowlevel
 
 from ..arguments import check_type
 from ..memory import bytes_of
-from .connection import INLINE, RECV_SIZE, PipelineConnection
-from .end import PipelineEnd, check_limits, new_id
 from .protocol.frames import (
     ACK,
     END,
@@ -29,6 +27,8 @@ from .protocol.frames import (
 from .protocol.groups import Large, cost_of
 from .protocol.hello import Hello, Role
 from .protocol.sharing import Outgoing, Sharing
+from .runtime.connection import INLINE, RECV_SIZE, PipelineConnection
+from .runtime.end import PipelineEnd, check_limits, new_id
 from .statistics import LinkStatistics, PushStatistics
 
 if TYPE_CHECKING:

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 from anyio import ClosedResourceError
 
-from ..arguments import check_number, check_type
-from ..cq.loops.bursts import Burst
-from ..errors import WrongThreadError
-from ..transport.opening.keywords import stream_options
+from ...arguments import check_number, check_type
+from ...cq.loops.bursts import Burst
+from ...errors import WrongThreadError
+from ...transport.opening.keywords import stream_options
+from ..places import PlaceFolder
 from .connector import Connector
-from .places import PlaceFolder
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ..address import Address
-    from ..transport.connected.endpoint import MessageEndpoint
+    from ...address import Address
+    from ...transport.connected.endpoint import MessageEndpoint
+    from ..places import Place, Places
+    from ..protocol.hello import Hello
     from .connector import Participant
-    from .places import Place, Places
-    from .protocol.hello import Hello
 
 __all__ = ["PipelineEnd", "new_id"]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import ClosedResourceError
 
-from ..flags import Access
-from ..transport.connected.closing import abort_when_drained
-from .protocol.frames import HEADER, ProtocolError
+from ...flags import Access
+from ...transport.connected.closing import abort_when_drained
+from ..protocol.frames import HEADER, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..memory import MemoryRegion
-    from ..transport.connected.endpoint import MessageEndpoint
+    from ...memory import MemoryRegion
+    from ...transport.connected.endpoint import MessageEndpoint
 
 __all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection"]
 

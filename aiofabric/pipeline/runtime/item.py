@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from anyio import ClosedResourceError
 
-from .protocol.frames import ITEM_COST
+from ..protocol.frames import ITEM_COST
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,6 +22,7 @@ class Origin(Protocol):
 
     id: bytes
     memory: LentMemory
+    at_least_once: bool
 
     def ack(self, place: int, cost: int, items: int = 1) -> None: ...
 
@@ -62,8 +63,13 @@ class Scope:
         self._end_of_scope(origin)
 
     def give_back(self) -> None:
-        """End the scope without an acknowledgement: the producer keeps the item until this consumer has left."""
-        origin, self._origin = self._from(), None
+        """End the scope without an acknowledgement: the producer keeps the item until this consumer has left.
+        Delivered at most once, it is lost.
+        """
+        origin = self._from()
+        if not (self._acked or origin.at_least_once):
+            origin.ack(self._place, self._cost, self._count)  # it is lost, and its credits return
+        self._origin = None
         self._end_of_scope(origin)
 
     def _ack_now(self) -> None:

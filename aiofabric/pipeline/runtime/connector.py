@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 from anyio import ClosedResourceError
 
-from ..cm.acceptor import Acceptor
-from ..cm.clients.backoff import Backoff
-from ..errors import FabricConnectionRejectedError, NoProviderError
-from ..transport.connect import connect, listen
+from ...cm.acceptor import Acceptor
+from ...cm.clients.backoff import Backoff
+from ...errors import FabricConnectionRejectedError, NoProviderError
+from ...transport.connect import connect, listen
+from ..places import finder_of, target_of
+from ..protocol.hello import HelloError
 from .connection import RECV_COUNT, RECV_SIZE
-from .places import finder_of, target_of
-from .protocol.hello import HelloError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ..address import Address
-    from ..cm.listener import Listener
-    from ..cm.requests import ConnectionRequest
-    from ..transport.connected.endpoint import MessageEndpoint
-    from .places import Finder, Place, PlaceFolder, Places, Target
-    from .protocol.hello import Hello
+    from ...address import Address
+    from ...cm.listener import Listener
+    from ...cm.requests import ConnectionRequest
+    from ...transport.connected.endpoint import MessageEndpoint
+    from ..places import Finder, Place, PlaceFolder, Places, Target
+    from ..protocol.hello import Hello
 
 __all__ = ["Connector", "Participant"]
 

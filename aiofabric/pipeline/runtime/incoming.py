@@ -1,0 +1,242 @@
+"""Incoming: one connection of an end that gets items: reads large ones, and acknowledges.
+
+Items stay in order: what arrives behind a large item waits until that one was read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from ...remote_region import RemoteRegion
+from ..protocol.frames import (
+    END,
+    ITEM,
+    ITEM_COST,
+    ITEMS,
+    READ,
+    ProtocolError,
+    decode_item,
+    decode_items,
+    encode_ack,
+    encode_signal,
+)
+from ..protocol.receipts import Receipts
+from .connection import RECV_SIZE, PipelineConnection
+from .item import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...transport.connected.endpoint import MessageEndpoint
+    from ..protocol.frames import LargeItem, SmallItems
+    from ..protocol.hello import Hello
+    from .lent_memory import LentMemory
+
+__all__ = ["Incoming", "Owner", "Rest"]
+
+
+class Owner(Protocol):
+    """What gets the items of all connections: see `Intake`."""
+
+    memory: LentMemory
+    hello: Hello
+    thread: int  # of the block
+    check_open: Callable[[], None]  # raises in another thread, too
+
+    def came(self, entry: Item | Rest) -> None: ...
+    def was_acknowledged(self, count: int) -> None: ...
+    def producer_ended(self, incoming: Incoming) -> None: ...
+    def connection_ended(self, incoming: Incoming, error: BaseException) -> None: ...
+
+
+class Incoming:
+    """A producer, as a consumer sees it."""
+
+    def __init__(self, owner: Owner, endpoint: MessageEndpoint, hello: Hello) -> None:
+        self.owner = owner
+        self.id = hello.id
+        self.memory = owner.memory
+        self.at_least_once = hello.at_least_once
+        self.receipts = Receipts(owner.hello)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended)
+        self.connection.gathered = self.send_acks
+        self._pending: deque[Pending] = deque()  # in order: a large item that is being read, and what follows it
+        self._to_read: deque[tuple[Pending, int, LargeItem, list[Any]]] = deque()
+        self._woken = anyio.Event()
+        self.finished = False
+
+    async def wait_end(self) -> bool:
+        """Read large items, several at a time, until the connection ends."""
+        async with anyio.create_task_group() as tasks:
+            while not self.connection.ended:
+                while self._to_read:
+                    tasks.start_soon(self._read, *self._to_read.popleft())
+                await self._woken.wait()
+                self._woken = anyio.Event()
+        return self.finished
+
+    def close(self) -> None:
+        self.connection.end(anyio.ClosedResourceError("this consumer was closed"))
+
+    # -- frames
+
+    def _arrived(self, kind: int, frame: memoryview) -> None:
+        if kind == ITEMS:
+            self._small(decode_items(frame))
+        elif kind == ITEM:
+            self._large(decode_item(frame))
+        elif kind == END:
+            self.finished = True
+            self.owner.producer_ended(self)
+        else:
+            self.other_frame(kind, frame)
+
+    def other_frame(self, kind: int, frame: memoryview) -> None:
+        """A frame that producers do not send; subclasses know more kinds."""
+        raise ProtocolError(f"a producer does not send frames of the kind {kind}")
+
+    def item_of(self, place: int, parts: Sequence[Any], large: LargeItem) -> Item:
+        """The item that the program gets."""
+        return Item(self, place, parts, large.number, large.redelivered, large.header)
+
+    def _small(self, small: SmallItems) -> None:
+        items, most = small.items, self.owner.hello.max_item_size
+        if most < RECV_SIZE and max(map(len, items)) > most:
+            raise ProtocolError(f"an item is larger than {most} bytes, the max_item_size of this consumer")
+        place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(map(len, items)))
+        self.ready(Rest(self, place, items, small.numbers, small.redelivered))
+
+    def _large(self, large: LargeItem) -> None:
+        place = self.receipts.arrived(1, ITEM_COST + large.size)
+        if any(isinstance(part, tuple) for part in large.parts):
+            parts = [part if isinstance(part, tuple) else bytes(part) for part in large.parts]
+            pending = Pending()
+            self._pending.append(pending)
+            self._to_read.append((pending, place, large._replace(parts=[]), parts))
+            self._woken.set()
+        else:
+            parts = [bytes(part) for part in large.parts]  # type: ignore[arg-type]  # none is a tuple
+            self.ready(self.item_of(place, parts, large))
+
+    def ready(self, entry: Item | Rest) -> None:
+        """Items are there: the program gets them after the large ones that came before and are still being read."""
+        if self._pending:
+            self._pending.append(Pending(entry))
+        else:
+            self.owner.came(entry)
+
+    # -- large items
+
+    async def _read(self, pending: Pending, place: int, large: LargeItem, parts: list[Any]) -> None:
+        """Read a large item out of the producer's memory."""
+        size = sum(part[0] for part in parts if isinstance(part, tuple))
+        try:
+            memory = self.memory.take(size)
+        except MemoryError as error:
+            self.connection.end(error)
+            return
+        whole, at = memoryview(memory), 0
+        views: list[Any] = []
+        try:
+            for part in parts:
+                if isinstance(part, tuple):
+                    end = at + part[0]
+                    views.append(whole[at:end].toreadonly())
+                    await self._read_part(whole[at:end], part[1])
+                    at = end
+                else:
+                    views.append(part)
+        except (OSError, ValueError, anyio.ClosedResourceError) as error:
+            self.memory.lent -= len(memory)  # the provider may still write there, so it is not used again
+            self.connection.end(ConnectionAbortedError(f"an item of {size} bytes could not be read: {error}"))
+            return
+        whole.release()
+        item = self.item_of(place, views, large)
+        item._lend(memory)
+        self.connection.send(encode_signal(READ, place))
+        pending.entry = item
+        while self._pending and (entry := self._pending[0].entry) is not None:
+            self._pending.popleft()
+            if not self.connection.ended:
+                self.owner.came(entry)
+
+    async def _read_part(self, buffer: memoryview, description: bytes) -> None:
+        remote = RemoteRegion.unpack(description)
+        if remote.length != len(buffer):
+            raise ValueError(f"the producer exposes {remote.length} bytes, and announced {len(buffer)}")
+        endpoint = self.connection.endpoint
+        most = endpoint.info.ep_attr.max_msg_size
+        for start in range(0, len(buffer), most):
+            part = buffer[start : start + most]
+            await endpoint.read_into(part, remote[start : start + len(part)])
+
+    # -- acknowledgements
+
+    def ack(self, place: int, cost: int, items: int = 1) -> None:
+        """Acknowledge items. They are sent together when this iteration of the loop ends, or when many wait."""
+        if get_ident() != self.owner.thread:
+            self.owner.check_open()
+        receipts = self.receipts
+        receipts.ack(place, cost, items)
+        self.owner.was_acknowledged(items)
+        if receipts.due:
+            self.send_acks()
+        else:
+            self.connection.gather()
+
+    def send_acks(self) -> None:
+        if self.receipts.unsent:
+            self.connection.send(encode_ack(self.receipts.take()))
+
+    # -- the end
+
+    def _connection_ended(self, error: BaseException) -> None:
+        self.owner.connection_ended(self, error)
+        self._woken.set()
+
+
+class Rest:
+    """Small items of one frame, of which some may have been pulled."""
+
+    __slots__ = ("at", "incoming", "items", "numbers", "place", "redelivered")
+
+    def __init__(
+        self, incoming: Incoming, place: int, items: list[bytes], numbers: Sequence[int], redelivered: bool
+    ) -> None:
+        self.incoming = incoming
+        self.place = place  # of the first one
+        self.items = items
+        self.numbers = numbers
+        self.redelivered = redelivered
+        self.at = 0  # of the next one
+
+    @property
+    def left(self) -> int:
+        return len(self.items) - self.at
+
+    def next_item(self) -> Item:
+        at = self.at
+        self.at = at + 1
+        return Item(self.incoming, self.place + at, (self.items[at],), self.numbers[at], self.redelivered)
+
+    def take(self, most: int | None) -> tuple[Sequence[bytes], Sequence[int], int]:
+        """The next items, their numbers, and the place of the first."""
+        start = self.at
+        if not start and (most is None or most >= len(self.items)):
+            self.at = len(self.items)
+            return self.items, self.numbers, self.place
+        self.at = end = len(self.items) if most is None else min(start + most, len(self.items))
+        return self.items[start:end], self.numbers[start:end], self.place + start
+
+
+class Pending:
+    """Items that have arrived after a large item; ``entry`` is None while that item is being read."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: Item | Rest | None = None) -> None:
+        self.entry = entry

@@ -1,0 +1,202 @@
+"""Intake: the items of all connections of one end, in the order in which the program gets them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import anyio
+import anyio.lowlevel
+from anyio import EndOfStream
+
+from ...channel.signal import PollingSignal
+from ...cq.loops.bursts import Burst
+from ..statistics import LinkStatistics
+from .item import Item
+from .lent_memory import LentMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..protocol.hello import Hello
+    from .incoming import Incoming, Rest
+
+__all__ = ["Intake", "Scopes"]
+
+_log = logging.getLogger("aiofabric.pipeline")
+
+
+class Intake:
+    """The queue of one end. ``producers``: how many must end before the stream ends; None: it never ends.
+
+    ``check_open`` raises if the end is closed, or in another thread than that of its block.
+    """
+
+    def __init__(self, hello: Hello, producers: int | None, check_open: Callable[[], None]) -> None:
+        self.hello = hello
+        self.check_open = check_open
+        self.thread = 0  # of the block, as soon as there is a connection
+        self.memory = LentMemory(hello.window_bytes)
+        self.queue: deque[Item | Rest] = deque()
+        self.incoming: set[Incoming] = set()
+        self.failure: Exception | None = None  # raised when the queue is empty
+        self.received = self.acknowledged = self.redelivered = 0
+        self._producers = producers
+        self._ended: set[bytes] = set()
+        self._over = self._closed = False
+        self._waiters: deque[Any] = deque()
+        self._burst = Burst()
+
+    @property
+    def ended(self) -> int:
+        """Producers that have no more items."""
+        return len(self._ended)
+
+    @property
+    def queued(self) -> int:
+        return sum(1 if isinstance(entry, Item) else entry.left for entry in self.queue)
+
+    def links(self) -> tuple[LinkStatistics, ...]:
+        """The numbers of each connection."""
+        return tuple(
+            LinkStatistics(each.id, str(each.connection.endpoint.peer_address), each.receipts.items_out)
+            for each in self.incoming
+        )
+
+    # -- the program takes
+
+    async def until_there_are_items(self) -> None:
+        """Wait for items. Raises EndOfStream if the producers have no more, and ClosedResourceError."""
+        if get_ident() != self.thread:
+            self.check_open()
+        if self.queue and not self._closed and self._burst.ended():
+            await anyio.lowlevel.checkpoint()
+        while not self.queue or self._closed:
+            await self._wait()
+
+    def take_one(self) -> Item:
+        """The next item. A small one that is delivered at most once is acknowledged here."""
+        entry = self.queue[0]
+        if isinstance(entry, Item):
+            self.queue.popleft()
+            return entry
+        item = entry.next_item()
+        if not entry.left:
+            self.queue.popleft()
+        if not entry.incoming.at_least_once:
+            item._ack_now()
+        return item
+
+    async def _wait(self) -> None:
+        self.check_open()
+        if self.failure is not None:
+            raise self.failure
+        if self._over:
+            raise EndOfStream
+        source: Any = next((each.connection.source for each in self.incoming), None)
+        if source is not None and not source._others_woken:
+            source.poll()
+            if self.queue or self._over:
+                if source.must_yield:
+                    await source.checkpoint()
+                    source.loop_iterated()
+                return
+        signal: Any = anyio.Event() if source is None else PollingSignal(source)
+        self._waiters.append(signal)
+        try:
+            await signal.wait()
+        except BaseException:
+            if signal in self._waiters:
+                self._waiters.remove(signal)
+            else:  # it was woken for items that another task must get now
+                self._wake()
+            raise
+        self._burst.waited()
+
+    def _wake(self) -> None:
+        if self._waiters:
+            self._waiters.popleft().set()
+
+    def _wake_all(self) -> None:
+        while self._waiters:
+            self._waiters.popleft().set()
+
+    # -- what connections bring
+
+    def join(self, incoming: Incoming) -> Incoming:
+        """A connection brings items from now on."""
+        self.thread = get_ident()
+        self.incoming.add(incoming)
+        incoming.connection.start()
+        return incoming
+
+    def came(self, entry: Item | Rest) -> None:
+        count = 1 if isinstance(entry, Item) else entry.left
+        self.received += count
+        self.redelivered += count * entry.redelivered
+        self.queue.append(entry)
+        for _ in range(min(count, len(self._waiters))):
+            self._wake()
+
+    def was_acknowledged(self, count: int) -> None:
+        self.acknowledged += count
+
+    def producer_ended(self, incoming: Incoming) -> None:
+        self._ended.add(incoming.id)
+        if self._producers is not None and len(self._ended) >= self._producers:
+            self._over = True
+            self._wake_all()
+
+    def connection_ended(self, incoming: Incoming, error: BaseException) -> None:
+        if not (incoming.finished or self._closed):
+            _log.info("the producer at %s has left: %s", incoming.connection.endpoint.peer_address, error)
+        self.incoming.discard(incoming)
+
+    # -- the end
+
+    def fail(self, error: Exception) -> None:
+        """No more items come: the program gets those that are here, and then the error."""
+        self.failure = error
+        self._wake_all()
+
+    async def finish(self) -> None:
+        """Send the acknowledgements that are left, and close the connections in order."""
+        self._closed = True
+        async with anyio.create_task_group() as tasks:  # a producer that is stopped delays no other
+            for incoming in list(self.incoming):
+                incoming.send_acks()
+                tasks.start_soon(incoming.connection.aclose)
+        self._wake_all()
+
+    def abort(self) -> None:
+        """Close the connections now."""
+        self._closed = True
+        for incoming in list(self.incoming):
+            incoming.close()
+        self._wake_all()
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+class Scopes(Generic[ItemT]):
+    """The items of one loop: each step ends the scope of the item before."""
+
+    def __init__(self, pull: Callable[[], Awaitable[ItemT]]) -> None:
+        self._pull = pull
+        self._item: ItemT | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        item, self._item = self._item, None
+        if item is not None and not item.scope_ended:
+            item.ack()
+        try:
+            self._item = await self._pull()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+        return self._item
