@@ -1,4 +1,5 @@
-"""``python -m benchmarks.pipelines``: items one way between two processes, by pipelines and by pyzmq's PUSH and PULL.
+"""``python -m benchmarks.pipelines``: items one way between two processes, by pipelines and by pyzmq's PUSH and PULL;
+one publisher and 16 subscribers in two processes, by pipelines and by pyzmq's PUB and SUB.
 
 The contenders take turns; the table has the medians of the rounds, and the ratio to pyzmq in brackets.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import socket as socket_module
 import subprocess
 import sys
 from statistics import median
@@ -18,6 +20,7 @@ import anyio
 from .results import machine
 
 MANY = 1000  # items of one call of push_many
+SUBSCRIBERS = 16
 
 
 class Work(NamedTuple):
@@ -25,6 +28,7 @@ class Work(NamedTuple):
     size: int  # bytes of an item
     items: int
     many: bool = False
+    topics: bool = False
 
 
 class Contender(NamedTuple):
@@ -38,6 +42,7 @@ WORKS = (
     Work("64 B, many at once", 64, 1_000_000, many=True),
     Work("64 KiB", 65536, 10_000),
     Work("1 MiB", 1 << 20, 1000),
+    Work("1 KiB to each of 16 subscribers", 1024, 10_000, topics=True),
 )
 CONTENDERS = (
     Contender("pyzmq on asyncio, tcp"),
@@ -102,15 +107,82 @@ async def pull(work: Work, contender: Contender) -> None:
         print(perf_counter() - begin)
 
 
+async def publish(work: Work, contender: Contender, port: int) -> None:
+    """One publication for each subscriber. A slow one holds this publisher; pyzmq has no such policy: no limit."""
+    item = b"\1" * work.size
+    if contender.delivery is None:
+        import zmq
+        import zmq.asyncio
+
+        with zmq.asyncio.Context() as context, context.socket(zmq.XPUB) as socket:
+            socket.set(zmq.XPUB_VERBOSE, 1)
+            socket.set(zmq.SNDHWM, 0)
+            socket.bind(f"tcp://127.0.0.1:{port}")
+            for _ in range(SUBSCRIBERS):
+                await socket.recv()
+            for _ in range(work.items):
+                await socket.send_multipart([b"topic", item])
+        return
+    from aiofabric.pipeline import Publish
+
+    async with Publish(listen=("127.0.0.1", port), provider=contender.provider) as publisher:
+        await publisher.wait_for_subscribers(SUBSCRIBERS)
+        for _ in range(work.items):
+            await publisher.publish("topic", item)
+
+
+async def subscribe(work: Work, contender: Contender) -> None:
+    """Print a port that is free, then the seconds from the first publication to the last of all subscribers."""
+    with socket_module.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    print(port, flush=True)
+    begun: list[float] = []
+    async with anyio.create_task_group() as tasks:
+        for _ in range(SUBSCRIBERS):
+            tasks.start_soon(take_all if contender.delivery else take_all_of_zmq, work, contender, port, begun)
+    print(perf_counter() - begun[0])
+
+
+async def take_all(work: Work, contender: Contender, port: int, begun: list[float]) -> None:
+    from aiofabric.pipeline import Subscribe
+
+    async with Subscribe(("127.0.0.1", port), "topic", when_slow="hold", provider=contender.provider) as subscriber:
+        async for _ in subscriber:
+            if not begun:
+                begun.append(perf_counter())
+
+
+async def take_all_of_zmq(work: Work, contender: Contender, port: int, begun: list[float]) -> None:
+    import zmq
+    import zmq.asyncio
+
+    with zmq.asyncio.Context.instance().socket(zmq.SUB) as socket:
+        socket.set(zmq.RCVHWM, 0)
+        socket.connect(f"tcp://127.0.0.1:{port}")
+        socket.subscribe(b"topic")
+        for _ in range(work.items):
+            await socket.recv_multipart()
+            if not begun:
+                begun.append(perf_counter())
+
+
 def rate(work: Work, contender: Contender) -> float:
     """Items a second, once."""
     which = str(WORKS.index(work)), str(CONTENDERS.index(contender))
     command = [sys.executable, "-m", "benchmarks.pipelines", "--side"]
-    with subprocess.Popen([*command, "pull", *which], stdout=subprocess.PIPE, text=True) as consumer:
+    source, sink = ("publish", "subscribe") if work.topics else ("push", "pull")
+    with subprocess.Popen([*command, sink, *which], stdout=subprocess.PIPE, text=True) as consumer:
         assert consumer.stdout is not None
         port = consumer.stdout.readline().strip()
-        subprocess.run([*command, "push", *which, port], check=True, timeout=120)
+        subprocess.run([*command, source, *which, port], check=True, timeout=120)
         return work.items / float(consumer.stdout.read())
+
+
+def runs(work: Work, contender: Contender) -> bool:
+    """Whether the contender has this kind of work."""
+    if work.many:
+        return contender.delivery is not None
+    return not work.topics or contender.delivery != "at_least_once"
 
 
 def table(rounds: int, quick: bool) -> None:
@@ -120,7 +192,9 @@ def table(rounds: int, quick: bool) -> None:
     for _ in range(rounds):
         for work in works:
             for contender in contenders:
-                if not work.many or contender.delivery:
+                if (not work.many or contender.delivery) and not (
+                    work.topics and contender.delivery == "at_least_once"
+                ):
                     found.setdefault((work.title, contender.title), []).append(rate(work, contender))
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     for work in works:
@@ -132,7 +206,7 @@ def table(rounds: int, quick: bool) -> None:
                 print(f"  {contender.title:24} {items:12,.0f} {items * work.size / 1e9:7.2f} GB/s{ratio}")
 
 
-def main() -> None:
+def run() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipelines", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round of large items")
@@ -141,14 +215,11 @@ def main() -> None:
     if options.side is None:
         table(1 if options.quick else options.rounds, options.quick)
         return
-    side, work, contender, *port = options.side
-    what = WORKS[int(work)], CONTENDERS[int(contender)]
-    loop = {"use_uvloop": True}
-    if side == "push":
-        anyio.run(push, *what, int(port[0]), backend_options=loop)
-    else:
-        anyio.run(pull, *what, backend_options=loop)
+    side, at, which, *port = options.side
+    side_of: Any = {"push": push, "pull": pull, "publish": publish, "subscribe": subscribe}[side]
+    what = WORKS[int(at)], CONTENDERS[int(which)]
+    anyio.run(side_of, *what, *map(int, port), backend_options={"use_uvloop": True})
 
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -83,7 +83,11 @@ CM = (
     ("passive", "clients"),
 )
 RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("client", "serving"), ("server",), ("grpc",))
-PIPELINE = (("protocol", "places", "statistics"), ("runtime",), ("push", "pull", "publish", "subscribe", "deduplicate"))
+PIPELINE = (
+    ("protocol", "places", "statistics"),
+    ("runtime", "topics"),
+    ("push", "pull", "publish", "subscribe", "deduplicate"),
+)
 ROOMS = {"cq": CQ, "cm": CM, "transport": TRANSPORT, "rpc": RPC, "pipeline": PIPELINE}
 STOREYS = {
     (package, name): storey for package, rooms in ROOMS.items() for storey, names in enumerate(rooms) for name in names

@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.lowlevel
 
 from ..arguments import check_type
-from ..memory import bytes_of
 from .protocol.frames import (
     ACK,
     END,
     ITEM_COST,
-    MOST_PARTS,
     READ,
     ProtocolError,
     decode_ack,
@@ -29,6 +27,7 @@ from .protocol.hello import Hello, Role
 from .protocol.sharing import Outgoing, Sharing
 from .runtime.connection import INLINE, RECV_SIZE, PipelineConnection
 from .runtime.end import PipelineEnd, check_limits, new_id
+from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
 from .statistics import LinkStatistics, PushStatistics
 
 if TYPE_CHECKING:
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
     from .protocol.groups import ItemGroup
 
 __all__ = ["Push"]
-
-SMALL: Final = 4096
-"""Bytes up to which an item is copied, and shares a frame with others. Larger parts stay where they are."""
-MOST_HEADER: Final = 1024
 
 Delivery = Literal["at_least_once", "at_most_once"]
 
@@ -123,6 +118,9 @@ class Push(PipelineEnd):
             ClosedResourceError: the block has ended.
             WrongThreadError: called from another thread than the one that entered the block.
         """
+        if self._burst.ended():
+            self._check_open()
+            await anyio.lowlevel.checkpoint()  # before the item is pushed: a cancelled call has pushed nothing
         if type(data) is bytes and not header and len(data) <= SMALL:
             item: bytes | Large = data
             cost = ITEM_COST + len(data)
@@ -135,8 +133,6 @@ class Push(PipelineEnd):
                 async with self._turn:
                     while not self._sharing.push(item, cost):
                         await self._wait_for_room(cost)
-        elif self._burst.ended():
-            await anyio.lowlevel.checkpoint()
 
     async def push_many(self, items: Sequence[Any]) -> None:
         """Push a list of items in order, in as few frames as possible. Waits as `push` does, in the middle if it must.
@@ -256,6 +252,7 @@ class _Consumer:
 
     def __init__(self, owner: Push, endpoint: MessageEndpoint, hello: Hello) -> None:
         self._owner = owner
+        self._recv_size = hello.recv_size
         self._over = anyio.Event()
         self.outgoing = Outgoing(hello, self._send)
         self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
@@ -295,9 +292,9 @@ class _Consumer:
 
     def _send_large(self, group: ItemGroup, large: Large) -> None:
         parts = large.parts
-        if large.size > INLINE:
+        if not travels(len(large.header), parts, self._recv_size):
             try:
-                large.exposed, parts = _expose(self.connection, parts)
+                large.exposed, parts = expose(self.connection, parts)
             except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
                 _log.warning("an item of %d bytes cannot be shown to a consumer: %s", large.size, error)
                 self.connection.end(error)
@@ -331,39 +328,14 @@ class _Consumer:
 
 def _item(data: Any, header: bytes) -> bytes | Large:
     """An item that a program pushes, checked; copied where it may be."""
-    check_type("header", header, bytes, bytearray, memoryview)
-    if len(header) > MOST_HEADER:
-        raise ValueError(f"the header of an item has at most {MOST_HEADER} bytes, not {len(header)}")
-    parts: list[Any] = list(data) if isinstance(data, (list, tuple)) else [data]
-    if not 0 < len(parts) <= MOST_PARTS:
-        raise ValueError(f"an item has 1 to {MOST_PARTS} parts, not {len(parts)}")
-    parts = [part if type(part) is bytes else bytes_of(part) for part in parts]
+    header = header_of(header)
+    parts = parts_of(data)
     size = len(header) + sum(map(len, parts))
     if size <= INLINE:
         parts = [bytes(part) for part in parts]
         if size <= SMALL and len(parts) == 1 and not header:
             return bytes(parts[0])
-    return Large(bytes(header), parts, size)
-
-
-def _expose(connection: PipelineConnection, parts: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Regions of the large parts, and the parts with descriptions in their place."""
-    regions: list[Any] = []
-    described: list[Any] = []
-    room = INLINE // 2 - 256 * len(parts)
-    try:
-        for part in parts:
-            if len(part) <= SMALL and len(part) <= room:
-                room -= len(part)
-                described.append(part)
-            else:
-                regions.append(connection.expose(part))
-                described.append((len(part), regions[-1].remote.pack()))
-    except BaseException:
-        for region in regions:
-            region.close()
-        raise
-    return regions, described
+    return Large(header, parts, size)
 
 
 def _close_regions(large: Large) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LinkStatistics", "PullStatistics", "PushStatistics"]
+__all__ = [
+    "LinkStatistics",
+    "PublishStatistics",
+    "PullStatistics",
+    "PushStatistics",
+    "SubscribeStatistics",
+    "SubscriberStatistics",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +54,49 @@ class PullStatistics:
     lent_bytes: int
     ended: int
     producers: tuple[LinkStatistics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStatistics:
+    """A subscriber, as its publisher sees it: ``id``, address, ``topics``, and the policy ``when_slow`` that is used.
+
+    Publications: ``queued``, those that wait for its room; ``not_acknowledged``, those that were sent and not taken;
+    ``dropped``, those that it will never get.
+    """
+
+    id: bytes
+    address: str
+    topics: tuple[str, ...]
+    when_slow: str
+    queued: int
+    not_acknowledged: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStatistics:
+    """A publisher. ``dropped``: publications that a subscriber did not get, counted for each subscriber.
+
+    ``waiting``: calls of `publish` that a slow subscriber holds.
+    """
+
+    published: int
+    dropped: int
+    waiting: int
+    subscribers: tuple[SubscriberStatistics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeStatistics:
+    """A subscriber. ``received`` publications; ``dropped``: those that the publishers have dropped for it, as far as
+    they have told; ``queued``: those that no task has pulled.
+
+    ``lent_bytes``: memory of publications whose scope has not ended. ``ended``: publishers that have no more.
+    """
+
+    received: int
+    dropped: int
+    queued: int
+    lent_bytes: int
+    ended: int
+    publishers: tuple[LinkStatistics, ...]

@@ -11,9 +11,10 @@ import anyio.lowlevel
 import pytest
 
 import aiofabric
-from aiofabric.pipeline import Pull, Push
+from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.pipeline.protocol.frames import ACK, END, HEADER, ITEM, ITEMS, READ, encode_ack, encode_items
 from aiofabric.pipeline.protocol.hello import Hello, Role
+from aiofabric.pipeline.protocol.topics import PUBLISHED, SUBSCRIBE, encode_published
 from tests.fixtures.providers import HOST
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +44,34 @@ TO_A_PRODUCER = [
     HEADER.pack(READ, 0, 0, 0, 0),
     HEADER.pack(READ, 0, 0, 0, 1 << 60),
     HEADER.pack(ACK, 0, 500, 0, 0),
+    encode_ack([(0, 1 << 60)]),
+    encode_ack([(5, 1)]),
+]
+PUBLISHER = Hello(Role.PUBLISH, b"p" * 16, 65536).pack()
+SUBSCRIBER = Hello(Role.SUBSCRIBE, b"s" * 16, 65536, 8, 1 << 20, 1 << 30).pack()
+HEAD = struct.pack("<HH", 1, 0) + b"t"
+
+TO_A_SUBSCRIBER = [
+    b"",
+    HEADER.pack(9, 0, 0, 0, 0),
+    HEADER.pack(PUBLISHED, 0, 0, 0, 0),
+    HEADER.pack(PUBLISHED, 0, 65535, 0, 0),
+    HEADER.pack(PUBLISHED, 0, 1, 0, 0) + struct.pack("<IIQ", 1 << 31, 0, 0),
+    encode_published([b"", HEAD], [b"", b""], [0, 1]),
+    encode_published([struct.pack("<HH", 5, 1) + b"topic"], [b""], [0]),
+    encode_published([struct.pack("<HH", 1, 0) + b"\xff"], [b""], [0]),
+    encode_published([HEAD] * 2000, [b""] * 2000, range(2000)),
+    HEADER.pack(ITEM, 0, 1, 1, 0) + struct.pack("<Q", 0) + b"h",
+    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63 | 1 << 20, 5) + b"where",
+]
+TO_A_PUBLISHER = [
+    b"",
+    HEADER.pack(END, 0, 0, 0, 0),
+    HEADER.pack(READ, 0, 0, 0, 0),
+    HEADER.pack(SUBSCRIBE, 0, 0, 4, 0),
+    HEADER.pack(SUBSCRIBE, 0, 1, 0, 0),
+    HEADER.pack(SUBSCRIBE, 0, 1, 0, 0) + struct.pack("<H", 5) + b"abc",
+    HEADER.pack(SUBSCRIBE, 0, 1, 0, 0) + struct.pack("<H", 1) + b"\xff",
     encode_ack([(0, 1 << 60)]),
     encode_ack([(5, 1)]),
 ]
@@ -102,6 +131,34 @@ async def test_a_producer_survives(provider: str, frame: bytes) -> None:
             await push.drain()
 
 
+@pytest.mark.parametrize("frame", TO_A_SUBSCRIBER, ids=range(len(TO_A_SUBSCRIBER)))
+async def test_a_subscriber_survives(provider: str, frame: bytes) -> None:
+    async with Subscribe(listen=(HOST, 0), provider=provider) as subscribe:
+        async with await aiofabric.connect(subscribe.address, provider=provider, param=PUBLISHER) as hostile:
+            await hostile.send(frame)
+            await ended(hostile)
+        async with Publish(subscribe.address, provider=provider) as publish:
+            await publish.wait_for_subscribers()
+            await publish.publish("t", b"honest")
+            with await subscribe.pull() as publication:
+                assert bytes(publication.data) == b"honest"
+
+
+@pytest.mark.parametrize("frame", TO_A_PUBLISHER, ids=range(len(TO_A_PUBLISHER)))
+async def test_a_publisher_survives(provider: str, frame: bytes) -> None:
+    async with (
+        Publish(listen=(HOST, 0), provider=provider) as publish,
+        Subscribe(publish.address, provider=provider) as subscribe,
+    ):
+        await publish.wait_for_subscribers()
+        async with await aiofabric.connect(publish.address, provider=provider, param=SUBSCRIBER) as hostile:
+            await hostile.send(frame)
+            await ended(hostile)
+        await publish.publish("t", b"honest")
+        with await subscribe.pull() as publication:
+            assert bytes(publication.data) == b"honest"
+
+
 @pytest.mark.parametrize("param", [b"", b"aioF" + bytes(20), PRODUCER[:-1], bytes(40)])
 async def test_a_client_of_another_kind_is_refused(provider: str, param: bytes) -> None:
     async with Pull(listen=(HOST, 0), provider=provider) as pull:
@@ -130,10 +187,21 @@ async def test_clients_that_come_while_a_consumer_leaves(provider: str, param: b
 
 async def test_arbitrary_bytes(provider: str) -> None:
     chance = random.Random(39)
-    async with Pull(listen=(HOST, 0), provider=provider) as pull, Push(listen=(HOST, 0), provider=provider) as push:
-        for address, param in [(pull.address, PRODUCER), (push.address, CONSUMER)] * 20:
+    async with (
+        Pull(listen=(HOST, 0), provider=provider) as pull,
+        Push(listen=(HOST, 0), provider=provider) as push,
+        Subscribe(listen=(HOST, 0), provider=provider) as subscribe,
+        Publish(listen=(HOST, 0), provider=provider) as publish,
+    ):
+        targets = [
+            (pull.address, PRODUCER),
+            (push.address, CONSUMER),
+            (subscribe.address, PUBLISHER),
+            (publish.address, SUBSCRIBER),
+        ]
+        for address, param in targets * 10:
             async with await aiofabric.connect(address, provider=provider, param=param) as hostile:
-                frame = bytes([chance.randrange(5)]) + chance.randbytes(chance.randrange(200))
+                frame = bytes([chance.randrange(9)]) + chance.randbytes(chance.randrange(200))
                 await hostile.send(frame)
                 await hostile.aclose()
         assert pull.statistics().acknowledged == push.statistics().acknowledged == 0

@@ -11,7 +11,7 @@ import pytest
 from anyio import ClosedResourceError
 
 import aiofabric
-from aiofabric.pipeline import Deduplicate, PlaceFolder, Pull, Push
+from aiofabric.pipeline import Deduplicate, PlaceFolder, Publish, Pull, Push, Subscribe
 from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
@@ -91,7 +91,7 @@ async def test_another_thread(provider: str) -> None:
         await push.drain()
 
 
-@pytest.mark.parametrize("end", [Push, Pull])
+@pytest.mark.parametrize("end", [Push, Pull, Publish, Subscribe])
 def test_options_of_connections(end: Any) -> None:
     with pytest.raises(TypeError, match=f"{end.__name__}.*hartbeat"):
         end("h:1", hartbeat=1.0)

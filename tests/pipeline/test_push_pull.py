@@ -70,9 +70,24 @@ async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: 
             assert (item.producer, item.redelivered) == (push.id, False)
 
 
-@pytest.mark.parametrize("sizes", [(10, 0, 20), (100, LARGE, 5), (LARGE, LARGE), (4000,) * 40])
+async def test_a_cancelled_push_has_pushed_nothing(provider: str) -> None:
+    async with joined(provider, {"window": 1000}) as (push, pull):
+        await until(lambda: bool(push.statistics().consumers))
+        done = 0
+        with anyio.CancelScope() as scope:
+            while True:
+                await push.push(b"item")
+                done += 1
+                if done == 200:
+                    scope.cancel()
+        assert push.statistics().pushed == done
+        for _ in range(done):
+            (await pull.pull()).ack()
+
+
+@pytest.mark.parametrize("sizes", [(10, 0, 20), (100, LARGE, 5), (LARGE, LARGE), (4000,) * 40, (256,) * 256])
 async def test_the_parts_of_an_item_stay_apart(provider: str, sizes: tuple[int, ...]) -> None:
-    parts = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+    parts = [bytes([at % 255 + 1]) * size for at, size in enumerate(sizes)]
     async with joined(provider) as (push, pull):
         await push.push(parts)
         with await pull.pull() as item:

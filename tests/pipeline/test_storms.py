@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiofabric.pipeline import Pull, Push
+from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, ChildFailed, Parent
 from tests.fixtures.providers import HOST
@@ -127,4 +127,46 @@ async def test_killed_producers_end_nothing_else(child: Start, provider: str) ->
                         assert number not in found
                         found.add(number)
             assert await honest.areceive() == "drained"
+    assert len(live_resources()) == before
+
+
+async def subscribe(parent: Parent, port: int, provider: str) -> None:
+    """Check each publication; tell the first one, and the last."""
+    last = -1
+    async with Subscribe((HOST, port), provider=provider, window=50) as subscriber:
+        async for publication in subscriber:
+            assert number_of(publication.data) == publication.number > last
+            if last < 0:
+                parent.tell("first")
+            last = publication.number
+    parent.tell(last)
+
+
+async def test_killed_and_stopped_subscribers_disturb_no_other(child: Start, provider: str) -> None:
+    """Publications are intact, in order, and doubled for none; who stays to the end gets the last one."""
+    chance = random.Random(40)
+    before = len(live_resources())
+    async with Publish(listen=(HOST, 0), provider=provider, queue=100) as publish, anyio.create_task_group() as tasks:
+        port = publish.address.port
+        stopped, *children = (child(subscribe, port, provider) for _ in range(4))
+
+        async def keep_publishing() -> None:
+            while True:
+                for _ in range(20):
+                    await publish.publish("t", item_of(publish.statistics().published))
+                await anyio.sleep(0.01)
+
+        tasks.start_soon(keep_publishing)
+        assert await stopped.areceive() == "first"
+        stopped.send_signal(signal.SIGSTOP)
+        for _ in range(6):
+            await anyio.sleep(chance.uniform(0.05, 0.3))
+            children.pop(chance.randrange(3)).kill()
+            children.append(child(subscribe, port, provider))
+        for each in children:
+            assert await each.areceive() == "first"
+        tasks.cancel_scope.cancel()
+        stopped.send_signal(signal.SIGCONT)
+    for each in [*children, stopped]:
+        assert await each.areceive() == publish.statistics().published - 1
     assert len(live_resources()) == before

@@ -43,6 +43,7 @@ __all__ = [
     "LargeItem",
     "ProtocolError",
     "SmallItems",
+    "array_in",
     "decode_ack",
     "decode_item",
     "decode_items",
@@ -119,11 +120,11 @@ def decode_items(frame: memoryview) -> SmallItems:
     """The items of a frame, copied."""
     _, flags, count, _, first = HEADER.unpack_from(frame)
     data = bytes(frame)
-    lengths = _array("I", data, HEADER.size, count)
+    lengths = array_in("I", data, HEADER.size, count)
     at = HEADER.size + 4 * count
     numbers: Sequence[int] = range(first, first + count)
     if flags & NUMBERED:
-        numbers = _array("Q", data, at, count).tolist()
+        numbers = array_in("Q", data, at, count).tolist()
         at += 8 * count
     ends = list(accumulate(lengths, initial=at))
     if not count or ends[-1] != len(data):
@@ -150,7 +151,7 @@ def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: b
 def decode_item(frame: memoryview) -> LargeItem:
     """The item of a frame; its parts are slices of the frame."""
     _, flags, count, header_size, number = HEADER.unpack_from(frame)
-    sizes = _array("Q", frame, HEADER.size, count)
+    sizes = array_in("Q", frame, HEADER.size, count)
     at = HEADER.size + 8 * count
     if not 0 < count <= MOST_PARTS or len(frame) < at + header_size:
         raise ProtocolError(f"a frame of {len(frame)} bytes for an item of {count} parts")
@@ -189,7 +190,7 @@ def decode_ack(frame: memoryview) -> list[tuple[int, int]]:
     return list(zip(places[::2], places[1::2], strict=True))
 
 
-def _array(kind: str, data: bytes | memoryview, start: int, count: int) -> array[int]:
+def array_in(kind: str, data: bytes | memoryview, start: int, count: int) -> array[int]:
     """``count`` numbers of a frame."""
     found = array(kind)
     end = start + count * found.itemsize

@@ -25,9 +25,17 @@ class Role(IntEnum):
 
     PUSH = 0
     PULL = 1
+    PUBLISH = 2
+    SUBSCRIBE = 3
 
 
-_OTHER: Final = {Role.PUSH: Role.PULL, Role.PULL: Role.PUSH}
+_OTHER: Final = {
+    Role.PUSH: Role.PULL,
+    Role.PULL: Role.PUSH,
+    Role.PUBLISH: Role.SUBSCRIBE,
+    Role.SUBSCRIBE: Role.PUBLISH,
+}
+_RECEIVERS: Final = (Role.PULL, Role.SUBSCRIBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,6 @@ class Hello:
             raise HelloError(f"the peer has version {version} of the pipeline protocol; this side has {_VERSION}")
         if role != _OTHER[self.role]:
             raise HelloError(f"this side is a {self.role.name}, so the peer must be a {_OTHER[self.role].name}")
-        if recv_size < LEAST_RECV_SIZE or (role == Role.PULL and not (window and window_bytes)):
+        if recv_size < LEAST_RECV_SIZE or (role in _RECEIVERS and not (window and window_bytes)):
             raise HelloError(f"the peer has room for {recv_size} bytes a message, {window} items, {window_bytes} bytes")
         return Hello(Role(role), name, recv_size, window, window_bytes, most, bool(at_least_once))

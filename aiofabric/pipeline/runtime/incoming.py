@@ -40,7 +40,7 @@ __all__ = ["Incoming", "Owner", "Rest"]
 
 
 class Owner(Protocol):
-    """What gets the items of all connections: see `Intake`."""
+    """The queue for the items of all connections: see `Intake`."""
 
     memory: LentMemory
     hello: Hello
@@ -50,6 +50,7 @@ class Owner(Protocol):
     def came(self, entry: Item | Rest) -> None: ...
     def was_acknowledged(self, count: int) -> None: ...
     def producer_ended(self, incoming: Incoming) -> None: ...
+    def fail(self, error: Exception) -> None: ...
     def connection_ended(self, incoming: Incoming, error: BaseException) -> None: ...
 
 
@@ -103,6 +104,9 @@ class Incoming:
         """The item that the program gets."""
         return Item(self, place, parts, large.number, large.redelivered, large.header)
 
+    def check_large(self, large: LargeItem) -> None:
+        """Raise `ProtocolError` unless the header is one of this kind of producers."""
+
     def _small(self, small: SmallItems) -> None:
         items, most = small.items, self.owner.hello.max_item_size
         if most < RECV_SIZE and max(map(len, items)) > most:
@@ -111,6 +115,7 @@ class Incoming:
         self.ready(Rest(self, place, items, small.numbers, small.redelivered))
 
     def _large(self, large: LargeItem) -> None:
+        self.check_large(large)
         place = self.receipts.arrived(1, ITEM_COST + large.size)
         if any(isinstance(part, tuple) for part in large.parts):
             parts = [part if isinstance(part, tuple) else bytes(part) for part in large.parts]

@@ -1,0 +1,366 @@
+"""Publish: the publisher's end of a pipeline with topics."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import lru_cache
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.lowlevel
+
+from ..arguments import check_number
+from .protocol.frames import ACK, END, READ, ProtocolError, decode_ack, encode_item, encode_signal
+from .protocol.hello import Hello, Role
+from .protocol.publishing import Published, Publishing, Subscription
+from .protocol.sharing import FRAME_ROOM
+from .protocol.topics import (
+    DROPPED,
+    PUBLICATION_COST,
+    SUBSCRIBE,
+    TOO_SLOW,
+    decode_subscribe,
+    encode_head,
+    encode_published,
+)
+from .runtime.connection import RECV_SIZE, PipelineConnection
+from .runtime.end import PipelineEnd, check_limits, new_id
+from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
+from .statistics import PublishStatistics, SubscriberStatistics
+from .topics import name_of, policy_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..transport.connected.endpoint import MessageEndpoint
+    from ..transport.opening.keywords import StreamKeywords
+    from .places import Place, PlaceFolder, Places
+    from .topics import Policy
+
+__all__ = ["Publish"]
+
+_FRAMES_KEPT: Final = 8
+"""Frames of several publications that are kept for the other subscribers."""
+
+_log = logging.getLogger("aiofabric.pipeline")
+
+
+class Publish(PipelineEnd):
+    """A publisher: each publication goes to every subscriber that asked for its topic. Delivered at most once.
+
+    Open in the block of ``async with``. The block's end waits until each subscriber has taken what was published for
+    it, and tells the subscribers that no more comes. After an exception everything is closed at once.
+
+    A subscriber gets what is published from the moment on at which this publisher knows its topics; see
+    `wait_for_subscribers`. If it has no room, a queue of its own keeps publications for it, and when that is full,
+    ``when_slow`` says what happens:
+
+    * ``"hold"``: `publish` waits, for all subscribers;
+    * ``"drop_oldest"``: the oldest publication in the queue is dropped for this subscriber, and counted;
+    * ``"keep_last"``: a publication replaces the one in the queue that has the same topic and key, at once; the oldest
+      is dropped if there are still too many;
+    * ``"disconnect"``: the connection ends, and the subscriber gets `SubscriberTooSlowError`.
+
+    Args:
+        places: where subscribers listen; see `aiofabric.pipeline.places`.
+        listen: where this publisher listens for subscribers: ``"host:port"``, ``(host, port)``, an `Address`.
+        announce: a folder in which this listener can be found.
+        when_slow: for all subscribers, whatever they ask for; None: for each what it asks for.
+        queue, queue_bytes: what waits at most for each subscriber. A publication counts for its bytes, those of topic,
+            key and header, and 64.
+        last_values, last_values_bytes: how many publications are kept, one for each topic and key, for subscribers that
+            come later and ask for them. Above that the ones that were published longest ago leave. 0: none.
+        provider: by name, such as ``"tcp"`` or ``"shm"``.
+        options: of the connections, such as ``heartbeat=``; see `EndpointOptions`.
+    """
+
+    def __init__(
+        self,
+        places: Places | None = None,
+        *,
+        listen: Place | None = None,
+        announce: PlaceFolder | None = None,
+        when_slow: Policy | None = None,
+        queue: int = 1024,
+        queue_bytes: int = 16 << 20,
+        last_values: int = 1024,
+        last_values_bytes: int = 16 << 20,
+        provider: str | None = None,
+        **options: Unpack[StreamKeywords],
+    ) -> None:
+        self._when_slow = None if when_slow is None else policy_of(when_slow)
+        check_limits(queue=queue, queue_bytes=queue_bytes, last_values_bytes=last_values_bytes)
+        check_number("last_values", last_values, 32)
+        hello = Hello(Role.PUBLISH, new_id(), RECV_SIZE)
+        super().__init__(hello, places, listen, announce, {**options, "provider": provider})
+        self._publishing = publishing = Publishing(
+            most=queue, most_bytes=queue_bytes, last_values=last_values, last_values_bytes=last_values_bytes
+        )
+        publishing.room, publishing.forget = self._changed, _close_regions
+        self._subscribers: dict[Subscription, _Subscriber] = {}
+        self._frames: dict[tuple[int, ...], bytes] = {}  # of publications that left together
+        self._turn = anyio.Lock()
+        self._waiting = 0
+        self._change: anyio.Event | None = None
+
+    async def publish(self, topic: str, data: Any, *, key: str = "", header: bytes = b"") -> None:
+        """Publish any buffer that is contiguous in C's order, or a list of buffers, which stay apart.
+
+        Returns when the publication was sent, or waits in line, for each subscriber; only a subscriber with the policy
+        ``"hold"`` makes it wait. Without subscribers it is only kept as a last value. ``key`` tells publications of one
+        topic apart where only the last of each is kept.
+
+        ``bytes`` are not copied, other buffers are: the program may change them at once. The memory of more than 64 KiB
+        is read by the subscribers (RMA).
+
+        Cancelling: a publication that waits is not published.
+
+        Raises:
+            TypeError: not a buffer, or a topic that is no ``str``.
+            ValueError: a topic or key of more than 1,024 bytes, a header of more than 1,024 bytes, no part, or more
+                than 256 parts.
+            ClosedResourceError: the block has ended.
+            WrongThreadError: called from another thread than the one that entered the block.
+        """
+        if self._burst.ended():
+            self._check_open()
+            await anyio.lowlevel.checkpoint()  # before it is published: a cancelled call has published nothing
+        published = _published(topic, data, key, header)
+        if self._waiting or self._closed or get_ident() != self._thread or not self._publishing.publish(published):
+            self._check_open()
+            self._waiting += 1
+            try:
+                async with self._turn:
+                    while not self._publishing.publish(published):
+                        await self._wait_for_change()
+            finally:
+                self._waiting -= 1
+
+    async def drain(self) -> None:
+        """Wait until each subscriber has taken what was published for it, or has left.
+
+        Raises:
+            ClosedResourceError: the block has ended.
+        """
+        self._check_open()
+        while not self._publishing.idle:
+            await self._wait_for_change()
+        await anyio.lowlevel.checkpoint()
+
+    async def wait_for_subscribers(self, count: int = 1) -> None:
+        """Wait until so many subscribers are connected, and this publisher knows their topics.
+
+        Raises:
+            ClosedResourceError: the block has ended.
+        """
+        check_limits(count=count)
+        self._check_open()
+        while len(self._publishing.subscriptions) < count:
+            await self._wait_for_change()
+        await anyio.lowlevel.checkpoint()
+
+    def statistics(self) -> PublishStatistics:
+        """The numbers of this moment."""
+        publishing = self._publishing
+        return PublishStatistics(
+            published=publishing.published,
+            dropped=publishing.dropped,
+            waiting=self._waiting,
+            subscribers=tuple(subscriber.statistics() for subscriber in self._subscribers.values()),
+        )
+
+    # -- waiting
+
+    async def _wait_for_change(self) -> None:
+        """Wait until a subscriber has come, has left, or has taken something."""
+        self._check_open()
+        if self._change is None:
+            self._change = anyio.Event()
+        await self._change.wait()
+        self._check_open()
+
+    def _changed(self) -> None:
+        change, self._change = self._change, None
+        if change is not None:
+            change.set()
+
+    # -- frames
+
+    def _frame_of(self, several: list[Published]) -> bytes:
+        """The frame of small publications, encoded once for all subscribers that get the same ones."""
+        numbers = tuple(each.number for each in several)
+        frame = self._frames.get(numbers)
+        if frame is None:
+            if len(self._frames) >= _FRAMES_KEPT:
+                self._frames.clear()
+            frame = encode_published([each.head for each in several], [each.parts[0] for each in several], numbers)
+            self._frames[numbers] = frame
+        return frame
+
+    # -- connections
+
+    def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Subscriber:
+        return _Subscriber(self, endpoint, theirs)
+
+    async def _finish(self) -> None:
+        await self.drain()
+        self._closed = True
+        async with anyio.create_task_group() as tasks:  # a subscriber that is stopped delays no other
+            for subscriber in list(self._subscribers.values()):
+                subscriber.connection.send(encode_signal(END))
+                tasks.start_soon(subscriber.connection.aclose)
+
+    def _abort(self) -> None:
+        for subscriber in list(self._subscribers.values()):
+            subscriber.close()
+        self._changed()
+
+
+class _Subscriber:
+    """A subscriber, as a publisher sees it."""
+
+    def __init__(self, owner: Publish, endpoint: MessageEndpoint, hello: Hello) -> None:
+        self._owner = owner
+        self._id = hello.id
+        self._recv_size = hello.recv_size
+        self._over = anyio.Event()
+        self._gathered: list[Published] = []  # small ones that leave together
+        self._frame_left = 0
+        self._told = 0  # how many the subscriber knows to be dropped
+        self._too_slow = False
+        self.subscription = Subscription(hello, self._send, self._disconnect)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
+        self.connection.gathered = self._iteration_ended
+        owner._subscribers[self.subscription] = self
+        self.connection.start()
+
+    async def wait_end(self) -> bool:
+        await self._over.wait()
+        return self._too_slow
+
+    def close(self) -> None:
+        self.connection.end(anyio.ClosedResourceError("this publisher was closed"))
+
+    def statistics(self) -> SubscriberStatistics:
+        subscription = self.subscription
+        return SubscriberStatistics(
+            id=self._id,
+            address=str(self.connection.endpoint.peer_address),
+            topics=subscription.topics,
+            when_slow=subscription.when_slow.name.lower(),
+            queued=len(subscription.queue),
+            not_acknowledged=subscription.items_out,
+            dropped=subscription.dropped,
+        )
+
+    # -- publications
+
+    def _send(self, published: Published) -> None:
+        if self._told != self.subscription.dropped:
+            self._tell_dropped()
+        if not published.small:
+            self._flush()
+            self._send_large(published)
+            return
+        size = len(published.head) + len(published.parts[0]) + PUBLICATION_COST
+        if self._gathered:
+            if size <= self._frame_left:
+                self._frame_left -= size
+                self._gathered.append(published)
+                return
+            self._flush()
+        elif self.connection.gather():
+            self.connection.send(published.alone())
+            return
+        self._gathered.append(published)
+        self._frame_left = self._recv_size - FRAME_ROOM - size
+
+    def _tell_dropped(self) -> None:
+        self._flush()
+        self._told = self.subscription.dropped
+        self.connection.send(encode_signal(DROPPED, self._told))
+
+    def _flush(self) -> None:
+        several, self._gathered = self._gathered, []
+        if several:
+            self.connection.send(several[0].alone() if len(several) == 1 else self._owner._frame_of(several))
+
+    def _iteration_ended(self) -> None:
+        if self._gathered:
+            self._flush()
+            self.connection.gather()  # those of the next iteration leave together, too
+
+    def _send_large(self, published: Published) -> None:
+        if travels(len(published.head), published.parts, self._recv_size):
+            if published.frame is None:
+                published.frame = b"".join(encode_item(published.head, published.parts, published.number))
+            self.connection.send(published.frame)
+            return
+        domain = self.connection.endpoint.domain
+        if domain not in published.exposed:
+            try:
+                published.exposed[domain] = expose(self.connection, published.parts)
+            except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
+                _log.warning("a publication of %d bytes cannot be shown: %s", published.cost, error)
+                self.connection.end(error)
+                return
+        _, parts = published.exposed[domain]
+        self.connection.send(encode_item(published.head, parts, published.number))
+
+    def _disconnect(self) -> None:
+        self._too_slow = True
+        self._flush()
+        self.connection.send(encode_signal(TOO_SLOW, self.subscription.dropped))
+        self.connection.end(ConnectionAbortedError("the subscriber was too slow"))
+
+    # -- what the subscriber says
+
+    def _arrived(self, kind: int, frame: memoryview) -> None:
+        publishing = self._owner._publishing
+        if kind == ACK:
+            for start, end in decode_ack(frame):
+                publishing.acked(self.subscription, start, end)
+        elif kind == READ:
+            publishing.read(self.subscription, int.from_bytes(frame[8:16], "little"))
+        elif kind == SUBSCRIBE:
+            wishes = decode_subscribe(frame)
+            when_slow = self._owner._when_slow
+            publishing.subscribe(self.subscription, wishes, wishes.when_slow if when_slow is None else when_slow)
+        else:
+            raise ProtocolError(f"a subscriber does not send frames of the kind {kind}")
+
+    def _ended(self, error: BaseException) -> None:
+        owner = self._owner
+        if not owner._closed:
+            _log.info("the subscriber at %s has left: %s", self.connection.endpoint.peer_address, error)
+        self._gathered = []
+        owner._subscribers.pop(self.subscription, None)
+        owner._publishing.leave(self.subscription)
+        self._over.set()
+
+
+@lru_cache(1024)
+def _head(topic: str, key: str) -> bytes:
+    return encode_head(name_of("topic", topic), name_of("key", key), b"")
+
+
+def _published(topic: Any, data: Any, key: Any, header: Any) -> Published:
+    """A publication of the program, checked. What may change later is copied."""
+    if type(topic) is not str or type(key) is not str:  # an unhashable one cannot be looked up
+        name_of("topic", topic)
+        name_of("key", key)
+    head = _head(topic, key)
+    if header:
+        head += header_of(header)
+    parts = [part if type(part) is bytes else bytes(part) for part in parts_of(data)]
+    return Published(topic, key, head, parts, small=len(parts) == 1 and len(parts[0]) <= SMALL)
+
+
+def _close_regions(published: Published) -> None:
+    exposed, published.exposed = published.exposed, {}
+    for regions, _ in exposed.values():
+        for region in regions:
+            with suppress(OSError):
+                region.close()

@@ -1,0 +1,63 @@
+"""The parts of items that programs push or publish: checked, and shown to the other side where they are large."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ...arguments import check_type
+from ...memory import bytes_of
+from ..protocol.frames import HEADER, MOST_PARTS
+from .connection import INLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .connection import PipelineConnection
+
+__all__ = ["SMALL", "expose", "header_of", "parts_of", "travels"]
+
+SMALL: Final = 4096
+"""Bytes up to which an item is copied, and shares a frame with others. Larger parts stay where they are."""
+MOST_HEADER: Final = 1024
+
+
+def header_of(header: Any) -> bytes:
+    """The header of an item, checked."""
+    check_type("header", header, bytes, bytearray, memoryview)
+    if len(header) > MOST_HEADER:
+        raise ValueError(f"the header of an item has at most {MOST_HEADER} bytes, not {len(header)}")
+    return bytes(header)
+
+
+def parts_of(data: Any) -> list[Any]:
+    """The parts of an item, checked: bytes, or views of bytes."""
+    parts = list(data) if isinstance(data, (list, tuple)) else [data]
+    if not 0 < len(parts) <= MOST_PARTS:
+        raise ValueError(f"an item has 1 to {MOST_PARTS} parts, not {len(parts)}")
+    return [part if type(part) is bytes else bytes_of(part) for part in parts]
+
+
+def travels(header_size: int, parts: Sequence[Any], recv_size: int) -> bool:
+    """Whether an item travels in a message, and is not read out of its memory."""
+    size = header_size + sum(map(len, parts))
+    return size <= INLINE and HEADER.size + 8 * len(parts) + size <= recv_size
+
+
+def expose(connection: PipelineConnection, parts: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Regions of the large parts, and the parts with descriptions in their place."""
+    regions: list[Any] = []
+    described: list[Any] = []
+    room = INLINE // 2 - 256 * len(parts)
+    try:
+        for part in parts:
+            if len(part) <= SMALL and len(part) <= room:
+                room -= len(part)
+                described.append(part)
+            else:
+                regions.append(connection.expose(part))
+                described.append((len(part), regions[-1].remote.pack()))
+    except BaseException:
+        for region in regions:
+            region.close()
+        raise
+    return regions, described
