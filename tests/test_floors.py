@@ -86,7 +86,8 @@ RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("clie
 PIPELINE = (
     ("protocol", "places", "statistics"),
     ("runtime", "topics"),
-    ("push", "pull", "publish", "subscribe", "deduplicate"),
+    ("push", "pull", "publish", "subscribe", "deduplicate", "objects"),
+    ("stages",),
 )
 ROOMS = {"cq": CQ, "cm": CM, "transport": TRANSPORT, "rpc": RPC, "pipeline": PIPELINE}
 STOREYS = {

@@ -3,7 +3,7 @@
 A place is ``"host:port"``, ``(host, port)``, an `Address` or its text. ``"dns:///name:port"`` stands for every address
 of the name. A `PlaceFolder` has the places that processes announced in a folder of a shared file system. A program may
 also pass an async function that returns places. Names, folders and functions are asked again and again, so ends may
-come later.
+come later. An async iterator gives all places of the moment whenever they change.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from socket import gethostname
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 import anyio
@@ -25,14 +25,14 @@ import anyio.to_thread
 from ..address import Address
 from ..cm.clients.targets import resolve, split_host_port
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-__all__ = ["Place", "PlaceFolder", "Places", "finder_of"]
+__all__ = ["Place", "PlaceFolder", "Places", "Target", "finder_of", "target_of"]
 
 Place = str | Address | tuple[str, int]
 Target = tuple[str | Address | None, int | str | None]  # node and service of `aiofabric.connect`
-Finder = Callable[[], Awaitable[Sequence[Target]]]
+Find = Callable[[], Awaitable[Sequence[Target]]]
+
+_FIND_AGAIN: Final = 1.0
+"""Seconds until names, folders and functions are asked for places again."""
 
 _WILDCARDS: Final = ("0.0.0.0", "::", "")  # a listener has no other address to tell
 
@@ -107,7 +107,9 @@ class PlaceFolder:
         return f"PlaceFolder({str(self._folder)!r})"
 
 
-Places = Place | Sequence[Place] | PlaceFolder | Callable[[], Awaitable[Sequence[Place]]]
+Places = (
+    Place | Sequence[Place] | PlaceFolder | Callable[[], Awaitable[Sequence[Place]]] | AsyncIterable[Sequence[Place]]
+)
 
 
 def _write(path: Path, text: str) -> None:
@@ -131,36 +133,44 @@ def target_of(place: Place) -> Target:
     return split_host_port(place)
 
 
-def finder_of(places: Places) -> tuple[Finder, bool]:
-    """A function that finds the targets, and whether it must be asked again. Raises ValueError or TypeError."""
+def finder_of(places: Places) -> tuple[AsyncIterator[Sequence[Target]], bool]:
+    """The targets of each moment, and whether they may change. Raises ValueError or TypeError."""
     if isinstance(places, PlaceFolder):
-        return places.find, True
+        return _again_and_again(places.find), True
+    if isinstance(places, AsyncIterable):
+        return _changing(places), True
     if callable(places):
-        return _calling(places), True
+        return _again_and_again(_calling(places)), True
     if isinstance(places, str) and places.startswith("dns:"):
-        return _resolving(places), True
+        return _again_and_again(lambda: resolve(places)), True
     several: list[Any] = list(places) if isinstance(places, (list, set, frozenset)) else [places]
     if not several:
         raise ValueError("no place was given")
     return _constant([target_of(place) for place in several]), False
 
 
-def _calling(find: Callable[[], Awaitable[Sequence[Place]]]) -> Finder:
+def _calling(find: Callable[[], Awaitable[Sequence[Place]]]) -> Find:
     async def targets() -> Sequence[Target]:
         return [target_of(place) for place in await find()]
 
     return targets
 
 
-def _resolving(name: str) -> Finder:
-    async def targets() -> Sequence[Target]:
-        return await resolve(name)
+async def _again_and_again(find: Find) -> AsyncIterator[Sequence[Target]]:
+    while True:
+        try:
+            targets = await find()
+        except OSError as error:
+            _log.info("no places were found: %s", error)
+        else:
+            yield targets
+        await anyio.sleep(_FIND_AGAIN)
 
-    return targets
+
+async def _changing(places: AsyncIterable[Sequence[Place]]) -> AsyncIterator[Sequence[Target]]:
+    async for each in places:
+        yield [target_of(place) for place in each]
 
 
-def _constant(targets: Sequence[Target]) -> Finder:
-    async def found() -> Sequence[Target]:
-        return targets
-
-    return found
+async def _constant(targets: Sequence[Target]) -> AsyncIterator[Sequence[Target]]:
+    yield targets

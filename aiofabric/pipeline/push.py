@@ -31,7 +31,7 @@ from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
 from .statistics import LinkStatistics, PushStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Unpack
 
     from ..transport.connected.endpoint import MessageEndpoint
@@ -67,6 +67,8 @@ class Push(PipelineEnd):
         delivery: see above.
         max_unacknowledged, max_unacknowledged_bytes: what this producer keeps at most; `push` waits above that. An item
             counts for its bytes and 64. One that is larger than the limit goes alone.
+        acknowledged: called with the number of each item that a consumer has acknowledged (at most once: taken). A
+            process in the middle of a pipeline acknowledges there what it made the item from.
         provider: by name, such as ``"tcp"`` or ``"shm"``.
         options: of the connections, such as ``heartbeat=``; see `EndpointOptions`.
     """
@@ -80,6 +82,7 @@ class Push(PipelineEnd):
         delivery: Delivery = "at_least_once",
         max_unacknowledged: int = 65536,
         max_unacknowledged_bytes: int = 256 << 20,
+        acknowledged: Callable[[int], object] | None = None,
         provider: str | None = None,
         **options: Unpack[StreamKeywords],
     ) -> None:
@@ -93,18 +96,19 @@ class Push(PipelineEnd):
             at_least_once=at_least_once, most=max_unacknowledged, most_bytes=max_unacknowledged_bytes
         )
         sharing.room, sharing.idle, sharing.forget = self._room_came, self._all_acknowledged, _close_regions
+        sharing.each_acked = acknowledged
         self._consumers: dict[Outgoing, _Consumer] = {}
         self._turn = anyio.Lock()
         self._waiting = 0
         self._room: anyio.Event | None = None
         self._idle: list[anyio.Event] = []
 
-    async def push(self, data: Any, *, header: bytes = b"") -> None:
+    async def push(self, data: Any, *, header: bytes = b"") -> int:
         """Push one item: any buffer that is contiguous in C's order, or a list of buffers, which stay apart.
 
-        Returns when the item was sent to a consumer, or waits in line to leave with others of this iteration of the
-        loop. Waits while no consumer has room, or this producer keeps as much as it may. It does not mean that a
-        consumer has it: see `drain`.
+        Returns the item's number, counted from 0, when the item was sent to a consumer, or waits in line to leave with
+        others of this iteration of the loop. Waits while no consumer has room, or this producer keeps as much as it
+        may. It does not mean that a consumer has it: see `drain`.
 
         Up to 64 KiB the item is copied, unless its parts are ``bytes``. The consumer reads a larger one out of this
         memory (RMA): do not change it until `drain` has returned, or, at most once, before the consumer has read it.
@@ -127,12 +131,16 @@ class Push(PipelineEnd):
         else:
             item = _item(data, header)
             cost = cost_of(item)
-        if self._waiting or self._closed or get_ident() != self._thread or not self._sharing.push(item, cost):
-            self._check_open()
-            with self._counted():
-                async with self._turn:
-                    while not self._sharing.push(item, cost):
-                        await self._wait_for_room(cost)
+        if not (self._waiting or self._closed) and get_ident() == self._thread:
+            number = self._sharing.push(item, cost)
+            if number >= 0:
+                return number
+        self._check_open()
+        with self._counted():
+            async with self._turn:
+                while (number := self._sharing.push(item, cost)) < 0:
+                    await self._wait_for_room(cost)
+        return number
 
     async def push_many(self, items: Sequence[Any]) -> None:
         """Push a list of items in order, in as few frames as possible. Waits as `push` does, in the middle if it must.
@@ -157,7 +165,7 @@ class Push(PipelineEnd):
         """Push as many of the first items as one consumer takes now; returns how many."""
         first = items[0]
         if type(first) is Large:
-            return int(self._sharing.push(first, cost_of(first)))
+            return int(self._sharing.push(first, cost_of(first)) >= 0)
         small = items[: min(len(items), 8192)]
         for at, item in enumerate(small):
             if type(item) is Large:

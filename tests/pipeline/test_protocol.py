@@ -43,7 +43,7 @@ def consumer(window: int = 4, window_bytes: int = 1 << 20) -> tuple[Outgoing, li
 
 
 def push(producer: Sharing, *items: bytes) -> list[bool]:
-    return [producer.push(item, ITEM_COST + len(item)) for item in items]
+    return [producer.push(item, ITEM_COST + len(item)) >= 0 for item in items]
 
 
 def items_of(sent: list[ItemGroup]) -> list[bytes]:

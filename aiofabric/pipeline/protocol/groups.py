@@ -74,6 +74,12 @@ class ItemGroup:
         self.left_bytes -= size
         return items, size
 
+    def numbers_to_ack(self, start: int, end: int) -> list[int]:
+        """The numbers of the items that `ack` would acknowledge."""
+        acked = self._acked or ()
+        places = range(max(start, self.start) - self.start, min(end, self.end) - self.start)
+        return [self.numbers[at] for at in places if at not in acked]
+
     def not_acknowledged(self) -> Iterator[tuple[Any, int]]:
         """The items with their numbers."""
         acked = self._acked or ()

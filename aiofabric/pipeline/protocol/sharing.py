@@ -102,7 +102,8 @@ class Sharing:
 
     ``at_least_once``: items come back from a consumer that has left; otherwise they are lost, and counted.
     ``most`` and ``most_bytes`` bound what is not acknowledged. ``room`` is called when items may be pushed again,
-    ``idle`` when everything is acknowledged, ``forget`` with each `Large` that nobody needs any more.
+    ``idle`` when everything is acknowledged, ``each_acked`` with the number of each item that is, and ``forget`` with
+    each `Large` that nobody needs any more.
     """
 
     def __init__(self, *, at_least_once: bool, most: int, most_bytes: int) -> None:
@@ -115,6 +116,7 @@ class Sharing:
         self.room: Callable[[], object] = _nothing
         self.idle: Callable[[], object] = _nothing
         self.forget: Callable[[Large], object] = _nothing
+        self.each_acked: Callable[[int], object] | None = None
         self._ready: deque[Outgoing] = deque()  # consumers, the one that has waited longest first
         self._returned: deque[ItemGroup] = deque()
 
@@ -170,20 +172,22 @@ class Sharing:
 
     # -- items
 
-    def push(self, item: Any, cost: int) -> bool:
-        """Send one item; False if it has no room here, or no consumer has. One larger than all memory goes alone."""
+    def push(self, item: Any, cost: int) -> int:
+        """Send one item; returns its number, or -1 if it has no room here, or no consumer has. One larger than all
+        memory goes alone.
+        """
         if not self._has_room(cost):
-            return False
+            return -1
         consumer = self._next(cost)
         if consumer is None:
-            return False
+            return -1
         number = self.pushed
         self.pushed = number + 1
         self.kept += 1
         self.kept_bytes += cost
         if type(item) is Large or not consumer.join(item, number, cost):
             consumer.give(ItemGroup([item], [number], cost))
-        return True
+        return number
 
     def _has_room(self, cost: int) -> bool:
         kept = self.kept
@@ -248,6 +252,9 @@ class Sharing:
             if group.end <= start:
                 at += 1
                 continue
+            if self.each_acked is not None:
+                for number in group.numbers_to_ack(start, end):
+                    self.each_acked(number)
             items, size = group.ack(start, end)
             consumer.items_left += items
             consumer.bytes_left += size

@@ -21,7 +21,7 @@ from ..protocol.hello import HelloError
 from .connection import RECV_COUNT, RECV_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AsyncExitStack
 
     from anyio.abc import TaskGroup
@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from ...cm.listener import Listener
     from ...cm.requests import ConnectionRequest
     from ...transport.connected.endpoint import MessageEndpoint
-    from ..places import Finder, Place, PlaceFolder, Places, Target
+    from ..places import Place, PlaceFolder, Places, Target
     from ..protocol.hello import Hello
 
 __all__ = ["Connector", "Participant"]
 
-_FIND_AGAIN: Final = 1.0
-"""Seconds until names, folders and functions are asked for places again."""
 _DELAYS: Final = (0.05, 1.6, 5.0)
 """Seconds before the second attempt to connect, the factor for each further one, and the longest."""
 
@@ -74,7 +72,7 @@ class Connector:
         self._options = options
         self._connecting: set[Target] = set()
         self._targets: set[Target] = set()  # that were found the last time
-        self._asks_again = False
+        self._places_change = False
         self._listener: Listener | None = None
 
     @property
@@ -130,19 +128,13 @@ class Connector:
 
     # -- connecting
 
-    async def _connect_all(self, find: Finder, again: bool, tasks: TaskGroup) -> None:
-        self._asks_again = again
-        while True:
-            try:
-                self._targets = set(await find())
-            except OSError as error:
-                _log.info("no places were found: %s", error)
+    async def _connect_all(self, found: AsyncIterator[Sequence[Target]], change: bool, tasks: TaskGroup) -> None:
+        self._places_change = change
+        async for targets in found:
+            self._targets = set(targets)
             for target in self._targets - self._connecting:
                 self._connecting.add(target)
                 tasks.start_soon(self._keep_connected, target)
-            if not again:
-                return
-            await anyio.sleep(_FIND_AGAIN)
 
     async def _keep_connected(self, target: Target) -> None:
         """Connect to one place, and again, until the other end has finished or the place is not found any more."""
@@ -169,7 +161,7 @@ class Connector:
                         return
                 await anyio.sleep(delays.next())
         finally:
-            if self._asks_again:
+            if self._places_change:
                 self._connecting.discard(target)  # it may be announced again
 
     def _check(self, endpoint: MessageEndpoint) -> Hello:

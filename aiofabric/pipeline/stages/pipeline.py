@@ -1,0 +1,260 @@
+"""Pipeline: a graph of stages, as a program writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from ...arguments import check_number, check_type
+from ...transport.opening.keywords import stream_options
+from .graph import DEFAULT_QUEUE, Input, Kind, OnError, Stage
+from .plan import planned
+from .run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...transport.opening.keywords import StreamKeywords
+    from .totals import Totals
+
+__all__ = ["Pipeline"]
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Pipeline:
+    """A graph of stages: a source, stages that each get the values of the one before, and a sink.
+
+    Each method returns a new pipeline, which has one stage more; a pipeline itself never changes, and may run often ::
+
+        pipeline = Pipeline(read_images).map(shrink, workers=4, process=True).batch(32).sink(write)
+        totals = await pipeline.run()
+
+    A stage takes values from a bounded queue, so one that is slow makes those before it wait, up to the source.
+
+    The stages of one run are tasks of this process. ``process=True`` puts one into worker processes, and
+    ``run(processes=True)`` every stage; push and pull join them then. A process that dies is started again, and gets
+    what it had not finished: a value may be handled twice (see `Push`). Functions and values are sent to processes by
+    pickle, so functions stand at the top of a module. A large array comes without a copy, and is read-only.
+
+    ``source``: an async generator function, a function that returns an iterable, or an iterable.
+    ``name``: of the source, in totals and errors; by default its function's.
+    """
+
+    _ends: tuple[Input, ...]
+    _sinks: tuple[Input, ...]
+
+    def __init__(self, source: Any, *, name: str | None = None, process: bool = False) -> None:
+        if not (callable(source) or hasattr(source, "__aiter__") or hasattr(source, "__iter__")):
+            raise TypeError(f"a source is an async generator function, a function or an iterable, not {source!r:.100}")
+        stage = Stage(Kind.SOURCE, _name(source, name, "source"), source, process=_flag("process", process))
+        object.__setattr__(self, "_ends", (Input(stage),))
+        object.__setattr__(self, "_sinks", ())
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        workers: int = 1,
+        ordered: bool = True,
+        on_error: OnError = "fail",
+        process: bool = False,
+        queue: int = DEFAULT_QUEUE,
+        name: str | None = None,
+    ) -> Pipeline:
+        """Give what the function returns for each value.
+
+        Args:
+            function: async, or a plain function that is quick. A plain one that takes long blocks the event loop of its
+                process: use ``process=True``.
+            workers: values that are handled at the same time: by tasks, or by processes.
+            ordered: whether results keep the order of the values; without it, a slow value delays no other.
+            on_error: ``"fail"``: an exception ends the pipeline, with a `StageError`. ``"skip"``: the value is logged
+                and counted. An async function: it is called with the value and the exception.
+            process: whether the workers are processes.
+            queue: values that may wait in front of the stage, for each worker.
+            name: in totals and errors; by default the function's.
+        """
+        options = {"workers": workers, "ordered": ordered, "on_error": on_error, "process": process, "queue": queue}
+        return self._then(Kind.MAP, function, name, **options)
+
+    def flat_map(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        workers: int = 1,
+        ordered: bool = True,
+        on_error: OnError = "fail",
+        process: bool = False,
+        queue: int = DEFAULT_QUEUE,
+        name: str | None = None,
+    ) -> Pipeline:
+        """Give each value of what the function returns: an async generator, a generator, or any iterable.
+
+        With several worker processes the order is not kept: say ``ordered=False``. The other arguments are those of
+        `map`.
+        """
+        options = {"workers": workers, "ordered": ordered, "on_error": on_error, "process": process, "queue": queue}
+        return self._then(Kind.FLAT_MAP, function, name, **options)
+
+    def filter(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        workers: int = 1,
+        ordered: bool = True,
+        on_error: OnError = "fail",
+        process: bool = False,
+        queue: int = DEFAULT_QUEUE,
+        name: str | None = None,
+    ) -> Pipeline:
+        """Give the values for which the function returns true. The arguments are those of `map`."""
+        options = {"workers": workers, "ordered": ordered, "on_error": on_error, "process": process, "queue": queue}
+        return self._then(Kind.FILTER, function, name, **options)
+
+    def batch(self, size: int, *, seconds: float | None = None, name: str | None = None) -> Pipeline:
+        """Give lists of ``size`` values. The last one may be shorter, and one whose first value is older than
+        ``seconds``.
+        """
+        _count("size", size)
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"seconds must be more than 0, not {seconds}")
+        return self._then(Kind.BATCH, None, name or "batch", size=size, seconds=seconds)
+
+    def window(self, size: int, *, step: int = 1, name: str | None = None) -> Pipeline:
+        """Give lists of ``size`` values that follow each other; each begins ``step`` values after the one before."""
+        _count("size", size)
+        _count("step", step)
+        return self._then(Kind.WINDOW, None, name or "window", size=size, step=step)
+
+    def merge(self, *others: Pipeline) -> Pipeline:
+        """The values of several pipelines, as they come."""
+        for each in others:
+            check_type("a pipeline to merge", each, Pipeline)
+        return self._with(
+            tuple(end for each in (self, *others) for end in each._ends),
+            tuple(dict.fromkeys(sink for each in (self, *others) for sink in each._sinks)),
+        )
+
+    def route(
+        self,
+        key: Callable[[Any], Any],
+        branches: Mapping[Any, Callable[[Pipeline], Pipeline]],
+        *,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Pipeline:
+        """Give each value to the branch that its key names.
+
+        Each branch is a function that gets a pipeline and adds stages. Those that do not end with a sink are merged. A
+        key without a branch is an error of the stage; see ``on_error`` of `map`.
+        """
+        if not branches:
+            raise ValueError("route needs at least one branch")
+        routed = self._then(Kind.ROUTE, key, name, keys=tuple(branches), on_error=on_error)
+        (end,) = routed._ends
+        made = []
+        for at, branch in enumerate(branches.values()):
+            made.append(branch(self._with((Input(end.stage, at),), self._sinks)))
+            check_type("the result of a branch", made[-1], Pipeline)
+        first, *others = made
+        return first.merge(*others)
+
+    def sink(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        workers: int = 1,
+        on_error: OnError = "fail",
+        process: bool = False,
+        queue: int = DEFAULT_QUEUE,
+        name: str | None = None,
+    ) -> Pipeline:
+        """Call the function with each value; it is the end. The arguments are those of `map`."""
+        options = {"workers": workers, "ordered": False, "on_error": on_error, "process": process, "queue": queue}
+        ended = self._then(Kind.SINK, function, name, **options)
+        return self._with((), (*self._sinks, *ended._ends))
+
+    # -- running
+
+    def start(
+        self,
+        *,
+        processes: bool = False,
+        workers: Mapping[str, int] | None = None,
+        restarts: int = 3,
+        host: str = "127.0.0.1",
+        provider: str | None = None,
+        **options: Unpack[StreamKeywords],
+    ) -> Run:
+        """A run of this pipeline: ``async with pipeline.start() as run:``. The block's end waits for the run's.
+
+        Args:
+            processes: whether every stage works in processes of its own.
+            workers: numbers of workers by the names of stages, instead of those in the graph.
+            restarts: how often each worker process may be started again after it has died.
+            host: the address of this machine at which processes listen for each other.
+            provider: by name, such as ``"tcp"`` or ``"shm"``.
+            options: of the connections, such as ``heartbeat=``; see `EndpointOptions`.
+        """
+        stream_options("Pipeline.start", dict(options))
+        check_number("restarts", restarts, 32)
+        nodes = planned((*self._sinks, *self._ends), workers or {}, processes=_flag("processes", processes))
+        return Run(nodes, host=host, restarts=restarts, options={**options, "provider": provider})
+
+    async def run(
+        self,
+        *,
+        processes: bool = False,
+        workers: Mapping[str, int] | None = None,
+        restarts: int = 3,
+        host: str = "127.0.0.1",
+        provider: str | None = None,
+        **options: Unpack[StreamKeywords],
+    ) -> Totals:
+        """Run this pipeline to its end, and return its totals. The arguments are those of `start`.
+
+        Cancelling ends all stages and processes at once. Values that are on their way are lost.
+
+        Raises:
+            StageError: a stage has failed. Its cause is the function's exception.
+        """
+        arguments: Any = {"restarts": restarts, "host": host, "provider": provider, **options}
+        async with self.start(processes=processes, workers=workers, **arguments) as run:
+            pass
+        return run.totals()
+
+    # -- building
+
+    def _then(self, kind: Kind, function: Any, name: str | None, **options: Any) -> Pipeline:
+        if not self._ends:
+            raise ValueError("this pipeline has ended with a sink")
+        if function is not None and not callable(function):
+            raise TypeError(f"the function of a stage must be callable, not {function!r:.100}")
+        stage = Stage(kind, _name(function, name, kind.value), function, self._ends, **options)
+        stage.check()
+        return self._with((Input(stage),), self._sinks)
+
+    def _with(self, ends: tuple[Input, ...], sinks: tuple[Input, ...]) -> Self:
+        pipeline = object.__new__(type(self))
+        object.__setattr__(pipeline, "_ends", ends)
+        object.__setattr__(pipeline, "_sinks", sinks)
+        return pipeline
+
+
+def _name(function: Any, name: str | None, otherwise: str) -> str:
+    if name is not None:
+        check_type("name", name, str)
+        return name
+    found = getattr(function, "__name__", None) or getattr(getattr(function, "func", None), "__name__", None)
+    return found if isinstance(found, str) and found.isidentifier() else otherwise
+
+
+def _flag(name: str, value: Any) -> bool:
+    check_type(name, value, bool)
+    return bool(value)
+
+
+def _count(name: str, value: Any) -> None:
+    check_number(name, value, 32)
+    if not value:
+        raise ValueError(f"{name} must be at least 1, not 0")

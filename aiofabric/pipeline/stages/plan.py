@@ -1,0 +1,144 @@
+"""The plan of a run: which stage works where, how often, and what joins it to its neighbours.
+
+A stage is in this process (``processes`` is 0), or in worker processes of its own. An ordered stage with several
+processes needs one producer, which numbers its values, and one consumer, which sorts them; the plan puts a relay into
+this process where there are more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from .graph import Kind, Stage, named, stages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .graph import Input
+
+__all__ = ["Node", "WorkOrder", "planned"]
+
+
+@dataclass(eq=False)
+class Node:
+    """A stage in a run. ``outputs``: for each branch, the nodes that get its values."""
+
+    stage: Stage
+    name: str
+    processes: int
+    workers: int
+    inputs: list[Node] = field(default_factory=list)
+    outputs: list[list[Node]] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether its processes say of which value each of theirs was made."""
+        return self.processes > 1 and self.stage.ordered and self.stage.kind in (Kind.MAP, Kind.FILTER)
+
+    @property
+    def givers(self) -> list[Node]:
+        return list(dict.fromkeys(self.inputs))
+
+    @property
+    def takers(self) -> list[Node]:
+        return list(dict.fromkeys(node for branch in self.outputs for node in branch))
+
+    @property
+    def is_here(self) -> bool:
+        return not self.processes
+
+    @property
+    def takes_here(self) -> bool:
+        """Whether its values come from stages of this process only, through a queue."""
+        return self.is_here and all(each.is_here for each in self.inputs)
+
+    def order(self) -> WorkOrder:
+        """What a process needs to know to work on this stage."""
+        return WorkOrder(
+            stage=replace(self.stage, inputs=()),
+            name=self.name,
+            tasks=1 if self.processes else self.workers,
+            branches=tuple(tuple(each.name for each in branch) for branch in self.outputs),
+            numbers=self.numbers,
+            sorts=any(each.numbers for each in self.inputs),
+            feeds_ordered=any(each.numbers for each in self.takers),
+            window=self.stage.queue * max(1, sum(each.workers for each in self.inputs if each.numbers)),
+            producers=sum(max(1, each.processes) for each in self.givers),
+        )
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """One stage's part of a plan, which is sent to its processes.
+
+    ``sorts``: its values come from an ordered stage with several processes. ``feeds_ordered``: it numbers the values
+    for one. ``window``: items that may wait in a process. ``producers``: processes that give it values.
+    """
+
+    stage: Stage
+    name: str
+    tasks: int
+    branches: tuple[tuple[str, ...], ...]
+    numbers: bool
+    sorts: bool
+    feeds_ordered: bool
+    window: int
+    producers: int
+
+
+def planned(ends: tuple[Input, ...], workers: Mapping[str, int], *, processes: bool) -> list[Node]:
+    """The nodes of a run; each is behind those that it gets values from.
+
+    ``workers`` replaces the numbers of workers of stages by their names.
+    """
+    stages = stages_of(ends)
+    names = named(stages)
+    unknown = set(workers) - set(names.values())
+    if unknown:
+        raise ValueError(f"no stage has the name {min(unknown)!r}; there are {', '.join(names.values())}")
+    nodes: dict[Stage, Node] = {}
+    for stage in stages:
+        count = workers.get(names[stage], stage.workers)
+        stage.check_workers(count)
+        in_processes = processes or stage.process
+        if in_processes and count > 1 and stage.ordered and stage.kind == Kind.FLAT_MAP:
+            raise ValueError(f"several processes of {names[stage]!r} keep no order: pass ordered=False to flat_map")
+        nodes[stage] = Node(stage, names[stage], count if in_processes else 0, count)
+    for stage, node in nodes.items():
+        node.outputs = [[] for _ in stage.keys or (None,)]
+        for each in stage.inputs:
+            node.inputs.append(nodes[each.stage])
+            nodes[each.stage].outputs[each.branch].append(node)
+    found = list(nodes.values())
+    for node in list(found):
+        if node.numbers:
+            _put_relays(node, found)
+    return found
+
+
+def _put_relays(node: Node, nodes: list[Node]) -> None:
+    """Give an ordered stage with several processes one producer and one consumer."""
+    if sum(max(1, each.processes) for each in node.givers) > 1:
+        relay = _relay(f"before {node.name}")
+        relay.inputs, relay.outputs = node.inputs, [[node]]
+        for giver in node.givers:
+            giver.outputs = [[relay if each is node else each for each in branch] for branch in giver.outputs]
+        node.inputs = [relay]
+        nodes.insert(nodes.index(node), relay)
+    takers = node.takers
+    if takers and (len(takers) > 1 or takers[0].processes > 1):
+        relay = _relay(f"behind {node.name}")
+        relay.inputs, relay.outputs = [node], node.outputs
+        for taker in takers:
+            taker.inputs = [relay if each is node else each for each in taker.inputs]
+        node.outputs = [[relay]]
+        nodes.insert(nodes.index(node) + 1, relay)
+
+
+def _relay(name: str) -> Node:
+    return Node(Stage(Kind.MAP, name, _same), name, 0, 1)
+
+
+def _same(value: object) -> object:
+    return value

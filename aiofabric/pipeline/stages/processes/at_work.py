@@ -1,0 +1,74 @@
+"""One stage at work in one place: its ends of pipelines, opened and joined to the stage's function."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from ...objects import PickleObjects
+from ...pull import Pull
+from ...push import Push
+from ..work import StageWork
+from .remote import RemoteInlet, RemoteOutlet, SortedInlet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..joints import Inlet, Outlet
+    from ..plan import WorkOrder
+    from ..totals import StageTotals
+
+__all__ = ["at_work"]
+
+_OBJECTS = PickleObjects(trusted=True)  # both sides are processes of one run
+
+
+async def at_work(
+    order: WorkOrder,
+    totals: StageTotals,
+    *,
+    inlet: Inlet | None,
+    joints: Mapping[str, Outlet],
+    places: Any,
+    listening: Callable[[str, str], object],
+    began: Callable[[StageWork], object],
+    host: str,
+    options: dict[str, Any],
+) -> None:
+    """Work until the input ends, and everything is acknowledged.
+
+    ``inlet`` and ``joints``: queues of this process, for the input and for the stages by their names. The input comes
+    from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place)``. ``began`` gets the
+    work, which `StageWork.stop` ends early.
+    """
+    async with AsyncExitStack() as stack:
+        if inlet is None and order.producers:
+            pull = await stack.enter_async_context(
+                Pull(places, producers=order.producers, window=order.window, **options)
+            )
+            inlet = SortedInlet(pull, _OBJECTS) if order.sorts else RemoteInlet(pull, _OBJECTS)
+        outlets: dict[str, Outlet] = dict(joints)
+        for name in dict.fromkeys(name for branch in order.branches for name in branch):
+            if name not in outlets:
+                outlets[name] = await _listen(order, name, stack, listening, host, options)
+        branches: Sequence[Sequence[Outlet]] = [[outlets[name] for name in branch] for branch in order.branches]
+        work = StageWork(order.stage, order.name, inlet, branches, totals, order.tasks)
+        began(work)
+        await work.run()
+
+
+async def _listen(
+    order: WorkOrder,
+    name: str,
+    stack: AsyncExitStack,
+    listening: Callable[[str, str], object],
+    host: str,
+    options: dict[str, Any],
+) -> RemoteOutlet:
+    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers)
+    limits: dict[str, Any] = {"max_unacknowledged": order.window} if order.feeds_ordered else {}
+    outlet.push = await stack.enter_async_context(
+        Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
+    )
+    listening(name, str(outlet.push.address))
+    return outlet

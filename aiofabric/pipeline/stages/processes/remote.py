@@ -1,0 +1,119 @@
+"""Stages of different processes, joined by push and pull.
+
+A value is acknowledged when everything that was made of it is. So a process may die at any time: what it had not
+finished goes to another worker of the stage, or to the one that takes its place.
+
+Order: the workers of an ordered stage say of which value each of theirs was made (the number that the one producer gave
+it), and that it is the last one of it. The next stage takes them in the order of these numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from anyio import EndOfStream
+
+from ..entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...objects import PickleObjects
+    from ...pull import Pull
+    from ...push import Push
+
+__all__ = ["RemoteInlet", "RemoteOutlet", "SortedInlet"]
+
+_ORDER: Final = struct.Struct("<QBB")
+_VALUE: Final = 1
+_LAST: Final = 1
+
+
+class RemoteOutlet:
+    """Gives values to the workers of one stage. ``push`` is set before the first one, with `acked` as its callback."""
+
+    push: Push
+
+    def __init__(self, objects: PickleObjects, *, ordered: bool) -> None:
+        self._objects = objects
+        self._ordered = ordered
+        self._entries: dict[int, Entry] = {}
+
+    async def give(self, value: Any, made_of: Sequence[Entry], *, last: bool) -> None:
+        header = _ORDER.pack(made_of[0].number, _VALUE, last) if self._ordered else b""
+        await self._push(self._objects.encode(value), header, made_of)
+
+    async def made_none(self, entry: Entry) -> None:
+        if self._ordered:
+            await self._push([b""], _ORDER.pack(entry.number, 0, _LAST), [entry])
+
+    async def _push(self, parts: list[Any], header: bytes, made_of: Sequence[Entry]) -> None:
+        entry = Entry(None, made_of)
+        number = await self.push.push(parts, header=header)
+        self._entries[number] = entry
+
+    def acked(self, number: int) -> None:
+        self._entries.pop(number).release()
+
+    async def aclose(self) -> None:
+        pass  # leaving the block of `push` says so, when everything is acknowledged
+
+
+class RemoteInlet:
+    """Takes values of other processes."""
+
+    def __init__(self, pull: Pull, objects: PickleObjects) -> None:
+        self._pull = pull
+        self._objects = objects
+
+    async def take(self) -> Entry:
+        item = await self._pull.pull()
+        return Entry(self._objects.decode(item.parts), finished=item.ack, number=item.number)
+
+
+class SortedInlet:
+    """Takes the values of an ordered stage with several workers, in order.
+
+    Values that come again, because a worker has died, are taken when they come.
+    """
+
+    def __init__(self, pull: Pull, objects: PickleObjects) -> None:
+        self._pull = pull
+        self._objects = objects
+        self._next = 0
+        self._made: dict[int, list[Entry]] = {}  # by the number of what they were made of
+        self._complete: set[int] = set()
+        self._ready: deque[Entry] = deque()
+        self._ended = False
+
+    async def take(self) -> Entry:
+        while not self._ready:
+            if self._ended:
+                raise EndOfStream
+            try:
+                item = await self._pull.pull()
+            except EndOfStream:  # after a restart of the producer, numbers may be missing
+                self._ended = True
+                for number in sorted(self._made):
+                    self._ready.extend(self._made.pop(number))
+                continue
+            number, is_value, last = _ORDER.unpack(item.header)
+            made = self._made.setdefault(number, [])
+            if is_value:
+                made.append(Entry(self._objects.decode(item.parts), finished=item.ack))
+            else:
+                item.ack()
+            if number < self._next:
+                self._ready.extend(self._made.pop(number))
+            elif last:
+                self._complete.add(number)
+                self._sort()
+        return self._ready.popleft()
+
+    def _sort(self) -> None:
+        while self._next in self._complete:
+            self._complete.discard(self._next)
+            self._ready.extend(self._made.pop(self._next))
+            self._next += 1

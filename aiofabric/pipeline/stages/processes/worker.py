@@ -1,0 +1,107 @@
+"""A worker process of a run. It does one stage's work, and talks with the process that started it over a pipe.
+
+The run says ("places", [...]) and ("stop",). The worker says ("listening", stage, place), ("totals", StageTotals),
+and at the end ("done", StageTotals) or ("failed", text, error). It ends when the pipe does.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from ..totals import StageError, StageTotals
+from .at_work import at_work
+from .board import Places
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from ..plan import WorkOrder
+    from ..work import StageWork
+
+__all__ = ["worker"]
+
+_TELL: Final = 0.25
+"""Seconds between two reports of totals."""
+
+
+def worker(pipe: Connection, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
+    """The main function of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run decides what it means
+    anyio.run(_Worker(pipe, order, host, options).run, **backend)
+
+
+class _Worker:
+    def __init__(self, pipe: Connection, order: WorkOrder, host: str, options: dict[str, Any]) -> None:
+        self._pipe = pipe
+        self._order = order
+        self._host = host
+        self._options = options
+        self._places = Places()
+        self._totals = StageTotals()
+        self._work: StageWork | None = None
+        self._stopped = False
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen, tasks.cancel_scope)
+            tasks.start_soon(self._report)
+            try:
+                await at_work(
+                    self._order,
+                    self._totals,
+                    inlet=None,
+                    joints={},
+                    places=self._places,
+                    listening=lambda stage, place: self._tell("listening", stage, place),
+                    began=self._began,
+                    host=self._host,
+                    options=self._options,
+                )
+            except StageError as error:
+                self._tell("failed", error.text, _portable(error.__cause__))
+            except Exception as error:
+                self._tell("failed", f"{type(error).__name__}: {error}", _portable(error))
+            else:
+                self._tell("done", self._totals)
+            tasks.cancel_scope.cancel()
+
+    def _began(self, work: StageWork) -> None:
+        self._work = work
+        if self._stopped:
+            work.stop()
+
+    def _tell(self, *words: Any) -> None:
+        self._pipe.send(words)
+
+    async def _report(self) -> None:
+        while True:
+            await anyio.sleep(_TELL)
+            self._tell("totals", self._totals)
+
+    async def _listen(self, scope: anyio.CancelScope) -> None:
+        while True:
+            await anyio.wait_readable(self._pipe.fileno())
+            try:
+                word, *rest = self._pipe.recv()
+            except EOFError:  # the run has ended, or was killed
+                scope.cancel()
+                return
+            if word == "places":
+                self._places.put(*rest)
+            else:
+                self._stopped = True
+                if self._work is not None:
+                    self._work.stop()
+
+
+def _portable(error: BaseException | None) -> BaseException | None:
+    """An error that can be sent to the run, or None."""
+    try:
+        copy: Any = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return None
+    return copy if isinstance(copy, BaseException) else None

@@ -1,0 +1,137 @@
+"""Run: a pipeline's graph at work."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+import sniffio
+
+from .joints import Joint
+from .processes.at_work import at_work
+from .processes.board import Board
+from .processes.kept import KeptProcess
+from .totals import StageError, StageTotals, Totals
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .plan import Node
+    from .work import StageWork
+
+__all__ = ["Run"]
+
+
+class Run:
+    """A pipeline at work, until the end of the block of ``async with``, which waits until all stages are done.
+
+    An exception of the block ends everything at once. So does a stage that fails: the block ends with its `StageError`.
+    """
+
+    def __init__(self, nodes: list[Node], *, host: str, restarts: int, options: dict[str, Any]) -> None:
+        self._nodes = nodes
+        self._host = host
+        self._restarts = restarts
+        self._options = options
+        self._board = Board()
+        self._joints: dict[str, Joint] = {}
+        self._here: dict[str, StageTotals] = {}
+        self._processes: dict[str, list[KeptProcess]] = {}
+        self._work: list[StageWork] = []
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._begun = self._seconds = 0.0
+        self._stopped = False
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise RuntimeError("this run was entered before: make another one")
+        self._begun = monotonic()
+        settings = {"backend": _backend(), "host": self._host, "options": self._options}
+        tasks = self._tasks = await anyio.create_task_group().__aenter__()
+        for node in self._nodes:
+            if node.takes_here and node.inputs:
+                self._joints[node.name] = Joint(node.stage.queue * node.workers, len(node.givers))
+        for node in self._nodes:
+            if node.is_here:
+                self._here[node.name] = StageTotals()
+                tasks.start_soon(self._work_here, node)
+            else:
+                kept = [KeptProcess(node, self._board, settings, self._restarts) for _ in range(node.processes)]
+                self._processes[node.name] = kept
+                for each in kept:
+                    tasks.start_soon(each.run)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        assert self._tasks is not None
+        try:
+            return await self._tasks.__aexit__(exc_type, exc, tb)
+        except BaseExceptionGroup as group:
+            if (failure := _failure_in(group)) is not None and exc is None:
+                raise failure from failure.__cause__
+            raise
+        finally:
+            self._seconds = monotonic() - self._begun
+            for joint in self._joints.values():
+                joint.abandon()
+
+    def stop(self) -> None:
+        """The sources produce no more. What they have produced goes through all stages, and then the run ends."""
+        self._stopped = True
+        for work in self._work:
+            work.stop()
+        for kept in self._processes.values():
+            for each in kept:
+                each.stop()
+
+    def totals(self) -> Totals:
+        """The numbers of this moment; those of other processes are up to a quarter of a second old."""
+        totals = Totals(self._seconds or monotonic() - self._begun)
+        for node in self._nodes:
+            found = totals.stages[node.name] = StageTotals()
+            if node.is_here:
+                found.add(self._here[node.name])
+            for each in self._processes.get(node.name, ()):
+                found.add(each.totals())
+        return totals
+
+    async def _work_here(self, node: Node) -> None:
+        def began(work: StageWork) -> None:
+            self._work.append(work)
+            if self._stopped:
+                work.stop()
+
+        joints = {taker.name: self._joints[taker.name] for taker in node.takers if taker.takes_here}
+        await at_work(
+            node.order(),
+            self._here[node.name],
+            inlet=self._joints.get(node.name),
+            joints=joints,
+            places=self._board.places(node.name),
+            listening=lambda stage, place: self._board.listen(stage, node, place),
+            began=began,
+            host=self._host,
+            options=self._options,
+        )
+
+
+def _failure_in(group: BaseExceptionGroup[Any]) -> StageError | None:
+    """The error of the stage that has failed first."""
+    for error in group.exceptions:
+        if isinstance(error, StageError):
+            return error
+        if isinstance(error, BaseExceptionGroup) and (found := _failure_in(error)) is not None:
+            return found
+    return None
+
+
+def _backend() -> dict[str, Any]:
+    """How a worker process runs the kind of event loop that this one has."""
+    name = sniffio.current_async_library()
+    if name != "asyncio":
+        return {"backend": name}
+    return {"backend": name, "backend_options": {"use_uvloop": "uvloop" in sys.modules}}

@@ -1,0 +1,48 @@
+"""Totals: the numbers of a pipeline at work, and the error that ends one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+__all__ = ["StageError", "StageTotals", "Totals"]
+
+
+@dataclass(slots=True)
+class StageTotals:
+    """One stage. Values: ``taken`` by its workers; ``given`` to the next stages; ``skipped`` after an error;
+    ``dead_letters``, which its ``on_error`` function got.
+
+    ``busy``: seconds that its workers spent in its function, in all. ``restarts``: of its processes.
+    """
+
+    taken: int = 0
+    given: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    restarts: int = 0
+    busy: float = 0.0
+
+    def add(self, other: StageTotals) -> None:
+        """Add the numbers of another worker."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class Totals:
+    """A whole pipeline: seconds since its start (until its end), and the numbers of each stage by its name."""
+
+    seconds: float = 0.0
+    stages: dict[str, StageTotals] = field(default_factory=dict)
+
+
+class StageError(Exception):
+    """A stage has failed, which ends the pipeline. ``stage``: its name. The function's own error is the cause."""
+
+    def __init__(self, stage: str, text: str) -> None:
+        super().__init__(stage, text)
+        self.stage = stage
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"the stage {self.stage!r} has failed: {self.text}"

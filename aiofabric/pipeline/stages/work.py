@@ -1,0 +1,293 @@
+"""StageWork: one stage at work in one process: it takes values, calls the function, and gives what came of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from inspect import isawaitable
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.lowlevel
+from anyio import EndOfStream
+
+from ...cq.loops.bursts import Burst
+from .entry import Entry
+from .graph import Kind
+from .totals import StageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from .graph import Stage
+    from .joints import Inlet, Outlet
+    from .totals import StageTotals
+
+__all__ = ["StageWork"]
+
+_log = logging.getLogger("aiofabric.pipeline")
+_FAILED: Final = object()
+
+
+class StageWork:
+    """``outlets``: for each branch, those of the stages that get its values. ``tasks``: how many of them run."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        inlet: Inlet | None,
+        outlets: Sequence[Sequence[Outlet]],
+        totals: StageTotals,
+        tasks: int,
+    ) -> None:
+        self._stage = stage
+        self._name = name
+        self._inlet = inlet
+        self._outlets = outlets
+        self._totals = totals
+        self._tasks = tasks
+        self._branches = {key: at for at, key in enumerate(stage.keys)}
+        self._taking = anyio.Lock()
+        self._last: anyio.Event | None = None  # set when the value that was taken last has given everything
+        self._stopped = False
+        self._waiting: anyio.CancelScope | None = None  # of a source
+        self._burst = Burst()
+
+    async def run(self) -> None:
+        """Until the input ends; then the outlets are closed. Raises `StageError`."""
+        kind = self._stage.kind
+        try:
+            if kind == Kind.SOURCE:
+                await self._produce()
+            elif kind == Kind.BATCH:
+                await self._batch()
+            elif kind == Kind.WINDOW:
+                await self._window()
+            else:
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(self._tasks):
+                        tasks.start_soon(self._handle_all)
+        except* StageError as group:
+            raise _first(group) from _first(group).__cause__
+        except* Exception as group:
+            error = _first(group)
+            raise StageError(self._name, _text(error)) from error
+        for outlet in {id(each): each for branch in self._outlets for each in branch}.values():
+            await outlet.aclose()
+
+    def stop(self) -> None:
+        """A source produces no more; what it has produced goes its way."""
+        self._stopped = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    # -- sources
+
+    async def _produce(self) -> None:
+        values = await _values(self._stage.function)
+        while not self._stopped:
+            begin = perf_counter()
+            with anyio.CancelScope() as self._waiting:
+                try:
+                    value = await anext(values)
+                except StopAsyncIteration:
+                    return
+            self._totals.busy += perf_counter() - begin
+            if self._waiting.cancelled_caught:
+                return
+            self._totals.taken += 1
+            entry = Entry(value)
+            await self._give(value, [entry])
+            entry.release()
+
+    # -- one value at a time
+
+    async def _handle_all(self) -> None:
+        in_order = self._stage.ordered and self._tasks > 1
+        before = after = None
+        while True:
+            try:
+                if in_order:
+                    async with self._taking:
+                        entry = await self._take()
+                        before, self._last = self._last, (after := anyio.Event())
+                else:
+                    entry = await self._take()
+            except EndOfStream:
+                return
+            await self._handle(entry, before)
+            if before is not None:
+                await before.wait()
+            if after is not None:
+                after.set()
+            entry.release()
+
+    async def _take(self) -> Entry:
+        assert self._inlet is not None
+        if self._burst.ended():
+            await anyio.lowlevel.checkpoint()
+        entry = await self._inlet.take()
+        self._totals.taken += 1
+        return entry
+
+    async def _handle(self, entry: Entry, before: anyio.Event | None) -> None:
+        """Call the function, and give what came of it when all values before this one have given theirs."""
+        stage, value = self._stage, entry.value
+        if stage.kind == Kind.FLAT_MAP:
+            await self._handle_many(entry, before)
+            return
+        result = await self._call(entry)
+        if before is not None:
+            await before.wait()
+        if result is _FAILED or stage.kind == Kind.SINK or (stage.kind == Kind.FILTER and not result):
+            await self._made_none(entry)
+        elif stage.kind == Kind.MAP:
+            await self._give(result, [entry], last=True)
+        elif stage.kind == Kind.FILTER:
+            await self._give(value, [entry], last=True)
+        else:
+            try:
+                branch = self._branches[result]
+            except (KeyError, TypeError):
+                error = KeyError(f"no branch for {result!r:.100}; there are {', '.join(map(repr, stage.keys))}")
+                await self._failed(entry, error)
+            else:
+                await self._give(value, [entry], branch=branch, last=True)
+
+    async def _call(self, entry: Entry) -> Any:
+        begin = perf_counter()
+        try:
+            result = self._stage.function(entry.value)
+            if isawaitable(result):
+                result = await result
+        except Exception as error:
+            await self._failed(entry, error)
+            return _FAILED
+        finally:
+            self._totals.busy += perf_counter() - begin
+        return result
+
+    async def _handle_many(self, entry: Entry, before: anyio.Event | None) -> None:
+        try:
+            values = await _values(self._stage.function, entry.value)
+            if before is not None:
+                await before.wait()
+            while True:
+                begin = perf_counter()
+                try:
+                    value = await anext(values)
+                except StopAsyncIteration:
+                    break
+                finally:
+                    self._totals.busy += perf_counter() - begin
+                try:
+                    await self._give(value, [entry])
+                except Exception as error:
+                    raise StageError(self._name, _text(error)) from error
+                if self._burst.ended():
+                    await anyio.lowlevel.checkpoint()
+        except StageError:
+            raise
+        except Exception as error:
+            await self._failed(entry, error)
+        await self._made_none(entry)
+
+    async def _failed(self, entry: Entry, error: Exception) -> None:
+        """The function has raised: what happens is the program's choice."""
+        on_error, value = self._stage.on_error, entry.value
+        if on_error == "fail":
+            raise StageError(self._name, f"{_text(error)}; the value was {value!r:.200}") from error
+        if on_error == "skip":
+            self._totals.skipped += 1
+            _log.warning("the stage %r skips %.200r: %s", self._name, value, _text(error))
+            return
+        self._totals.dead_letters += 1
+        await on_error(value, error)
+
+    # -- several values at a time
+
+    async def _batch(self) -> None:
+        stage = self._stage
+        entries: list[Entry] = []
+        begun = 0.0
+        ended = False
+        while not ended:
+            left = None if stage.seconds is None or not entries else begun + stage.seconds - monotonic()
+            try:
+                with anyio.move_on_after(left):
+                    entries.append(await self._take())
+                    if len(entries) == 1:
+                        begun = monotonic()
+                    if len(entries) < stage.size:
+                        continue
+            except EndOfStream:
+                ended = True
+            if entries:
+                await self._give([each.value for each in entries], entries)
+                for each in entries:
+                    each.release()
+                entries = []
+
+    async def _window(self) -> None:
+        """Sliding windows; the last, incomplete one is not given."""
+        stage = self._stage
+        entries: deque[Entry] = deque()
+        unused = 0  # values between two windows
+        while True:
+            try:
+                entry = await self._take()
+            except EndOfStream:
+                for each in entries:
+                    each.release()
+                return
+            if unused:
+                unused -= 1
+                entry.release()
+                continue
+            entries.append(entry)
+            if len(entries) == stage.size:
+                await self._give([each.value for each in entries], list(entries))
+                for _ in range(min(stage.step, stage.size)):
+                    entries.popleft().release()
+                unused = max(0, stage.step - stage.size)
+
+    # -- giving
+
+    async def _give(self, value: Any, made_of: Sequence[Entry], *, branch: int = 0, last: bool = False) -> None:
+        self._totals.given += 1
+        for outlet in self._outlets[branch]:
+            await outlet.give(value, made_of, last=last)
+
+    async def _made_none(self, entry: Entry) -> None:
+        for branch in self._outlets:
+            for outlet in branch:
+                await outlet.made_none(entry)
+
+
+async def _values(function: Any, *arguments: Any) -> AsyncIterator[Any]:
+    """What a source or a `flat_map` gives: of a generator, an iterable, or a function that returns one."""
+    values = function(*arguments) if callable(function) else function
+    if isawaitable(values):
+        values = await values
+    if hasattr(values, "__aiter__"):
+        iterator: AsyncIterator[Any] = values.__aiter__()
+        return iterator
+    return _one_by_one(iter(values))
+
+
+async def _one_by_one(values: Any) -> AsyncIterator[Any]:
+    for value in values:
+        yield value
+
+
+def _first(group: BaseExceptionGroup[Any]) -> Any:
+    error: Any = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
