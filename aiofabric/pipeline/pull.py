@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..arguments import check_type
 from .protocol.hello import Hello, Role
 from .runtime.connection import RECV_SIZE
 from .runtime.end import PipelineEnd, check_limits, new_id
@@ -104,6 +105,15 @@ class Pull(PipelineEnd):
         acknowledges it. After a ``break`` or an exception it is not acknowledged.
         """
         return Scopes(self.pull)
+
+    def note_end(self, producer: bytes) -> None:
+        """The program knows that a producer has no more items, and that all of them are acknowledged: it counts as one
+        of ``producers``. A consumer that comes after the end of a producer cannot hear it from the producer.
+        ``producer``: the `id` of its `Push`. One that is known to have ended counts once.
+        """
+        check_type("producer", producer, bytes)
+        self._check_open()
+        self._intake.producer_ended(producer)
 
     def statistics(self) -> PullStatistics:
         """The numbers of this moment."""

@@ -143,8 +143,8 @@ class Intake:
     def was_acknowledged(self, count: int) -> None:
         self.acknowledged += count
 
-    def producer_ended(self, incoming: Incoming) -> None:
-        self._ended.add(incoming.id)
+    def producer_ended(self, producer: bytes) -> None:
+        self._ended.add(producer)
         if self._producers is not None and len(self._ended) >= self._producers:
             self._over = True
             self._wake_all()

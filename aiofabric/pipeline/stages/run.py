@@ -112,11 +112,12 @@ class Run:
             inlet=self._joints.get(node.name),
             joints=joints,
             places=self._board.places(node.name),
-            listening=lambda stage, place: self._board.listen(stage, node, place),
+            listening=lambda stage, place, producer: self._board.listen(stage, node, place, producer),
             began=began,
             host=self._host,
             options=self._options,
         )
+        self._board.leave(node, done=True)
 
 
 def _failure_in(group: BaseExceptionGroup[Any]) -> StageError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import asynccontextmanager
 from inspect import isawaitable
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -86,7 +87,10 @@ class StageWork:
     # -- sources
 
     async def _produce(self) -> None:
-        values = await _values(self._stage.function)
+        async with _values(self._stage.function) as values:
+            await self._produce_all(values)
+
+    async def _produce_all(self, values: AsyncIterator[Any]) -> None:
         while not self._stopped:
             begin = perf_counter()
             with anyio.CancelScope() as self._waiting:
@@ -171,23 +175,16 @@ class StageWork:
 
     async def _handle_many(self, entry: Entry, before: anyio.Event | None) -> None:
         try:
-            values = await _values(self._stage.function, entry.value)
-            if before is not None:
-                await before.wait()
-            while True:
-                begin = perf_counter()
-                try:
-                    value = await anext(values)
-                except StopAsyncIteration:
-                    break
-                finally:
-                    self._totals.busy += perf_counter() - begin
-                try:
-                    await self._give(value, [entry])
-                except Exception as error:
-                    raise StageError(self._name, _text(error)) from error
-                if self._burst.ended():
-                    await anyio.lowlevel.checkpoint()
+            async with _values(self._stage.function, entry.value) as values:
+                if before is not None:
+                    await before.wait()
+                async for value in values:
+                    try:
+                        await self._give(value, [entry])
+                    except Exception as error:
+                        raise StageError(self._name, _text(error)) from error
+                    if self._burst.ended():
+                        await anyio.lowlevel.checkpoint()
         except StageError:
             raise
         except Exception as error:
@@ -266,15 +263,18 @@ class StageWork:
                 await outlet.made_none(entry)
 
 
-async def _values(function: Any, *arguments: Any) -> AsyncIterator[Any]:
+@asynccontextmanager
+async def _values(function: Any, *arguments: Any) -> AsyncIterator[AsyncIterator[Any]]:
     """What a source or a `flat_map` gives: of a generator, an iterable, or a function that returns one."""
     values = function(*arguments) if callable(function) else function
     if isawaitable(values):
         values = await values
-    if hasattr(values, "__aiter__"):
-        iterator: AsyncIterator[Any] = values.__aiter__()
-        return iterator
-    return _one_by_one(iter(values))
+    iterator = values.__aiter__() if hasattr(values, "__aiter__") else _one_by_one(iter(values))
+    try:
+        yield iterator
+    finally:
+        if hasattr(iterator, "aclose"):
+            await iterator.aclose()
 
 
 async def _one_by_one(values: Any) -> AsyncIterator[Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..joints import Inlet, Outlet
     from ..plan import WorkOrder
     from ..totals import StageTotals
+    from .board import Places
 
 __all__ = ["at_work"]
 
@@ -29,8 +30,8 @@ async def at_work(
     *,
     inlet: Inlet | None,
     joints: Mapping[str, Outlet],
-    places: Any,
-    listening: Callable[[str, str], object],
+    places: Places,
+    listening: Callable[[str, str, bytes], object],
     began: Callable[[StageWork], object],
     host: str,
     options: dict[str, Any],
@@ -38,14 +39,16 @@ async def at_work(
     """Work until the input ends, and everything is acknowledged.
 
     ``inlet`` and ``joints``: queues of this process, for the input and for the stages by their names. The input comes
-    from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place)``. ``began`` gets the
-    work, which `StageWork.stop` ends early.
+    from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place, id)``. ``began`` gets
+    the work, which `StageWork.stop` ends early.
     """
     async with AsyncExitStack() as stack:
         if inlet is None and order.producers:
             pull = await stack.enter_async_context(
                 Pull(places, producers=order.producers, window=order.window, **options)
             )
+            places.on_end(pull.note_end)
+            stack.callback(places.on_end, None)
             inlet = SortedInlet(pull, _OBJECTS) if order.sorts else RemoteInlet(pull, _OBJECTS)
         outlets: dict[str, Outlet] = dict(joints)
         for name in dict.fromkeys(name for branch in order.branches for name in branch):
@@ -61,7 +64,7 @@ async def _listen(
     order: WorkOrder,
     name: str,
     stack: AsyncExitStack,
-    listening: Callable[[str, str], object],
+    listening: Callable[[str, str, bytes], object],
     host: str,
     options: dict[str, Any],
 ) -> RemoteOutlet:
@@ -70,5 +73,5 @@ async def _listen(
     outlet.push = await stack.enter_async_context(
         Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
     )
-    listening(name, str(outlet.push.address))
+    listening(name, str(outlet.push.address), outlet.push.id)
     return outlet

@@ -7,22 +7,39 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 __all__ = ["Board", "Places"]
 
 
 class Places:
-    """The places of the producers of one stage: an async iterator of all of them, whenever they change."""
+    """The places of the producers of one stage: an async iterator of all of them, whenever they change.
+
+    ``ended``: the producers that have finished, as the ids of their `Push`. ``on_end`` is called with each, also with
+    those that had finished before: a worker that comes later cannot hear it from them.
+    """
 
     def __init__(self) -> None:
+        self.ended: list[bytes] = []
+        self._on_end: Callable[[bytes], object] | None = None
         self._places: list[str] = []
         self._changed = anyio.Event()
 
-    def put(self, places: list[str]) -> None:
-        if places != self._places:
-            self._places = places
-            self._changed.set()
+    def put(self, places: list[str], ended: list[bytes]) -> None:
+        if (places, ended) == (self._places, self.ended):
+            return
+        self._places, before, self.ended = places, self.ended, ended
+        self._changed.set()
+        if self._on_end is not None:
+            for each in ended[len(before) :]:
+                self._on_end(each)
+
+    def on_end(self, call: Callable[[bytes], object] | None) -> None:
+        """Call this with each producer that has finished, now and later; None: no more calls."""
+        self._on_end = call
+        if call is not None:
+            for each in self.ended:
+                call(each)
 
     async def __aiter__(self) -> AsyncIterator[list[str]]:
         while True:
@@ -35,27 +52,35 @@ class Board:
     """Places by the stage that connects to them, and by the worker that listens there."""
 
     def __init__(self) -> None:
-        self._listening: dict[str, dict[object, str]] = {}
+        self._listening: dict[str, dict[object, tuple[str, bytes]]] = {}
+        self._ended: dict[str, list[bytes]] = {}
         self._readers: dict[str, list[Places]] = {}
 
-    def listen(self, stage: str, worker: object, place: str) -> None:
-        """A worker listens for a stage."""
-        self._listening.setdefault(stage, {})[worker] = place
+    def listen(self, stage: str, worker: object, place: str, producer: bytes) -> None:
+        """A worker listens for a stage, with the `Push` that has the id ``producer``."""
+        self._listening.setdefault(stage, {})[worker] = place, producer
         self._changed(stage)
 
-    def leave(self, worker: object) -> None:
-        """A worker has died."""
+    def leave(self, worker: object, *, done: bool) -> None:
+        """A worker has died, or is done: then all that it gave is acknowledged."""
         for stage, places in self._listening.items():
-            if places.pop(worker, None) is not None:
+            found = places.pop(worker, None)
+            if found is not None:
+                if done:
+                    self._ended.setdefault(stage, []).append(found[1])
                 self._changed(stage)
 
     def places(self, stage: str) -> Places:
         """Where the workers listen that give values to a stage, from now on."""
         places = Places()
         self._readers.setdefault(stage, []).append(places)
-        places.put(list(self._listening.get(stage, {}).values()))
+        self._tell(stage, places)
         return places
 
     def _changed(self, stage: str) -> None:
         for each in self._readers.get(stage, ()):
-            each.put(list(self._listening[stage].values()))
+            self._tell(stage, each)
+
+    def _tell(self, stage: str, places: Places) -> None:
+        listening = [place for place, _ in self._listening.get(stage, {}).values()]
+        places.put(listening, list(self._ended.get(stage, ())))

@@ -77,6 +77,7 @@ class KeptProcess:
         process = _processes.Process(
             target=worker, args=arguments, name=f"aiofabric stage {self._node.name}", daemon=True
         )
+        done = False
         try:
             try:
                 await anyio.to_thread.run_sync(process.start)
@@ -98,15 +99,16 @@ class KeptProcess:
                 process.join()
             return None if done else process.exitcode
         finally:
-            self._board.leave(self)
+            self._board.leave(self, done=done)
             self._pipe.close()
             theirs.close()
             with anyio.CancelScope(shield=True):
                 await _end(process)
 
     async def _tell_places(self) -> None:
-        async for places in self._board.places(self._node.name):
-            self._tell("places", places)
+        found = self._board.places(self._node.name)
+        async for places in found:
+            self._tell("places", places, found.ended)
 
     def _tell(self, *words: Any) -> None:
         if self._pipe is not None:
@@ -122,8 +124,8 @@ class KeptProcess:
             except (EOFError, OSError):
                 return False
             if word == "listening":
-                stage, place = rest
-                self._board.listen(stage, self, place)
+                stage, place, producer = rest
+                self._board.listen(stage, self, place, producer)
             elif word == "failed":
                 text, cause = rest
                 raise StageError(self._node.name, text) from cause

@@ -1,7 +1,7 @@
 """A worker process of a run. It does one stage's work, and talks with the process that started it over a pipe.
 
-The run says ("places", [...]) and ("stop",). The worker says ("listening", stage, place), ("totals", StageTotals),
-and at the end ("done", StageTotals) or ("failed", text, error). It ends when the pipe does.
+The run says ("places", places, ended) and ("stop",). The worker says ("listening", stage, place, id), ("totals",
+StageTotals), and at the end ("done", StageTotals) or ("failed", text, error). It ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Worker:
                     inlet=None,
                     joints={},
                     places=self._places,
-                    listening=lambda stage, place: self._tell("listening", stage, place),
+                    listening=lambda *found: self._tell("listening", *found),
                     began=self._began,
                     host=self._host,
                     options=self._options,

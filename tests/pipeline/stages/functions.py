@@ -1,0 +1,111 @@
+"""Functions of stages, at the top of a module: worker processes import them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+COUNT = 300
+
+
+async def numbers() -> AsyncIterator[int]:
+    for number in range(COUNT):
+        yield number
+
+
+async def without_end() -> AsyncIterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+        await anyio.lowlevel.checkpoint()
+
+
+def add_one(number: int) -> int:
+    return number + 1
+
+
+async def uneven(number: int) -> int:
+    """Some take longer than those behind them."""
+    await anyio.sleep(0.002 if number % 5 == 0 else 0)
+    return number
+
+
+def is_even(number: int) -> bool:
+    return number % 2 == 0
+
+
+def three_times(number: int) -> Iterator[int]:
+    yield from (number, number, number)
+
+
+async def fail_at_seven(number: int) -> int:
+    if number == 7:
+        raise ZeroDivisionError("seven")
+    return number
+
+
+def letter(number: int) -> str:
+    return "ab"[number % 2]
+
+
+def read_only(array: Any) -> Any:
+    assert not array.flags.writeable
+    return array
+
+
+class Append:
+    """Appends each value to a file, as a line: what worker processes did, whichever of them died later."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, value: Any) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{value}\n")
+
+
+class DieOnce:
+    """Kills its process at some numbers, each only once."""
+
+    def __init__(self, folder: Path, *numbers: int) -> None:
+        self.folder = folder
+        self.numbers = numbers
+
+    async def __call__(self, number: int) -> int:
+        if number in self.numbers:
+            mark = self.folder / f"died-{number}"
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+
+class AppendAndDieOnce(DieOnce):
+    async def __call__(self, number: int) -> int:
+        Append(self.folder / "found")(await super().__call__(number))
+        return number
+
+
+class AlwaysDie(DieOnce):
+    async def __call__(self, number: int) -> int:
+        if number in self.numbers:
+            os._exit(3)
+        return number
+
+
+async def to_dead_letters(value: Any, error: Exception) -> None:
+    raise RuntimeError(f"no room for {value} ({error})")
+
+
+async def dying_source() -> AsyncIterator[int]:
+    yield 1
+    os._exit(3)

@@ -1,0 +1,253 @@
+"""A graph of stages in one process: each value goes through, in order, and an error or a cancel ends everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from aiofabric.pipeline import Pipeline, StageError
+from tests.fixtures.waiting import until
+from tests.pipeline.stages import functions as f
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.anyio
+
+
+async def result_of(pipeline: Pipeline) -> list[Any]:
+    found: list[Any] = []
+    await pipeline.sink(found.append).run()
+    return found
+
+
+async def test_each_kind_of_stage() -> None:
+    pipeline = Pipeline(range(20)).map(f.add_one).filter(f.is_even).flat_map(f.three_times)
+    assert await result_of(pipeline) == [number for number in range(2, 21, 2) for _ in range(3)]
+
+
+@pytest.mark.parametrize("source", [range(3), [0, 1, 2], lambda: iter(range(3)), f.numbers], ids=range(4))
+async def test_kinds_of_sources(source: Any) -> None:
+    assert (await result_of(Pipeline(source)))[:3] == [0, 1, 2]
+
+
+async def test_batches_and_windows() -> None:
+    assert await result_of(Pipeline(range(7)).batch(3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert await result_of(Pipeline(range(5)).window(3)) == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    assert await result_of(Pipeline(range(8)).window(2, step=3)) == [[0, 1], [3, 4], [6, 7]]
+    assert await result_of(Pipeline([]).batch(3)) == []
+
+
+async def test_a_batch_waits_for_its_seconds_only() -> None:
+    taken = anyio.Event()
+
+    async def slow() -> AsyncIterator[int]:
+        yield 1
+        await taken.wait()
+        yield 2
+
+    found: list[list[int]] = []
+
+    async def sink(batch: list[int]) -> None:
+        found.append(batch)
+        taken.set()
+
+    with anyio.fail_after(10):
+        await Pipeline(slow).batch(100, seconds=0.02).sink(sink).run()
+    assert found == [[1], [2]]
+
+
+async def test_several_workers_keep_the_order() -> None:
+    assert await result_of(Pipeline(f.numbers).map(f.uneven, workers=4)) == list(range(f.COUNT))
+    at_once = 0
+    all_are_here = anyio.Event()
+
+    async def together(number: int) -> int:
+        nonlocal at_once
+        at_once += 1
+        if at_once == 4:
+            all_are_here.set()
+        await all_are_here.wait()
+        return number
+
+    with anyio.fail_after(10):
+        assert await result_of(Pipeline(range(8)).map(together, workers=4)) == list(range(8))
+
+
+async def test_without_order_a_slow_value_delays_no_other() -> None:
+    others = anyio.Event()
+
+    async def first_waits(number: int) -> int:
+        if number == 0:
+            await others.wait()
+        elif number == 9:
+            others.set()
+        return number
+
+    with anyio.fail_after(10):
+        found = await result_of(Pipeline(range(10)).map(first_waits, workers=2, ordered=False))
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0] or sorted(found) == list(range(10))
+    assert found.index(0) > 0
+
+
+async def test_values_are_routed_by_key_and_merged() -> None:
+    ended: list[int] = []
+    pipeline = Pipeline(range(10)).route(
+        f.letter, {"a": lambda p: p.map(f.add_one), "b": lambda p: p.sink(ended.append)}
+    )
+    assert await result_of(pipeline) == [1, 3, 5, 7, 9]
+    assert ended == [1, 3, 5, 7, 9]
+    assert Counter(await result_of(Pipeline(range(3)).merge(Pipeline("ab")))) == Counter([0, 1, 2, "a", "b"])
+
+
+async def test_a_key_without_a_branch_is_an_error() -> None:
+    with pytest.raises(StageError, match="no branch for 'b'; there are 'a'"):
+        await result_of(Pipeline(range(2)).route(f.letter, {"a": lambda p: p}))
+
+
+async def test_a_slow_sink_makes_the_source_wait() -> None:
+    produced = 0
+    go_on = anyio.Event()
+
+    async def source() -> AsyncIterator[int]:
+        nonlocal produced
+        for number in range(100):
+            produced += 1
+            yield number
+
+    async def sink(_: int) -> None:
+        await go_on.wait()
+
+    async with Pipeline(source).map(f.add_one, queue=2).sink(sink, queue=2).start() as run:
+        await until(lambda: run.totals().stages["sink"].taken == 1)
+        await anyio.wait_all_tasks_blocked()
+        assert produced <= 1 + 2 + 1 + 2 + 1  # at each stage, and in the queues
+        go_on.set()
+    assert run.totals().stages["sink"].taken == produced == 100
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", ["map", "filter", "sink"])
+async def test_an_exception_ends_the_run_and_names_the_stage_and_the_value(kind: str, workers: int) -> None:
+    pipeline = getattr(Pipeline(f.without_end), kind)(f.fail_at_seven, workers=workers)
+    with pytest.raises(
+        StageError, match="'fail_at_seven' has failed: ZeroDivisionError: seven; the value was 7"
+    ) as caught:
+        await pipeline.run()
+    assert caught.value.stage == "fail_at_seven"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_a_source_or_generator_that_fails() -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise OSError("the disk is full")
+
+    async def many(number: int) -> AsyncIterator[int]:
+        yield number
+        raise OSError("the disk is full")
+
+    for pipeline in (Pipeline(source), Pipeline(range(3)).flat_map(many)):
+        with pytest.raises(StageError, match="the disk is full"):
+            await pipeline.run()
+
+
+async def test_values_with_errors_are_skipped_or_become_dead_letters() -> None:
+    letters: list[tuple[int, str]] = []
+
+    async def dead(value: int, error: Exception) -> None:
+        letters.append((value, str(error)))
+
+    found: list[int] = []
+    totals = await Pipeline(range(10)).map(f.fail_at_seven, on_error="skip", workers=2).sink(found.append).run()
+    assert found == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert (totals.stages["fail_at_seven"].skipped, totals.stages["append"].taken) == (1, 9)
+    totals = await Pipeline(range(10)).map(f.fail_at_seven, on_error=dead).run()
+    assert letters == [(7, "seven")]
+    assert totals.stages["fail_at_seven"].dead_letters == 1
+    with pytest.raises(StageError, match="no room for 7"):
+        await Pipeline(range(10)).map(f.fail_at_seven, on_error=f.to_dead_letters).run()
+
+
+async def test_a_run_that_is_stopped_finishes_what_was_produced() -> None:
+    found: list[int] = []
+    async with Pipeline(f.without_end).map(f.uneven).sink(found.append).start() as run:
+        await until(lambda: len(found) > 10)
+        run.stop()
+    assert found == list(range(len(found)))
+    assert run.totals().stages["without_end"].given == len(found)
+
+
+async def test_a_source_that_waits_for_ever_can_be_stopped() -> None:
+    async def waits() -> AsyncIterator[int]:
+        yield 1
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(10):
+        async with Pipeline(waits).start() as run:
+            await until(lambda: run.totals().stages["waits"].given == 1)
+            run.stop()
+
+
+async def test_a_cancelled_run_ends_at_once() -> None:
+    with anyio.move_on_after(0.05) as scope:
+        await Pipeline(f.without_end).map(f.add_one).run()
+    assert scope.cancelled_caught
+
+
+async def test_an_exception_of_the_block_ends_the_run() -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with Pipeline(f.without_end).map(f.add_one).start():
+            raise KeyError("mine")
+    assert isinstance(caught.value.exceptions[0], KeyError)
+
+
+async def test_a_pipeline_never_changes_and_runs_often() -> None:
+    begun = Pipeline(range(3))
+    first, second = begun.map(f.add_one), begun.filter(f.is_even)
+    for _ in range(2):
+        assert await result_of(first) == [1, 2, 3]
+        assert await result_of(second) == [0, 2]
+
+
+async def test_stages_of_one_name_are_numbered_and_workers_may_be_chosen_later() -> None:
+    pipeline = Pipeline(range(3), name="in").map(f.add_one).map(f.add_one).map(f.add_one, name="last")
+    totals = await pipeline.run(workers={"last": 2})
+    assert list(totals.stages) == ["in", "add_one-1", "add_one-2", "last"]
+    with pytest.raises(ValueError, match="no stage has the name 'other'; there are in, add_one-1"):
+        await pipeline.run(workers={"other": 2})
+    with pytest.raises(ValueError, match="'in' has one worker"):
+        await pipeline.run(workers={"in": 2})
+
+
+MISTAKES: list[tuple[Any, type[Exception], str]] = [
+    (lambda: Pipeline(5), TypeError, "a source is"),
+    (lambda: Pipeline([]).map(5), TypeError, "must be callable"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).map(f.add_one, workers=0), ValueError, "workers"),
+    (lambda: Pipeline([]).map(f.add_one, queue=0), ValueError, "queue"),
+    (lambda: Pipeline([]).map(f.add_one, on_error="ignore"), ValueError, "on_error"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).map(f.add_one, process=1), TypeError, "process"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).batch(0), ValueError, "size"),
+    (lambda: Pipeline([]).batch(1, seconds=0), ValueError, "seconds"),
+    (lambda: Pipeline([]).window(1, step=0), ValueError, "step"),
+    (lambda: Pipeline([]).sink(f.add_one).map(f.add_one), ValueError, "has ended with a sink"),
+    (lambda: Pipeline([]).route(f.letter, {}), ValueError, "at least one branch"),
+    (lambda: Pipeline([]).route(f.letter, {"a": lambda _: 5}), TypeError, "a branch"),  # type: ignore[dict-item,return-value]
+    (lambda: Pipeline([]).merge(5), TypeError, "merge"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).start(hartbeat=1), TypeError, "hartbeat"),  # type: ignore[call-arg]
+    (lambda: Pipeline([]).start(processes=1), TypeError, "processes"),  # type: ignore[arg-type]
+    (
+        lambda: Pipeline([]).flat_map(f.three_times, workers=2, process=True).start(),
+        ValueError,
+        "ordered=False",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "text"), MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_is_named_before_the_run(make: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()

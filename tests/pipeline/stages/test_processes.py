@@ -1,0 +1,146 @@
+"""The same graph in worker processes: nothing is lost when they die, and nothing of them is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from multiprocessing import resource_tracker
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy
+import psutil
+import pytest
+
+from aiofabric.pipeline import Pipeline, StageError
+from aiofabric.testing import live_resources
+from tests.fixtures.waiting import until
+from tests.pipeline.stages import functions as f
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+def workers_of_this_process() -> set[int]:
+    """Child processes, without multiprocessing's own helper, which stays until the end of the program."""
+    helper = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
+    return {each.pid for each in psutil.Process().children() if each.pid != helper}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Any:
+    before, resources = workers_of_this_process(), live_resources()
+    yield
+    assert workers_of_this_process() == before
+    assert live_resources() == resources
+
+
+async def test_every_stage_in_a_process(provider: str, tmp_path: Path) -> None:
+    sink = f.Append(tmp_path / "found")
+    pipeline = Pipeline(f.numbers).map(f.uneven, workers=2).filter(f.is_even).batch(10).sink(sink, name="sink")
+    totals = await pipeline.run(processes=True, provider=provider)
+    even = list(range(0, f.COUNT, 2))
+    batches = [str(even[at : at + 10]) for at in range(0, len(even), 10)]
+    assert (tmp_path / "found").read_text().splitlines() == batches
+    assert [totals.stages[name].taken for name in ("numbers", "uneven", "is_even", "batch", "sink")] == [
+        *(f.COUNT,) * 3,
+        len(even),
+        len(batches),
+    ]
+
+
+async def test_one_stage_in_processes_keeps_the_order(provider: str) -> None:
+    found: list[int] = []
+    pipeline = Pipeline(f.numbers).map(f.uneven, workers=2, process=True).map(f.add_one).sink(found.append)
+    await pipeline.run(provider=provider)
+    assert found == list(range(1, f.COUNT + 1))
+
+
+@pytest.mark.long
+async def test_an_ordered_stage_between_stages_of_several_processes() -> None:
+    found: list[int] = []
+    pipeline = (
+        Pipeline(f.numbers)
+        .merge(Pipeline(f.numbers))
+        .filter(f.is_even, workers=2, process=True)
+        .map(f.add_one, workers=2, process=True)
+        .sink(found.append)
+    )
+    await pipeline.run()
+    assert Counter(found) == Counter(2 * list(range(1, f.COUNT, 2)))
+
+
+@pytest.mark.long
+async def test_a_large_array_is_read_only_and_arrives_whole(provider: str) -> None:
+    sent = [numpy.full(1 << 17, number, dtype="f8") for number in range(4)]
+    found: list[Any] = []
+    await Pipeline(sent).map(f.read_only, process=True).sink(found.append).run(provider=provider)
+    assert [(each.shape, each.sum()) for each in found] == [(each.shape, each.sum()) for each in sent]
+
+
+@pytest.mark.long
+async def test_what_a_killed_worker_had_is_handled_by_another(provider: str, tmp_path: Path) -> None:
+    found: list[int] = []
+    work = f.DieOnce(tmp_path, 5, 100, 200)
+    pipeline = Pipeline(f.numbers).map(work, workers=2, process=True, name="work").sink(found.append)
+    totals = await pipeline.run(provider=provider)
+    assert set(found) == set(range(f.COUNT))
+    assert totals.stages["work"].restarts == 3
+    again = [number for number, count in Counter(found).items() if count > 1]
+    assert len(again) <= 3 * 64  # what was in the hands of the dead
+
+
+async def test_a_killed_sink_gets_its_values_again(tmp_path: Path) -> None:
+    sink = f.AppendAndDieOnce(tmp_path, 50)
+    totals = await Pipeline(f.numbers).map(f.add_one).sink(sink, name="sink", process=True).run()
+    assert totals.stages["sink"].restarts == 1
+    assert set(map(int, (tmp_path / "found").read_text().split())) == set(range(1, f.COUNT + 1))
+
+
+@pytest.mark.long
+async def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path) -> None:
+    work = f.AlwaysDie(tmp_path, 3)
+    with pytest.raises(StageError, match=r"'work' has failed: its process has ended \(exit status 3\) too often"):
+        await Pipeline(f.numbers).map(work, process=True, name="work").run(restarts=1)
+
+
+@pytest.mark.long
+async def test_a_source_that_dies_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"exit status 3\), and a source cannot be started again"):
+        await Pipeline(f.dying_source, process=True).run()
+
+
+async def test_an_exception_in_a_process_ends_the_run() -> None:
+    with pytest.raises(
+        StageError, match="'fail_at_seven' has failed: ZeroDivisionError: seven; the value was 7"
+    ) as caught:
+        await Pipeline(f.without_end).map(f.fail_at_seven, process=True).run()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_a_function_that_cannot_be_sent_is_named() -> None:
+    with pytest.raises(StageError, match="Define its function at the top of a module"):
+        await Pipeline(f.numbers).map(lambda number: number, process=True).run()
+
+
+@pytest.mark.long
+async def test_a_value_that_cannot_be_sent_is_an_error_of_its_stage() -> None:
+    with pytest.raises(StageError, match="'map' has failed"):
+        await Pipeline(range(3)).map(lambda _: lambda: 5).map(f.add_one, process=True).run()
+
+
+async def test_a_cancelled_run_ends_its_processes() -> None:
+    with anyio.CancelScope() as scope:
+        async with Pipeline(f.without_end).map(f.add_one, workers=2, process=True).start() as run:
+            await until(lambda: run.totals().stages["add_one"].taken > 0)
+            scope.cancel()
+    assert scope.cancelled_caught
+
+
+async def test_a_stopped_source_of_another_process_ends_in_order() -> None:
+    found: list[int] = []
+    async with Pipeline(f.without_end, process=True).sink(found.append).start() as run:
+        await until(lambda: len(found) > 10)
+        run.stop()
+    assert found == list(range(len(found)))
