@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ...arguments import check_number, check_type
 from ...transport.opening.keywords import stream_options
+from .drawing import mermaid, svg
 from .graph import DEFAULT_QUEUE, Input, Kind, OnError, Stage
 from .plan import planned
 from .run import Run
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...transport.opening.keywords import StreamKeywords
+    from .plan import Node
     from .totals import Totals
 
 __all__ = ["Pipeline"]
@@ -198,7 +200,7 @@ class Pipeline:
         """
         stream_options("Pipeline.start", dict(options))
         check_number("restarts", restarts, 32)
-        nodes = planned((*self._sinks, *self._ends), workers or {}, processes=_flag("processes", processes))
+        nodes = self._planned(processes, workers)
         return Run(nodes, host=host, restarts=restarts, options={**options, "provider": provider})
 
     async def run(
@@ -222,6 +224,29 @@ class Pipeline:
         async with self.start(processes=processes, workers=workers, **arguments) as run:
             pass
         return run.totals()
+
+    def draw(
+        self,
+        form: Literal["mermaid", "svg"] = "mermaid",
+        *,
+        processes: bool = False,
+        workers: Mapping[str, int] | None = None,
+        totals: Totals | None = None,
+    ) -> str:
+        """The graph as text for Mermaid, or as an SVG picture. Dashed stages of a picture are in processes.
+
+        Args:
+            form: ``"mermaid"`` or ``"svg"``.
+            processes, workers: as for `start`.
+            totals: of `Run.totals` or `run`: the numbers and rates of the stages are shown, too.
+        """
+        if form not in ("mermaid", "svg"):
+            raise ValueError(f"form must be 'mermaid' or 'svg', not {form!r}")
+        nodes = self._planned(processes, workers)
+        return (mermaid if form == "mermaid" else svg)(nodes, totals)
+
+    def _planned(self, processes: bool, workers: Mapping[str, int] | None) -> list[Node]:
+        return planned((*self._sinks, *self._ends), workers or {}, processes=_flag("processes", processes))
 
     # -- building
 
