@@ -33,6 +33,8 @@ COMMANDS = {
     "doctor": "problems of this machine, and how to fix them",
     "pingpong": "latency and bandwidth between two hosts, with fi_pingpong's protocol",
     "serve": "an ASGI application over a fabric, with uvicorn or Hypercorn",
+    "run": "a pipeline of stages, with totals",
+    "top": "producers, consumers, publishers and subscribers of pipelines, live",
 }
 
 

@@ -16,6 +16,7 @@ from .pull import Pull as Pull
 from .push import Push as Push
 from .runtime.item import Item as Item
 from .runtime.item import Items as Items
+from .runtime.watching import watch as watch
 from .stages.pipeline import Pipeline as Pipeline
 from .stages.run import Run as Run
 from .stages.totals import StageError as StageError
@@ -56,4 +57,5 @@ __all__ = [
     "SubscriberStatistics",
     "SubscriberTooSlowError",
     "Totals",
+    "watch",
 ]

@@ -27,6 +27,7 @@ class Role(IntEnum):
     PULL = 1
     PUBLISH = 2
     SUBSCRIBE = 3
+    WATCH = 4  # looks at the statistics of an end that listens
 
 
 _OTHER: Final = {
@@ -68,7 +69,9 @@ class Hello:
         _, version, role, at_least_once, recv_size, window, window_bytes, most, name = _FORMAT.unpack(param)
         if version != _VERSION:
             raise HelloError(f"the peer has version {version} of the pipeline protocol; this side has {_VERSION}")
-        if role != _OTHER[self.role]:
+        if role not in Role.__members__.values():
+            raise HelloError(f"the peer has the role {role}, which this side does not know")
+        if Role.WATCH not in (role, self.role) and role != _OTHER[self.role]:
             raise HelloError(f"this side is a {self.role.name}, so the peer must be a {_OTHER[self.role].name}")
         if recv_size < LEAST_RECV_SIZE or (role in _RECEIVERS and not (window and window_bytes)):
             raise HelloError(f"the peer has room for {recv_size} bytes a message, {window} items, {window_bytes} bytes")

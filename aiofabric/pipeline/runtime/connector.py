@@ -17,11 +17,11 @@ from ...cm.clients.backoff import Backoff
 from ...errors import FabricConnectionRejectedError, NoProviderError
 from ...transport.connect import connect, listen
 from ..places import finder_of, target_of
-from ..protocol.hello import HelloError
+from ..protocol.hello import HelloError, Role
 from .connection import RECV_COUNT, RECV_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AsyncExitStack
 
     from anyio.abc import TaskGroup
@@ -49,7 +49,7 @@ class Participant(Protocol):
 
 
 class Connector:
-    """``joined`` gets each connection with the peer's hello."""
+    """``joined`` gets each connection with the peer's hello, ``watched`` one that asks for statistics."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Connector:
         listen: Place | None,
         announce: PlaceFolder | None,
         joined: Callable[[MessageEndpoint, Hello], Participant],
+        watched: Callable[[MessageEndpoint], Awaitable[None]],
         options: dict[str, Any],
     ) -> None:
         if places is None and listen is None:
@@ -69,6 +70,7 @@ class Connector:
         self._listen_at = None if listen is None else target_of(listen)
         self._announce = announce
         self._joined = joined
+        self._watched = watched
         self._options = options
         self._connecting: set[Target] = set()
         self._targets: set[Target] = set()  # that were found the last time
@@ -115,7 +117,11 @@ class Connector:
             endpoint = await requests.accept(request, accepting)
         except ClosedResourceError:  # this end is leaving, and its listener is closed already
             return
-        if endpoint is not None:
+        if endpoint is None:
+            return
+        if theirs.role == Role.WATCH:
+            await self._watched(endpoint)
+        else:
             await self._take_part(endpoint, theirs)
 
     async def _take_part(self, endpoint: MessageEndpoint, theirs: Hello) -> bool:

@@ -17,6 +17,7 @@ from ...errors import WrongThreadError
 from ...transport.opening.keywords import stream_options
 from ..places import PlaceFolder
 from .connector import Connector
+from .watching import tell_statistics
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -58,7 +59,7 @@ class PipelineEnd(ABC):
             check_type("announce", announce, PlaceFolder)
         self._hello = hello
         stream_options(type(self).__name__, {name: value for name, value in options.items() if name != "provider"})
-        self._connector = Connector(hello, places, listen, announce, self._joined, options)
+        self._connector = Connector(hello, places, listen, announce, self._joined, self._watched, options)
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._entered = self._closed = False
@@ -81,6 +82,13 @@ class PipelineEnd(ABC):
         if address is None:
             raise RuntimeError(f"this {type(self).__name__} does not listen: it needs listen=, and `async with`")
         return address
+
+    @abstractmethod
+    def statistics(self) -> Any:
+        """The numbers of this moment."""
+
+    async def _watched(self, endpoint: MessageEndpoint) -> None:
+        await tell_statistics(endpoint, type(self).__name__, self.id, self.statistics)
 
     @abstractmethod
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Participant:

@@ -99,6 +99,10 @@ class Run:
                 found.add(each.totals())
         return totals
 
+    def joined(self) -> dict[str, list[str]]:
+        """The stages that give values to each stage, by their names."""
+        return {node.name: [each.name for each in node.givers] for node in self._nodes if node.inputs}
+
     async def _work_here(self, node: Node) -> None:
         def began(work: StageWork) -> None:
             self._work.append(work)

@@ -1,0 +1,75 @@
+"""Watching: an end that listens tells its statistics to those that ask, as JSON, once a second."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio import ClosedResourceError, EndOfStream
+
+from ...transport.connect import connect
+from ..places import target_of
+from ..protocol.hello import Hello, Role
+from .connection import RECV_COUNT, RECV_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ...transport.connected.endpoint import MessageEndpoint
+    from ..places import Place
+
+__all__ = ["tell_statistics", "watch"]
+
+_EVERY: Final = 1.0
+"""Seconds between two reports."""
+_MOST_PEERS: Final = 200
+"""Connections of one report, which travels in one message; the numbers of the whole count all."""
+
+
+async def tell_statistics(endpoint: MessageEndpoint, end: str, name: bytes, statistics: Callable[[], Any]) -> None:
+    """Report until the watcher leaves."""
+    async with endpoint:
+        with suppress(OSError, ClosedResourceError):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_it_leaves, endpoint, tasks.cancel_scope)
+                while True:
+                    await endpoint.send(json.dumps({"end": end, "id": name.hex(), **_plain(statistics())}).encode())
+                    await anyio.sleep(_EVERY)
+
+
+async def _until_it_leaves(endpoint: MessageEndpoint, scope: anyio.CancelScope) -> None:
+    with suppress(OSError, ClosedResourceError, EndOfStream):
+        await endpoint.recv()
+    scope.cancel()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(each) for name, each in asdict(value).items()}
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value[:_MOST_PEERS]]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+async def watch(place: Place, *, provider: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    """The statistics of a `Push`, `Pull`, `Publish` or `Subscribe` that listens at ``place``, once a second, until it
+    leaves. Each is a dict with ``"end"`` (the name of its class), ``"id"`` (hexadecimal), and the fields of its
+    statistics; at most 200 of its connections are listed.
+
+    Raises:
+        FabricError: no connection.
+        ValueError: the peer is not an end of a pipeline.
+    """
+    hello = Hello(Role.WATCH, bytes(16), RECV_SIZE)
+    endpoint = await connect(
+        *target_of(place), param=hello.pack(), provider=provider, recv_size=RECV_SIZE, recv_count=RECV_COUNT
+    )
+    async with endpoint:
+        with suppress(EndOfStream, ConnectionError):
+            while True:
+                yield json.loads(await endpoint.recv())

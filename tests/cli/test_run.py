@@ -1,0 +1,171 @@
+"""``aiofabric run`` runs a pipeline of the working directory; Ctrl-C ends it in order, a second one at once."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import AIOFABRIC, aiofabric, started
+
+PIPELINE = """
+import time
+from pathlib import Path
+from aiofabric.pipeline import Pipeline
+
+def without_end():
+    number = 0
+    while True:
+        Path("begun").touch()
+        yield number
+        number += 1
+        time.sleep(0.001)
+
+def double(number):
+    return 2 * number
+
+def stuck(number):
+    Path("begun").touch()
+    time.sleep(600)
+
+def write(number):
+    with open("written", "a") as file:
+        file.write(f"{number}\\n")
+
+short = Pipeline(range(100)).map(double, workers=2).sink(write)
+endless = Pipeline(without_end).map(double).sink(write)
+blocked = Pipeline(range(100)).map(stuck, process=True, name="stuck")
+failing = Pipeline(range(3)).map(lambda number: 1 / number, name="divide")
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "work.py").write_text(PIPELINE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--processes", "-p", "tcp", "--workers", "double=1"]], ids=["here", "processes"]
+)
+def test_a_pipeline_runs_and_its_totals_are_printed(arguments: list[str], here: Path) -> None:
+    said = aiofabric("run", "work:short", *arguments)
+    assert (said.status, said.err) == (0, "")
+    assert [int(number) for number in (here / "written").read_text().split()] == list(range(0, 200, 2))
+    assert re.search(r"^double +100 +100 ", said.out, re.MULTILINE)
+    assert re.search(r"^write +100 +0 ", said.out, re.MULTILINE)
+
+
+def wait_for(path: Path, program: object) -> None:
+    while not path.exists():
+        assert program.process.poll() is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(number: signal.Signals, here: Path) -> None:
+    with started(*AIOFABRIC, "run", "work:endless") as program:
+        wait_for(here / "written", program)
+        program.process.send_signal(number)
+        said = program.end()
+    written = (here / "written").read_text().split()
+    assert [int(each) for each in written] == list(range(0, 2 * len(written), 2))
+    assert re.search(rf"^without_end +{len(written):,} +{len(written):,} ", said.out, re.MULTILINE)
+    assert (said.status, "the sources stop" in said.err) == (130, True)
+
+
+def test_a_second_signal_ends_it_at_once_and_says_what_is_left(here: Path) -> None:
+    with started(*AIOFABRIC, "run", "work:blocked") as program:
+        wait_for(here / "begun", program)
+        program.process.send_signal(signal.SIGINT)
+        assert program.process.stderr is not None
+        assert "the sources stop" in program.process.stderr.readline()
+        program.process.send_signal(signal.SIGINT)
+        said = program.end()
+    assert said.status == 130
+    assert re.search(r"^\d+ values were on their way, and are not acknowledged$", said.err, re.MULTILINE)
+
+
+@pytest.mark.once
+def test_a_stage_that_fails_is_a_sentence() -> None:
+    said = aiofabric("run", "work:failing")
+    assert (said.status, said.out) == (1, "")
+    assert "the stage 'divide' has failed: ZeroDivisionError" in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.once
+def test_a_pipeline_is_drawn() -> None:
+    assert aiofabric("run", "work:short", "--draw", "mermaid").out.startswith("flowchart LR\n")
+    assert aiofabric("run", "work:short", "--draw", "svg", "--processes").out.startswith("<svg ")
+
+
+WRONG = [
+    (["work"], 2, "not of the form module:pipeline"),
+    (["work:nowhere"], 1, "no 'nowhere' in 'work'"),
+    (["work:double"], 1, "is a function, not an aiofabric.pipeline.Pipeline"),
+    (["work:short", "--workers", "double"], 2, "not of the form STAGE=N"),
+    (["work:short", "--workers", "other=2"], 2, "no stage has the name 'other'"),
+    (["work:short", "--workers", "double=0"], 2, "workers must be at least 1"),
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("arguments", "status", "text"), WRONG, ids=range(len(WRONG)))
+def test_wrong_usage_is_a_sentence(arguments: list[str], status: int, text: str) -> None:
+    said = aiofabric("run", *arguments)
+    assert (said.status, said.out) == (status, "")
+    assert text in said.err
+    assert said.err.count("\n") == 1
+
+
+TOP = """
+import anyio
+from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+
+async def main():
+    async with (
+        Push(listen="127.0.0.1:0") as push,
+        Pull(push.address, listen="127.0.0.1:0") as pull,
+        Publish(listen="127.0.0.1:0") as publish,
+        Subscribe(publish.address, listen="127.0.0.1:0") as subscribe,
+    ):
+        await publish.wait_for_subscribers()
+        await push.push(b"item")
+        await push.push(b"item")
+        await publish.publish("topic", b"data")
+        with await pull.pull():
+            pass
+        print(*(end.address.port for end in (push, pull, publish, subscribe)), flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+def test_top_shows_each_end(here: Path) -> None:
+    (here / "ends.py").write_text(TOP)
+    with started(AIOFABRIC[0], "ends.py") as program:
+        assert program.process.stdout is not None
+        addresses = [f"127.0.0.1:{port}" for port in program.process.stdout.readline().split()]
+        said = aiofabric("top", *addresses)
+        as_json = aiofabric("top", "--json", "--once", *addresses)
+    rows = [line.split() for line in said.out.splitlines()[1:]]
+    assert [(row[0], row[1], row[2]) for row in rows] == [
+        ("Push", "1", "2"),
+        ("Pull", "1", "2"),
+        ("Publish", "1", "1"),
+        ("Subscribe", "1", "1"),
+    ]
+    reports = {report["address"]: report for report in map(json.loads, as_json.out.splitlines())}
+    assert [reports[address]["end"] for address in addresses] == ["Push", "Pull", "Publish", "Subscribe"]
+    assert reports[addresses[0]]["acknowledged"] == 1
+
+
+@pytest.mark.once
+def test_top_of_an_address_without_a_listener_says_so() -> None:
+    said = aiofabric("top", "127.0.0.1:9", "-p", "tcp")
+    assert said.status == 1
+    assert "127.0.0.1:9: " in said.out
+    assert "refused" in said.out
