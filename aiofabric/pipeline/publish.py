@@ -347,7 +347,7 @@ def _head(topic: str, key: str) -> bytes:
 
 
 def _published(topic: Any, data: Any, key: Any, header: Any) -> Published:
-    """A publication of the program, checked. What may change later is copied."""
+    """A publication of the program, checked. Memory that may change later is copied."""
     if type(topic) is not str or type(key) is not str:  # an unhashable one cannot be looked up
         name_of("topic", topic)
         name_of("key", key)

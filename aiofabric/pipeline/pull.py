@@ -108,7 +108,7 @@ class Pull(PipelineEnd):
 
     def note_end(self, producer: bytes) -> None:
         """The program knows that a producer has no more items, and that all of them are acknowledged: it counts as one
-        of ``producers``. A consumer that comes after the end of a producer cannot hear it from the producer.
+        of ``producers``. A producer cannot tell a consumer that comes after the producer's end.
         ``producer``: the `id` of its `Push`. One that is known to have ended counts once.
         """
         check_type("producer", producer, bytes)

@@ -1,4 +1,4 @@
-"""What programs say of topics, checked: names, and the policies for slow subscribers."""
+"""Topics, keys and policies for slow subscribers, as programs pass them: checked."""
 
 from __future__ import annotations
 

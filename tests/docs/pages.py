@@ -5,6 +5,7 @@ A page has these parts, which are used as follows:
 * a ``python`` block runs in the page's own session, after the blocks before it; it may await, as in
   ``python -m asyncio``;
 * a code block with a caption or title that ends in ``.py`` or ``.proto`` is a file of that name;
+* so is the file of a ``literalinclude`` with a caption; one without a caption shows a part;
 * a ``console`` block is a session in a shell, in the folder of those files: text after a ``$`` is run, and
   the lines below it must be printed (``...`` stands for anything). A command that ends in ``&`` runs until the
   page ends, and must listen at a port before the next one starts. Nothing is installed: the tests have all packages,
@@ -72,6 +73,11 @@ def blocks(path: Path) -> Iterator[Block]:
             else:
                 title = re.fullmatch(r'title="(.*)"', argument)
                 kind = title[1] if title else language
+            if language == "{literalinclude}":
+                caption = re.search(r"^:caption: (.*)$", body, re.MULTILINE)
+                if caption:
+                    yield Block(caption[1], (path.parent / argument).read_text(), number)
+                continue
             if kind.endswith((".py", ".proto")) or kind in ("python", "console"):
                 yield Block(kind, body, number)
             elif language not in SHOWN:

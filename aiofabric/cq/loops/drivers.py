@@ -19,7 +19,7 @@ from .asyncio_layout import layout_error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
-__all__ = ["Driver", "Waiter", "current_driver"]
+__all__ = ["Driver", "Waiter", "current_backend", "current_driver"]
 
 _log = logging.getLogger(__name__)
 
@@ -334,3 +334,11 @@ def current_driver() -> Driver:
     if sniffio.current_async_library() == "trio":
         return TrioDriver()
     return AsyncioDriver(asyncio.get_running_loop())
+
+
+def current_backend() -> dict[str, Any]:
+    """Arguments of ``anyio.run`` for a loop of the kind that runs now."""
+    if sniffio.current_async_library() == "trio":
+        return {"backend": "trio"}
+    of_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    return {"backend": "asyncio", "backend_options": {"use_uvloop": of_uvloop}}

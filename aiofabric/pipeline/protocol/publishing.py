@@ -1,6 +1,6 @@
 """Publishing: which subscriber gets which publication, and what happens if it has no room.
 
-A subscriber grants credits as a consumer does. What it has no credits for waits in a queue of its own. The queue is
+A subscriber grants credits as a consumer does. Publications without credits wait in a queue for it. The queue is
 bounded, and the policy of the subscription says what happens when it is full; see `WhenSlow`.
 """
 
@@ -54,7 +54,7 @@ class Published:
 
 
 class Subscription:
-    """What one subscriber asked for, was sent, and waits for.
+    """The wishes of one subscriber, the publications that it was sent, and those that wait.
 
     ``send`` is called with each publication that the subscriber has room for; ``disconnect``, when it is too slow and
     its policy is DISCONNECT.
@@ -164,7 +164,7 @@ class Subscription:
         return published
 
     def unread(self) -> list[Published]:
-        """What is in the queue, and what may be read, when the subscriber has left."""
+        """The publications that wait or may still be read, when the subscriber has left."""
         found = [published for _, published in self._sent.values() if published is not None]
         found += self.queue.values()
         self._sent.clear()

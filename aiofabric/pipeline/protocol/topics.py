@@ -60,7 +60,7 @@ _LENGTH: Final = struct.Struct("<H")
 
 
 class WhenSlow(IntEnum):
-    """What a publisher does when a subscriber has no room, and its queue for that subscriber is full."""
+    """The action of a publisher when a subscriber has no room, and its queue for that subscriber is full."""
 
     HOLD = 0
     DROP_OLDEST = 1
@@ -141,7 +141,7 @@ def encode_subscribe(wishes: Subscribed) -> bytes:
 
 
 def decode_subscribe(frame: memoryview) -> Subscribed:
-    """What a subscriber asks for."""
+    """The wishes of a subscriber."""
     _, flags, count, when_slow, _ = HEADER.unpack_from(frame)
     if when_slow not in WhenSlow.__members__.values():
         raise ProtocolError(f"a subscriber asks for the policy {when_slow}")

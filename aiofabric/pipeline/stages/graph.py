@@ -19,7 +19,7 @@ OnError = Literal["fail", "skip"] | Callable[[Any, Exception], Awaitable[object]
 
 
 class Kind(Enum):
-    """What a stage does with its function."""
+    """The use of a stage for its function."""
 
     SOURCE = "source"
     MAP = "map"

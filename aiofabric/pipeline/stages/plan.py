@@ -33,7 +33,7 @@ class Node:
 
     @property
     def numbers(self) -> bool:
-        """Whether its processes say of which value each of theirs was made."""
+        """Whether its processes say which value each result was made of."""
         return self.processes > 1 and self.stage.ordered and self.stage.kind in (Kind.MAP, Kind.FILTER)
 
     @property
@@ -53,17 +53,38 @@ class Node:
         """Whether its values come from stages of this process only, through a queue."""
         return self.is_here and all(each.is_here for each in self.inputs)
 
+    @property
+    def holds(self) -> int:
+        """Values of this stage that it and those behind it may hold before the first one is finished.
+
+        A batch of batches holds many. If a process before it could have fewer values under way, it would wait for ever.
+        """
+        behind = max((each.holds for each in self.takers), default=1)
+        stage = self.stage
+        if stage.kind == Kind.BATCH:
+            return stage.size * behind
+        if stage.kind == Kind.WINDOW:
+            return stage.size + stage.step * (behind - 1)
+        return behind
+
+    @property
+    def window(self) -> int:
+        """Values that one of its processes may have, and not have finished."""
+        return self.stage.queue + self.holds
+
     def order(self) -> WorkOrder:
-        """What a process needs to know to work on this stage."""
+        """The part of the plan that a process needs to work on this stage."""
+        sorted_from = [each for each in self.inputs if each.numbers]
+        fed = [each for each in self.takers if each.numbers]
         return WorkOrder(
             stage=replace(self.stage, inputs=()),
             name=self.name,
             tasks=1 if self.processes else self.workers,
             branches=tuple(tuple(each.name for each in branch) for branch in self.outputs),
             numbers=self.numbers,
-            sorts=any(each.numbers for each in self.inputs),
-            feeds_ordered=any(each.numbers for each in self.takers),
-            window=self.stage.queue * max(1, sum(each.workers for each in self.inputs if each.numbers)),
+            sorts=bool(sorted_from),
+            limits={each.name: each.window * each.workers for each in fed},
+            window=max([self.window, *(each.window * each.workers for each in sorted_from)]),
             producers=sum(max(1, each.processes) for each in self.givers),
         )
 
@@ -72,8 +93,9 @@ class Node:
 class WorkOrder:
     """One stage's part of a plan, which is sent to its processes.
 
-    ``sorts``: its values come from an ordered stage with several processes. ``feeds_ordered``: it numbers the values
-    for one. ``window``: items that may wait in a process. ``producers``: processes that give it values.
+    ``sorts``: its values come from an ordered stage with several processes. ``limits``: how many values may be under
+    way to such a stage, so that none of its processes waits for the room that results of others take. ``window``:
+    values that a process may have, and not have finished. ``producers``: processes that give it values.
     """
 
     stage: Stage
@@ -82,7 +104,7 @@ class WorkOrder:
     branches: tuple[tuple[str, ...], ...]
     numbers: bool
     sorts: bool
-    feeds_ordered: bool
+    limits: Mapping[str, int]
     window: int
     producers: int
 

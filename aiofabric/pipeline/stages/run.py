@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
-import sniffio
 
+from ...cq.loops.drivers import current_backend
 from .joints import Joint
 from .processes.at_work import at_work
 from .processes.board import Board
@@ -48,7 +47,7 @@ class Run:
         if self._tasks is not None:
             raise RuntimeError("this run was entered before: make another one")
         self._begun = monotonic()
-        settings = {"backend": _backend(), "host": self._host, "options": self._options}
+        settings = {"backend": current_backend(), "host": self._host, "options": self._options}
         tasks = self._tasks = await anyio.create_task_group().__aenter__()
         for node in self._nodes:
             if node.takes_here and node.inputs:
@@ -80,7 +79,7 @@ class Run:
                 joint.abandon()
 
     def stop(self) -> None:
-        """The sources produce no more. What they have produced goes through all stages, and then the run ends."""
+        """The sources produce no more. Their values go through all stages, and then the run ends."""
         self._stopped = True
         for work in self._work:
             work.stop()
@@ -90,7 +89,7 @@ class Run:
 
     def totals(self) -> Totals:
         """The numbers of this moment; those of other processes are up to a quarter of a second old."""
-        totals = Totals(self._seconds or monotonic() - self._begun)
+        totals = Totals(self._seconds or monotonic() - self._begun, {})
         for node in self._nodes:
             found = totals.stages[node.name] = StageTotals()
             if node.is_here:
@@ -132,11 +131,3 @@ def _failure_in(group: BaseExceptionGroup[Any]) -> StageError | None:
         if isinstance(error, BaseExceptionGroup) and (found := _failure_in(error)) is not None:
             return found
     return None
-
-
-def _backend() -> dict[str, Any]:
-    """How a worker process runs the kind of event loop that this one has."""
-    name = sniffio.current_async_library()
-    if name != "asyncio":
-        return {"backend": name}
-    return {"backend": name, "backend_options": {"use_uvloop": "uvloop" in sys.modules}}

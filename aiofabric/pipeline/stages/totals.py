@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 __all__ = ["StageError", "StageTotals", "Totals"]
 
@@ -32,8 +32,8 @@ class StageTotals:
 class Totals:
     """A whole pipeline: seconds since its start (until its end), and the numbers of each stage by its name."""
 
-    seconds: float = 0.0
-    stages: dict[str, StageTotals] = field(default_factory=dict)
+    seconds: float
+    stages: dict[str, StageTotals]
 
 
 class StageError(Exception):

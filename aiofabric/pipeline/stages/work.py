@@ -265,7 +265,7 @@ class StageWork:
 
 @asynccontextmanager
 async def _values(function: Any, *arguments: Any) -> AsyncIterator[AsyncIterator[Any]]:
-    """What a source or a `flat_map` gives: of a generator, an iterable, or a function that returns one."""
+    """The values of a source or a `flat_map`: of a generator, an iterable, or a function that returns one."""
     values = function(*arguments) if callable(function) else function
     if isawaitable(values):
         values = await values

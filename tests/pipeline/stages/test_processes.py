@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from multiprocessing import resource_tracker
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,8 +24,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 def workers_of_this_process() -> set[int]:
     """Child processes, without multiprocessing's own helper, which stays until the end of the program."""
-    helper = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
-    return {each.pid for each in psutil.Process().children() if each.pid != helper}
+    found = set()
+    for each in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if "resource_tracker" not in " ".join(each.cmdline()):
+                found.add(each.pid)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +73,13 @@ async def test_an_ordered_stage_between_stages_of_several_processes() -> None:
     )
     await pipeline.run()
     assert Counter(found) == Counter(2 * list(range(1, f.COUNT, 2)))
+
+
+async def test_batches_that_are_larger_than_all_queues_before_them() -> None:
+    found: list[int] = []
+    pipeline = Pipeline(range(1000)).map(f.add_one, workers=2, process=True, queue=2).batch(50).batch(4).window(2)
+    await pipeline.sink(lambda window: found.append(len(window))).run()
+    assert found == [2] * 4
 
 
 @pytest.mark.long

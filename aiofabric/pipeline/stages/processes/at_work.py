@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...objects import PickleObjects
 from ...pull import Pull
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["at_work"]
 
-_OBJECTS = PickleObjects(trusted=True)  # both sides are processes of one run
+_NO_LIMIT: Final = 1 << 40
+"""Bytes: the queues of stages count values, also between processes. A limit in bytes could be less than one batch."""
+_OBJECTS: Final = PickleObjects(trusted=True)  # both sides are processes of one run
 
 
 async def at_work(
@@ -45,7 +47,7 @@ async def at_work(
     async with AsyncExitStack() as stack:
         if inlet is None and order.producers:
             pull = await stack.enter_async_context(
-                Pull(places, producers=order.producers, window=order.window, **options)
+                Pull(places, producers=order.producers, window=order.window, window_bytes=_NO_LIMIT, **options)
             )
             places.on_end(pull.note_end)
             stack.callback(places.on_end, None)
@@ -69,7 +71,9 @@ async def _listen(
     options: dict[str, Any],
 ) -> RemoteOutlet:
     outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers)
-    limits: dict[str, Any] = {"max_unacknowledged": order.window} if order.feeds_ordered else {}
+    limits: dict[str, Any] = {"max_unacknowledged_bytes": _NO_LIMIT}
+    if name in order.limits:
+        limits["max_unacknowledged"] = order.limits[name]
     outlet.push = await stack.enter_async_context(
         Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
     )

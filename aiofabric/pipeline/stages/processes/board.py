@@ -16,7 +16,7 @@ class Places:
     """The places of the producers of one stage: an async iterator of all of them, whenever they change.
 
     ``ended``: the producers that have finished, as the ids of their `Push`. ``on_end`` is called with each, also with
-    those that had finished before: a worker that comes later cannot hear it from them.
+    those that had finished before: they cannot tell a worker that comes later.
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,8 @@
 A value is acknowledged when everything that was made of it is. So a process may die at any time: what it had not
 finished goes to another worker of the stage, or to the one that takes its place.
 
-Order: the workers of an ordered stage say of which value each of theirs was made (the number that the one producer gave
-it), and that it is the last one of it. The next stage takes them in the order of these numbers.
+Order: the workers of an ordered stage say which value each result was made of (by the number that the one producer gave
+that value), and whether it is the last result. The next stage takes them in the order of these numbers.
 """
 
 from __future__ import annotations
