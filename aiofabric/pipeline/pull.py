@@ -78,6 +78,18 @@ class Pull(PipelineEnd):
         await intake.until_there_are_items()
         return intake.take_one()
 
+    async def pull_or_none(self) -> Item | None:
+        """The next item, or None if there is none, and no new ones come: all ``producers`` have said so, and wait for
+        acknowledgements. A consumer that holds items back, to handle several together, acknowledges them then: a
+        producer's block does not end before that.
+
+        After None, items that another consumer has not acknowledged may still come: go on with `pull`.
+
+        Cancelling, errors: as for `pull`.
+        """
+        intake = self._intake
+        return intake.take_one() if await intake.are_there_items() else None
+
     async def pull_many(self, most: int | None = None) -> Items:
         """Small items that came together from one producer, at most ``most``: with one scope, and without an object for
         each. A larger item comes alone, copied; `pull` lends its memory instead.

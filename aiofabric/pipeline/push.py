@@ -13,6 +13,7 @@ import anyio.lowlevel
 from ..arguments import check_type
 from .protocol.frames import (
     ACK,
+    DRAINING,
     END,
     ITEM_COST,
     READ,
@@ -100,6 +101,7 @@ class Push(PipelineEnd):
         self._consumers: dict[Outgoing, _Consumer] = {}
         self._turn = anyio.Lock()
         self._waiting = 0
+        self._draining = False
         self._room: anyio.Event | None = None
         self._idle: list[anyio.Event] = []
 
@@ -173,6 +175,20 @@ class Push(PipelineEnd):
                 break
         return self._sharing.push_some(small)
 
+    def announce_end(self) -> None:
+        """Tell the consumers that no new items come, as the end of the block does. A consumer that holds items back, to
+        handle several together, acknowledges them then; see `Pull.pull_or_none`. An item that is pushed nevertheless
+        is delivered.
+
+        Raises:
+            ClosedResourceError: the block has ended.
+        """
+        self._check_open()
+        if not self._draining:
+            self._draining = True
+            for consumer in self._consumers.values():
+                consumer.announce_end()
+
     async def drain(self) -> None:
         """Wait until every item that was pushed is acknowledged (at most once: taken, or lost).
 
@@ -241,6 +257,7 @@ class Push(PipelineEnd):
         return _Consumer(self, endpoint, theirs)
 
     async def _finish(self) -> None:
+        self.announce_end()
         await self.drain()
         self._closed = True
         async with anyio.create_task_group() as tasks:  # a consumer that is stopped delays no other
@@ -269,6 +286,8 @@ class _Consumer:
         self.connection.start()
         if not self.connection.ended:
             owner._sharing.join(self.outgoing)
+        if owner._draining:
+            self.announce_end()
 
     async def wait_end(self) -> bool:
         await self._over.wait()
@@ -276,6 +295,11 @@ class _Consumer:
 
     def close(self) -> None:
         self.connection.end(anyio.ClosedResourceError("this producer was closed"))
+
+    def announce_end(self) -> None:
+        """The items that were pushed before leave first."""
+        self._flush()
+        self.connection.send(encode_signal(DRAINING))
 
     # -- items
 

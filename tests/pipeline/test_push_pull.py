@@ -37,6 +37,12 @@ async def joined(provider: str, pull: dict[str, Any] | None = None, **push: Any)
         yield producer, consumer
 
 
+@asynccontextmanager
+async def joined_to(pull: Pull, provider: str) -> AsyncIterator[Push]:
+    async with Push(pull.address, provider=provider) as push:
+        yield push
+
+
 async def all_of(pull: Pull) -> list[bytes]:
     return [bytes(item.data) async for item in pull]
 
@@ -68,6 +74,54 @@ async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: 
         with await pull.pull() as item:
             assert (bytes(item.data), item.header, item.number) == (data[:size], b"what it is", 0)
             assert (item.producer, item.redelivered) == (push.id, False)
+
+
+async def test_a_consumer_that_holds_items_back_learns_that_no_new_ones_come(provider: str) -> None:
+    numbers: list[int] = []
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            async with Push(pull.address, provider=provider, acknowledged=numbers.append) as push:
+                for number in range(5):
+                    assert await push.push(str(number).encode()) == number
+
+        tasks.start_soon(produce)
+        held = []
+        while (item := await pull.pull_or_none()) is not None:
+            held.append(item)
+        assert [bytes(item.data) for item in held] == [b"0", b"1", b"2", b"3", b"4"]
+        assert await pull.pull_or_none() is None
+        for item in held:
+            item.ack()
+        with pytest.raises(EndOfStream):
+            await pull.pull()
+    assert numbers == [0, 1, 2, 3, 4]
+
+
+async def test_the_program_may_tell_a_consumer_of_a_producers_end(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=2) as pull:
+        pull.note_end(b"a" * 16)
+        pull.note_end(b"a" * 16)
+        async with joined_to(pull, provider) as push:
+            await push.push(b"one")
+            with await pull.pull():
+                pass
+        with pytest.raises(EndOfStream):
+            await pull.pull()
+
+
+async def test_places_may_be_an_async_iterator(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
+
+        async def places() -> AsyncIterator[list[Any]]:
+            yield []
+            yield [pull.address]
+            await anyio.sleep_forever()
+
+        async with Push(places(), provider=provider) as push:
+            await push.push(b"one")
+            with await pull.pull() as item:
+                assert bytes(item.data) == b"one"
 
 
 async def test_a_cancelled_push_has_pushed_nothing(provider: str) -> None:

@@ -13,6 +13,7 @@ import anyio
 
 from ...remote_region import RemoteRegion
 from ..protocol.frames import (
+    DRAINING,
     END,
     ITEM,
     ITEM_COST,
@@ -49,6 +50,7 @@ class Owner(Protocol):
 
     def came(self, entry: Item | Rest) -> None: ...
     def was_acknowledged(self, count: int) -> None: ...
+    def producer_drains(self, producer: bytes) -> None: ...
     def producer_ended(self, producer: bytes) -> None: ...
     def fail(self, error: Exception) -> None: ...
     def connection_ended(self, incoming: Incoming, error: BaseException) -> None: ...
@@ -90,6 +92,8 @@ class Incoming:
             self._small(decode_items(frame))
         elif kind == ITEM:
             self._large(decode_item(frame))
+        elif kind == DRAINING:
+            self.owner.producer_drains(self.id)
         elif kind == END:
             self.finished = True
             self.owner.producer_ended(self.id)

@@ -45,6 +45,7 @@ class Intake:
         self.received = self.acknowledged = self.redelivered = 0
         self._producers = producers
         self._ended: set[bytes] = set()
+        self._draining: set[bytes] = set()  # producers that have no new items
         self._over = self._closed = False
         self._waiters: deque[Any] = deque()
         self._burst = Burst()
@@ -74,7 +75,7 @@ class Intake:
         if self.queue and not self._closed and self._burst.ended():
             await anyio.lowlevel.checkpoint()
         while not self.queue or self._closed:
-            await self._wait()
+            await self._wait(False)
 
     def take_one(self) -> Item:
         """The next item. A small one that is delivered at most once is acknowledged here."""
@@ -89,7 +90,24 @@ class Intake:
             item._ack_now()
         return item
 
-    async def _wait(self) -> None:
+    async def are_there_items(self) -> bool:
+        """Wait for items; False if every producer has said that no new ones come. Raises as the other does."""
+        self.check_open()
+        while not self.queue:
+            if self._drains():
+                await anyio.lowlevel.checkpoint()
+                break
+            await self._wait(True)
+        if self.queue:
+            await self.until_there_are_items()
+        return bool(self.queue)
+
+    def _drains(self) -> bool:
+        """Whether all producers have said that no new items come, and one of them waits for acknowledgements."""
+        return self._producers is not None and not self._over and len(self._draining | self._ended) >= self._producers
+
+    async def _wait(self, until_drained: bool) -> None:
+        """Wait for a change. Raises if no items can come."""
         self.check_open()
         if self.failure is not None:
             raise self.failure
@@ -98,7 +116,7 @@ class Intake:
         source: Any = next((each.connection.source for each in self.incoming), None)
         if source is not None and not source._others_woken:
             source.poll()
-            if self.queue or self._over:
+            if self.queue or (until_drained and self._drains()) or self._over:
                 if source.must_yield:
                     await source.checkpoint()
                     source.loop_iterated()
@@ -143,6 +161,10 @@ class Intake:
     def was_acknowledged(self, count: int) -> None:
         self.acknowledged += count
 
+    def producer_drains(self, producer: bytes) -> None:
+        self._draining.add(producer)
+        self._wake_all()
+
     def producer_ended(self, producer: bytes) -> None:
         self._ended.add(producer)
         if self._producers is not None and len(self._ended) >= self._producers:
@@ -153,6 +175,7 @@ class Intake:
         if not (incoming.finished or self._closed):
             _log.info("the producer at %s has left: %s", incoming.connection.endpoint.peer_address, error)
         self.incoming.discard(incoming)
+        self._draining.discard(incoming.id)  # another one may take its place
 
     # -- the end
 

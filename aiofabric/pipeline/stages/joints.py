@@ -17,7 +17,7 @@ __all__ = ["Inlet", "Joint", "Outlet"]
 class Inlet(Protocol):
     """The values that a stage takes."""
 
-    async def take(self) -> Entry: ...  # raises anyio.EndOfStream; cancelling loses nothing
+    async def take(self) -> Entry | None: ...  # None: finish what is held back. Raises EndOfStream
 
 
 class Outlet(Protocol):
@@ -25,6 +25,7 @@ class Outlet(Protocol):
 
     async def give(self, value: Any, made_of: Sequence[Entry], *, last: bool) -> None: ...  # last of its entry
     async def made_none(self, entry: Entry) -> None: ...  # nothing is made of it, or nothing more
+    async def flush(self) -> None: ...  # no new values come soon: finish what is held back
     async def aclose(self) -> None: ...  # no more values come
 
 
@@ -32,10 +33,10 @@ class Joint:
     """A queue of at most ``most`` values. It ends when all ``givers`` have closed it."""
 
     def __init__(self, most: int, givers: int) -> None:
-        self._send, self._receive = anyio.create_memory_object_stream[Entry](most)
+        self._send, self._receive = anyio.create_memory_object_stream[Entry | None](most)
         self._givers = givers
 
-    async def take(self) -> Entry:
+    async def take(self) -> Entry | None:
         try:
             return self._receive.receive_nowait()
         except anyio.WouldBlock:
@@ -50,6 +51,9 @@ class Joint:
 
     async def made_none(self, entry: Entry) -> None:
         pass
+
+    async def flush(self) -> None:
+        await self._send.send(None)
 
     async def aclose(self) -> None:
         self._givers -= 1

@@ -52,6 +52,8 @@ class StageWork:
         self._branches = {key: at for at, key in enumerate(stage.keys)}
         self._taking = anyio.Lock()
         self._last: anyio.Event | None = None  # set when the value that was taken last has given everything
+        self._busy = 0  # tasks that handle a value
+        self._flushes = False  # when they have
         self._stopped = False
         self._waiting: anyio.CancelScope | None = None  # of a source
         self._burst = Burst()
@@ -109,6 +111,7 @@ class StageWork:
     # -- one value at a time
 
     async def _handle_all(self) -> None:
+        """One task. When the input says that no new values come, the next stages are told, too."""
         in_order = self._stage.ordered and self._tasks > 1
         before = after = None
         while True:
@@ -121,19 +124,28 @@ class StageWork:
                     entry = await self._take()
             except EndOfStream:
                 return
-            await self._handle(entry, before)
+            if entry is not None:
+                self._busy += 1
+                await self._handle(entry, before)
+                self._busy -= 1
+            else:
+                self._flushes = True
             if before is not None:
                 await before.wait()
             if after is not None:
                 after.set()
-            entry.release()
+            if entry is not None:
+                entry.release()
+            if self._flushes and not self._busy:
+                self._flushes = False
+                await self._flush()
 
-    async def _take(self) -> Entry:
+    async def _take(self) -> Entry | None:
         assert self._inlet is not None
         if self._burst.ended():
             await anyio.lowlevel.checkpoint()
         entry = await self._inlet.take()
-        self._totals.taken += 1
+        self._totals.taken += entry is not None
         return entry
 
     async def _handle(self, entry: Entry, before: anyio.Event | None) -> None:
@@ -209,16 +221,19 @@ class StageWork:
         stage = self._stage
         entries: list[Entry] = []
         begun = 0.0
-        ended = False
+        ended = flushes = False
         while not ended:
             left = None if stage.seconds is None or not entries else begun + stage.seconds - monotonic()
             try:
                 with anyio.move_on_after(left):
-                    entries.append(await self._take())
-                    if len(entries) == 1:
-                        begun = monotonic()
-                    if len(entries) < stage.size:
-                        continue
+                    entry = await self._take()
+                    flushes = entry is None
+                    if entry is not None:
+                        entries.append(entry)
+                        if len(entries) == 1:
+                            begun = monotonic()
+                        if len(entries) < stage.size:
+                            continue
             except EndOfStream:
                 ended = True
             if entries:
@@ -226,28 +241,42 @@ class StageWork:
                 for each in entries:
                     each.release()
                 entries = []
+            if flushes:
+                flushes = False
+                await self._flush()
 
     async def _window(self) -> None:
         """Sliding windows; the last, incomplete one is not given."""
         stage = self._stage
-        entries: deque[Entry] = deque()
+        entries: deque[Entry] = deque()  # of one window; those before the place `finished` are released
+        finished = 0
         unused = 0  # values between two windows
         while True:
             try:
                 entry = await self._take()
             except EndOfStream:
-                for each in entries:
+                for each in list(entries)[finished:]:
                     each.release()
                 return
+            if entry is None:
+                for each in list(entries)[finished:]:
+                    each.release()
+                finished = len(entries)
+                await self._flush()
+                continue
             if unused:
                 unused -= 1
                 entry.release()
                 continue
             entries.append(entry)
             if len(entries) == stage.size:
-                await self._give([each.value for each in entries], list(entries))
+                await self._give([each.value for each in entries], list(entries)[finished:])
                 for _ in range(min(stage.step, stage.size)):
-                    entries.popleft().release()
+                    each = entries.popleft()
+                    if finished:
+                        finished -= 1
+                    else:
+                        each.release()
                 unused = max(0, stage.step - stage.size)
 
     # -- giving
@@ -256,6 +285,10 @@ class StageWork:
         self._totals.given += 1
         for outlet in self._outlets[branch]:
             await outlet.give(value, made_of, last=last)
+
+    async def _flush(self) -> None:
+        for outlet in {id(each): each for branch in self._outlets for each in branch}.values():
+            await outlet.flush()
 
     async def _made_none(self, entry: Entry) -> None:
         for branch in self._outlets:

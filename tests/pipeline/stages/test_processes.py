@@ -76,10 +76,22 @@ async def test_an_ordered_stage_between_stages_of_several_processes() -> None:
 
 
 async def test_batches_that_are_larger_than_all_queues_before_them() -> None:
-    found: list[int] = []
-    pipeline = Pipeline(range(1000)).map(f.add_one, workers=2, process=True, queue=2).batch(50).batch(4).window(2)
-    await pipeline.sink(lambda window: found.append(len(window))).run()
-    assert found == [2] * 4
+    found: list[list[list[list[int]]]] = []
+    pipeline = Pipeline(range(1030)).map(f.add_one, workers=2, process=True, queue=2).batch(50).batch(4).window(2)
+    await pipeline.sink(found.append).run()
+    assert len(found) == 5
+    batches = [found[0][0], *(window[1] for window in found)]
+    assert [number for batch in batches for each in batch for number in each] == list(range(1, 1031))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_the_last_short_batch_and_window_of_each_process(workers: int, tmp_path: Path) -> None:
+    """They would wait for more values, and the stages before them for acknowledgements."""
+    sink = f.Append(tmp_path / "found")
+    pipeline = Pipeline(range(25)).map(f.uneven, workers=workers).batch(10).flat_map(iter).window(3)
+    totals = await pipeline.sink(sink, name="sink").run(processes=True)
+    assert totals.stages["sink"].taken == 23
+    assert (tmp_path / "found").read_text().splitlines() == [str([at, at + 1, at + 2]) for at in range(23)]
 
 
 @pytest.mark.long

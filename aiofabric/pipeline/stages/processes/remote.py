@@ -57,6 +57,9 @@ class RemoteOutlet:
     def acked(self, number: int) -> None:
         self._entries.pop(number).release()
 
+    async def flush(self) -> None:
+        self.push.announce_end()
+
     async def aclose(self) -> None:
         pass  # leaving the block of `push` says so, when everything is acknowledged
 
@@ -67,9 +70,13 @@ class RemoteInlet:
     def __init__(self, pull: Pull, objects: PickleObjects) -> None:
         self._pull = pull
         self._objects = objects
+        self._flushed = False  # since the last value
 
-    async def take(self) -> Entry:
-        item = await self._pull.pull()
+    async def take(self) -> Entry | None:
+        item = await (self._pull.pull if self._flushed else self._pull.pull_or_none)()
+        self._flushed = item is None
+        if item is None:
+            return None
         return Entry(self._objects.decode(item.parts), finished=item.ack, number=item.number)
 
 
@@ -86,19 +93,22 @@ class SortedInlet:
         self._made: dict[int, list[Entry]] = {}  # by the number of what they were made of
         self._complete: set[int] = set()
         self._ready: deque[Entry] = deque()
-        self._ended = False
+        self._ended = self._flushed = False
 
-    async def take(self) -> Entry:
+    async def take(self) -> Entry | None:
         while not self._ready:
             if self._ended:
                 raise EndOfStream
             try:
-                item = await self._pull.pull()
+                item = await (self._pull.pull if self._flushed else self._pull.pull_or_none)()
             except EndOfStream:  # after a restart of the producer, numbers may be missing
                 self._ended = True
                 for number in sorted(self._made):
                     self._ready.extend(self._made.pop(number))
                 continue
+            self._flushed = item is None
+            if item is None:
+                return None
             number, is_value, last = _ORDER.unpack(item.header)
             made = self._made.setdefault(number, [])
             if is_value:
