@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.lowlevel
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from .protocol.frames import LargeItem, SmallItems
 
 __all__ = ["Incoming", "Pull"]
+
+PART_ALIGNMENT: Final = 64
+"""Parts that are read begin this many bytes apart, or at a multiple of it: arrays over them have aligned values."""
 
 _log = logging.getLogger(__name__)
 
@@ -317,7 +320,7 @@ class Incoming:
 
     async def _read(self, pending: _Pending, place: int, large: LargeItem, parts: list[Any]) -> None:
         """Read a large item out of the producer's memory."""
-        size = sum(part[0] for part in parts if isinstance(part, tuple))
+        size = sum(_aligned(part[0]) for part in parts if isinstance(part, tuple))
         try:
             memory = self.memory.take(size)
         except MemoryError as error:
@@ -331,7 +334,7 @@ class Incoming:
                     end = at + part[0]
                     views.append(whole[at:end].toreadonly())
                     await self._read_part(whole[at:end], part[1])
-                    at = end
+                    at = _aligned(end)
                 else:
                     views.append(part)
         except (OSError, ValueError, anyio.ClosedResourceError) as error:
@@ -384,6 +387,11 @@ class Incoming:
             _log.info("the producer at %s has left: %s", self.connection.endpoint.peer_address, error)
         owner._incoming.discard(self)
         self._woken.set()
+
+
+def _aligned(size: int) -> int:
+    """Where the next part of an item begins in memory."""
+    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 class _Scopes:
