@@ -1,8 +1,9 @@
 """``python -m benchmarks.arrow``: a table of Arrow in one stream between two processes, by aiofabric and by Flight.
 
 The contenders take turns; the table has the medians of the rounds, and the ratio to Flight in brackets. The time is
-that from the first batch to the last. "copied" is what both processes have allocated for the batches, without the
-memory into which these were received: some kilobytes for each batch are its metadata, and no column was copied.
+that from the first batch to the last. "processors" is the time that both processes used, also to connect. "copied" is
+what they have allocated for the batches, without the memory into which these were received: some kilobytes for each
+batch are its metadata, and no column was copied.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import subprocess
 import sys
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import anyio
@@ -41,9 +42,10 @@ CONTENDERS = (
 
 
 class Result(NamedTuple):
-    """One run: bytes a second, and bytes that were copied."""
+    """One run: bytes a second, seconds of processors in both processes, and bytes that were copied."""
 
     rate: float
+    processor: float
     copied: int
 
 
@@ -67,18 +69,18 @@ class Clock:
     """Measures from the first batch on."""
 
     def __init__(self) -> None:
-        self._begin = 0.0
+        self._begin = self._used = 0.0
         self._size = -BATCH
 
     def count(self, batch: Any) -> None:
         if not self._begin:
-            self._begin = perf_counter()
+            self._begin, self._used = perf_counter(), process_time()
         self._size += batch.nbytes
 
     def report(self, received: bool) -> None:
         """Print the rate; ``received``: whether pyarrow allocated the memory of the received batches."""
         rate = self._size / (perf_counter() - self._begin)
-        print(rate, allocated() - received * (self._size + BATCH), flush=True)
+        print(rate, process_time() - self._used, allocated() - received * (self._size + BATCH), flush=True)
 
 
 # -- the side that has the table; it prints where it is, then what it has copied
@@ -92,10 +94,10 @@ async def serve(contender: Contender, size: int) -> None:
 
         async with Push(listen=("127.0.0.1", 0), provider=contender.provider) as push:
             print(push.address.port, flush=True)
-            before = allocated()
+            before, used = allocated(), process_time()
             for batch in table.to_batches(max_chunksize=ROWS):
                 await push_batch(push, batch)
-        print(allocated() - before)
+        print(process_time() - used, allocated() - before)
         return
     from aiofabric.integrations.arrow import serve_streams
 
@@ -104,9 +106,9 @@ async def serve(contender: Contender, size: int) -> None:
         lambda _: table, "127.0.0.1", 0, provider=contender.provider, max_chunksize=ROWS, expose=exposes
     ) as server:
         print(server.uri(), flush=True)
-        before = allocated()
+        before, used = allocated(), process_time()
         await anyio.to_thread.run_sync(sys.stdin.read)  # the client has ended
-    print(allocated() - before)
+    print(process_time() - used, allocated() - before)
 
 
 def serve_flight(size: int) -> None:
@@ -121,9 +123,9 @@ def serve_flight(size: int) -> None:
 
     with Server("grpc://127.0.0.1:0") as server:
         print(server.port, flush=True)
-        before = allocated()
+        before, used = allocated(), process_time()
         sys.stdin.read()
-        print(allocated() - before)
+        print(process_time() - used, allocated() - before)
 
 
 # -- the side that gets it; it prints the rate, and what it has allocated
@@ -168,9 +170,11 @@ def run(contender: Contender, size: int) -> Result:
         got = subprocess.run(
             [*command, "get", which, place], stdout=subprocess.PIPE, text=True, check=True, timeout=120
         )
-        copied_by_server, _ = server.communicate()
-    rate, copied_by_client = got.stdout.split()
-    return Result(float(rate), int(copied_by_server) + int(copied_by_client))
+        said_by_server, _ = server.communicate()
+    rate, used_by_client, copied_by_client = map(float, got.stdout.split())
+    used_by_server, copied_by_server = map(float, said_by_server.split())
+    joined = size if contender.kind == "tagged" else 0  # by Python: 8 buffers are more than one message carries
+    return Result(rate, used_by_client + used_by_server, int(copied_by_client + copied_by_server) + joined)
 
 
 def table(rounds: int, size: int) -> None:
@@ -182,8 +186,12 @@ def table(rounds: int, size: int) -> None:
     print(f"\na table of {size >> 20} MiB, batches of {ROWS} rows and {BATCH >> 20} MiB")
     peer = median(result.rate for result in found[CONTENDERS[0].title])
     for title, results in found.items():
-        rate, copied = median(result.rate for result in results), max(result.copied for result in results)
-        print(f"  {title:28} {rate / 1e9:7.2f} GB/s  [{rate / peer:.2f}]  copied {copied / 1e6:8,.1f} MB")
+        rate, used = (median(each) for each in zip(*(result[:2] for result in results), strict=True))
+        copied = max(result.copied for result in results)
+        print(
+            f"  {title:28} {rate / 1e9:7.2f} GB/s  [{rate / peer:.2f}]  "
+            f"processors {used:6.2f} s  copied {copied / 1e6:8,.1f} MB"
+        )
 
 
 def main() -> None:
