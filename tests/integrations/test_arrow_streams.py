@@ -282,8 +282,7 @@ async def hostile_server(
             theirs = StreamHello.unpack(bytes(await connection.recv()))
             async with tagged_endpoint(connection, theirs.provider) as tagged:
                 peer = await add_peer(tagged, theirs, connection)
-                name, address = tagged.info.fabric_attr.prov_name, tagged.local_address.raw
-                await connection.send(StreamHello(name, address).pack())
+                await connection.send(StreamHello.of(tagged).pack())
                 await tagged.recv_tagged(1, source=peer, max_bytes=100)
                 for each in frames:
                     await connection.send(each)
@@ -334,7 +333,8 @@ async def test_addresses_without_a_handle_are_refused() -> None:
             await all_of(uri, "tcp")
 
 
-ATTACKS = ["no hello", "another host", "a long ticket", "takes too much", "no number", "frees nothing", "frees a part"]
+HELLOS = ["no hello", "another host", "another libfabric"]
+ATTACKS = [*HELLOS, "a long ticket", "takes too much", "no number", "frees nothing", "frees a part"]
 
 
 async def _hostile_client(uri: StreamUri, provider: str, what: str) -> None:
@@ -342,11 +342,13 @@ async def _hostile_client(uri: StreamUri, provider: str, what: str) -> None:
     async with connection:
         if what == "no hello":
             await connection.send(b"GET / HTTP/1.1")
-        elif what == "another host":
-            await connection.send(StreamHello("tcp;ofi_rxm", aiofabric.Address.from_ip("10.1.2.3", 5).raw).pack())
+        elif what in HELLOS:
+            generation, address = aiofabric.library_version().major, aiofabric.Address.from_ip("10.1.2.3", 5).raw
+            hello = StreamHello("tcp;ofi_rxm", address, generation=generation + (what == "another libfabric"))
+            await connection.send(hello.pack())
         else:
             async with tagged_endpoint(connection, "tcp;ofi_rxm") as tagged:
-                await connection.send(StreamHello("tcp;ofi_rxm", tagged.local_address.raw).pack())
+                await connection.send(StreamHello.of(tagged).pack())
                 peer = await add_peer(tagged, StreamHello.unpack(bytes(await connection.recv())), connection)
                 if what == "a long ticket":
                     await tagged.send_tagged(bytes(5000), uri.want_data, to=peer)
@@ -377,7 +379,7 @@ async def test_a_hostile_client_ends_only_its_own_stream(caplog: pytest.LogCaptu
         await anext(good)
         for what in ATTACKS:
             await _hostile_client(StreamUri.parse(server.uri()), "tcp", what)
-        assert server.clients == 1
+        await until(lambda: server.clients == 1)
         assert len([batch async for batch in good]) == 199
     assert caplog.text.count("broke the protocol") == len(ATTACKS) - 1  # a ticket that is too long is not received
 
@@ -405,6 +407,13 @@ async def test_a_client_cannot_read_what_is_shown_to_another() -> None:
 
 
 @on_asyncio
+async def test_an_error_in_the_block_of_a_server_is_raised_as_itself() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with serving(TABLE, "tcp"):
+            raise ZeroDivisionError
+
+
+@on_asyncio
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -414,6 +423,7 @@ async def test_a_client_cannot_read_what_is_shown_to_another() -> None:
         ({"max_shown_bytes": 0}, ValueError),
         ({"max_clients": 0}, ValueError),
         ({"compression": "gzip"}, ValueError),
+        ({"max_chunksize": 0}, ValueError),
         ({"recv_sizes": 1}, TypeError),
     ],
     ids=str,
@@ -436,6 +446,16 @@ async def test_wrong_arguments_of_a_client_are_refused() -> None:
             open_stream(uri, **options)
     with pytest.raises(TypeError, match="read_ahead"):
         open_stream(uri, read_ahead=True)
+    for ticket, error in ((5, TypeError), (bytes(4097), ValueError)):
+        with pytest.raises(error, match="ticket"):
+            open_stream(uri, ticket)  # type: ignore[arg-type]
+    async with serving(TABLE, "tcp") as server, serve_streams(len, None, 0, provider="tcp") as everywhere:
+        for ticket, error in ((5, TypeError), (bytes(4097), ValueError)):
+            with pytest.raises(error, match="ticket"):
+                server.uri(ticket)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="host="):
+            everywhere.uri()
+        assert StreamUri.parse(everywhere.uri(host=HOST)).host == HOST
     with pytest.raises(TypeError, match="str"):
         open_stream(b"fabric://")  # type: ignore[arg-type]
     with pytest.raises(aiofabric.FabricConnectionRefusedError):

@@ -29,7 +29,7 @@ from .protocol import (
     record_size,
     split_tag,
 )
-from .uri import StreamUri
+from .uri import StreamUri, ticket_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -77,10 +77,8 @@ def open_stream(
     Raises: ValueError, TypeError: not the URI of a stream, or a wrong value.
     """
     parsed = StreamUri.parse(uri)
-    if isinstance(ticket, str):
-        ticket = ticket.encode()
     if ticket is not None:
-        parsed = parsed._replace(ticket=bytes(ticket))
+        parsed = parsed._replace(ticket=ticket_of(ticket))
     for name, value in (
         ("max_batch_bytes", max_batch_bytes),
         ("max_metadata_bytes", max_metadata_bytes),
@@ -201,8 +199,7 @@ class ArrowStream:
             self._connection = connection = await connect(uri.host, uri.port, **self._connecting)
             self._stack.push_async_callback(connection.aclose)
             self._tagged = tagged = await self._stack.enter_async_context(tagged_endpoint(connection))
-            hello = StreamHello(tagged.info.fabric_attr.prov_name, tagged.local_address.raw, self._secret)
-            await connection.send(hello.pack())
+            await connection.send(StreamHello.of(tagged, nonce=self._secret).pack())
             theirs = StreamHello.unpack(bytes(await connection.recv()))
             self._peer = await add_peer(tagged, theirs, connection)
             self._virtual = theirs.virtual

@@ -5,7 +5,8 @@ names its endpoint for tagged messages, because libfabric's connected endpoints 
 
     bytes 0-7    b"arrow-1" and a zero
     byte  8      from the server: 1 if addresses are virtual ones, 0 if they count from the start of a buffer
-    bytes 9-16   from the client: a random number, from which keys follow
+    byte  9      the generation of libfabric, such as 2: tagged messages of different ones do not reach each other
+    bytes 10-17  from the client: a random number, from which keys follow
     then         the provider of the endpoint, a zero, and its address as libfabric has it
 """
 
@@ -15,7 +16,17 @@ import struct
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiofabric import Access, Address, AddressFormat, Caps, EndpointType, FabricError, RemoteRegion, open_endpoint
+from aiofabric import (
+    Access,
+    Address,
+    AddressFormat,
+    Caps,
+    EndpointType,
+    FabricError,
+    RemoteRegion,
+    library_version,
+    open_endpoint,
+)
 
 from .metadata import ArrowProtocolError
 
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_HELLO", "StreamHello", "add_peer", "key_of", "readable_region", "tagged_endpoint"]
 
-_START: Final = struct.Struct("<8sBQ")
+_START: Final = struct.Struct("<8sBBQ")
 _MAGIC: Final = b"arrow-1\0"
 MOST_HELLO: Final = 1024
 """Bytes of the longest first message."""
@@ -41,22 +52,30 @@ class StreamHello(NamedTuple):
     address: bytes
     nonce: int = 0
     virtual: bool = False
+    generation: int = 0
+
+    @classmethod
+    def of(cls, endpoint: RdmEndpoint, *, nonce: int = 0, virtual: bool = False) -> StreamHello:
+        """The first message of a side that has this endpoint."""
+        generation = library_version().major
+        return cls(endpoint.info.fabric_attr.prov_name, endpoint.local_address.raw, nonce, virtual, generation)
 
     def pack(self) -> bytes:
         """The message."""
-        return _START.pack(_MAGIC, self.virtual, self.nonce) + self.provider.encode() + b"\0" + self.address
+        start = _START.pack(_MAGIC, self.virtual, self.generation, self.nonce)
+        return start + self.provider.encode() + b"\0" + self.address
 
     @classmethod
     def unpack(cls, message: bytes) -> StreamHello:
         """Raises: ArrowProtocolError: not such a message."""
         try:
-            magic, virtual, nonce = _START.unpack_from(message)
+            magic, virtual, generation, nonce = _START.unpack_from(message)
         except struct.error:
             magic = b""
         provider, separator, address = message[_START.size :].partition(b"\0")
         if magic != _MAGIC or not separator or not provider.isascii() or len(message) > MOST_HELLO:
             raise ArrowProtocolError(f"the peer does not stream Arrow data; its first message begins {message[:20]!r}")
-        return cls(provider.decode(), address, nonce, bool(virtual))
+        return cls(provider.decode(), address, nonce, bool(virtual), generation)
 
 
 @asynccontextmanager
@@ -75,15 +94,15 @@ async def tagged_endpoint(connection: MessageEndpoint, provider: str | None = No
 
 
 async def add_peer(endpoint: RdmEndpoint, hello: StreamHello, connection: MessageEndpoint) -> Peer:
-    """The peer's endpoint for tagged messages, which must be of the same provider and at the peer's host.
+    """The peer's endpoint for tagged messages, which must be of the same provider and library, and at the peer's host.
 
     Raises: ArrowProtocolError: it is not.
     """
-    own = endpoint.info.fabric_attr.prov_name
-    if hello.provider != own:
+    own = endpoint.info.fabric_attr.prov_name, library_version().major
+    if (hello.provider, hello.generation) != own:
         raise ArrowProtocolError(
-            f"the peer's tagged messages need {hello.provider}, and this side has {own}: choose one provider that "
-            "both sides have, such as provider='tcp;ofi_rxm'"
+            f"the peer has tagged messages of {hello.provider}, libfabric {hello.generation}, and this side those of "
+            f"{own[0]}, libfabric {own[1]}: both sides need one provider and one generation of libfabric"
         )
     try:
         there = Address(endpoint.local_address.format, hello.address)

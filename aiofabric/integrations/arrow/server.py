@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -13,7 +13,7 @@ from aiofabric import listen
 from .connection import MOST_HELLO
 from .exposed import can_expose
 from .serving import ServedStream, ServingOptions, new_tags
-from .uri import StreamUri
+from .uri import StreamUri, ticket_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,17 +52,21 @@ class StreamServer:
     def uri(self, ticket: bytes | str = b"", *, host: str | None = None) -> str:
         """The URI of the stream that ``ticket`` names: pass it to `open_stream`.
 
-        ``host``: where clients reach this server, if it listens at all addresses.
+        ``host``: where clients reach this server; needed if it listens at all addresses.
+
+        Raises:
+            TypeError, ValueError: a ticket is bytes or a str, of at most 4,096 bytes; or ``host`` is needed.
         """
-        if isinstance(ticket, str):
-            ticket = ticket.encode()
         options, address = self._options, self.address
+        host = host or address.host
+        if host in (None, "0.0.0.0", "::"):
+            raise ValueError("this server listens at all addresses: pass the one that clients reach it at, host=")
         shows = options.expose
         return str(
             StreamUri(
-                host or address.host or "",
+                host,
                 address.port or 0,
-                bytes(ticket),
+                ticket_of(ticket),
                 options.want_data,
                 options.free_data if shows else None,
                 options.handle if shows else None,
@@ -73,7 +77,8 @@ class StreamServer:
         async with anyio.create_task_group() as tasks:
             async for request in self._listener:
                 if self._clients >= self._max_clients:
-                    request.reject(param=b"this server has as many clients as it takes")
+                    with suppress(OSError, anyio.ClosedResourceError):  # the client has left
+                        request.reject(param=b"this server has as many clients as it takes")
                     continue
                 self._clients += 1
                 tasks.start_soon(self._accept, request)
@@ -126,10 +131,11 @@ async def serve_streams(
         options: of the accepted connections, such as ``heartbeat=``; see `EndpointOptions`.
 
     The buffers of a batch must not change until the client has freed them or has left: the batch is kept until then.
-    Leaving the block ends all streams at once.
+    Leaving the block ends all streams: each client has 2 seconds to end the read that it has begun.
 
     A client that breaks the protocol loses its connection, and no other. Each client holds at most ``max_shown_bytes``
-    or one batch, and ``window`` messages. A client can read only memory that is shown to its own connection.
+    or one batch, and ``window`` messages. A client can read only memory that is shown to its own connection; shm does
+    not enforce that.
 
     Raises:
         ValueError, TypeError: a wrong value. Also: what `aiofabric.listen` raises.
@@ -140,6 +146,7 @@ async def serve_streams(
         ("window", window, MOST_WINDOW),
         ("max_shown_bytes", max_shown_bytes, 1 << 62),
         ("max_clients", max_clients, 1 << 31),
+        ("max_chunksize", 1 if max_chunksize is None else max_chunksize, 1 << 62),
     ):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} must be a number, not {value!r}")
@@ -153,9 +160,19 @@ async def serve_streams(
         exposes = expose and can_expose(listener.info)
         common = ServingOptions(*new_tags(), window, max_shown_bytes, max_chunksize, compression, exposes)
         server = StreamServer(listener, find, common, max_clients)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server._serve)
-            try:
-                yield server
-            finally:
-                tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server._serve)
+                try:
+                    yield server
+                finally:
+                    tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
+
+
+def _only(error: BaseException) -> BaseException:
+    """The one error of a group; the group if it has several."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

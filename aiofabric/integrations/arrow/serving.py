@@ -6,7 +6,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import AsyncIterable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import anyio
@@ -27,6 +27,7 @@ from .protocol import (
     decode_taken,
     encode_addresses,
 )
+from .uri import MOST_TICKET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -47,8 +48,6 @@ Batches: TypeAlias = (
 """The batches that a server streams."""
 FindStream: TypeAlias = "Callable[[bytes], Batches | Awaitable[Batches]]"
 
-MOST_TICKET: Final = 4096
-"""Bytes of the longest ticket."""
 _HELLO_TIMEOUT: Final = 10.0  # seconds
 _CLOSE_TIMEOUT: Final = 2.0  # seconds in which a client ends its reads
 
@@ -84,30 +83,28 @@ class ServedStream:
     async def run(self) -> None:
         """Until the client leaves. A client that breaks the protocol, and a failure of the stream, end only this."""
         connection = self._connection
-        hostile = False
         try:
             with anyio.fail_after(_HELLO_TIMEOUT):
                 theirs = StreamHello.unpack(bytes(await connection.recv()))
             async with tagged_endpoint(connection, theirs.provider) as self._tagged:
-                self._peer = await add_peer(self._tagged, theirs, connection)
                 secret = self._options.handle ^ theirs.nonce
                 if self._options.expose and can_expose(connection.info):
                     self._exposed = ExposedBuffers(connection, secret)
-                name, address = self._tagged.info.fabric_attr.prov_name, self._tagged.local_address.raw
-                hello = StreamHello(name, address, virtual=is_virtual(connection.info))
+                hello = StreamHello.of(self._tagged, virtual=is_virtual(connection.info))
                 await connection.send(hello.pack())
+                self._peer = await add_peer(self._tagged, theirs, connection)
                 await self._until_it_leaves()
         except ArrowProtocolError as error:
-            hostile = True
             _log.warning("the client at %s broke the protocol: %s", connection.peer_address, error)
         except (OSError, TimeoutError, anyio.ClosedResourceError) as error:
             _log.info("the stream for the client at %s ended: %s", connection.peer_address, error)
         except Exception:
             _log.exception("the stream for the client at %s failed", connection.peer_address)
         finally:
-            if not hostile:  # the client ends its reads before the memory is closed: over rxm, a late one would break
-                with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):  # the link that its process shares
-                    await connection.aclose()
+            # The client ends its reads before the memory is closed: a late read would break its connection, and over
+            # rxm those of its whole process.
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), suppress(OSError):
+                await connection.aclose()
             if self._exposed is not None:
                 self._exposed.close()
             connection.abort()

@@ -7,10 +7,27 @@ import struct
 from typing import Final, NamedTuple, Self
 from urllib.parse import parse_qs, quote, unquote_to_bytes, urlencode, urlsplit
 
-__all__ = ["StreamUri"]
+__all__ = ["MOST_TICKET", "StreamUri", "ticket_of"]
 
 SCHEME: Final = "fabric"
 _HANDLE: Final = struct.Struct("<Q")
+MOST_TICKET: Final = 4096
+"""Bytes of the longest ticket."""
+
+
+def ticket_of(ticket: object) -> bytes:
+    """A ticket that a program passes, as bytes.
+
+    Raises:
+        TypeError: neither bytes nor str.
+        ValueError: more than 4,096 bytes.
+    """
+    if not isinstance(ticket, bytes | str):
+        raise TypeError(f"a ticket is bytes or a str, not {ticket!r}")
+    found = ticket.encode() if isinstance(ticket, str) else ticket
+    if len(found) > MOST_TICKET:
+        raise ValueError(f"a ticket has at most {MOST_TICKET} bytes, not {len(found)}")
+    return found
 
 
 class StreamUri(NamedTuple):
