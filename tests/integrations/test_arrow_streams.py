@@ -216,6 +216,16 @@ async def test_a_cancelled_client_leaves_nothing(provider: str) -> None:
         await until(lambda: server.clients == 0)
 
 
+async def test_a_stream_may_be_cancelled_while_bodies_are_received(provider: str) -> None:
+    async with serve_streams(lambda ticket: for_ever(), HOST, 0, provider=provider) as server:
+        for _ in range(3):
+            async with open_stream(server.uri(), provider=provider) as stream:
+                with anyio.move_on_after(0.03):
+                    async for batch in stream:
+                        assert batch.num_rows == FIRST.num_rows
+        await until(lambda: server.clients == 0)
+
+
 async def test_a_source_that_fails_ends_its_stream(provider: str, caplog: pytest.LogCaptureFixture) -> None:
     def find(ticket: bytes) -> Any:
         if ticket != b"known":

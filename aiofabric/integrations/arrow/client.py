@@ -294,7 +294,8 @@ class ArrowStream:
                 if self._validate:
                     check_values(batch)
                 self._ready.append(batch)
-        await self._confirm(freed)
+        with suppress(FabricError):  # the connection has ended: the next `recv` reports it
+            await self._confirm(freed)
 
     async def _receive_body(self, message: Announcement, freed: list[int]) -> pyarrow.Buffer:
         layout = message.layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -30,7 +30,7 @@ from .protocol import (
 from .uri import MOST_TICKET
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from aiofabric import MessageEndpoint, Peer, RdmEndpoint
 
@@ -211,6 +211,10 @@ async def _each(found: Any, max_chunksize: int | None) -> AsyncGenerator[Any]:
             yield batch
     elif isinstance(found, pyarrow.RecordBatch):
         yield found
+    elif isinstance(found, AsyncGenerator):
+        async with aclosing(found):
+            async for batch in found:
+                yield batch
     elif isinstance(found, AsyncIterable):
         async for batch in found:
             yield batch
