@@ -40,6 +40,16 @@ def test_benchmark_of_pipelines_runs() -> None:
     assert output.count("GB/s") >= 6  # at least three contenders, two sizes
 
 
+@pytest.mark.alone
+@pytest.mark.once
+def test_benchmark_of_arrow_runs_and_copies_no_column() -> None:
+    command = [sys.executable, "-m", "benchmarks.arrow", "--quick"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=60).stdout
+    copied = {line[:30].strip(): float(line.split()[-2]) for line in output.splitlines() if "GB/s" in line}
+    assert len(copied) == 6
+    assert all(copied[row] < 1 for row in copied if "tagged" not in row)  # MB, of 134
+
+
 def test_benchmark_names_what_is_absent() -> None:
     row = roster.python("a peer", "streams", "asyncio", ("ping",), needs="a_package_that_nobody_has")
     assert row.absent() == "a_package_that_nobody_has not installed"

@@ -27,6 +27,7 @@ SAYS = {
     ],
     "pipeline.py": ["jobs of the killed worker were done by the others", "3000 of 3000 jobs are done"],
     "thumbnails.py": ["flowchart LR", "40 thumbnails in", "1 image skipped"],
+    "arrow_pipeline.py": ["300,000 rows in 3 files", "150,000 rows were written, the lowest price is 50.0"],
     "grpc_over_fabric.py": ["hello, fabric", "g-R-P-C"],
     "http_over_fabric.py": ["200 hello, request 0", "200 hello, request 9", "1 connection"],
     "tagged_fan_out.py": ["sum of the squares: 204", "worker 0 did 3 jobs", "worker 2 did 3 jobs"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+import numpy
 import pytest
 from anyio import ClosedResourceError, EndOfStream
 
@@ -147,6 +148,17 @@ async def test_the_parts_of_an_item_stay_apart(provider: str, sizes: tuple[int, 
         with await pull.pull() as item:
             assert [bytes(part) for part in item.parts] == parts
             assert len(item) == sum(sizes)
+
+
+async def test_parts_that_are_read_are_aligned_in_one_piece_of_memory(provider: str) -> None:
+    sizes = LARGE + 1, 5000, LARGE - 3, 70_001
+    async with joined(provider) as (push, pull):
+        await push.push([bytes([at]) * size for at, size in enumerate(sizes)])
+        with await pull.pull() as item:
+            starts = [numpy.frombuffer(part, "u1").ctypes.data for part in item.parts]
+            for at, size in enumerate(sizes):
+                assert bytes(item.parts[at]) == bytes([at]) * size
+                assert starts[at] - starts[0] == sum(-(-each // 64) * 64 for each in sizes[:at])
 
 
 async def test_large_and_small_items_keep_their_order(provider: str) -> None:

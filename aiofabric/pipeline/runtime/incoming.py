@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .lent_memory import LentMemory
 
 __all__ = ["Incoming", "Owner", "Rest"]
+
+PART_ALIGNMENT: Final = 64
+"""Parts that are read begin this many bytes apart, or at a multiple of it: arrays over them have aligned values."""
 
 
 class Owner(Protocol):
@@ -142,7 +145,7 @@ class Incoming:
 
     async def _read(self, pending: Pending, place: int, large: LargeItem, parts: list[Any]) -> None:
         """Read a large item out of the producer's memory."""
-        size = sum(part[0] for part in parts if isinstance(part, tuple))
+        size = sum(_aligned(part[0]) for part in parts if isinstance(part, tuple))
         try:
             memory = self.memory.take(size)
         except MemoryError as error:
@@ -156,7 +159,7 @@ class Incoming:
                     end = at + part[0]
                     views.append(whole[at:end].toreadonly())
                     await self._read_part(whole[at:end], part[1])
-                    at = end
+                    at = _aligned(end)
                 else:
                     views.append(part)
         except (OSError, ValueError, anyio.ClosedResourceError) as error:
@@ -206,6 +209,11 @@ class Incoming:
     def _connection_ended(self, error: BaseException) -> None:
         self.owner.connection_ended(self, error)
         self._woken.set()
+
+
+def _aligned(size: int) -> int:
+    """Where the next part of an item begins in memory."""
+    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 class Rest:

@@ -1,0 +1,344 @@
+"""open_stream: a client of Arrow's Dissociated IPC protocol."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import anyio
+import pyarrow
+
+from aiofabric import FabricError, NotSupportedError, connect
+
+from .connection import StreamHello, add_peer, readable_region, tagged_endpoint
+from .decoding import StreamDecoder, check_values
+from .metadata import ArrowProtocolError, MessageKind
+from .protocol import (
+    ADDRESSES,
+    ANY_TYPE,
+    MOST_FREED,
+    PACKED,
+    PREFIX,
+    IncomingStream,
+    body_tag,
+    decode_addresses,
+    encode_freed,
+    encode_taken,
+    record_size,
+    split_tag,
+)
+from .uri import StreamUri, ticket_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from aiofabric import Domain, Envelope, MessageEndpoint, Peer, RdmEndpoint
+
+    from .protocol import Announcement
+
+__all__ = ["ArrowStream", "open_stream"]
+
+RECV_COUNT: Final = 32
+
+
+def open_stream(
+    uri: str,
+    ticket: bytes | str | None = None,
+    *,
+    provider: str | None = None,
+    domain: Domain | None = None,
+    max_batch_bytes: int = 1 << 30,
+    max_metadata_bytes: int = 1 << 18,
+    read_ahead: int = 8,
+    read_ahead_bytes: int = 64 << 20,
+    validate: bool = False,
+    **options: Any,
+) -> ArrowStream:
+    """The record batches of a stream: ``async for batch in open_stream(uri)``.
+
+    Args:
+        uri: from the server; see `StreamServer.uri`.
+        ticket: which stream; by default the path of the URI.
+        provider: by name, such as ``"tcp"`` or ``"shm"``.
+        domain: open the connection on this domain.
+        max_batch_bytes: bytes of the body of one message at most, also when a compressed one is expanded. A server
+            that announces more breaks the protocol; no byte of such a body is received.
+        max_metadata_bytes: bytes of the metadata of one message at most. At most 32 of them are kept.
+        read_ahead: messages whose bodies are received together.
+        read_ahead_bytes: bytes of these bodies; a larger one is received alone.
+        validate: check all values of each batch (`pyarrow.RecordBatch.validate` with ``full=True``), which takes time.
+            Without it only the lengths are checked: choose it if you do not trust the server.
+        options: of the connection, such as ``heartbeat=``; see `EndpointOptions`.
+
+    Nothing is connected before the first batch is asked for, or the block is entered.
+
+    Raises: ValueError, TypeError: not the URI of a stream, or a wrong value.
+    """
+    parsed = StreamUri.parse(uri)
+    if ticket is not None:
+        parsed = parsed._replace(ticket=ticket_of(ticket))
+    for name, value in (
+        ("max_batch_bytes", max_batch_bytes),
+        ("max_metadata_bytes", max_metadata_bytes),
+        ("read_ahead", read_ahead),
+        ("read_ahead_bytes", read_ahead_bytes),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be a number, not {value!r}")
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value}")
+    connecting = {
+        "provider": provider,
+        "domain": domain,
+        "recv_size": max_metadata_bytes + PREFIX.size,
+        "recv_count": RECV_COUNT,
+        **options,
+    }
+    return ArrowStream(parsed, connecting, max_batch_bytes, (read_ahead, read_ahead_bytes), validate)
+
+
+class ArrowStream:
+    """A stream of record batches; made by `open_stream`.
+
+    ``async for`` closes it after the last batch. Use it as ``async with`` if the loop may end before.
+
+    The buffers of a batch are the memory into which the fabric wrote them, or into which the provider copied a tagged
+    message. They belong to pyarrow, and the batch may be kept. Each batch is whole when it is returned.
+    """
+
+    def __init__(
+        self, uri: StreamUri, connecting: dict[str, Any], max_body: int, ahead: tuple[int, int], validate: bool
+    ) -> None:
+        self._uri = uri
+        self._connecting = connecting
+        self._incoming = IncomingStream(max_body=max_body)
+        self._decoder = StreamDecoder(max_body=max_body)
+        self._ahead = ahead
+        self._validate = validate
+        self._stack = AsyncExitStack()
+        self._guard = anyio.ResourceGuard("reading this stream")
+        self._ready: deque[pyarrow.RecordBatch] = deque()
+        self._opened = self._closed = False
+        self._strict = False  # the provider cannot ignore bits of tags
+        self._secret = secrets.randbits(64)
+        self._virtual = False
+        self._connection: MessageEndpoint
+        self._tagged: RdmEndpoint
+        self._peer: Peer
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The schema of the stream.
+
+        Raises: RuntimeError: the stream has not begun: enter its block, or take a batch.
+        """
+        schema = self._decoder.schema
+        if schema is None:
+            raise RuntimeError("the schema is known when the block of this stream was entered, or a batch was taken")
+        return schema
+
+    async def __aenter__(self) -> Self:
+        with self._guard:
+            await self._open()
+            while self._decoder.schema is None:
+                await self._receive_some()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if exc is not None:
+            self._abort()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection. Batches that were taken stay valid."""
+        self._closed = True
+        self._ready.clear()
+        await self._stack.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pyarrow.RecordBatch:
+        """The next batch.
+
+        A cancel while this waits for a message loses nothing. While bodies are received, a cancel ends the stream.
+
+        Raises:
+            ArrowProtocolError: the server broke the protocol, or announced more than this client accepts.
+            FabricConnectionError: the connection has ended before the stream; the server's log has the reason.
+            ClosedResourceError: this stream is closed.
+            BusyResourceError: another task is in this call.
+            Also: what `aiofabric.connect` raises.
+        """
+        with self._guard:
+            if self._closed:
+                if self._incoming.ended and not self._ready:
+                    raise StopAsyncIteration
+                raise anyio.ClosedResourceError("this stream is closed")
+            if not self._opened:
+                await self._open()
+            while not self._ready:
+                if self._incoming.ended:
+                    await self.aclose()
+                    raise StopAsyncIteration
+                await self._receive_some()
+            return self._ready.popleft()
+
+    # -- opening
+
+    async def _open(self) -> None:
+        if self._opened:
+            raise RuntimeError("this stream was opened before: call open_stream again")
+        self._opened = True
+        try:
+            uri = self._uri
+            self._connection = connection = await connect(uri.host, uri.port, **self._connecting)
+            self._stack.push_async_callback(connection.aclose)
+            self._tagged = tagged = await self._stack.enter_async_context(tagged_endpoint(connection))
+            await connection.send(StreamHello.of(tagged, nonce=self._secret).pack())
+            theirs = StreamHello.unpack(bytes(await connection.recv()))
+            self._peer = await add_peer(tagged, theirs, connection)
+            self._virtual = theirs.virtual
+            self._secret ^= uri.handle or 0
+            await tagged.send_tagged(uri.ticket, uri.want_data, to=self._peer)
+        except BaseException:
+            self._abort()
+            with anyio.CancelScope(shield=True):
+                await self.aclose()
+            raise
+
+    def _abort(self) -> None:
+        if hasattr(self, "_connection"):
+            self._connection.abort()
+
+    # -- receiving
+
+    async def _receive_some(self) -> None:
+        """Receive the next message, and those that have come meanwhile, with their bodies."""
+        incoming = self._incoming
+        try:
+            while incoming.first() is None and not incoming.ended:
+                incoming.received(await self._connection.recv())  # a cancel here loses nothing
+        except Exception:
+            await self._break()
+            raise
+        try:
+            self._receive_waiting()
+            if some := self._take_some():
+                await self._receive_bodies(some)
+        except BaseException:
+            await self._break()
+            raise
+
+    async def _break(self) -> None:
+        self._abort()
+        with anyio.CancelScope(shield=True):
+            await self.aclose()
+
+    def _receive_waiting(self) -> None:
+        """Take metadata that has arrived. If the connection has ended, the next `recv` reports it."""
+        with suppress(FabricError):
+            while (frame := self._connection.recv_nowait()) is not None:
+                self._incoming.received(frame)
+
+    def _take_some(self) -> list[Announcement]:
+        most, most_bytes = self._ahead
+        some: list[Announcement] = []
+        size = 0
+        while (first := self._incoming.first()) is not None and len(some) < most:
+            size += first.layout.body_length
+            if some and size > most_bytes:
+                break
+            some.append(self._incoming.take())
+        return some
+
+    async def _receive_bodies(self, messages: list[Announcement]) -> None:
+        bodies: list[pyarrow.Buffer | None] = [None] * len(messages)
+        freed: list[int] = []
+        failures: list[Exception] = []
+        left = sum(message.layout.kind != MessageKind.SCHEMA for message in messages)
+
+        async def receive(at: int, message: Announcement) -> None:
+            nonlocal left
+            try:
+                bodies[at] = await self._receive_body(message, freed)
+                left -= 1
+            except Exception as error:
+                failures.append(error)
+            if not left or failures:
+                tasks.cancel_scope.cancel()
+
+        async def watch() -> None:
+            try:
+                while True:  # later metadata may come meanwhile; and the connection may end
+                    self._incoming.received(await self._connection.recv())
+            except Exception as error:
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        if left:
+            async with anyio.create_task_group() as tasks:
+                for at, message in enumerate(messages):
+                    if message.layout.kind != MessageKind.SCHEMA:
+                        tasks.start_soon(receive, at, message)
+                tasks.start_soon(watch)
+            if left:  # else the connection ended after the last body
+                raise failures[0]
+        for message, body in zip(messages, bodies, strict=True):
+            batch = self._decoder.decode(message.metadata, message.layout, body)
+            if batch is not None:
+                if self._validate:
+                    check_values(batch)
+                self._ready.append(batch)
+        with suppress(FabricError):  # the connection has ended: the next `recv` reports it
+            await self._confirm(freed)
+
+    async def _receive_body(self, message: Announcement, freed: list[int]) -> pyarrow.Buffer:
+        layout = message.layout
+        size, count = layout.body_length, len(layout.buffers)
+        memory = pyarrow.allocate_buffer(max(size, record_size(count)))
+        view = memoryview(memory).cast("B")
+        envelope = await self._receive_tagged(view, message.sequence)
+        _, body_type = split_tag(envelope.tag)
+        if body_type == PACKED:
+            if envelope.length != size:
+                raise ArrowProtocolError(f"a body of {envelope.length} bytes; the metadata announced {size}")
+        else:
+            if self._uri.handle is None or self._uri.free_data is None:
+                raise ArrowProtocolError("the server shows memory, and the URI has no remote_handle or no free_data")
+            pairs = decode_addresses(view[: envelope.length], layout)
+            for (address, length), (offset, _) in zip(pairs, layout.buffers, strict=True):
+                if length:
+                    await self._read(view[offset : offset + length], address)
+                    freed.append(address)
+        return memory if memory.size == size else memory.slice(0, size)
+
+    async def _receive_tagged(self, view: memoryview, sequence: int) -> Envelope:
+        """The body of the message, of any type. If the provider cannot ignore bits of a tag: of the type that the
+        URI makes likely.
+        """
+        if not self._strict:
+            try:
+                return await self._tagged.recv_tagged_into(view, sequence, ignore=ANY_TYPE, source=self._peer)
+            except NotSupportedError:
+                self._strict = True
+        likely = PACKED if self._uri.free_data is None else ADDRESSES
+        return await self._tagged.recv_tagged_into(view, body_tag(sequence, likely), source=self._peer)
+
+    async def _read(self, view: memoryview, address: int) -> None:
+        region = readable_region(self._secret, address, len(view), self._virtual)
+        most = self._connection.info.ep_attr.max_msg_size
+        for start in range(0, len(view), most):
+            part = view[start : start + most]
+            await self._connection.read_into(part, region[start : start + len(part)])
+
+    async def _confirm(self, freed: list[int]) -> None:
+        """Tell the server what was taken, and which memory is not read any more."""
+        for start in range(0, len(freed), MOST_FREED):
+            message = encode_freed(freed[start : start + MOST_FREED])
+            await self._tagged.send_tagged(message, self._uri.free_data or 0, to=self._peer)
+        await self._connection.send(encode_taken(self._incoming.taken))

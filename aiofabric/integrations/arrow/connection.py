@@ -1,0 +1,133 @@
+"""The connection of a stream: it carries the metadata. Beside it, connectionless endpoints carry tagged messages.
+
+The connection tells when the peer has gone, and the buffers are read over it (RMA). The first message of each side
+names its endpoint for tagged messages, because libfabric's connected endpoints have no tags::
+
+    bytes 0-7    b"arrow-1" and a zero
+    byte  8      from the server: 1 if addresses are virtual ones, 0 if they count from the start of a buffer
+    byte  9      the generation of libfabric, such as 2: tagged messages of different ones do not reach each other
+    bytes 10-17  from the client: a random number, from which keys follow
+    then         the provider of the endpoint, a zero, and its address as libfabric has it
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiofabric import (
+    Access,
+    Address,
+    AddressFormat,
+    Caps,
+    EndpointType,
+    FabricError,
+    RemoteRegion,
+    library_version,
+    open_endpoint,
+)
+
+from .metadata import ArrowProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aiofabric import MessageEndpoint, Peer, RdmEndpoint
+
+__all__ = ["MOST_HELLO", "StreamHello", "add_peer", "key_of", "readable_region", "tagged_endpoint"]
+
+_START: Final = struct.Struct("<8sBBQ")
+_MAGIC: Final = b"arrow-1\0"
+MOST_HELLO: Final = 1024
+"""Bytes of the longest first message."""
+
+_CAPS: Final = Caps.MSG | Caps.TAGGED | Caps.SOURCE | Caps.DIRECTED_RECV
+
+
+class StreamHello(NamedTuple):
+    """The first message of each side."""
+
+    provider: str
+    address: bytes
+    nonce: int = 0
+    virtual: bool = False
+    generation: int = 0
+
+    @classmethod
+    def of(cls, endpoint: RdmEndpoint, *, nonce: int = 0, virtual: bool = False) -> StreamHello:
+        """The first message of a side that has this endpoint."""
+        generation = library_version().major
+        return cls(endpoint.info.fabric_attr.prov_name, endpoint.local_address.raw, nonce, virtual, generation)
+
+    def pack(self) -> bytes:
+        """The message."""
+        start = _START.pack(_MAGIC, self.virtual, self.generation, self.nonce)
+        return start + self.provider.encode() + b"\0" + self.address
+
+    @classmethod
+    def unpack(cls, message: bytes) -> StreamHello:
+        """Raises: ArrowProtocolError: not such a message."""
+        try:
+            magic, virtual, generation, nonce = _START.unpack_from(message)
+        except struct.error:
+            magic = b""
+        provider, separator, address = message[_START.size :].partition(b"\0")
+        if magic != _MAGIC or not separator or not provider.isascii() or len(message) > MOST_HELLO:
+            raise ArrowProtocolError(f"the peer does not stream Arrow data; its first message begins {message[:20]!r}")
+        return cls(provider.decode(), address, nonce, bool(virtual), generation)
+
+
+@asynccontextmanager
+async def tagged_endpoint(connection: MessageEndpoint, provider: str | None = None) -> AsyncIterator[RdmEndpoint]:
+    """An endpoint for tagged messages, in the network of a connection.
+
+    Raises: NoProviderError, FabricError.
+    """
+    own = connection.info
+    host = None
+    if own.addr_format is not AddressFormat.ADDR_STR and connection.local_address is not None:
+        host = connection.local_address.host
+    name = provider or own.fabric_attr.prov_name
+    async with open_endpoint(EndpointType.RDM, host, provider=name, caps=_CAPS, recv_size=None) as endpoint:
+        yield endpoint
+
+
+async def add_peer(endpoint: RdmEndpoint, hello: StreamHello, connection: MessageEndpoint) -> Peer:
+    """The peer's endpoint for tagged messages, which must be of the same provider and library, and at the peer's host.
+
+    Raises: ArrowProtocolError: it is not.
+    """
+    own = endpoint.info.fabric_attr.prov_name, library_version().major
+    if (hello.provider, hello.generation) != own:
+        raise ArrowProtocolError(
+            f"the peer has tagged messages of {hello.provider}, libfabric {hello.generation}, and this side those of "
+            f"{own[0]}, libfabric {own[1]}: both sides need one provider and one generation of libfabric"
+        )
+    try:
+        there = Address(endpoint.local_address.format, hello.address)
+        host, peer = there.host, None if connection.peer_address is None else connection.peer_address.host
+        if host is not None and peer is not None and host.partition("%")[0] != peer.partition("%")[0]:
+            raise ArrowProtocolError(f"the peer is at {peer}, and names an endpoint at {host}")
+        return await endpoint.add_peer(there)
+    except (ValueError, FabricError) as error:
+        raise ArrowProtocolError(f"the peer names an endpoint that cannot be reached: {error}") from error
+
+
+_MASK: Final = (1 << 64) - 1
+
+
+def key_of(secret: int, address: int, length: int) -> int:
+    """The key under which the server registers a buffer; ``secret``: of one connection."""
+    return (secret + address * 0x9E37_79B9_7F4A_7C15 + length * 0xC2B2_AE3D_27D4_EB4F) & _MASK
+
+
+def readable_region(secret: int, address: int, length: int, virtual: bool) -> RemoteRegion:
+    """The server's memory that a client may read.
+
+    Raises: ArrowProtocolError: no memory can be there.
+    """
+    if address + length > 1 << 64:
+        raise ArrowProtocolError(f"a buffer of {length} bytes at {address:#x}")
+    key = key_of(secret, address, length)
+    return RemoteRegion(address if virtual else 0, key, length, access=Access.REMOTE_READ)
