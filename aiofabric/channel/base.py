@@ -174,7 +174,8 @@ class ByteChannel(ABC):
             await self.checkpoint()  # before data is taken, so that a cancel loses nothing
         taken = take()
         if taken is None:
-            taken = self.poll_for(take)
+            self.poll()
+            taken = take()
         while taken is None:
             await self._wait_readable()
             taken = take()
@@ -239,11 +240,6 @@ class ByteChannel(ABC):
 
     def poll(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
         """Before waiting: poll for new data, as long as the polls find data."""
-
-    def poll_for(self, take: Callable[[], T | None]) -> T | None:
-        """Poll for data that ``take`` takes."""
-        self.poll()
-        return take()
 
     @property
     def must_yield(self) -> bool:
