@@ -103,6 +103,19 @@ class ByteChannel(ABC):
         the peer, whose credits run out.
         """
 
+    def feed_to(  # noqa: B027  (a channel may leave all data to the watcher)
+        self,
+        data_received: Callable[[bytes], object] | None,
+        get_buffer: Callable[[int], Buffer] | None,
+        buffer_updated: Callable[[int], object] | None,
+        failed: Callable[[BaseException], object] | None,
+        /,
+    ) -> None:
+        """Pass new data to an asyncio protocol before the watcher, with the first function or with the next two.
+
+        ``failed`` gets an exception of those calls. ``None`` for all stops that.
+        """
+
     @abstractmethod
     def try_recv(self, max_bytes: int) -> bytes | None:
         """Take at most ``max_bytes``; ``None`` if no data has arrived, ``b""`` at the peer's orderly end."""
