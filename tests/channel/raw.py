@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import anyio
 
 import aiofabric
 from aiofabric import MessageEndpoint
-from aiofabric.channel.connect import HELLO, accept_channel
+from aiofabric.channel.connect import accept_channel
 from aiofabric.channel.endpoint import EndpointChannel
+from aiofabric.channel.frames import Hello
 
-if TYPE_CHECKING:
-    from aiofabric.channel.frames import Hello
+RAW = Hello(recv_size=65540, window=1 << 20)
 
 Peers: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[EndpointChannel, MessageEndpoint]]]
 
@@ -23,7 +23,7 @@ def raw_peers(provider: str) -> Peers:
     """``async with peers(hello) as (channel, raw)``: a channel, and a bare endpoint that introduced itself so."""
 
     @asynccontextmanager
-    async def connected(hello: Hello = HELLO) -> AsyncIterator[tuple[EndpointChannel, MessageEndpoint]]:
+    async def connected(hello: Hello = RAW) -> AsyncIterator[tuple[EndpointChannel, MessageEndpoint]]:
         accepted: list[EndpointChannel] = []
 
         async def accept() -> None:

@@ -1,4 +1,4 @@
-"""Large frames that nobody has taken stay in the memory of the pool, and the frames without data still arrive."""
+"""Large frames that no task has taken stay in the memory of the pool, and the frames without data still arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiofabric.channel.connect import HELLO
-from aiofabric.channel.frames import END, PLAIN, header
+from aiofabric.channel.frames import END, FRAME_COST, PLAIN, header
 from aiofabric.streams import FabricStream
 from tests.channel.scripted import Channel
 from tests.streams.pairs import over_fabric
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-SIZES = [65_536, 1, 40_000, 8_192, 8_191, 65_536, 17, 65_536, 65_536]
+LARGE = HELLO.payload
+FRAMES = HELLO.window // (LARGE + FRAME_COST)
+SIZES = [LARGE, 1, 40_000, 8_192, 8_191, 65_536, 17, 65_536, 65_536]
 
 
 def pattern(size: int, seed: int) -> bytes:
@@ -49,26 +51,21 @@ async def test_frames_of_all_sizes_arrive_as_they_were_sent(peers: Peers, most: 
 
 async def test_the_end_arrives_while_the_window_is_full_of_large_frames(peers: Peers) -> None:
     async with peers() as (channel, raw):
-        sent = 0
-        for _ in range(3):  # what is kept is given back
-            while channel.statistics().receive_credits > 65_536 + 64:
-                await raw.send(PLAIN + bytes(65_536))
-                sent += 65_536
-                while channel.statistics().bytes_received < sent:
-                    await checkpoint()
-                    channel.poll()
-            while channel.try_recv(1 << 20):
-                pass
-        for _ in range(15):
-            await raw.send(PLAIN + bytes(65_536))
-        await raw.send(header(END, 0))
-        while channel.statistics().frames_received < sent // 65_536 + 15:
-            await checkpoint()
-            channel.poll()
-        received = 0
-        while data := await channel.recv(1 << 20):
-            received += len(data)
-        assert received == 15 * 65_536
+        for last in (False, False, True):  # the memory that is kept is given back
+            before = channel.statistics()
+            count = before.receive_credits // (LARGE + FRAME_COST)
+            for _ in range(count):
+                await raw.send(PLAIN + bytes(LARGE))
+            if last:
+                await raw.send(header(END, 0))
+            while channel.statistics().frames_received < before.frames_received + count:
+                await checkpoint()
+                channel.poll()
+            received = 0
+            while received < count * LARGE:
+                received += len(await channel.recv(1 << 20))
+            assert received == count * LARGE
+        assert await channel.recv(1) == b""
 
 
 async def test_data_of_a_peer_that_is_gone_can_still_be_taken(peers: Peers) -> None:
@@ -86,9 +83,9 @@ async def test_data_of_a_peer_that_is_gone_can_still_be_taken(peers: Peers) -> N
 @pytest.mark.parametrize("way", ["close", "abort"])
 async def test_a_channel_ends_with_large_frames_that_nobody_took(peers: Peers, way: str) -> None:
     async with peers() as (channel, raw):
-        for _ in range(14):
-            await raw.send(PLAIN + bytes(65_536))
-        while channel.statistics().frames_received < 14:
+        for _ in range(FRAMES):
+            await raw.send(PLAIN + bytes(LARGE))
+        while channel.statistics().frames_received < FRAMES:
             await checkpoint()
             channel.poll()
         if way == "abort":

@@ -13,7 +13,7 @@ typedef struct {
 
 extern PyTypeObject *GuardCore_Type;
 
-/* What a receive wants. */
+/* The arguments of a receive. */
 struct receiving_call {
 	PyObject *stream, *argument; /* for its method in Python */
 	PyObject *method;	/* name of that method, which raises, and waits in other cases */

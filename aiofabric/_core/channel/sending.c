@@ -476,7 +476,7 @@ static PyObject *ChannelCore_say(ChannelCore *self, PyObject *kind)
 	return none_if(channel_say(self, (int) number));
 }
 
-/* What waits is not sent any more: its buffers are reported with the error. */
+/* Waiting data is not sent any more: its buffers are reported with the error. */
 static PyObject *ChannelCore_fail_posted(ChannelCore *self, PyObject *error)
 {
 	if (self->gather.counted && self->source)
