@@ -94,7 +94,7 @@ int arrivals_offer(struct arrivals *self, const char *bytes, Py_ssize_t size)
 	return 0;
 }
 
-/* What was not taken of a offered frame, as a copy in its place: it is the first one. */
+/* Copy the rest of an offered frame, in its place: it is the first one. */
 static int copy_offered(struct arrivals *self, struct chunk *chunk)
 {
 	uint32_t length = (uint32_t) (chunk->end - chunk->at);
