@@ -23,7 +23,8 @@ RECV_COUNT: Final = 8
 """Receive buffers of a connection: 4 MiB of virtual memory; an idle connection has used no page of it."""
 
 # 1 MiB messages of a stream, as a part of the endpoint's bandwidth: 0.5 with receives of 64 KiB, 0.6 with 256, and 0.9
-# with these. Four frames may be under way, so that one is read while the next ones arrive.
+# with these (medians on a machine with other load). Four frames may be under way: one is read while the next ones
+# arrive.
 _PAYLOAD: Final = 512 << 10
 _FRAMES: Final = 4
 
