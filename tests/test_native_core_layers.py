@@ -14,7 +14,7 @@ LAYERS = (  # of folders, and of the module; the folders of one layer do not kno
     {"progress"},
     {"submission"},
     {"messages", "rpc"},
-    {"endpoint"},
+    {"channel", "endpoint"},
     {"module"},
 )
 LAYER = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}

@@ -14,6 +14,7 @@ layer file              purpose                                                 
 0     awaitable         the coroutine protocol of awaitable objects             ``cq/submission.py``
 0     coroutine         the common part of `Call` and `Handling`
 0     call              `Call`: the coroutine of `send` and `recv`              ``transport/messages/send.py``
+0     fast_method       methods whose usual call is C; `ResourceCore`           ``resource.py``
 0     thread_check      `ThreadCheck`: which thread may use an endpoint         ``transport/handle.py``
 1     slots             `Slot`, `SlotsCore`: the fi_contexts of operations      ``cq/slots.py``
 1     registry          `Registry`: which object a completion is for            ``cq/source/source.py``
@@ -43,7 +44,16 @@ layer file              purpose                                                 
 5     receive           receives into the caller's memory                       ``transport/messages/receive.py``
 5     length_prefix     messages with their lengths, in a stream of bytes       ``streams/message.py``
 5     assembly          one message from pieces                                 ``rpc/protocol/calls.py``
-6     fast_path         `send` and `recv` themselves; `ResourceCore`            ``resource.py``
+6     fast_path         `send` and `recv` themselves                            ``transport/endpoint.py``
+6     channel           `ChannelCore`: the state of a byte channel              ``channel/endpoint.py``
+6     channel_wire      frames of the byte channel as bytes                     ``channel/frames.py``
+6     channel_frames    reads the frames of a byte channel                      ``channel/endpoint.py``
+6     arrivals          data that arrived and was not taken                     ``channel/endpoint.py``
+6     reading           gives that data to its readers                          ``channel/endpoint.py``
+6     sending           spends and grants credits; gathers small sends          ``channel/endpoint.py``
+6     outbox            posted buffers that wait for credits                    ``channel/endpoint.py``
+6     data_waiter       the awaitable of data that is still to come             ``streams/byte.py``
+6     stream            the usual calls of a byte stream                        ``streams/byte.py``
 7     frame_output      `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/transport.py``
 7     rpc_call          `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
 7     rpc_wire          RPC frames as bytes                                     ``rpc/protocol/frames.py``
@@ -84,18 +94,21 @@ if "t" in sys.abiflags:
 from ._core import (
     ASSERTIONS,
     COALESCE_NS,
+    COPY_LIMIT,
     EMPTY_WAKEUPS,
     STREAK,
     Assembly,
     BudgetCore,
     CallCore,
     CallObject,
+    ChannelCore,
     ClientCallCore,
     ConnectionCore,
     DirectPath,
     FastPath,
     Fifo,
     FrameOutput,
+    GuardCore,
     HandlerPlan,
     InboxCore,
     Message,
@@ -111,6 +124,7 @@ from ._core import (
     Slot,
     SlotsCore,
     SourceCore,
+    StreamPath,
     StubCore,
     SubmissionCore,
     TaskSet,
@@ -123,7 +137,9 @@ from ._core import (
     cut_messages,
     fast_recv,
     fast_send,
-    join_messages,
+    fast_stream_receive,
+    fast_stream_receive_into,
+    fast_stream_send,
     keep_for_ever,
     learn_first_frame,
     learn_states,
@@ -147,15 +163,18 @@ __all__ = [
     "STREAK",
     "EMPTY_WAKEUPS",
     "COALESCE_NS",
+    "COPY_LIMIT",
     "Assembly",
     "BudgetCore",
     "CallCore",
     "CallObject",
+    "ChannelCore",
     "ClientCallCore",
     "ConnectionCore",
     "DirectPath",
     "Fifo",
     "FrameOutput",
+    "GuardCore",
     "HandlerPlan",
     "ThreadCheck",
     "InboxCore",
@@ -175,17 +194,20 @@ __all__ = [
     "Slot",
     "SlotsCore",
     "SourceCore",
+    "StreamPath",
     "StubCore",
     "Transfer",
     "Waiter",
     "Waker",
     "Window",
     "cut_messages",
-    "join_messages",
     "keep_for_ever",
     "refuse_pointers",
     "learn_states",
     "serialized",
     "fast_recv",
     "fast_send",
+    "fast_stream_receive",
+    "fast_stream_receive_into",
+    "fast_stream_send",
 ]

@@ -2,10 +2,18 @@
 #include "base/awaitable.h"
 #include "base/call.h"
 #include "base/coroutine.h"
+#include "base/fast_method.h"
 #include "base/fifo.h"
 #include "base/plain_buffer.h"
 #include "base/references.h"
 #include "base/thread_check.h"
+#include "channel/channel.h"
+#include "channel/data_waiter.h"
+#include "channel/frames.h"
+#include "channel/outbox.h"
+#include "channel/reading.h"
+#include "channel/sending.h"
+#include "channel/stream.h"
 #include "endpoint/fast_path.h"
 #include "messages/assembly.h"
 #include "messages/inbox.h"
@@ -86,7 +94,8 @@ PyMODINIT_FUNC PyInit__core(void)
 		add_unpack, add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix,
 		add_assembly, add_rpc_call, add_frame_output, add_rpc_connection, add_rpc_client_frames,
 		add_rpc_server_frames, add_rpc_frames, add_rpc_message, add_rpc_response, add_rpc_stub, add_task_set,
-		add_rpc_handling, add_rpc_handler, add_fast_path, add_plain_buffer,
+		add_rpc_handling, add_rpc_handler, add_fast_method, add_fast_path, add_plain_buffer, add_outbox,
+		add_channel, add_channel_sending, add_channel_reading, add_channel_frames, add_data_waiter, add_stream,
 	};
 	PyObject *module = PyModule_Create(&definition);
 

@@ -76,6 +76,7 @@ class FabricTransport(_FlowControlMixin):
         self._lost = False
         self._released = False
         self._paused = False
+        self._listening = False
         self._linger: asyncio.TimerHandle | None = None
         self.set_protocol(protocol)
         if server is not None:
@@ -107,6 +108,8 @@ class FabricTransport(_FlowControlMixin):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol: Any = protocol
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+        if self._listening:
+            self._feed()
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         protocol: asyncio.BaseProtocol = self._protocol
@@ -120,7 +123,7 @@ class FabricTransport(_FlowControlMixin):
     def pause_reading(self) -> None:
         if self.is_reading():
             self._paused = True
-            self._channel.watch(None)
+            self._stop_listening()
 
     def resume_reading(self) -> None:
         if self._closing or not self._paused:
@@ -129,23 +132,43 @@ class FabricTransport(_FlowControlMixin):
         self._listen()
 
     def _listen(self) -> None:
+        self._listening = True
         self._channel.watch(self._readable)
+        self._feed()
         if self._channel.readable:
             self._loop.call_soon(self._readable)
 
+    def _feed(self) -> None:
+        """Let new data go to the protocol without this object, in the pass that read it."""
+        protocol = self._protocol
+        if self._buffered:
+            self._channel.feed_to(None, protocol.get_buffer, protocol.buffer_updated, self._failed)
+        else:
+            self._channel.feed_to(getattr(protocol, "data_received", None), None, None, self._failed)
+
+    def _stop_listening(self) -> None:
+        self._listening = False
+        self._channel.watch(None)
+        self._channel.feed_to(None, None, None, None)
+
     def _readable(self) -> None:
+        """Data waits that arrived while no protocol took it, or the end has come."""
         while self._channel.readable and self.is_reading():
             try:
                 more = self._fill_buffer() if self._buffered else self._hand_over()
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except OSError as exc:
-                self._force_close(exc)
             except BaseException as exc:
-                self._fatal_error(exc, "Fatal error: the protocol failed to take arrived data.")
+                self._failed(exc)
             else:
                 if not more:
                     return
+
+    def _failed(self, exc: BaseException) -> None:
+        if isinstance(exc, (SystemExit, KeyboardInterrupt)):
+            raise exc
+        if isinstance(exc, OSError):
+            self._force_close(exc)
+        else:
+            self._fatal_error(exc, "Fatal error: the protocol failed to take arrived data.")
 
     def _hand_over(self) -> bool:
         data = self._channel.try_recv(READ_SIZE)
@@ -167,7 +190,7 @@ class FabricTransport(_FlowControlMixin):
         return bool(count)
 
     def _ended(self) -> None:
-        self._channel.watch(None)
+        self._stop_listening()
         if not self._protocol.eof_received():
             self.close()
 
@@ -229,7 +252,7 @@ class FabricTransport(_FlowControlMixin):
         if self._closing:
             return
         self._closing = True
-        self._channel.watch(None)
+        self._stop_listening()
         if not self._queued:
             self._finish()
 
@@ -249,7 +272,7 @@ class FabricTransport(_FlowControlMixin):
         """Close at once. asyncio's TLS layer also calls this name, to abort the transport below it."""
         ending = self._lost
         self._closing = self._lost = True
-        self._channel.watch(None)
+        self._stop_listening()
         self._channel.abort()
         if not ending:
             self._loop.call_soon(self._release, exc)

@@ -103,6 +103,19 @@ class ByteChannel(ABC):
         the peer, whose credits run out.
         """
 
+    def feed_to(  # noqa: B027  (a channel may leave all data to the watcher)
+        self,
+        data_received: Callable[[bytes], object] | None,
+        get_buffer: Callable[[int], Buffer] | None,
+        buffer_updated: Callable[[int], object] | None,
+        failed: Callable[[BaseException], object] | None,
+        /,
+    ) -> None:
+        """Pass new data to an asyncio protocol before the watcher, with the first function or with the next two.
+
+        ``failed`` gets an exception of those calls. ``None`` for all stops that.
+        """
+
     @abstractmethod
     def try_recv(self, max_bytes: int) -> bytes | None:
         """Take at most ``max_bytes``; ``None`` if no data has arrived, ``b""`` at the peer's orderly end."""
@@ -174,7 +187,8 @@ class ByteChannel(ABC):
             await self.checkpoint()  # before data is taken, so that a cancel loses nothing
         taken = take()
         if taken is None:
-            taken = self.poll_for(take)
+            self.poll()
+            taken = take()
         while taken is None:
             await self._wait_readable()
             taken = take()
@@ -239,11 +253,6 @@ class ByteChannel(ABC):
 
     def poll(self) -> None:  # noqa: B027  (a channel over a socket has no queue to poll)
         """Before waiting: poll for new data, as long as the polls find data."""
-
-    def poll_for(self, take: Callable[[], T | None]) -> T | None:
-        """Poll for data that ``take`` takes."""
-        self.poll()
-        return take()
 
     @property
     def must_yield(self) -> bool:

@@ -1,24 +1,22 @@
-"""EndpointChannel: a byte channel over a message endpoint: receiving and the end; sending is in `sending`, and reads of
-the peer's memory in `rma`.
+"""EndpointChannel: a byte channel over a message endpoint: its ends, its errors, and reads of the peer's memory.
 
-Frames arrive through the endpoint's sink, in the reactor's progress pass. Control frames are handled at once. Data is
-offered to the watcher while it is still in the pool's memory, so a waiting reader takes it with one copy. Otherwise it
-is copied and queued, and the pool's buffer is posted again. Credits bound the queued data: a reader that does not read
-grants no credits, and the writer stops.
+Everything on the path of data is in C (`_core/channel`). Frames arrive through the endpoint's sink, in the reactor's
+progress pass. Control frames are handled at once. Data goes to the reader that waits, with one copy; otherwise it is
+queued: small frames as a copy, large ones in the pool's memory. Credits bound the queued data: a reader that does not
+read grants no credits, and the writer stops.
 """
 
 from __future__ import annotations
 
 import errno
-import struct
 import warnings
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from anyio import ClosedResourceError
 
-from aiofabric.channel.base import StreamStatistics, T
-from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, HEADER_SIZE, READ, Hello, protocol_error
+from aiofabric._core import ChannelCore
+from aiofabric.channel.base import StreamStatistics
+from aiofabric.channel.frames import CLOSE, END, Hello, protocol_error
 from aiofabric.channel.rma import RmaChannel
 from aiofabric.channel.signal import PollingSignal
 from aiofabric.cq.loops.forgotten import close_soon
@@ -34,24 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = ["EndpointChannel"]
 
-_HEADER = struct.Struct("<I")
 
-
-class EndpointChannel(RmaChannel):
+class EndpointChannel(ChannelCore, RmaChannel):
     """Bytes over ``endpoint``, which it owns; ``ours`` and ``theirs`` are the hellos of both sides."""
 
     def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
-        super().__init__(endpoint, ours, theirs)
-        self._source = source = endpoint._handle.source
+        self._handle = handle = endpoint._handle
+        self._source = source = handle.source
+        ChannelCore.__init__(self, handle, source, handle.tx, ours.window, theirs.payload, theirs.window)
+        RmaChannel.__init__(self, endpoint)
+        self.ours = ours
+        self.theirs = theirs
         self._strict = source.driver.checkpoint_if_cancelled is not None
         source.interest += 1  # a queue without a descriptor must be polled
-        self._inbox: deque[bytes | memoryview] = deque()
-        self._fresh: memoryview | None = None  # data still in the pool's memory, while the watcher runs
-        self._ends_received: set[int] = set()
-        self._watcher: Callable[[], object] | None = None
-        self._on_closed: Callable[[], object] | None = None
-        self._got_bytes = self._got_frames = 0
-        endpoint.set_sink(self._arrived, self._ended)
+        endpoint.set_sink(self, self._ended)
 
     @property
     def local_address(self) -> Address | None:
@@ -66,117 +60,10 @@ class EndpointChannel(RmaChannel):
         """The Info that the endpoint was opened from: provider, fabric, domain and their attributes."""
         return self._endpoint.info
 
-    # -- receiving ------------------------------------------------------------------------------------------
-
-    @property
-    def readable(self) -> bool:
-        return bool(self._inbox or self._fresh is not None or END in self._ends_received or self._gone or self._closed)
-
-    @property
-    def ended(self) -> bool:
-        return self.readable and not self._inbox and self._fresh is None
-
     def watch(self, callback: Callable[[], object] | None) -> None:
         if callback is not None:
-            self._endpoint._handle.check_thread()
+            self._handle.check_thread()
         self._watcher = callback
-
-    def try_recv(self, max_bytes: int) -> bytes | None:
-        piece = self._next(max_bytes)
-        return bytes(piece) if isinstance(piece, memoryview) else piece
-
-    def try_recv_into(self, buffer: memoryview) -> int | None:
-        piece = self._next(len(buffer))
-        if piece is None:
-            return None
-        count = len(piece)
-        buffer[:count] = piece
-        return count
-
-    def _next(self, most: int) -> memoryview | bytes | None:
-        piece: bytes | memoryview
-        if self._closed is not None:
-            raise self._closed.with_traceback(None)
-        if self._inbox:
-            piece = self._inbox[0]
-            if len(piece) > most:
-                whole = memoryview(piece)
-                self._inbox[0] = whole[most:]
-                self._grant(most)
-                return whole[:most]
-            self._inbox.popleft()
-        elif self._fresh is not None:
-            piece = self._fresh
-            if len(piece) > most:
-                self._fresh = piece[most:]
-                self._grant(most)
-                return piece[:most]
-            self._fresh = None
-        elif END in self._ends_received:
-            return b""
-        elif self._gone is not None:
-            raise self._gone.with_traceback(None)
-        else:
-            return None
-        self._grant(len(piece) + FRAME_COST)
-        return piece
-
-    def _arrived(self, frame: memoryview) -> None:
-        """Handle one frame from the endpoint's sink."""
-        if self._closed is not None and self._on_closed is None:
-            return
-        size = len(frame) - HEADER_SIZE
-        if size < 0:
-            self._misbehaved(f"it sent a frame of {len(frame)} bytes")
-            return
-        (word,) = _HEADER.unpack_from(frame)
-        if not word:  # PLAIN
-            self._data(frame[HEADER_SIZE:], size)
-            return
-        kind, granted = word & 0xFF, word >> 8
-        if granted:
-            self._credits += granted
-            if self._credits > self._most_credits:
-                self._misbehaved("it granted more credits than it was sent bytes")
-                return
-        if kind == DATA:
-            self._data(frame[HEADER_SIZE:], size)
-        elif kind == END:
-            self._ends_received.add(END)
-            self._wake_reader()
-        elif kind == CLOSE:
-            self._peer_closed()
-        elif kind == READ:
-            if not self._peer_has_read():
-                self._misbehaved("it said that it had read memory, and none was exposed")
-                return
-        elif kind != GRANT:
-            self._misbehaved(f"it sent a frame of unknown kind {kind}")
-            return
-        if granted:
-            self._pump()
-
-    def _data(self, payload: memoryview, size: int) -> None:
-        self._outstanding -= size + FRAME_COST
-        if self._outstanding < 0 or not size or END in self._ends_received:
-            self._misbehaved("it sent data without credit, without bytes, or after the end")
-            return
-        self._got_frames += 1
-        self._got_bytes += size
-        if self._closed is not None:
-            return  # the channel is closing: no call takes the data, and no credits are granted
-        watcher = self._watcher
-        if watcher is not None and not self._inbox:
-            self._fresh = payload
-            watcher()
-            if self._fresh is None:
-                return
-            payload, self._fresh = self._fresh, None
-        self._inbox.append(bytes(payload))
-
-    def _wake_reader(self) -> None:
-        if self._watcher is not None:
-            self._watcher()
 
     # -- fairness: for an adapter whose awaits often return at once
 
@@ -194,36 +81,29 @@ class EndpointChannel(RmaChannel):
         self._source.loop_iterated()
 
     def poll(self) -> None:
+        self.flush()
         self._source.poll()
-
-    def poll_for(self, take: Callable[[], T | None]) -> T | None:
-        """Poll; data that arrives is taken while it is still in the pool's memory."""
-        taken: T | None = None
-
-        def arrived() -> None:
-            nonlocal taken
-            if taken is None and self._fresh is not None:
-                taken = take()
-
-        self._watcher = arrived
-        try:
-            self._source.poll()
-        finally:
-            self._watcher = None
-        return take() if taken is None else taken
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` at the end of this iteration of the loop."""
         self._source.driver.call_soon(callback)
 
-    # -- the end --------------------------------------------------------------------------------------------
+    # -- the end
+
+    def shutdown_write(self) -> None:
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
+        if self._end_frame < 0:
+            self._end_frame = END
+            self._refusal = self._refusal or ClosedResourceError("the end of this direction was announced")
+            self._pump()
 
     def close(self, done: Callable[[], None]) -> None:
         self._closed = self._refusal = self._closed or ClosedResourceError()
         self._on_closed = done
-        self._inbox.clear()
+        self._drop_received()
         self._wake_reader()
-        if CLOSE in self._ends_received or self._gone is not None:
+        if self._close_received or self._gone is not None:
             self._finish()
         else:
             self._end_frame = CLOSE
@@ -231,7 +111,7 @@ class EndpointChannel(RmaChannel):
 
     def _peer_closed(self) -> None:
         """The peer has stopped receiving and sending, and only waits for CLOSE from this side."""
-        self._ends_received |= {END, CLOSE}
+        self._end_received = self._close_received = True
         self._say(CLOSE)
         self._lost(FabricBrokenPipeError(errno.EPIPE, "send", peer=self.peer_address))
 
@@ -239,11 +119,22 @@ class EndpointChannel(RmaChannel):
         """The endpoint has ended; all data that it had received was delivered before."""
         self._lost(error)
 
+    def _transmit_failed(self, error: BaseException, notify: Callable[[_Failed], object] | None) -> None:
+        """A frame did not leave: the connection has ended since the last progress pass, or the provider refused the
+        frame. The stream has a gap then, so it is lost.
+        """
+        if not isinstance(error, (OSError, ClosedResourceError)):
+            raise error
+        if notify is not None:
+            notify(_Failed(error))
+        self._lost(error)
+
     def _lost(self, error: Any) -> None:
+        """No data can be sent any more; received data can still be taken."""
         if self._gone is None:
             self._gone = error
             self._refusal = self._closed or error
-            self._outbox.fail(error)
+            self._fail_posted(error)
             self._end_exposed(error)
             self._wake_writer()
             self._wake_reader()
@@ -257,8 +148,8 @@ class EndpointChannel(RmaChannel):
         if self._closed is None:
             self._closed = error or ClosedResourceError()
         self._refusal = self._closed
-        self._inbox.clear()
-        self._outbox.fail(self._closed)
+        self._drop_received()
+        self._fail_posted(self._closed)
         self._end_exposed(self._closed)
         self._wake_writer()
         self._wake_reader()
@@ -293,8 +184,15 @@ class EndpointChannel(RmaChannel):
             frames_sent=self._sent_frames,
             bytes_received=self._got_bytes,
             frames_received=self._got_frames,
-            send_queued=self._outbox.size,
-            receive_queued=sum(map(len, self._inbox)),
+            send_queued=self.unsent,
+            receive_queued=self._queued,
             send_credits=self._credits,
             receive_credits=self._outstanding,
         )
+
+
+class _Failed:
+    """The transfer of a frame that did not leave, for the posted buffer that the frame notifies."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error

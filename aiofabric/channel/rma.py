@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from aiofabric.channel.base import ByteChannel
 from aiofabric.channel.frames import READ
-from aiofabric.channel.sending import Sending
 from aiofabric.flags import Access, Caps
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from aiofabric.channel.frames import Hello
     from aiofabric.channel.signal import Signal
     from aiofabric.memory import MemoryRegion
     from aiofabric.remote_region import RemoteRegion
@@ -65,17 +64,19 @@ class ExposedMemory:
         self._region.close()
 
 
-class RmaChannel(Sending):
+class RmaChannel(ByteChannel):
     """Exposes memory to the peer, and reads the peer's. The peer reads in the order in which the memory was exposed."""
 
-    def __init__(self, endpoint: MessageEndpoint, ours: Hello, theirs: Hello) -> None:
-        super().__init__(endpoint, ours, theirs)
+    _refusal: Exception | None
+
+    def __init__(self, endpoint: MessageEndpoint) -> None:
+        self._endpoint = endpoint
         self._exposed: deque[ExposedMemory] = deque()
 
     @property
     def has_rma(self) -> bool:
         """Whether the peer can read this side's memory, and this side the peer's."""
-        return Caps.RMA in self._endpoint.info.caps and self._handle.reaches_memory
+        return Caps.RMA in self._endpoint.info.caps and self._endpoint._handle.reaches_memory
 
     def expose(self, data: Any) -> ExposedMemory:
         """Let the peer read a contiguous buffer; the caller must not change it before the peer has read it.
@@ -102,6 +103,10 @@ class RmaChannel(Sending):
             part = buffer[start : start + most]
             await self._endpoint.read_into(part, remote[start : start + len(part)])
         self._say(READ)
+
+    def _say(self, kind: int) -> None:
+        """Send a frame without data."""
+        raise NotImplementedError  # in C
 
     def _peer_has_read(self) -> bool:
         """A READ frame has arrived; False if nothing was exposed."""

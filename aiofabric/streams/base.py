@@ -10,6 +10,7 @@ from anyio import TypedAttributeProvider
 from anyio.abc import AsyncResource
 from anyio.lowlevel import checkpoint
 
+from aiofabric._core import ChannelCore, GuardCore, ResourceCore, StreamPath
 from aiofabric.channel.base import ByteChannel
 from aiofabric.resource import leave_block
 from aiofabric.streams.attributes import address_attributes
@@ -35,7 +36,24 @@ def broken(error: ConnectionError) -> anyio.BrokenResourceError:
     return anyio.BrokenResourceError(str(error))
 
 
-class ChannelStream(AsyncResource, TypedAttributeProvider):
+class Guard(GuardCore):
+    """As `anyio.ResourceGuard`; C checks it, too."""
+
+    def __init__(self, action: str) -> None:
+        self._action = action
+
+    def __enter__(self) -> None:
+        if self.busy:
+            raise anyio.BusyResourceError(self._action)
+        self.busy = True
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.busy = False
+
+
+class ChannelStream(ResourceCore, AsyncResource, TypedAttributeProvider):
     """One task may send and one may receive; a second gets :exc:`anyio.BusyResourceError`.
 
     An orderly end (:meth:`send_eof`, :meth:`aclose`) is :exc:`anyio.EndOfStream` at the peer. If a peer is killed,
@@ -51,8 +69,14 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         self._channel = channel
         self._closed = False
         self._eof_sent = False
-        self._sending = anyio.ResourceGuard("sending to")
-        self._receiving = anyio.ResourceGuard("receiving from")
+        self._sending = Guard("sending to")
+        self._receiving = Guard("receiving from")
+        if isinstance(channel, ChannelCore):
+            self._calls_go_by(StreamPath(channel, self._sending, self._receiving, self._longest_in_c(channel)))
+
+    def _longest_in_c(self, channel: Any) -> int:
+        """Bytes of a message that C sends; -1: a stream of bytes."""
+        return -1
 
     @property
     def channel(self) -> ByteChannel:
@@ -81,7 +105,6 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
             if self._closed:
                 raise anyio.ClosedResourceError
             self._eof_sent = True
-            self._flush()
             self._channel.shutdown_write()
 
     async def aclose(self) -> None:
@@ -97,7 +120,6 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
         confirmed = anyio.Event()
         try:
             with suppress(anyio.BusyResourceError), self._sending:
-                self._flush()
                 self._channel.close(confirmed.set)
                 with anyio.move_on_after(LINGER):
                     await confirmed.wait()
@@ -121,9 +143,6 @@ class ChannelStream(AsyncResource, TypedAttributeProvider):
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):  # absent when the stream was not made
             self._channel.dropped(self)
-
-    def _flush(self) -> None:
-        """Send messages that are still held back for packing."""
 
     def _check_sendable(self) -> None:
         if self._closed or self._eof_sent:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import ByteStream
 
+from aiofabric._core import fast_stream_receive, fast_stream_receive_into, fast_stream_send
 from aiofabric.streams.base import ChannelStream, broken
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class FabricStream(ChannelStream, ByteStream):
         """Whether :meth:`receive` would raise at once: the peer has ended or is lost, and all its data was taken."""
         return self._closed or self._channel.ended
 
+    @fast_stream_receive
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Receive at least one byte and at most ``max_bytes``.
 
@@ -39,6 +41,10 @@ class FabricStream(ChannelStream, ByteStream):
         Raises: ValueError (``max_bytes`` below 1), EndOfStream, BrokenResourceError, ClosedResourceError,
         BusyResourceError.
         """
+        return await self._receive(max_bytes)
+
+    async def _receive(self, max_bytes: int) -> bytes:
+        """`receive`, where C does not serve the call."""
         if index(max_bytes) < 1:
             raise ValueError("max_bytes must be a positive integer")
         with self._receiving:
@@ -50,6 +56,7 @@ class FabricStream(ChannelStream, ByteStream):
             raise anyio.EndOfStream
         return data
 
+    @fast_stream_receive_into
     async def receive_into(self, buffer: Buffer) -> int:
         """Receive into the caller's writable memory; return the number of bytes, at least one.
 
@@ -57,6 +64,10 @@ class FabricStream(ChannelStream, ByteStream):
 
         Raises: like :meth:`receive`; ValueError (an empty buffer), BufferError (read-only or not contiguous).
         """
+        return await self._receive_into(buffer)
+
+    async def _receive_into(self, buffer: Buffer) -> int:
+        """`receive_into`, where C does not serve the call."""
         view = memoryview(buffer)
         if view.readonly or not view.c_contiguous:
             raise BufferError("receiving needs writable, contiguous memory")
@@ -71,6 +82,7 @@ class FabricStream(ChannelStream, ByteStream):
             raise anyio.EndOfStream
         return count
 
+    @fast_stream_send
     async def send(self, item: Buffer) -> None:
         """Send all of ``item``, any contiguous buffer; a large one is sent without a copy.
 
@@ -81,6 +93,10 @@ class FabricStream(ChannelStream, ByteStream):
 
         Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError.
         """
+        await self._send(item)
+
+    async def _send(self, item: Buffer) -> None:
+        """`send`, where C does not serve the call."""
         with self._sending:
             if self._closed or self._eof_sent:
                 raise anyio.ClosedResourceError

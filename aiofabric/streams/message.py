@@ -1,8 +1,8 @@
 """MessageStream: whole messages over a fabric, with anyio's interface.
 
 Each message goes into the byte channel behind its length, four bytes little-endian. So the channel handles credits,
-ends and large messages. Small messages may share a frame if both sides have agreed to packing. The messages of one loop
-iteration then leave together, when it ends or when a task waits for an answer.
+ends and large messages. If both sides have agreed to packing, small messages of one loop iteration share a frame, as
+other small data of a channel does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 import anyio
 from anyio.abc import ObjectStream
 
-from aiofabric._core import cut_messages, join_messages, refuse_pointers
+from aiofabric._core import cut_messages, fast_stream_send, refuse_pointers
 from aiofabric.channel.connect import HELLO
 from aiofabric.channel.frames import MESSAGES, Hello, protocol_error
 from aiofabric.errors import MessageTooLongError
@@ -35,8 +35,8 @@ MAX_MESSAGE_SIZE = 64 << 20
 """Default for the bytes of the longest message that a stream receives."""
 
 _LENGTH = struct.Struct("<I")
-_PACKED = 8192
-"""Bytes of the largest message that is packed with others; longer ones would only be delayed."""
+_COPIED = 8192
+"""Bytes of the longest message that is copied behind its length."""
 _CHUNK = 1 << 20
 
 
@@ -60,15 +60,13 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
 
     def __init__(self, channel: EndpointChannel) -> None:
         super().__init__(channel)
-        self._longest = channel.theirs.max_message_size
-        packing = channel.ours.packing and channel.theirs.packing
-        self._packed = min(_PACKED, self._longest) if packing else -1
-        self._pack: list[bytes] = []  # messages that leave together at the end of the loop iteration
+        channel.gathers = channel.ours.packing and channel.theirs.packing
         self._source, self._strict = channel.pace
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes | memoryview] = []  # of a message, or of its length, that has not arrived completely
         self._missing = 0  # bytes of that message that are missing
 
+    @fast_stream_send
     async def send(self, item: Buffer) -> None:
         """Send one message: any contiguous buffer of at most the peer's ``max_message_size``, also an empty one.
 
@@ -79,39 +77,21 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: MessageTooLongError (nothing was sent), BrokenResourceError, ClosedResourceError (also after
         :meth:`send_eof`), BusyResourceError.
         """
-        pack = self._pack
-        if pack and type(item) is bytes and len(item) <= self._packed:
-            pack.append(item)
-        elif not self._begin(item):
-            await self._send_now(item)
-            return
-        if self._strict or self._source.must_yield:  # this also bounds the number of messages in a pack
-            await self._channel.checkpoint()
+        await self._send(item)
 
-    def _begin(self, item: Buffer) -> bool:
-        """Pack ``item``; False if it must wait or is large."""
+    async def _send(self, item: Buffer) -> None:
+        """`send`, where C does not serve the call."""
         refuse_pointers(item)
-        whole = bytes(item) if type(item) is not bytes and memoryview(item).nbytes <= self._packed else item
-        if type(whole) is not bytes or len(whole) > self._packed:
-            return False
-        if not self._pack:
-            if not self._channel.flowing:
-                return False
-            self._channel.call_soon(self._flush)
-        self._pack.append(whole)
-        return True
-
-    async def _send_now(self, item: Buffer) -> None:
         view = bytes_of(item)
         with self._sending:
             self._check_sendable()
-            if len(view) > self._longest:
-                detail = f"The message has {len(view)} bytes; the peer accepts at most {self._longest}"
+            longest = self._channel.theirs.max_message_size
+            if len(view) > longest:
+                detail = f"The message has {len(view)} bytes; the peer accepts at most {longest}"
                 raise MessageTooLongError(errno.EMSGSIZE, "send", peer=self._channel.peer_address, detail=detail)
-            self._flush()  # keeps the order: packed messages go first
             length = _LENGTH.pack(len(view))
             try:
-                if len(view) <= _PACKED:
+                if len(view) <= _COPIED:
                     await self._channel.send(length + view)
                 else:
                     self._put(length)
@@ -119,10 +99,8 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             except ConnectionError as error:
                 raise broken(error) from error
 
-    def _flush(self) -> None:
-        if self._pack:
-            pack, self._pack = self._pack, []
-            self._put(join_messages(pack))
+    def _longest_in_c(self, channel: EndpointChannel) -> int:
+        return min(_COPIED, channel.theirs.max_message_size)
 
     def _put(self, data: bytes) -> None:
         with suppress(ConnectionError, anyio.ClosedResourceError):  # the next call raises it
@@ -141,8 +119,6 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             if self._messages:
                 await self._channel.checkpoint()
             while not self._messages:
-                if not self._channel.readable:
-                    self._flush()  # the awaited message may be an answer to packed ones
                 await self._receive_more()
             return self._messages.popleft()
 
@@ -183,7 +159,6 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
 
     def abort(self) -> None:
         super().abort()
-        self._pack = []  # otherwise a send in this iteration would still append to it
         self._messages.clear()
 
     async def aclose(self) -> None:

@@ -19,8 +19,7 @@ class Fabric(Anyio):
     async def recv(self, size: int) -> Message:
         if size <= SMALL:
             return await super().recv(size)
-        message = bytearray(size)
-        rest = memoryview(message)
+        message = rest = self.memory(size)
         while rest:
             rest = rest[await self.stream.receive_into(rest) :]
         return message

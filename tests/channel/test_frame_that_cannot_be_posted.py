@@ -10,6 +10,7 @@ import pytest
 
 import aiofabric
 from aiofabric._ffi import constants
+from aiofabric.channel.connect import HELLO
 from aiofabric.errors import from_errno
 from aiofabric.transport.route import Route
 from tests.fixtures.providers import over
@@ -36,7 +37,7 @@ async def test_the_send_ends_with_the_error(provider: str, frames: int, monkeypa
     monkeypatch.setattr(Route, "post", refuse)
     try:
         with suppress(aiofabric.FabricError):  # the first frame is posted here
-            one.post(memoryview(bytearray(4 * 65000)), results.append)
+            one.post(memoryview(bytearray(4 * HELLO.payload - 1)), results.append)
         with anyio.fail_after(10):
             while not results:
                 await anyio.lowlevel.checkpoint()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiofabric.channel.frames import BYTES, DATA, GRANT, HEADER_SIZE, MESSAGES, PLAIN, Hello, header
-from aiofabric.channel.outbox import Outbox, Posted
+from tests.channel.scripted import Channel
 
 pytestmark = pytest.mark.once
 
@@ -61,61 +61,31 @@ def test_headers() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-@given(items=st.lists(st.binary(min_size=1, max_size=50), max_size=20), payload=st.integers(1, 40))
-def test_an_outbox_sends_everything_once_and_in_order(
-    kind: type[bytes | bytearray], items: list[bytes], payload: int
+@given(
+    items=st.lists(st.binary(min_size=1, max_size=50), max_size=20),
+    grants=st.lists(st.integers(30, 300), min_size=1, max_size=20),
+)
+def test_posted_buffers_are_sent_once_and_in_order(
+    kind: type[bytes | bytearray], items: list[bytes], grants: list[int]
 ) -> None:
-    outbox, told = Outbox(), list[int]()
+    small = Hello(recv_size=44, window=400)
+    peer, told = Channel(theirs=small), list[int]()
 
     def note(number: int, _: BaseException | None) -> None:
         told.append(number)
 
     for number, item in enumerate(items):
-        outbox.add(Posted(memoryview(kind(item)), partial(note, number)))
-    sent = bytearray()
-    while outbox:
-        assert outbox.size == sum(map(len, items)) - len(sent)
-        piece, posted = outbox.next_frame(payload)
-        assert 0 < len(piece) <= payload
-        sent += piece
-        if posted is not None:
-            posted.sent(None)
-        outbox.report_sent()
+        peer.channel.post(memoryview(kind(item)), partial(note, number))
+    sent, frames = bytearray(), list[bytes]()
+    for _ in range(400):
+        frames = peer.sent
+        assert all(0 < len(frame) - HEADER_SIZE <= small.payload for frame in frames)
+        sent += b"".join(frame[HEADER_SIZE:] for frame in frames)
+        assert peer.channel.unsent == sum(map(len, items)) - len(sent)
+        if not peer.channel.unsent:
+            break
+        peer.grant(min(grants[len(sent) % len(grants)], 400 - peer.credits))
+    for transfer in peer.endpoint.transfers:
+        transfer.complete()
     assert sent == b"".join(items)
     assert sorted(told) == list(range(len(items)))
-
-
-def test_a_large_buffer_is_sent_from_where_it_lies_and_told_when_its_last_frame_has_left() -> None:
-    outbox, told, data = Outbox(), list[BaseException | None](), bytearray(100)
-    outbox.add(Posted(memoryview(data), told.append))
-    pieces = [outbox.next_frame(40) for _ in range(3)]
-    assert [piece.obj is data for piece, _ in pieces] == [True] * 3
-    assert not outbox
-    for _, posted in pieces:
-        assert told == []
-        assert posted is not None
-        posted.sent(None)
-    assert told == [None]
-
-
-def test_what_nobody_changes_is_told_as_soon_as_its_last_frame_is_handed_over() -> None:
-    outbox, told = Outbox(), list[BaseException | None]()
-    outbox.add(Posted(memoryview(bytes(100)), told.append))
-    for _ in range(3):
-        outbox.report_sent()
-        assert told == []
-        _, posted = outbox.next_frame(40)
-        assert posted is None
-    outbox.report_sent()
-    assert told == [None]
-
-
-def test_a_buffer_is_told_once_of_the_first_failure() -> None:
-    outbox, told = Outbox(), list[BaseException | None]()
-    outbox.add(Posted(memoryview(bytearray(100)), told.append))
-    _, posted = outbox.next_frame(40)
-    assert posted is not None
-    error = ConnectionResetError()
-    posted.sent(error)
-    outbox.fail(ConnectionAbortedError())
-    assert told == [error]

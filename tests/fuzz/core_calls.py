@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FRAMES = b"".join(frame(kind, 1, bytes(8), flags=flags) for kind in (3, 7, 5) for flags in (2, 3))
+CHANNEL_FRAMES = (b"\0\0\0\0data", b"\2\0\0\0")
 ROOM = 64  # bytes of a pool's receive
 
 MEMORY = ffi.new("char[]", 4096)
@@ -149,6 +150,31 @@ class Response(_core.ResponseCore):
     _outcome_later = _wait
 
 
+class Channel(_core.ChannelCore):
+    """A channel whose methods in Python do nothing."""
+
+    __getattr__ = ClientCall.__getattr__
+
+
+class Stream(_core.ResourceCore):
+    """A stream whose calls run in C where they can; a generator has all others."""
+
+    def _send(self, item: object) -> Any:
+        yield
+
+    _receive = _receive_into = _send
+
+    send: Any = _core.fast_stream_send(lambda *_: None)
+    receive: Any = _core.fast_stream_receive(lambda *_: None)
+    receive_into: Any = _core.fast_stream_receive_into(lambda *_: None)
+
+
+def ready_stream(channel: Channel) -> tuple[Stream, Any]:
+    stream, path = Stream(), _core.StreamPath(channel, _core.GuardCore(), _core.GuardCore(), RANDOM.choice([-1, 100]))
+    stream._calls_go_by(path)
+    return stream, path
+
+
 class ServerCall(_core.ServerRpcCore):
     """A server's call; every method in Python does nothing."""
 
@@ -232,6 +258,11 @@ class Fuzz:
             copy_context(),
         )
         served = ready_server_call(plan, connection)
+        tx: Any = RANDOM.choice([endpoint.submissions, Helpful()])
+        channel = Channel(handle, source, tx, 10_000, 1000, 10_000)
+        for each in (b"\0\0\0\0data", b"\1\1\0\0", b"\0\0\0\0more"):
+            self.call("Channel", channel, each)
+        stream, path = ready_stream(channel)
         self.things = [
             source, endpoint.submissions, pool, *pool._buffers, slots, slots.acquire(), operation, transfer, check,
             waker, waker.create_waiter(),
@@ -240,6 +271,7 @@ class Fuzz:
             _core.InboxCore(handle, source, ROOM, 4), connection, call, output, _core.BudgetCore(),
             made, Response(made, None), stub, stub(b"bytes"), stub._direct, tasks, plan, served,
             plan(ready_server_call(plan, connection)), handler(b"bytes", None),
+            channel, stream, path, stream.receive(), stream.receive_into(bytearray(10)), stream.send(b"bytes"),
         ]  # fmt: skip
 
     def value(self) -> Any:
@@ -255,7 +287,14 @@ class Fuzz:
             )
         if kind < 7:
             return RANDOM.choice(
-                [bytearray(b"array"), FRAMES, memoryview(bytearray(100)), memoryview(bytes(100))[::2], memoryview(b"")]
+                [
+                    bytearray(b"array"),
+                    FRAMES,
+                    *CHANNEL_FRAMES,
+                    memoryview(bytearray(100)),
+                    memoryview(bytes(100))[::2],
+                    memoryview(b""),
+                ]
             )
         if kind < 8:
             return [self.value() for _ in range(RANDOM.randrange(4))]
@@ -318,7 +357,9 @@ class Fuzz:
     def functions(self) -> None:
         """Functions of the module, and constructors."""
         of_all: list[Any] = [
-            _core.cut_messages, _core.join_messages, _core.fast_send, _core.fast_recv, _core.Message, _core.Slot,
+            _core.cut_messages, _core.fast_send, _core.fast_recv, _core.fast_stream_send, _core.fast_stream_receive,
+            _core.fast_stream_receive_into, _core.ChannelCore, _core.GuardCore, _core.StreamPath, _core.Message,
+            _core.Slot,
             _core.Operation, _core.Fifo, _core.Registry, _core.Window, _core.Polling, _core.Waker, _core.FastPath,
             _core.ThreadCheck, _core.ResourceCore, _core.SlotsCore, _core.PoolBuffer, _core.InboxCore, _core.SourceCore,
             _core.SubmissionCore, _core.Transfer, _core.CallCore, _core.ConnectionCore, _core.FrameOutput,

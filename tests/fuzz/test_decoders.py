@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import aiofabric
 from aiofabric import Address, AddressFormat, FabricError, RemoteRegion
-from aiofabric._core import cut_messages, join_messages
+from aiofabric._core import cut_messages
 from aiofabric.address import is_numeric, split_uri
 from aiofabric.channel import frames as channel_frames
 from aiofabric.cm.preface import Preface
@@ -26,6 +26,7 @@ from aiofabric.streams import listen_stream
 from aiofabric.transport.virtual import protocol
 from aiofabric.transport.virtual.oob_socket import Frame, OobSocket
 from aiofabric.transport.virtual.protocol import QUERY, QUERY_REPLY
+from tests.channel.scripted import Channel
 from tests.cq.manual import ManualDriver
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
@@ -122,15 +123,65 @@ def test_an_address_of_any_bytes(format: AddressFormat, raw: bytes) -> None:
         str(address), address.host, address.port
 
 
+CHANNEL_FRAMES = [
+    channel_frames.header(kind, granted) + data for kind in range(6) for granted in (0, 500) for data in (b"", b"data")
+]
+
+
+@fuzz
+@given(
+    st.lists(
+        near(*CHANNEL_FRAMES) | st.sampled_from(["take", "into", "send", "post", "end", "watch", "feed"]), max_size=30
+    )
+)
+def test_frames_of_the_byte_channel(steps: list[Any]) -> None:
+    """They are data that can be taken once, or they end the channel with the protocol's error."""
+    peer, sent, received = Channel(), bytearray(), bytearray()
+    room = memoryview(bytearray(50))
+
+    def take() -> None:
+        with suppress(FabricError, anyio.ClosedResourceError):
+            received.extend(peer.channel.try_recv(70) or b"")
+
+    for step in steps:
+        if isinstance(step, bytes):
+            if not step[:1].strip(b"\0") and peer.channel.statistics().receive_credits >= 0:
+                sent += step[channel_frames.HEADER_SIZE :]
+            peer.comes(step)
+            continue
+        with suppress(FabricError, anyio.ClosedResourceError):
+            if step == "take":
+                take()
+            elif step == "into":
+                received += room[: peer.channel.try_recv_into(room) or 0]
+            elif step == "send":
+                peer.channel.try_send(b"small")
+            elif step == "post":
+                peer.post(bytearray(1500))
+            elif step == "end":
+                peer.channel.shutdown_write()
+            elif step == "watch":
+                peer.channel.watch(take)
+            else:
+                peer.channel.feed_to(received.extend, None, None, None)
+    while not peer.channel.ended and peer.channel.readable:
+        take()
+    assert sent.startswith(received)
+    assert peer.endpoint.aborts <= 1
+
+
 def test_lengths_before_messages() -> None:
-    valid = join_messages([b"", b"abc", bytes(200)])
+    def joined(messages: list[bytes]) -> bytes:
+        return b"".join(len(each).to_bytes(4, "little") + each for each in messages)
+
+    valid = joined([b"", b"abc", bytes(200)])
 
     @fuzz
     @given(near(valid), st.integers(-2, 400))
     def run(chunk: bytes, start: int) -> None:
         with suppress(ValueError):
             messages, end = cut_messages(chunk, start)
-            assert join_messages(messages) == chunk[start:end]
+            assert joined(messages) == chunk[start:end]
 
     run()
 

@@ -12,6 +12,7 @@ import pytest
 from anyio.abc import SocketAttribute
 
 from aiofabric import FabricBrokenPipeError, FabricConnectionResetError
+from aiofabric.channel.connect import HELLO
 from aiofabric.streams import FabricAttribute, FabricStream
 from tests.fixtures.internals import channel_of
 from tests.fixtures.providers import HOST
@@ -234,7 +235,7 @@ async def test_a_slow_reader_stops_the_writer(streams: Streams) -> None:
         assert before.send_credits < 1 << 15
         assert before.send_queued + before.bytes_sent == len(BIG)
         held = other.statistics().receive_queued
-        assert held <= 1 << 20
+        assert held <= HELLO.window
         assert await receive_exactly(other, len(BIG)) == BIG
     assert one.statistics().send_queued == 0
 

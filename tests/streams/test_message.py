@@ -1,6 +1,6 @@
 """MessageStream: boundaries, packing, limits, ends."""
 
-# Privates: `_flush` cuts a stream in the middle of a message; `_strict` says whether each await is a checkpoint.
+# Privates: `_strict` says whether each await is a checkpoint.
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_peer_that_announces_too_long_a_message_breaks_the_stream(stream
 async def test_an_end_within_a_message_is_a_broken_stream(streams: Streams, part: bytes) -> None:
     async with streams() as (active, passive):
         await active.send(b"whole")
-        active._flush()
+        channel_of(active).flush()
         await channel_of(active).send(part)
         await active.aclose()
         assert await passive.receive() == b"whole"

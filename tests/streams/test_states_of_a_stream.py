@@ -13,7 +13,7 @@ from tests.channel.scripted import Channel
 
 pytestmark = pytest.mark.once
 
-PACKED = 8192  # bytes of the longest message that is packed
+COPIED = 8192  # bytes of the longest message that is copied behind its length
 ARGUMENTS: dict[str, list[Any]] = {"receive": [], "receive_into": [bytearray(2)], "send": [b"x"]}
 
 
@@ -133,59 +133,24 @@ def test_the_end_is_anyios(stream: Bytes) -> None:
 # -- messages that leave
 
 
-def test_the_messages_of_one_iteration_share_a_frame(messages: Messages) -> None:
-    for each in (b"one", b"", bytearray(b"three")):
-        assert messages.send(each) is None
-    assert not messages.sent
-    messages.end_iteration()
-    assert messages.sent == [PLAIN + joined(b"one", b"", b"three")]
-    messages.send(b"four")
-    messages.end_iteration()
-    assert messages.sent == [PLAIN + joined(b"four")]
-
-
-@pytest.mark.parametrize("packing", [(True, False), (False, True), (False, False)])
-def test_messages_are_packed_only_if_both_sides_want_it(packing: tuple[bool, bool]) -> None:
-    peer = Messages(packing=packing)
-    peer.send(b"")
-    peer.send(b"one")
-    assert peer.sent == [PLAIN + joined(b""), PLAIN + joined(b"one")]
-
-
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-@pytest.mark.parametrize(("size", "packs"), [(PACKED, True), (PACKED + 1, False)])
-def test_longer_messages_are_not_delayed(kind: Any, size: int, packs: bool, messages: Messages) -> None:
-    messages.call(messages.stream.send(kind(size)))
-    assert bool(messages.sent) is not packs
-
-
-@pytest.mark.parametrize("size", [PACKED, PACKED + 1])
-def test_a_later_message_joins_the_pack_if_it_is_short(size: int, messages: Messages) -> None:
-    messages.send(b"first")
-    messages.send(bytes(size))
-    if size == PACKED:
-        assert not messages.sent
-        messages.end_iteration()
-        assert messages.sent == [PLAIN + joined(b"first", bytes(size))]
-    else:  # the pack goes first
-        assert b"".join(frame[4:] for frame in messages.sent) == joined(b"first", bytes(size))
-        messages.end_iteration()
-        assert not messages.sent
+def test_a_message_goes_behind_its_length(kind: Any, messages: Messages) -> None:
+    for each in (b"one", b"", b"three"):
+        assert messages.send(kind(each)) is None
+    assert messages.sent == [PLAIN + joined(each) for each in (b"one", b"", b"three")]
 
 
 @pytest.mark.parametrize("size", [100, 101])
 def test_no_message_longer_than_the_peers_limit_is_sent(size: int) -> None:
     peer = Messages(longest=100)
-    peer.send(b"first")
     outcome = peer.send(bytes(size))
-    peer.end_iteration()
     if size == 100:
         assert outcome is None
-        assert peer.sent == [PLAIN + joined(b"first", bytes(100))]
+        assert peer.sent == [PLAIN + joined(bytes(100))]
     else:
         assert isinstance(outcome, MessageTooLongError)
         assert "has 101 bytes; the peer accepts at most 100" in str(outcome)
-        assert peer.sent == [PLAIN + joined(b"first")]
+        assert not peer.sent
         assert peer.send(b"x") is None
 
 
@@ -196,18 +161,18 @@ def test_no_large_message_longer_than_the_peers_limit_is_sent(size: int, message
     assert bool(messages.sent) is (size <= 20_000)
 
 
-@pytest.mark.parametrize("size", [PACKED, PACKED + 1])
+@pytest.mark.parametrize("size", [COPIED, COPIED + 1])
 def test_a_short_message_is_one_frame_with_its_length(size: int) -> None:
     """A longer one is sent from where it is, behind a frame with its length."""
     peer = Messages(packing=(False, False))
     peer.call(peer.stream.send(bytearray(size)))
-    assert peer.sizes == ([4 + size] if size == PACKED else [4, size])
+    assert peer.sizes == ([4 + size] if size == COPIED else [4, size])
     for each in peer.endpoint.transfers:
         each.complete()
     peer.source.driver.settle_down()
 
 
-def test_nothing_is_packed_while_the_channel_waits_for_credits(messages: Messages) -> None:
+def test_no_message_overtakes_one_that_waits_for_credits(messages: Messages) -> None:
     messages.spend(0)
     caller = messages.call(messages.stream.send(b"waits"))
     assert not caller.done
@@ -218,39 +183,10 @@ def test_nothing_is_packed_while_the_channel_waits_for_credits(messages: Message
     assert caller.done
 
 
-def test_a_pack_that_finds_no_credits_is_posted(messages: Messages) -> None:
-    messages.spend(70)
-    messages.send(b"first message")
-    messages.end_iteration()
-    assert not messages.sent
-    assert messages.channel.unsent == 17
-    messages.grant(11)
-    assert messages.sent == [PLAIN + joined(b"first message")]
-
-
-def test_a_pack_that_the_provider_refuses_breaks_the_stream(messages: Messages) -> None:
+def test_a_message_that_the_provider_refuses_breaks_the_stream(messages: Messages) -> None:
     messages.endpoint.refusals.append(ConnectionResetError("gone"))
-    messages.send(b"lost")
-    messages.end_iteration()
-    assert isinstance(messages.send(b"x"), anyio.BrokenResourceError)
-
-
-def test_a_receive_that_waits_sends_the_pack_first(messages: Messages) -> None:
-    messages.send(b"question")
-    receiver = messages.call(messages.stream.receive())
-    assert messages.sent == [PLAIN + joined(b"question")]
-    messages.message(b"answer")
-    messages.source.driver.settle_down()
-    assert receiver.outcome == b"answer"
-    assert not messages.sent
-
-
-def test_a_receive_that_need_not_wait_leaves_the_pack(messages: Messages) -> None:
-    messages.message(b"one", b"two")
-    messages.send(b"question")
-    assert messages.call(messages.stream.receive()).outcome == b"one"
-    assert messages.call(messages.stream.receive()).outcome == b"two"
-    assert not messages.sent
+    for _ in range(2):
+        assert isinstance(messages.send(b"lost"), anyio.BrokenResourceError)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -276,10 +212,7 @@ def test_sends_and_receives_run_a_checkpoint_if_it_is_due(strict: bool) -> None:
 def test_messages_are_dropped_by_an_abort(messages: Messages) -> None:
     messages.message(b"one", b"two")
     assert messages.call(messages.stream.receive()).outcome == b"one"
-    messages.send(b"packed")
     messages.stream.abort()
-    messages.end_iteration()
-    assert not messages.sent
     assert isinstance(messages.call(messages.stream.receive()).outcome, anyio.ClosedResourceError)
 
 

@@ -67,6 +67,19 @@ int add_methods(PyTypeObject *type, PyMethodDef *methods)
 	return 0;
 }
 
+int add_properties(PyTypeObject *type, PyGetSetDef *properties)
+{
+	for (; properties->name; properties++) {
+		PyObject *property = PyDescr_NewGetSet(type, properties);
+		int rc = property ? PyObject_SetAttrString((PyObject *) type, properties->name, property) : -1;
+
+		Py_XDECREF(property);
+		if (rc)
+			return -1;
+	}
+	return 0;
+}
+
 static PyObject **field_of(PyObject *self, void *offset)
 {
 	return (PyObject **) ((char *) self + (size_t) offset);

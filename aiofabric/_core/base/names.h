@@ -32,5 +32,6 @@ int add_type(PyObject *module, PyType_Spec *spec, PyObject *base, PyTypeObject *
 PyObject *new_with_arguments(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* Add methods of another file to a type: the type's own file does not name them. */
 int add_methods(PyTypeObject *type, PyMethodDef *methods);
+int add_properties(PyTypeObject *type, PyGetSetDef *properties);
 
 #endif

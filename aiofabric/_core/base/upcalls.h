@@ -13,16 +13,19 @@ struct completed {
 	int (*complete)(PyObject *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 };
 
-/* A type whose objects are sinks of an inbox without Python: `bytes` are those of `view` from `offset` on. */
+/*
+ * A type whose objects are sinks of an inbox without Python: `bytes` are those of `view` from `offset` on, in the memory of
+ * `buffer`. 0; -1 with an exception; 1: the sink keeps a reference to `buffer`, and passes it to `pool_recycle` itself.
+ */
 struct frame_sink {
 	PyTypeObject *type;
-	int (*arrived)(PyObject *self, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset);
+	int (*arrived)(PyObject *self, PyObject *buffer, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset);
 };
 
 struct upcalls {
 	int (*wake)(PyObject *owner, PyObject *waiter); /* used by operation.c: wakes a waiter; the owner counts the wake-up */
 	struct completed buffer, transfer;		/* for completions; set by pool_buffer and transfer */
-	struct frame_sink frame_sink;			/* for receive_pool; set by rpc_frames */
+	struct frame_sink rpc_sink, channel_sink;	/* for receive_pool; set by the two files that read frames */
 };
 
 extern struct upcalls upcalls;

@@ -1,55 +1,15 @@
 /*
  * Messages with their lengths in front, four bytes little-endian each: the format of a MessageStream in a stream of
- * bytes. As a Python loop each message took 0.12 us to join and 0.2 to cut, of 1.7 for a request of 64 in flight.
+ * bytes; channel/stream.c writes it. As a Python loop each message took 0.2 us to cut, of 1.7 for a request of 64 in flight.
  */
 #include "messages/length_prefix.h"
 #include "base/references.h"
 
 #define LENGTH 4
 
-static void put_length(unsigned char *at, size_t length)
-{
-	at[0] = length;
-	at[1] = length >> 8;
-	at[2] = length >> 16;
-	at[3] = length >> 24;
-}
-
 static Py_ssize_t get_length(const unsigned char *at)
 {
 	return at[0] | at[1] << 8 | at[2] << 16 | (Py_ssize_t) at[3] << 24;
-}
-
-static PyObject *join_messages(PyObject *module, PyObject *messages)
-{
-	Py_ssize_t count = PyList_Check(messages) ? PyList_Size(messages) : 0, total = 0, length, i;
-	PyObject *joined, *message = messages;
-	char *at, *bytes;
-	int right = PyList_Check(messages);
-
-	for (i = 0; right && i < count; i++) {
-		message = PyList_GetItem(messages, i);
-		right = PyBytes_Check(message);
-		total += right ? LENGTH + PyBytes_Size(message) : 0;
-	}
-	if (!right) {
-		PyErr_Format(PyExc_TypeError, "expected a list of bytes, got an object of %R", (PyObject *) type_of(message));
-		return NULL;
-	}
-	joined = PyBytes_FromStringAndSize(NULL, total);
-	if (!joined)
-		return NULL;
-	at = PyBytes_AsString(joined);
-	for (i = 0; i < count; i++) {
-		if (PyBytes_AsStringAndSize(PyList_GetItem(messages, i), &bytes, &length)) {
-			Py_DECREF(joined);
-			return NULL;
-		}
-		put_length((unsigned char *) at, length);
-		memcpy(at + LENGTH, bytes, length);
-		at += LENGTH + length;
-	}
-	return joined;
 }
 
 static PyObject *cut_messages(PyObject *module, PyObject *args)
@@ -85,8 +45,6 @@ static PyObject *cut_messages(PyObject *module, PyObject *args)
 int add_length_prefix(PyObject *module)
 {
 	static PyMethodDef functions[] = {
-		{"join_messages", join_messages, METH_O,
-		 "join_messages(messages): one `bytes` of a list of bytes, each behind its length."},
 		{"cut_messages", cut_messages, METH_VARARGS,
 		 "cut_messages(chunk, start): the complete messages, and the offset of the first incomplete one."},
 		{NULL},

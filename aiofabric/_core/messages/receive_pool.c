@@ -133,7 +133,7 @@ const char *pool_contents(PoolBuffer *self)
 /*
  * Pass the message to a sink in C. The view keeps the memory, however the endpoint is closed meanwhile.
  */
-static int feed(PoolBuffer *self)
+static int feed(PoolBuffer *self, const struct frame_sink *kind)
 {
 	InboxCore *inbox = &self->pool->inbox;
 	PyObject *view = PyObject_GetAttr((PyObject *) inbox, name_view), *sink, *type, *error, *traceback;
@@ -146,10 +146,10 @@ static int feed(PoolBuffer *self)
 		return -1;
 	}
 	sink = new_ref(inbox->sink);
-	rc = upcalls.frame_sink.arrived(sink, bytes, self->length, view, self->offset);
+	rc = kind->arrived(sink, (PyObject *) self, bytes, self->length, view, self->offset);
 	Py_DECREF(sink);
 	Py_DECREF(view);
-	if (rc) {
+	if (rc < 0) {
 		PyErr_Fetch(&type, &error, &traceback);
 		PyErr_NormalizeException(&type, &error, &traceback);
 		if (drop(PyObject_CallMethodObjArgs((PyObject *) inbox, name_sink_failed, error ? error : Py_None, NULL)))
@@ -158,7 +158,7 @@ static int feed(PoolBuffer *self)
 		Py_XDECREF(error);
 		Py_XDECREF(traceback);
 	}
-	if (pool_recycle(self))
+	if (rc <= 0 && pool_recycle(self))
 		exception_keep(&first, inbox);
 	return exception_raise(&first);
 }
@@ -179,9 +179,12 @@ static int deliver(PoolBuffer *self)
 {
 	InboxCore *inbox = &self->pool->inbox;
 
-	if (upcalls.frame_sink.type && PyObject_TypeCheck(inbox->sink, upcalls.frame_sink.type) &&
-	    Py_IS_TYPE((PyObject *) self, PoolBuffer_Type)) /* the message of a subclass may begin elsewhere */
-		return feed(self);
+	if (Py_IS_TYPE((PyObject *) self, PoolBuffer_Type)) { /* the message of a subclass may begin elsewhere */
+		if (PyObject_TypeCheck(inbox->sink, upcalls.rpc_sink.type))
+			return feed(self, &upcalls.rpc_sink);
+		if (PyObject_TypeCheck(inbox->sink, upcalls.channel_sink.type))
+			return feed(self, &upcalls.channel_sink);
+	}
 	return inbox_deliver(inbox, (PyObject *) self);
 }
 

@@ -104,7 +104,7 @@ static PyObject *ConnectionCore_call(ConnectionCore *self, PyObject *args, PyObj
 
 	if (!PyArg_ParseTuple(args, "O", &view) || PyObject_GetBuffer(view, &data, PyBUF_SIMPLE))
 		return NULL;
-	rc = upcalls.frame_sink.arrived((PyObject *) self, data.buf, data.len, view, 0);
+	rc = upcalls.rpc_sink.arrived((PyObject *) self, NULL, data.buf, data.len, view, 0);
 	PyBuffer_Release(&data);
 	return none_if(rc);
 }

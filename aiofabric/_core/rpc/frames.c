@@ -129,7 +129,7 @@ static void begin_pass(ConnectionCore *self)
 		((FrameOutput *) self->send_now)->pass = 0;
 }
 
-static int arrived(PyObject *self, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset)
+static int arrived(PyObject *self, PyObject *buffer, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset)
 {
 	begin_pass((ConnectionCore *) self);
 	return read_message((ConnectionCore *) self, bytes, size, view, offset);
@@ -151,7 +151,6 @@ int add_rpc_frames(PyObject *module)
 
 	if (intern(names) || add_methods(ConnectionCore_Type, methods))
 		return -1;
-	upcalls.frame_sink.type = ConnectionCore_Type;
-	upcalls.frame_sink.arrived = arrived;
+	upcalls.rpc_sink = (struct frame_sink) {ConnectionCore_Type, arrived};
 	return 0;
 }

@@ -1,0 +1,19 @@
+/* The half of a byte channel that gives arrived data to its readers. */
+#ifndef AIOFABRIC_CHANNEL_READING_H
+#define AIOFABRIC_CHANNEL_READING_H
+
+#include "base/references.h"
+#include "channel/channel.h"
+
+/* A frame of data has arrived. 1: `buffer` is kept, the receive that holds it; -1: an exception. */
+int channel_data_arrived(ChannelCore *self, PoolBuffer *buffer, const char *bytes, Py_ssize_t size);
+/* Data, the end or an error can be taken. */
+int channel_wake_reader(ChannelCore *self);
+/* Take at most so many bytes; only if there are some. */
+PyObject *channel_take(ChannelCore *self, Py_ssize_t most);
+/* The same, to `to`; returns how many, or -1. */
+Py_ssize_t channel_take_into(ChannelCore *self, char *to, Py_ssize_t most);
+
+int add_channel_reading(PyObject *module);
+
+#endif
