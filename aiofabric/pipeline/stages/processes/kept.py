@@ -103,7 +103,7 @@ class KeptProcess:
             self._pipe.close()
             theirs.close()
             with anyio.CancelScope(shield=True):
-                await _end(process)
+                await _end(process, at_once=not done)
 
     async def _tell_places(self) -> None:
         found = self._board.places(self._node.name)
@@ -135,16 +135,20 @@ class KeptProcess:
                     return True
 
 
-async def _end(process: Any) -> None:
-    """Wait for the end of a process that has none of our pipe left; end it if it does not end."""
+async def _end(process: Any, *, at_once: bool) -> None:
+    """Wait for the end of a process that is done, and end one that is not."""
     if process.pid is None:
         return
-    for end in (None, process.terminate, process.kill):
-        if end is not None:
-            end()
-        with anyio.move_on_after(_GRACE):
-            await anyio.wait_readable(process.sentinel)
-        if process.exitcode is not None:
-            break
+    if at_once or not await _ends(process):
+        process.terminate()
+        if not await _ends(process):
+            process.kill()
     process.join()
     process.close()
+
+
+async def _ends(process: Any) -> bool:
+    """Whether it ends in time."""
+    with anyio.move_on_after(_GRACE):
+        await anyio.wait_readable(process.sentinel)
+    return process.exitcode is not None
