@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from .cm.requests import RequestQueue
 from .cq.operation import ABANDONED
-from .observe import ended
+from .observe import ended, samplers
 from .resource import live_handles
 from .transport.handle import EndpointHandle
 
@@ -64,8 +64,15 @@ FAMILIES: dict[str, Family] = {
     "stale": Family("counter", "Completions that belonged to no known operation.", "waiting"),
     "wakeups": Family("counter", "Times that a queue's descriptor woke the loop.", "waiting"),
     "empty_wakeups": Family("counter", "Wake-ups that found nothing to read.", "waiting"),
+    "pipeline_peers": Family("gauge", "Connections of ends of pipelines.", "end"),
+    "pipeline_bytes": Family("gauge", "Memory of items: kept by producers, or lent by consumers.", "end"),
+    "pipeline_items": Family("counter", "Items that were pushed, received or published.", "end"),
+    "pipeline_acknowledged": Family("counter", "Items that were acknowledged.", "end"),
+    "pipeline_redelivered": Family("counter", "Items that were delivered again.", "end"),
+    "pipeline_lost": Family("counter", "Items that were lost, and publications that were dropped.", "end"),
 }
-"""Every metric, by name; the label ``waiting`` is the queue's waiting strategy: adaptive, fd or poll.
+"""Every metric, by name. The label ``waiting`` is the queue's waiting strategy: adaptive, fd or poll; ``end`` is Push,
+Pull, Publish or Subscribe.
 
 :meta hide-value:
 """
@@ -83,6 +90,9 @@ def read() -> list[Sample]:
         elif isinstance(handle, RequestQueue):
             sources[handle.source] = None
             _add(counts, "", [("listeners", 1), ("pending", len(handle.pending)), *handle.counts.items()])
+    for sampler in list(samplers):
+        for name, label, value in sampler():
+            counts[name, label] += value
     for source in sources:
         if not source.closed:
             found = source.statistics()

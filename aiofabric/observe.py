@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Totals", "ended", "span", "span_hooks"]
+__all__ = ["Totals", "ended", "samplers", "span", "span_hooks"]
 
 _log = logging.getLogger("aiofabric")
 
@@ -71,7 +71,13 @@ class Totals:
 
 
 ended = Totals()
-"""Counts of endpoints, queues and listeners that are closed.
+"""Counts of endpoints, queues, listeners and ends of pipelines that are closed.
+
+:meta hide-value:
+"""
+
+samplers: list[Callable[[], Iterable[tuple[str, str, int]]]] = []
+"""Functions of the layers above: the name, label and value of further metrics, for all objects that are open.
 
 :meta hide-value:
 """

@@ -8,6 +8,7 @@ import anyio.to_thread
 import pytest
 
 from aiofabric.metrics import FAMILIES, read
+from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from tests.fixtures.providers import Pair
 
 
@@ -69,3 +70,26 @@ async def test_requests_of_a_closed_listener_stay_counted(pair: Pair) -> None:
         pass
     after = values()
     assert [after[name, ""] - before[name, ""] for name in ("requests", "accepted")] == [1, 1]
+
+
+@pytest.mark.anyio
+async def test_ends_of_pipelines_are_counted_and_stay_counted() -> None:
+    before = values()
+    async with (
+        Push(listen="127.0.0.1:0") as push,
+        Pull(push.address) as pull,
+        Publish(listen="127.0.0.1:0") as publish,
+        Subscribe(publish.address),
+    ):
+        await push.push(b"item")
+        (await pull.pull()).ack()
+        await publish.wait_for_subscribers()
+        await publish.publish("topic", b"data")
+        within = values()
+        assert [within["pipeline_peers", end] for end in ("Push", "Pull", "Publish", "Subscribe")] == [1, 1, 1, 1]
+    after = values()
+    items = {end: after["pipeline_items", end] - before.get(("pipeline_items", end), 0) for end in ("Push", "Pull")}
+    assert items == {"Push": 1, "Pull": 1}
+    assert after["pipeline_items", "Publish"] - before.get(("pipeline_items", "Publish"), 0) == 1
+    assert after["pipeline_acknowledged", "Push"] - before.get(("pipeline_acknowledged", "Push"), 0) == 1
+    assert after.get(("pipeline_peers", "Push"), 0) == 0

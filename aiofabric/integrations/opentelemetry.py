@@ -4,7 +4,12 @@
         ...
 
 Metrics are observable: they are read when the exporter asks for them. Spans cover long and rare actions. Transfers have
-none, because a span costs more than a message.
+none, because a span costs more than a message. An item of a pipeline may carry the trace of its producer::
+
+    await push.push(data, header=trace_header())    # the producer, in a span
+
+    with item_span(item):                           # the consumer: a span of the same trace
+        ...
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import metrics, trace
+from opentelemetry import metrics, propagate, trace
 from opentelemetry.metrics import Observation
 
 from aiofabric.metrics import FAMILIES, read
@@ -23,9 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
-    from opentelemetry.trace import Tracer, TracerProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
 
-__all__ = ["instrument"]
+    from aiofabric.pipeline import Item
+
+__all__ = ["TRACE_HEADER_SIZE", "instrument", "item_span", "trace_header"]
+
+TRACE_HEADER_SIZE = 55
+"""Bytes of a `trace_header`: those of W3C's ``traceparent``."""
 
 
 def instrument(
@@ -65,3 +75,35 @@ def _span(tracer: Tracer, name: str, attributes: Mapping[str, object]) -> Iterat
     kind = trace.SpanKind.CLIENT if name == "connect" else trace.SpanKind.SERVER
     with tracer.start_as_current_span(f"aiofabric.{name}", kind=kind, attributes=words):
         yield
+
+
+def trace_header() -> bytes:
+    """The current trace and span, for the header of an item; 55 bytes, or none outside of a span. A program may append
+    its own bytes: they begin at `TRACE_HEADER_SIZE`.
+    """
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent", "").encode()
+
+
+@contextmanager
+def item_span(
+    item: Item, *, name: str = "aiofabric.item", tracer_provider: TracerProvider | None = None
+) -> Iterator[Span]:
+    """A span for the work on an item, in the trace of its producer; a new trace if its header has none.
+
+    Args:
+        item: of a `Pull` or `Subscribe`, in its scope.
+        name: of the span.
+        tracer_provider: the global one by default.
+    """
+    carrier = {"traceparent": item.header[:TRACE_HEADER_SIZE].decode("ascii", "replace")}
+    attributes: Any = {
+        "aiofabric.producer": item.producer.hex(),
+        "aiofabric.number": item.number,
+        "aiofabric.redelivered": item.redelivered,
+    }
+    tracer = trace.get_tracer("aiofabric", tracer_provider=tracer_provider)
+    context, kind = propagate.extract(carrier), trace.SpanKind.CONSUMER
+    with tracer.start_as_current_span(name, context, kind=kind, attributes=attributes) as span:
+        yield span

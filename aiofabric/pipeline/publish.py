@@ -28,6 +28,7 @@ from .protocol.topics import (
 from .runtime.connection import RECV_SIZE, PipelineConnection
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
+from .runtime.metering import Counts
 from .statistics import PublishStatistics, SubscriberStatistics
 from .topics import name_of, policy_of
 
@@ -170,6 +171,11 @@ class Publish(PipelineEnd):
             waiting=self._waiting,
             subscribers=tuple(subscriber.statistics() for subscriber in self._subscribers.values()),
         )
+
+    def counts(self) -> Counts:
+        """The numbers for `aiofabric.metrics`."""
+        publishing = self._publishing
+        return Counts(len(self._subscribers), 0, publishing.published, lost=publishing.dropped)
 
     # -- waiting
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..transport.connected.endpoint import MessageEndpoint
     from ..transport.opening.keywords import StreamKeywords
     from .places import Place, PlaceFolder, Places
+    from .runtime.metering import Counts
 
 __all__ = ["Pull"]
 
@@ -139,6 +140,10 @@ class Pull(PipelineEnd):
             ended=intake.ended,
             producers=intake.links(),
         )
+
+    def counts(self) -> Counts:
+        """The numbers for `aiofabric.metrics`."""
+        return self._intake.counts()
 
     # -- connections
 

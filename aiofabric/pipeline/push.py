@@ -29,6 +29,7 @@ from .protocol.sharing import Outgoing, Sharing
 from .runtime.connection import INLINE, RECV_SIZE, PipelineConnection
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
+from .runtime.metering import Counts
 from .statistics import LinkStatistics, PushStatistics
 
 if TYPE_CHECKING:
@@ -218,6 +219,18 @@ class Push(PipelineEnd):
                 LinkStatistics(each.id, str(consumer.connection.endpoint.peer_address), each.items_out)
                 for each, consumer in self._consumers.items()
             ),
+        )
+
+    def counts(self) -> Counts:
+        """The numbers for `aiofabric.metrics`."""
+        sharing = self._sharing
+        return Counts(
+            peers=len(self._consumers),
+            bytes=sharing.kept_bytes,
+            items=sharing.pushed,
+            acknowledged=sharing.acknowledged,
+            redelivered=sharing.redelivered,
+            lost=sharing.lost,
         )
 
     # -- waiting

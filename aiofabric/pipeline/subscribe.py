@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .places import Place, PlaceFolder, Places
     from .protocol.frames import LargeItem
     from .runtime.item import Origin
+    from .runtime.metering import Counts
     from .topics import Policy
 
 __all__ = ["Publication", "Subscribe", "SubscriberTooSlowError"]
@@ -174,6 +175,10 @@ class Subscribe(PipelineEnd):
         self._wishes = self._wishes._replace(topics=topics)
         for each in self._publishers():
             each.subscribe(self._wishes)
+
+    def counts(self) -> Counts:
+        """The numbers for `aiofabric.metrics`."""
+        return self._intake.counts()
 
     # -- connections
 

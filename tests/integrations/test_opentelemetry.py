@@ -8,7 +8,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import aiofabric
-from aiofabric.integrations.opentelemetry import instrument
+from aiofabric.integrations.opentelemetry import TRACE_HEADER_SIZE, instrument, item_span, trace_header
+from aiofabric.pipeline import Pull, Push
 from tests.fixtures.providers import Pair
 
 
@@ -60,3 +61,26 @@ async def test_a_refused_connection_is_a_span_with_its_error() -> None:
     (span,) = exporter.get_finished_spans()
     assert not span.status.is_ok
     assert span.events[0].name == "exception"
+
+
+@pytest.mark.anyio
+async def test_a_trace_goes_with_an_item() -> None:
+    exporter = InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = tracers.get_tracer("test")
+    async with Push(listen="127.0.0.1:0") as push, Pull(push.address) as pull:
+        with tracer.start_as_current_span("producer") as producer:
+            assert len(trace_header()) == TRACE_HEADER_SIZE
+            await push.push(b"item", header=trace_header() + b"mine")
+        await push.push(b"without a trace", header=trace_header() + b"mine")
+        for _ in range(2):
+            with await pull.pull() as item, item_span(item, name="work", tracer_provider=tracers):
+                assert item.header.endswith(b"mine")
+    assert trace_header() == b""
+    _, work, other = exporter.get_finished_spans()
+    assert work.parent is not None
+    assert work.parent.span_id == producer.get_span_context().span_id
+    assert work.context.trace_id == producer.get_span_context().trace_id
+    assert (work.attributes or {})["aiofabric.number"] == 0
+    assert other.parent is None

@@ -17,6 +17,7 @@ from ...errors import WrongThreadError
 from ...transport.opening.keywords import stream_options
 from ..places import PlaceFolder
 from .connector import Connector
+from .metering import Counts, meter, meter_no_more
 from .watching import tell_statistics
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ class PipelineEnd(ABC):
     def statistics(self) -> Any:
         """The numbers of this moment."""
 
+    @abstractmethod
+    def counts(self) -> Counts:
+        """The numbers for `aiofabric.metrics`; in any thread."""
+
     async def _watched(self, endpoint: MessageEndpoint) -> None:
         await tell_statistics(endpoint, type(self).__name__, self.id, self.statistics)
 
@@ -121,6 +126,7 @@ class PipelineEnd(ABC):
         try:
             self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
             await self._connector.start(self._tasks, self._stack)
+            meter(self)
         except BaseException:
             self._closed = True
             if self._tasks is not None:
@@ -137,6 +143,7 @@ class PipelineEnd(ABC):
                 await self._finish()
         finally:
             self._end_now()
+            meter_no_more(self)
             await self._leave()
         return None
 

@@ -16,6 +16,7 @@ from ...cq.loops.bursts import Burst
 from ..statistics import LinkStatistics
 from .item import Item
 from .lent_memory import LentMemory
+from .metering import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -58,6 +59,10 @@ class Intake:
     @property
     def queued(self) -> int:
         return sum(1 if isinstance(entry, Item) else entry.left for entry in self.queue)
+
+    def counts(self) -> Counts:
+        """The numbers for `aiofabric.metrics`."""
+        return Counts(len(self.incoming), self.memory.lent, self.received, self.acknowledged, self.redelivered)
 
     def links(self) -> tuple[LinkStatistics, ...]:
         """The numbers of each connection."""
