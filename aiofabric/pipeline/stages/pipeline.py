@@ -10,6 +10,7 @@ from ...transport.opening.keywords import stream_options
 from .drawing import mermaid, svg
 from .graph import DEFAULT_QUEUE, Input, Kind, OnError, Stage
 from .plan import planned
+from .processes.dask_actor import check_client
 from .run import Run
 
 if TYPE_CHECKING:
@@ -202,6 +203,34 @@ class Pipeline:
         check_number("restarts", restarts, 32)
         nodes = self._planned(processes, workers)
         return Run(nodes, host=host, restarts=restarts, options={**options, "provider": provider})
+
+    def on(
+        self,
+        client: Any,
+        *,
+        processes: bool = True,
+        workers: Mapping[str, int] | None = None,
+        restarts: int = 3,
+        host: str = "127.0.0.1",
+        provider: str | None = None,
+        **options: Unpack[StreamKeywords],
+    ) -> Run:
+        """A run whose workers are actors of a Dask cluster: ``async with pipeline.on(client) as run:``.
+
+        Dask places each worker of each stage, shows it, and keeps its memory; a worker that leaves is replaced. Values
+        go from worker to worker over the fabric, never through the scheduler. Functions are sent by cloudpickle.
+
+        Args:
+            client: ``await distributed.Client(address, asynchronous=True)``.
+            processes: whether every stage works on the cluster; False: those with ``process=True``.
+            host: the address of this machine at which its stages listen for the cluster, if there are any.
+            workers, restarts, provider, options: as for `start`.
+        """
+        check_client(client)
+        stream_options("Pipeline.on", dict(options))
+        check_number("restarts", restarts, 32)
+        nodes = self._planned(processes, workers)
+        return Run(nodes, host=host, restarts=restarts, options={**options, "provider": provider}, client=client)
 
     async def run(
         self,

@@ -11,13 +11,16 @@ from ...cq.loops.drivers import current_backend
 from .joints import Joint
 from .processes.at_work import at_work
 from .processes.board import Board
-from .processes.kept import KeptProcess
+from .processes.dask_actor import DaskActor
+from .processes.kept import KeptWorker
+from .processes.local_process import LocalProcess
 from .totals import StageError, StageTotals, Totals
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from .plan import Node
+    from .processes.kept import Launch
     from .work import StageWork
 
 __all__ = ["Run"]
@@ -29,15 +32,18 @@ class Run:
     An exception of the block ends everything at once. So does a stage that fails: the block ends with its `StageError`.
     """
 
-    def __init__(self, nodes: list[Node], *, host: str, restarts: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, nodes: list[Node], *, host: str, restarts: int, options: dict[str, Any], client: Any = None
+    ) -> None:
         self._nodes = nodes
+        self._client = client  # of Dask; None: the workers are processes of this machine
         self._host = host
         self._restarts = restarts
         self._options = options
         self._board = Board()
         self._joints: dict[str, Joint] = {}
         self._here: dict[str, StageTotals] = {}
-        self._processes: dict[str, list[KeptProcess]] = {}
+        self._processes: dict[str, list[KeptWorker]] = {}
         self._work: list[StageWork] = []
         self._tasks: anyio.abc.TaskGroup | None = None
         self._begun = self._seconds = 0.0
@@ -47,7 +53,7 @@ class Run:
         if self._tasks is not None:
             raise RuntimeError("this run was entered before: make another one")
         self._begun = monotonic()
-        settings = {"backend": current_backend(), "host": self._host, "options": self._options}
+        launch = self._launcher()
         tasks = self._tasks = await anyio.create_task_group().__aenter__()
         for node in self._nodes:
             if node.takes_here and node.inputs:
@@ -57,11 +63,17 @@ class Run:
                 self._here[node.name] = StageTotals()
                 tasks.start_soon(self._work_here, node)
             else:
-                kept = [KeptProcess(node, self._board, settings, self._restarts) for _ in range(node.processes)]
+                kept = [KeptWorker(node, self._board, launch, self._restarts) for _ in range(node.processes)]
                 self._processes[node.name] = kept
                 for each in kept:
                     tasks.start_soon(each.run)
         return self
+
+    def _launcher(self) -> Launch:
+        backend = current_backend()
+        if self._client is not None:
+            return lambda order: DaskActor(self._client, order, backend, self._options)
+        return lambda order: LocalProcess(order, backend, self._host, self._options)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..plan import WorkOrder
     from ..work import StageWork
 
-__all__ = ["worker"]
+__all__ = ["work", "worker"]
 
 _TELL: Final = 0.25
 """Seconds between two reports of totals."""
@@ -31,6 +31,11 @@ _TELL: Final = 0.25
 def worker(pipe: Connection, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
     """The main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run decides what it means
+    work(pipe, order, backend, host, options)
+
+
+def work(pipe: Connection, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
+    """The same, in any thread."""
     anyio.run(_Worker(pipe, order, host, options).run, **backend)
 
 

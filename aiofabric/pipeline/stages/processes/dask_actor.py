@@ -1,0 +1,115 @@
+"""A worker as an actor of a Dask cluster: Dask places and shows it. Values go from worker to worker over the fabric."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import anyio
+
+from .worker import work
+
+if TYPE_CHECKING:
+    from ..plan import WorkOrder
+
+__all__ = ["DaskActor", "check_client"]
+
+_ASK_AGAIN: Final = 0.1
+"""Seconds between two questions to an actor, which cannot call this process."""
+
+
+def check_client(client: Any) -> None:
+    """Raise TypeError unless this is a client that runs in the program's event loop."""
+    if not hasattr(client, "submit") or not getattr(client, "asynchronous", False):
+        raise TypeError(
+            "on() needs a distributed.Client of this event loop, as from await Client(address, asynchronous=True), "
+            f"not {client!r:.100}"
+        )
+
+
+class StageActor:
+    """In a worker of Dask: a thread with an event loop, which does one stage's work."""
+
+    def __init__(self, order: WorkOrder, backend: dict[str, Any], options: dict[str, Any]) -> None:
+        from distributed import get_worker
+        from distributed.comm.addressing import get_address_host
+
+        self._pipe, theirs = multiprocessing.Pipe()
+        arguments = (theirs, order, backend, get_address_host(get_worker().address), options)
+        Thread(target=_work, args=arguments, name=f"aiofabric stage {order.name}", daemon=True).start()
+
+    def tell(self, *words: Any) -> None:
+        """The run says something."""
+        with suppress(OSError):  # the work has ended
+            self._pipe.send(words)
+
+    def said(self) -> list[tuple[Any, ...] | None]:
+        """The words of the work since the last call; None at its end."""
+        found: list[tuple[Any, ...] | None] = []
+        try:
+            while self._pipe.poll():
+                found.append(self._pipe.recv())
+        except (EOFError, OSError):
+            found.append(None)
+        return found
+
+    def close(self) -> None:
+        """End the work, if it has not ended."""
+        self._pipe.close()
+
+
+def _work(pipe: Any, *arguments: Any) -> None:
+    try:
+        work(pipe, *arguments)
+    finally:
+        pipe.close()
+
+
+class DaskActor:
+    """See `Launched`."""
+
+    def __init__(self, client: Any, order: WorkOrder, backend: dict[str, Any], options: dict[str, Any]) -> None:
+        self._client = client
+        self._order = order
+        self._arguments = order, backend, options
+        self._future: Any = None
+        self._actor: Any = None
+        self._to_tell: deque[tuple[Any, ...]] = deque()
+        self._said: deque[tuple[Any, ...] | None] = deque()
+        self._problem = ""
+
+    async def start(self) -> None:
+        key = f"{self._order.name}-{uuid4()}"
+        self._future = self._client.submit(StageActor, *self._arguments, actor=True, pure=False, key=key)
+        self._actor = await self._future
+
+    def tell(self, *words: Any) -> None:
+        self._to_tell.append(words)
+
+    async def next_words(self) -> tuple[Any, ...] | None:
+        try:
+            while not self._said:
+                while self._to_tell:
+                    await self._actor.tell(*self._to_tell.popleft())
+                self._said.extend(await self._actor.said())
+                if not self._said:
+                    await anyio.sleep(_ASK_AGAIN)
+        except Exception as error:  # of the connection, or of Dask: the worker has left
+            self._problem = f"{type(error).__name__}: {error}"
+            return None
+        return self._said.popleft()
+
+    async def how_it_ended(self) -> str:
+        return self._problem or "its thread has ended"
+
+    async def end(self, *, at_once: bool) -> None:
+        if self._actor is not None:
+            with suppress(Exception), anyio.move_on_after(1):  # the worker may have left
+                await self._actor.close()
+        if self._future is not None:
+            self._future.release()
+        self._actor = None

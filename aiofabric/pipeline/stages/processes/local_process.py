@@ -1,0 +1,77 @@
+"""A worker as a process of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from .worker import worker
+
+if TYPE_CHECKING:
+    from ..plan import WorkOrder
+
+__all__ = ["LocalProcess"]
+
+_GRACE: Final = 5.0
+"""Seconds until a process that was told to end is killed."""
+
+_processes = multiprocessing.get_context("spawn")
+
+
+class LocalProcess:
+    """See `Launched`."""
+
+    def __init__(self, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
+        self._pipe, self._theirs = _processes.Pipe()
+        self._process: Any = _processes.Process(
+            target=worker,
+            args=(self._theirs, order, backend, host, options),
+            name=f"aiofabric stage {order.name}",
+            daemon=True,
+        )
+
+    async def start(self) -> None:
+        await anyio.to_thread.run_sync(self._process.start)
+        self._theirs.close()
+
+    def tell(self, *words: Any) -> None:
+        with suppress(OSError):  # it has died, which `next_words` notices
+            self._pipe.send(words)
+
+    async def next_words(self) -> tuple[Any, ...] | None:
+        await anyio.wait_readable(self._pipe.fileno())
+        try:
+            words: tuple[Any, ...] = self._pipe.recv()
+        except (EOFError, OSError):
+            return None
+        return words
+
+    async def how_it_ended(self) -> str:
+        await anyio.wait_readable(self._process.sentinel)
+        self._process.join()
+        code = self._process.exitcode
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    async def end(self, *, at_once: bool) -> None:
+        self._pipe.close()
+        self._theirs.close()
+        process = self._process
+        if process.pid is None:
+            return
+        if at_once or not await self._ends():
+            process.terminate()
+            if not await self._ends():
+                process.kill()
+        process.join()
+        process.close()
+
+    async def _ends(self) -> bool:
+        """Whether it ends in time."""
+        with anyio.move_on_after(_GRACE):
+            await anyio.wait_readable(self._process.sentinel)
+        return self._process.exitcode is not None
