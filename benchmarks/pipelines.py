@@ -11,7 +11,10 @@ import importlib.util
 import socket as socket_module
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -178,6 +181,57 @@ def rate(work: Work, contender: Contender) -> float:
         return work.items / float(consumer.stdout.read())
 
 
+def of_stages(count: int = 300, size: int = 1 << 20) -> None:
+    """Print how fast arrays go through stages in processes of their own: one hop, and two."""
+    from aiofabric.pipeline import Pipeline
+
+    with TemporaryDirectory() as folder:
+        source = Pipeline(Arrays(count, size), name="source")
+        hops = {"source, sink": source, "source, map, sink": source.map(same)}
+        seconds: dict[str, list[float]] = {name: [] for name in hops}
+        for _ in range(3):
+            for name, pipeline in hops.items():
+                clock = Clock(Path(folder, "seconds"), count)
+                anyio.run(
+                    partial(pipeline.sink(clock, name="sink").run, processes=True), backend_options={"use_uvloop": True}
+                )
+                seconds[name].append(float(clock.path.read_text()))
+    print(f"\nstages in processes of their own, arrays of {size >> 20} MiB")
+    one_hop = median(seconds["source, sink"])
+    for name, found in seconds.items():
+        rate = (count - 1) * size / median(found)
+        print(f"  {name:24} {rate / 1e9:20.2f} GB/s  [{one_hop / median(found):.2f} of one hop]")
+
+
+class Arrays:
+    """A source of arrays."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size = count, size
+
+    def __call__(self) -> Any:
+        import numpy
+
+        return (numpy.full(self.size, number % 256, dtype="u1") for number in range(self.count))
+
+
+def same(array: Any) -> Any:
+    return array
+
+
+class Clock:
+    """A sink that writes the seconds from its first value to its last."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path, self.left, self.first = path, count, 0.0
+
+    def __call__(self, _: Any) -> None:
+        self.first = self.first or perf_counter()
+        self.left -= 1
+        if not self.left:
+            self.path.write_text(str(perf_counter() - self.first))
+
+
 def runs(work: Work, contender: Contender) -> bool:
     """Whether the contender has this kind of work."""
     if work.many:
@@ -214,6 +268,8 @@ def run() -> None:
     options = parser.parse_args()
     if options.side is None:
         table(1 if options.quick else options.rounds, options.quick)
+        if not options.quick:
+            of_stages()
         return
     side, at, which, *port = options.side
     side_of: Any = {"push": push, "pull": pull, "publish": publish, "subscribe": subscribe}[side]

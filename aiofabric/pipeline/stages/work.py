@@ -107,6 +107,8 @@ class StageWork:
             entry = Entry(value)
             await self._give(value, [entry])
             entry.release()
+            if self._burst.ended():
+                await anyio.lowlevel.checkpoint()
 
     # -- one value at a time
 
