@@ -83,6 +83,7 @@ def test_metadata_tells_who_where_and_which_pythons(wheel: Path) -> None:
         metadata.get_all("Classifier", [])
     )
     assert set(metadata.get_all("Provides-Extra", [])) == {
+        "arrow",
         "uvloop",
         "trio",
         "http",

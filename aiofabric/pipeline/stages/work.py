@@ -72,11 +72,11 @@ class StageWork:
                 async with anyio.create_task_group() as tasks:
                     for _ in range(self._tasks):
                         tasks.start_soon(self._handle_all)
-        except* StageError as group:
-            raise _first(group) from _first(group).__cause__
-        except* Exception as group:
-            error = _first(group)
-            raise StageError(self._name, _text(error)) from error
+        except Exception as error:
+            first = _first(error)
+            if isinstance(first, StageError):
+                raise first from first.__cause__
+            raise StageError(self._name, _text(first)) from first
         for outlet in {id(each): each for branch in self._outlets for each in branch}.values():
             await outlet.aclose()
 
@@ -317,9 +317,9 @@ async def _one_by_one(values: Any) -> AsyncIterator[Any]:
         yield value
 
 
-def _first(group: BaseExceptionGroup[Any]) -> Any:
-    error: Any = group
-    while isinstance(error, BaseExceptionGroup):
+def _first(error: Exception) -> Exception:
+    """The first error of a group; any other error is itself."""
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
