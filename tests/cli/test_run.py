@@ -124,12 +124,15 @@ TOP = """
 import anyio
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 
+class Mine(Subscribe):
+    pass
+
 async def main():
     async with (
         Push(listen="127.0.0.1:0") as push,
         Pull(push.address, listen="127.0.0.1:0") as pull,
         Publish(listen="127.0.0.1:0") as publish,
-        Subscribe(publish.address, listen="127.0.0.1:0") as subscribe,
+        Mine(publish.address, [f"{number:03}" * 300 for number in range(60)] + [""], listen="127.0.0.1:0") as subscribe,
     ):
         await publish.wait_for_subscribers()
         await push.push(b"item")

@@ -73,6 +73,11 @@ class PipelineEnd(ABC):
         return self._hello.id
 
     @property
+    def kind(self) -> str:
+        """Push, Pull, Publish or Subscribe, also of a subclass."""
+        return self._hello.role.name.title()
+
+    @property
     def address(self) -> Address:
         """Where this end listens; ``address.port`` is the chosen port if 0 was asked for.
 
@@ -93,7 +98,7 @@ class PipelineEnd(ABC):
         """The numbers for `aiofabric.metrics`; in any thread."""
 
     async def _watched(self, endpoint: MessageEndpoint) -> None:
-        await tell_statistics(endpoint, type(self).__name__, self.id, self.statistics)
+        await tell_statistics(endpoint, self.kind, self.id, self.statistics)
 
     @abstractmethod
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Participant:

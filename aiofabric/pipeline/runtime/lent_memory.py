@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 __all__ = ["LentMemory"]
 
 _ROUND: Final = 1 << 16
+_KEPT_ANYWAY: Final = 64 << 20
+"""Bytes that are kept for reuse even if less is lent."""
 
 
 class LentMemory:
     """Buffers that are used again: fresh memory costs a page fault for each 4 KiB.
 
-    At most ``most`` bytes are kept for reuse. The credits of the connections bound what is lent.
+    As many bytes are kept for reuse as are lent, or 64 MiB if that is more, but at most ``most``. The credits of the
+    connections bound the bytes that are lent.
     """
 
     def __init__(self, most: int) -> None:
@@ -42,7 +45,7 @@ class LentMemory:
             if isinstance(view, memoryview):
                 with suppress(BufferError):  # an array over it
                     view.release()
-        if self._kept + len(memory) > self._most:
+        if self._kept + len(memory) > min(self._most, max(self.lent, _KEPT_ANYWAY)):
             return
         try:
             memory.pop()  # raises while anything refers to the memory, which then is not used again

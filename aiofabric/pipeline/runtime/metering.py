@@ -26,6 +26,8 @@ class Counts(NamedTuple):
 class Metered(Protocol):
     """An end of a pipeline."""
 
+    @property
+    def kind(self) -> str: ...
     def counts(self) -> Counts: ...
 
 
@@ -43,7 +45,7 @@ def meter_no_more(end: Metered) -> None:
         del _open[end]
         counts = end.counts()
         ended.add(
-            type(end).__name__,
+            end.kind,
             pipeline_items=counts.items,
             pipeline_acknowledged=counts.acknowledged,
             pipeline_redelivered=counts.redelivered,
@@ -54,7 +56,7 @@ def meter_no_more(end: Metered) -> None:
 def _sample() -> Iterator[tuple[str, str, int]]:
     for end in list(_open):
         for name, value in end.counts()._asdict().items():
-            yield f"pipeline_{name}", type(end).__name__, value
+            yield f"pipeline_{name}", end.kind, value
 
 
 samplers.append(_sample)

@@ -13,7 +13,7 @@ from anyio import ClosedResourceError, EndOfStream
 from ...transport.connect import connect
 from ..places import target_of
 from ..protocol.hello import Hello, Role
-from .connection import RECV_COUNT, RECV_SIZE
+from .connection import INLINE, RECV_COUNT, RECV_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,8 +25,8 @@ __all__ = ["tell_statistics", "watch"]
 
 _EVERY: Final = 1.0
 """Seconds between two reports."""
-_MOST_PEERS: Final = 200
-"""Connections of one report, which travels in one message; the numbers of the whole count all."""
+_MOST_LISTED: Final = (200, 20, 0)
+"""Connections of one report, and topics of one of them; fewer, if it would not fit into a message."""
 
 
 async def tell_statistics(endpoint: MessageEndpoint, end: str, name: bytes, statistics: Callable[[], Any]) -> None:
@@ -36,7 +36,7 @@ async def tell_statistics(endpoint: MessageEndpoint, end: str, name: bytes, stat
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_it_leaves, endpoint, tasks.cancel_scope)
                 while True:
-                    await endpoint.send(json.dumps({"end": end, "id": name.hex(), **_plain(statistics())}).encode())
+                    await endpoint.send(_report(end, name, statistics()))
                     await anyio.sleep(_EVERY)
 
 
@@ -46,20 +46,28 @@ async def _until_it_leaves(endpoint: MessageEndpoint, scope: anyio.CancelScope) 
     scope.cancel()
 
 
-def _plain(value: Any) -> Any:
+def _report(end: str, name: bytes, statistics: Any) -> bytes:
+    for most in _MOST_LISTED:
+        report = json.dumps({"end": end, "id": name.hex(), **_plain(statistics, most)}).encode()
+        if len(report) <= INLINE:
+            break
+    return report
+
+
+def _plain(value: Any, most: int) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: _plain(each) for name, each in asdict(value).items()}
+        return {name: _plain(each, most) for name, each in asdict(value).items()}
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(each, most) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value[:_MOST_PEERS]]
+        return [_plain(each, most) for each in value[:most]]
     return value.hex() if isinstance(value, bytes) else value
 
 
 async def watch(place: Place, *, provider: str | None = None) -> AsyncIterator[dict[str, Any]]:
     """The statistics of a `Push`, `Pull`, `Publish` or `Subscribe` that listens at ``place``, once a second, until it
     leaves. Each is a dict with ``"end"`` (the name of its class), ``"id"`` (hexadecimal), and the fields of its
-    statistics; at most 200 of its connections are listed.
+    statistics; at most 200 of its connections are listed, and fewer if their topics are long.
 
     Raises:
         FabricError: no connection.
