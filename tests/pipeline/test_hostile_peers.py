@@ -25,7 +25,7 @@ CONSUMER = Hello(Role.PULL, b"c" * 16, 65536, 8, 1 << 20, 1 << 30).pack()
 TO_A_CONSUMER = [
     b"",
     b"short",
-    HEADER.pack(9, 0, 0, 0, 0),
+    HEADER.pack(200, 0, 0, 0, 0),
     HEADER.pack(ACK, 0, 0, 0, 0),
     HEADER.pack(ITEMS, 0, 0, 0, 0),
     HEADER.pack(ITEMS, 0, 65535, 0, 0),
@@ -39,7 +39,7 @@ TO_A_CONSUMER = [
 ]
 TO_A_PRODUCER = [
     b"",
-    HEADER.pack(9, 0, 0, 0, 0),
+    HEADER.pack(200, 0, 0, 0, 0),
     HEADER.pack(END, 0, 0, 0, 0),
     HEADER.pack(READ, 0, 0, 0, 0),
     HEADER.pack(READ, 0, 0, 0, 1 << 60),
@@ -53,7 +53,7 @@ HEAD = struct.pack("<HH", 1, 0) + b"t"
 
 TO_A_SUBSCRIBER = [
     b"",
-    HEADER.pack(9, 0, 0, 0, 0),
+    HEADER.pack(200, 0, 0, 0, 0),
     HEADER.pack(PUBLISHED, 0, 0, 0, 0),
     HEADER.pack(PUBLISHED, 0, 65535, 0, 0),
     HEADER.pack(PUBLISHED, 0, 1, 0, 0) + struct.pack("<IIQ", 1 << 31, 0, 0),
@@ -201,7 +201,7 @@ async def test_arbitrary_bytes(provider: str) -> None:
         ]
         for address, param in targets * 10:
             async with await aiofabric.connect(address, provider=provider, param=param) as hostile:
-                frame = bytes([chance.randrange(9)]) + chance.randbytes(chance.randrange(200))
+                frame = bytes([chance.randrange(10)]) + chance.randbytes(chance.randrange(200))
                 await hostile.send(frame)
                 await hostile.aclose()
         assert pull.statistics().acknowledged == push.statistics().acknowledged == 0
