@@ -78,7 +78,7 @@ def folder_of_tests(folder: Path) -> Path:
 
 def run_tests(python: Path, folder: Path, files: list[str], *arguments: str) -> str:
     """Run test files in ``folder``; return pytest's summary line. Processes that hang tell where."""
-    options = ["-q", "-n", "2", "--dist=loadfile", "--max-worker-restart=0", *arguments]
+    options = ["-q", "-n", "2", "--dist=loadfile", "--max-worker-restart=0", "--combinations=pairs", *arguments]
     command: list[str | Path] = [python, "-m", "pytest", *options, *files]
     output = folder / "output"
     with (
