@@ -37,8 +37,8 @@ C_ERRORS = (
     ),
     (
         "messages/receive_pool.c",
-        "\tif (pool_recycle(self))\n\t\texception_keep(&first",
-        "\tif (!first.type && pool_recycle(self))\n\t\texception_keep(&first",
+        "\tif (rc <= 0 && pool_recycle(self))\n\t\texception_keep(&first",
+        "\tif (rc <= 0 && !first.type && pool_recycle(self))\n\t\texception_keep(&first",
     ),
     (
         "messages/receive_pool.c",

@@ -9,6 +9,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from aiofabric._core import fast_stream_receive, fast_stream_receive_into, fast_stream_send
+from aiofabric.memory import bytes_of
 from aiofabric.streams.base import ChannelStream, broken
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class FabricStream(ChannelStream, ByteStream):
             raise BufferError("receiving needs writable, contiguous memory")
         if not view.nbytes:
             raise ValueError("the buffer is empty")
+        bytes_of(buffer)  # refuses pointers: bytes of a peer in an array of objects would end this process
         with self._receiving:
             try:
                 count = await self._channel.recv_into(buffer)

@@ -6,6 +6,7 @@
 #include "channel/reading.h"
 #include "base/exceptions.h"
 #include "base/names.h"
+#include "base/plain_buffer.h"
 #include "base/references.h"
 #include "channel/arrivals.h"
 #include "channel/channel.h"
@@ -204,7 +205,7 @@ static PyObject *ChannelCore_try_recv_into(ChannelCore *self, PyObject *memory)
 	if (has < 0)
 		return none_unless_raised();
 	if (has) {
-		if (PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE))
+		if (refuse_pointers(memory) || PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE))
 			return NULL;
 		count = channel_take_into(self, view.buf, view.len);
 		PyBuffer_Release(&view);

@@ -188,7 +188,7 @@ static int begin_receive_into(Call *call, PyObject **result)
 {
 	struct receiving_call asked = {.stream = call->second, .argument = call->first, .method = name_receive_into};
 
-	if (PyObject_GetBuffer(call->first, &asked.memory, PyBUF_WRITABLE) || !asked.memory.len) {
+	if (refuse_pointers(call->first) || PyObject_GetBuffer(call->first, &asked.memory, PyBUF_WRITABLE) || !asked.memory.len) {
 		PyErr_Clear();
 		PyBuffer_Release(&asked.memory);
 		return elsewhere(call, name_receive_into);
