@@ -45,7 +45,7 @@ static int fill_buffer(ChannelCore *self)
 	Py_buffer view;
 	int rc;
 
-	if (memory && !PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)) {
+	if (memory && !refuse_pointers(memory) && !PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)) {
 		if (!view.len)
 			PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
 		else
