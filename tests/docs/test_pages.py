@@ -1,12 +1,15 @@
 """Every block of code in the documentation runs, in the order of the page."""
 
 import re
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, Page, blocks
 from tests.fixtures.ports import FIRST_EPHEMERAL_PORT
+
+resource_tracker.ensure_running()  # multiprocessing's helper stays until the end: it is there before leaks are counted
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: one run at a time
 
