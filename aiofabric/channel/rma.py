@@ -7,6 +7,7 @@ with a READ frame. Like GRANT, that frame is handled when it arrives, so no task
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,9 +105,9 @@ class RmaChannel(ByteChannel):
             await self._endpoint.read_into(part, remote[start : start + len(part)])
         self._say(READ)
 
+    @abstractmethod
     def _say(self, kind: int) -> None:
-        """Send a frame without data."""
-        raise NotImplementedError  # in C
+        """Send a frame without data. `ChannelCore` does, in C."""
 
     def _peer_has_read(self) -> bool:
         """A READ frame has arrived; False if nothing was exposed."""

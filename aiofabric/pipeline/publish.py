@@ -134,6 +134,7 @@ class Publish(PipelineEnd):
             self._waiting += 1
             try:
                 async with self._turn:
+                    self._check_open()  # the block may have ended meanwhile
                     while not self._publishing.publish(published):
                         await self._wait_for_change()
             finally:
@@ -215,7 +216,7 @@ class Publish(PipelineEnd):
         self._closed = True
         async with anyio.create_task_group() as tasks:  # a subscriber that is stopped delays no other
             for subscriber in list(self._subscribers.values()):
-                subscriber.connection.send(encode_signal(END))
+                subscriber.announce_end()
                 tasks.start_soon(subscriber.connection.aclose)
 
     def _abort(self) -> None:
@@ -287,6 +288,12 @@ class _Subscriber:
         self._flush()
         self._told = self.subscription.dropped
         self.connection.send(encode_signal(DROPPED, self._told))
+
+    def announce_end(self) -> None:
+        """All publications were taken: the subscriber gets the number of dropped ones, and the end."""
+        if self._told != self.subscription.dropped:
+            self._tell_dropped()
+        self.connection.send(encode_signal(END))
 
     def _flush(self) -> None:
         several, self._gathered = self._gathered, []

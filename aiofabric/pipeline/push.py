@@ -141,6 +141,7 @@ class Push(PipelineEnd):
         self._check_open()
         with self._counted():
             async with self._turn:
+                self._check_open()  # the block may have ended meanwhile
                 while (number := self._sharing.push(item, cost)) < 0:
                     await self._wait_for_room(cost)
         return number
@@ -158,6 +159,7 @@ class Push(PipelineEnd):
         at = 0
         with self._counted():
             async with self._turn:
+                self._check_open()  # the block may have ended meanwhile
                 while at < len(ready):
                     sent = self._push_first(ready[at:] if at else ready)
                     at += sent

@@ -221,12 +221,55 @@ async def test_a_publication_that_waits_may_be_cancelled(provider: str) -> None:
     async with joined(provider, when_slow="hold", window=1, publish={"queue": 1}) as (publish, subscribe):
         await publish.publish("t", b"0")
         await publish.publish("t", b"1")
-        with anyio.move_on_after(0.05) as scope:
-            await publish.publish("t", b"never")
-        assert scope.cancelled_caught
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(publish.publish, "t", b"never")
+            await until(lambda: publish.statistics().waiting == 1)
+            tasks.cancel_scope.cancel()
         assert await taken(subscribe, 2) == [b"0", b"1"]
         await publish.publish("t", b"2")
         assert await taken(subscribe, 1) == [b"2"]
+
+
+async def test_publications_that_wait_when_the_block_ends_raise(provider: str) -> None:
+    ended: list[str] = []
+
+    async def publish_one(publish: Publish) -> None:
+        try:
+            await publish.publish("t", b"never")
+        except ClosedResourceError:
+            ended.append("closed")
+
+    async def leave_early() -> None:
+        options: dict[str, Any] = {"listen": (HOST, 0), "provider": provider, "when_slow": "hold", "window": 1}
+        async with (
+            Subscribe(**options) as subscribe,  # leaves after the publisher
+            Publish(subscribe.address, provider=provider, queue=1) as publish,
+        ):
+            await publish.wait_for_subscribers()
+            await publish.publish("t", b"0")
+            await publish.publish("t", b"1")
+            for _ in range(3):
+                tasks.start_soon(publish_one, publish)
+            await until(lambda: publish.statistics().waiting == 3)
+            left.append(publish)
+            raise KeyError
+
+    left: list[Publish] = []
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(KeyError):
+            await leave_early()
+    assert ended == ["closed"] * 3
+    assert left[0].statistics().published == 2
+
+
+async def test_the_end_tells_how_many_were_dropped(provider: str) -> None:
+    async with Subscribe(listen=(HOST, 0), max_item_size=100, provider=provider) as subscribe:
+        async with Publish(subscribe.address, provider=provider) as publish:
+            await publish.wait_for_subscribers()
+            await publish.publish("t", bytes(200))
+        with pytest.raises(EndOfStream):
+            await subscribe.pull()
+        assert subscribe.statistics().dropped == 1
 
 
 async def test_a_subscriber_follows_a_publisher_that_starts_again(provider: str) -> None:

@@ -99,6 +99,42 @@ async def test_a_consumer_that_holds_items_back_learns_that_no_new_ones_come(pro
     assert numbers == [0, 1, 2, 3, 4]
 
 
+async def test_items_that_wait_when_the_block_ends_raise(provider: str) -> None:
+    ended: list[str] = []
+
+    async def push_one(push: Push) -> None:
+        try:
+            await push.push(b"never")
+        except ClosedResourceError:
+            ended.append("closed")
+
+    async def leave_early() -> None:
+        async with joined(provider, {"window": 1}) as (push, _):
+            await push.push(b"0")
+            for _ in range(3):
+                tasks.start_soon(push_one, push)
+            await until(lambda: push.statistics().waiting == 3)
+            raise KeyError
+
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(KeyError):
+            await leave_early()
+    assert ended == ["closed"] * 3
+
+
+async def test_producers_that_come_and_go_for_ever_are_only_counted(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=None) as pull:
+        for number in range(100_000):
+            pull.note_end(number.to_bytes(16, "little"))
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(100_000, 110_000):
+            pull.note_end(number.to_bytes(16, "little"))
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert (pull.statistics().ended, grown < 100_000) == (110_000, True)
+
+
 async def test_the_program_may_tell_a_consumer_of_a_producers_end(provider: str) -> None:
     async with Pull(listen=(HOST, 0), provider=provider, producers=2) as pull:
         pull.note_end(b"a" * 16)

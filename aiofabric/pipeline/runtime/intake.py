@@ -45,16 +45,12 @@ class Intake:
         self.failure: Exception | None = None  # raised when the queue is empty
         self.received = self.acknowledged = self.redelivered = 0
         self._producers = producers
-        self._ended: set[bytes] = set()
+        self.ended = 0  # producers that have no more items
+        self._ended: set[bytes] = set()  # their ids, if their number ends the stream
         self._draining: set[bytes] = set()  # producers that have no new items
         self._over = self._closed = False
         self._waiters: deque[Any] = deque()
         self._burst = Burst()
-
-    @property
-    def ended(self) -> int:
-        """Producers that have no more items."""
-        return len(self._ended)
 
     @property
     def queued(self) -> int:
@@ -109,7 +105,9 @@ class Intake:
 
     def _drains(self) -> bool:
         """Whether all producers have said that no new items come, and one of them waits for acknowledgements."""
-        return self._producers is not None and not self._over and len(self._draining | self._ended) >= self._producers
+        return (
+            self._producers is not None and not self._over and len(self._draining) + len(self._ended) >= self._producers
+        )
 
     async def _wait(self, until_drained: bool) -> None:
         """Wait for a change. Raises if no items can come."""
@@ -171,8 +169,14 @@ class Intake:
         self._wake_all()
 
     def producer_ended(self, producer: bytes) -> None:
+        self._draining.discard(producer)
+        if producer in self._ended:
+            return
+        self.ended += 1
+        if self._producers is None:  # it never ends, so the ids would be more and more
+            return
         self._ended.add(producer)
-        if self._producers is not None and len(self._ended) >= self._producers:
+        if len(self._ended) >= self._producers:
             self._over = True
             self._wake_all()
 

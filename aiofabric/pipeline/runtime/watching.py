@@ -12,7 +12,7 @@ from anyio import ClosedResourceError, EndOfStream
 
 from ...transport.connect import connect
 from ..places import target_of
-from ..protocol.hello import Hello, Role
+from ..protocol.hello import Hello, HelloError, Role
 from .connection import INLINE, RECV_COUNT, RECV_SIZE
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ async def watch(place: Place, *, provider: str | None = None) -> AsyncIterator[d
         *target_of(place), param=hello.pack(), provider=provider, recv_size=RECV_SIZE, recv_count=RECV_COUNT
     )
     async with endpoint:
+        try:
+            hello.check_other(endpoint.param)
+        except HelloError as error:
+            raise ValueError(f"no end of a pipeline listens at {place}: {error}") from None
         with suppress(EndOfStream, ConnectionError):
             while True:
                 yield json.loads(await endpoint.recv())

@@ -98,9 +98,14 @@ def stages_of(ends: tuple[Input, ...]) -> list[Stage]:
 def named(stages: list[Stage]) -> dict[Stage, str]:
     """A name for each stage, which no other one has: stages of the same name are numbered."""
     counts = Counter(stage.name for stage in stages)
+    taken = {name for name, count in counts.items() if count == 1}
     numbers: Counter[str] = Counter()
     names = {}
     for stage in stages:
-        numbers[stage.name] += 1
-        names[stage] = stage.name if counts[stage.name] == 1 else f"{stage.name}-{numbers[stage.name]}"
+        name = stage.name
+        while counts[stage.name] > 1 and (name == stage.name or name in taken):
+            numbers[stage.name] += 1
+            name = f"{stage.name}-{numbers[stage.name]}"
+        taken.add(name)
+        names[stage] = name
     return names

@@ -1,13 +1,14 @@
 """The plan of a run: which stage works where, how often, and what joins it to its neighbours.
 
 A stage is in this process (``processes`` is 0), or in worker processes of its own. An ordered stage with several
-processes needs one producer, which numbers its values, and one consumer, which sorts them; the plan puts a relay into
-this process where there are more.
+processes needs one producer, which numbers its values, and one consumer of its results alone, which sorts them; the
+plan puts a relay into this process where there are more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .graph import Kind, Stage, named, stages_of
@@ -53,7 +54,7 @@ class Node:
         """Whether its values come from stages of this process only, through a queue."""
         return self.is_here and all(each.is_here for each in self.inputs)
 
-    @property
+    @cached_property
     def holds(self) -> int:
         """Values of this stage that it and those behind it may hold before the first one is finished.
 
@@ -136,21 +137,21 @@ def planned(ends: tuple[Input, ...], workers: Mapping[str, int], *, processes: b
     for node in list(found):
         if node.numbers:
             _put_relays(node, found)
-    return found
+    return found  # from here on, nothing changes: `Node.holds` is kept
 
 
 def _put_relays(node: Node, nodes: list[Node]) -> None:
     """Give an ordered stage with several processes one producer and one consumer."""
     if sum(max(1, each.processes) for each in node.givers) > 1:
-        relay = _relay(f"before {node.name}")
+        relay = _relay(f"before {node.name}", nodes)
         relay.inputs, relay.outputs = node.inputs, [[node]]
         for giver in node.givers:
             giver.outputs = [[relay if each is node else each for each in branch] for branch in giver.outputs]
         node.inputs = [relay]
         nodes.insert(nodes.index(node), relay)
     takers = node.takers
-    if takers and (len(takers) > 1 or takers[0].processes > 1):
-        relay = _relay(f"behind {node.name}")
+    if takers and (len(takers) > 1 or takers[0].processes > 1 or len(takers[0].givers) > 1):
+        relay = _relay(f"behind {node.name}", nodes)
         relay.inputs, relay.outputs = [node], node.outputs
         for taker in takers:
             taker.inputs = [relay if each is node else each for each in taker.inputs]
@@ -158,7 +159,9 @@ def _put_relays(node: Node, nodes: list[Node]) -> None:
         nodes.insert(nodes.index(node) + 1, relay)
 
 
-def _relay(name: str) -> Node:
+def _relay(name: str, nodes: list[Node]) -> Node:
+    while any(each.name == name for each in nodes):  # a program may have a stage of this name
+        name += "'"
     return Node(Stage(Kind.MAP, name, _same), name, 0, 1)
 
 

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+import psutil
+
+from aiofabric.pipeline import Pipeline
+from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from tests.fixtures.children import Parent
 
 COUNT = 300
 
@@ -109,3 +115,12 @@ async def to_dead_letters(value: Any, error: Exception) -> None:
 async def dying_source() -> AsyncIterator[int]:
     yield 1
     os._exit(3)
+
+
+async def run_without_end(parent: Parent) -> None:
+    """Tell the process ids of two workers."""
+    async with Pipeline(without_end).map(add_one, workers=2, process=True).start() as run:
+        await until(lambda: run.totals().stages["add_one"].taken > 0)
+        children = psutil.Process().children()
+        parent.tell([each.pid for each in children if "resource_tracker" not in " ".join(each.cmdline())])
+        await anyio.sleep_forever()

@@ -193,9 +193,20 @@ async def test_a_source_that_waits_for_ever_can_be_stopped() -> None:
 
 
 async def test_a_cancelled_run_ends_at_once() -> None:
-    with anyio.move_on_after(0.05) as scope:
-        await Pipeline(f.without_end).map(f.add_one).run()
+    with anyio.CancelScope() as scope:
+        async with Pipeline(f.without_end).map(f.add_one).start() as run:
+            await until(lambda: run.totals().stages["add_one"].taken > 0)
+            scope.cancel()
     assert scope.cancelled_caught
+
+
+async def test_many_branches_one_behind_the_other() -> None:
+    """Each stage is planned once, not each of the 2**40 ways through them."""
+    pipeline = Pipeline(range(4))
+    for _ in range(40):
+        pipeline = pipeline.route(f.letter, {"a": lambda p: p, "b": lambda p: p.map(f.uneven)})
+    with anyio.fail_after(20):
+        assert sorted(await result_of(pipeline)) == [0, 1, 2, 3]
 
 
 async def test_an_exception_of_the_block_ends_the_run() -> None:
@@ -217,6 +228,9 @@ async def test_stages_of_one_name_are_numbered_and_workers_may_be_chosen_later()
     pipeline = Pipeline(range(3), name="in").map(f.add_one).map(f.add_one).map(f.add_one, name="last")
     totals = await pipeline.run(workers={"last": 2})
     assert list(totals.stages) == ["in", "add_one-1", "add_one-2", "last"]
+    pipelines = [Pipeline(range(3), name="a"), Pipeline(range(3), name="a"), Pipeline(range(3), name="a-1")]
+    totals = await pipelines[0].merge(*pipelines[1:]).run()
+    assert sorted(each.given for each in totals.stages.values()) == [3, 3, 3]
     with pytest.raises(ValueError, match="no stage has the name 'other'; there are in, add_one-1"):
         await pipeline.run(workers={"other": 2})
     with pytest.raises(ValueError, match="'in' has one worker"):

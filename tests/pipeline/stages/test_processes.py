@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,10 @@ import numpy
 import psutil
 import pytest
 
+from aiofabric.cq.loops.drivers import current_backend
 from aiofabric.pipeline import Pipeline, StageError
+from aiofabric.pipeline.stages.plan import planned
+from aiofabric.pipeline.stages.processes.local_process import LocalProcess
 from aiofabric.testing import live_resources
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
@@ -59,6 +64,15 @@ async def test_one_stage_in_processes_keeps_the_order(provider: str) -> None:
     pipeline = Pipeline(f.numbers).map(f.uneven, workers=2, process=True).map(f.add_one).sink(found.append)
     await pipeline.run(provider=provider)
     assert found == list(range(1, f.COUNT + 1))
+
+
+async def test_an_ordered_stage_of_several_processes_may_be_merged_with_others() -> None:
+    found: list[int] = []
+    one, two = (Pipeline(range(first, first + 50)) for first in (0, 100))
+    merged = one.map(f.add_one, workers=2, process=True).merge(two, two.map(f.uneven, workers=2, process=True))
+    await merged.map(f.add_one, process=True).sink(found.append).run()
+    assert [number for number in found if number < 100] == list(range(2, 52))
+    assert Counter(number for number in found if number > 100) == Counter(2 * list(range(101, 151)))
 
 
 @pytest.mark.long
@@ -140,6 +154,30 @@ async def test_an_exception_in_a_process_ends_the_run() -> None:
     ) as caught:
         await Pipeline(f.without_end).map(f.fail_at_seven, process=True).run()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_a_worker_that_computes_does_not_block_this_process(tmp_path: Path) -> None:
+    """It does not read its pipe meanwhile, which words to it must not fill."""
+    (node,) = (each for each in planned(Pipeline(range(1))._ends, {}, processes=True))
+    process = LocalProcess(node.order(), current_backend(), "127.0.0.1", {})
+    await process.start()
+    os.kill(next(iter(workers_of_this_process())), signal.SIGSTOP)
+    told = 0
+    with anyio.move_on_after(5) as scope:
+        for _ in range(5000):
+            await process.tell("places", ["place" * 100], [])
+            told += 1
+    assert scope.cancelled_caught
+    assert 0 < told < 5000
+    await process.end(at_once=True)
+
+
+async def test_workers_end_when_the_process_of_the_run_is_killed(child: Any, tmp_path: Path) -> None:
+    runs = child(f.run_without_end)
+    workers = await runs.areceive()
+    assert len(workers) == 2
+    runs.kill()
+    await until(lambda: not any(map(psutil.pid_exists, workers)))
 
 
 async def test_a_function_that_cannot_be_sent_is_named() -> None:

@@ -78,7 +78,6 @@ class DaskActor:
         self._arguments = order, backend, options
         self._future: Any = None
         self._actor: Any = None
-        self._to_tell: deque[tuple[Any, ...]] = deque()
         self._said: deque[tuple[Any, ...] | None] = deque()
         self._problem = ""
 
@@ -87,14 +86,13 @@ class DaskActor:
         self._future = self._client.submit(StageActor, *self._arguments, actor=True, pure=False, key=key)
         self._actor = await self._future
 
-    def tell(self, *words: Any) -> None:
-        self._to_tell.append(words)
+    async def tell(self, *words: Any) -> None:
+        with suppress(Exception):  # the worker has left, which `next_words` notices
+            await self._actor.tell(*words)
 
     async def next_words(self) -> tuple[Any, ...] | None:
         try:
             while not self._said:
-                while self._to_tell:
-                    await self._actor.tell(*self._to_tell.popleft())
                 self._said.extend(await self._actor.said())
                 if not self._said:
                     await anyio.sleep(_ASK_AGAIN)

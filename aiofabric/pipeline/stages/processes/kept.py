@@ -24,7 +24,7 @@ class Launched(Protocol):
     """A worker: a process, or an actor of Dask."""
 
     async def start(self) -> None: ...
-    def tell(self, *words: Any) -> None: ...  # nothing, if it has died
+    async def tell(self, *words: Any) -> None: ...  # waits while it is busy; nothing, if it has died
     async def next_words(self) -> tuple[Any, ...] | None: ...  # see `worker`; None: it has died
     async def how_it_ended(self) -> str: ...
     async def end(self, *, at_once: bool) -> None: ...  # one that is done ends by itself
@@ -41,8 +41,8 @@ class KeptWorker:
         self._board = board
         self._launch = launch
         self._restarts_left = restarts
-        self._worker: Launched | None = None
-        self._stopped = False
+        self._places = board.places(node.name)
+        self._stopped = anyio.Event()
         self._before = StageTotals()  # of workers that have died
         self._now = StageTotals()
 
@@ -55,9 +55,7 @@ class KeptWorker:
 
     def stop(self) -> None:
         """A source produces no more."""
-        self._stopped = True
-        if self._worker is not None:
-            self._worker.tell("stop")
+        self._stopped.set()
 
     async def run(self) -> None:
         """Until the work is done. Raises `StageError`."""
@@ -78,7 +76,7 @@ class KeptWorker:
 
     async def _run_once(self) -> str | None:
         """One worker: None if the work is done, else how it has ended."""
-        launched = self._worker = self._launch(self._node.order())
+        launched = self._launch(self._node.order())
         done = False
         try:
             try:
@@ -89,23 +87,24 @@ class KeptWorker:
                     f"it cannot be sent to a process: {error}. Define its function at the top of a module, "
                     "not inside of a function, and not as a lambda",
                 ) from error
-            if self._stopped:
-                launched.tell("stop")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._tell_places, launched)
+                tasks.start_soon(self._tell_stop, launched)
                 done = await self._listen(launched)
                 tasks.cancel_scope.cancel()
             return None if done else await launched.how_it_ended()
         finally:
-            self._worker = None
             self._board.leave(self, done=done)
             with anyio.CancelScope(shield=True):
                 await launched.end(at_once=not done)
 
     async def _tell_places(self, launched: Launched) -> None:
-        found = self._board.places(self._node.name)
-        async for places in found:
-            launched.tell("places", places, found.ended)
+        async for places in self._places:  # the latest ones: a worker that is busy misses those between
+            await launched.tell("places", places, self._places.ended)
+
+    async def _tell_stop(self, launched: Launched) -> None:
+        await self._stopped.wait()
+        await launched.tell("stop")
 
     async def _listen(self, launched: Launched) -> bool:
         """Whether the work is done; False if the worker has died."""

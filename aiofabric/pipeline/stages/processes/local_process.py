@@ -28,6 +28,7 @@ class LocalProcess:
 
     def __init__(self, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
         self._pipe, self._theirs = _processes.Pipe()
+        self._telling = anyio.Lock()
         self._process: Any = _processes.Process(
             target=worker,
             args=(self._theirs, order, backend, host, options),
@@ -39,9 +40,11 @@ class LocalProcess:
         await anyio.to_thread.run_sync(self._process.start)
         self._theirs.close()
 
-    def tell(self, *words: Any) -> None:
-        with suppress(OSError):  # it has died, which `next_words` notices
-            self._pipe.send(words)
+    async def tell(self, *words: Any) -> None:
+        async with self._telling:
+            await anyio.wait_writable(self._pipe.fileno())  # a worker that computes for long does not read
+            with suppress(OSError):  # it has died, which `next_words` notices
+                self._pipe.send(words)
 
     async def next_words(self) -> tuple[Any, ...] | None:
         await anyio.wait_readable(self._pipe.fileno())

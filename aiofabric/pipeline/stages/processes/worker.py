@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -80,7 +81,8 @@ class _Worker:
             work.stop()
 
     def _tell(self, *words: Any) -> None:
-        self._pipe.send(words)
+        with suppress(OSError):  # the run was killed, which `_listen` notices
+            self._pipe.send(words)
 
     async def _report(self) -> None:
         while True:
@@ -92,7 +94,7 @@ class _Worker:
             await anyio.wait_readable(self._pipe.fileno())
             try:
                 word, *rest = self._pipe.recv()
-            except EOFError:  # the run has ended, or was killed
+            except (EOFError, OSError):  # the run has ended, or was killed
                 scope.cancel()
                 return
             if word == "places":
