@@ -15,6 +15,7 @@ import pytest
 
 from aiofabric.cq.loops.drivers import current_backend
 from aiofabric.pipeline import Pipeline, StageError
+from aiofabric.pipeline.stages.graph import Input, Kind, Stage
 from aiofabric.pipeline.stages.plan import planned
 from aiofabric.pipeline.stages.processes.local_process import LocalProcess
 from aiofabric.testing import live_resources
@@ -158,7 +159,7 @@ async def test_an_exception_in_a_process_ends_the_run() -> None:
 
 async def test_a_worker_that_computes_does_not_block_this_process(tmp_path: Path) -> None:
     """It does not read its pipe meanwhile, which words to it must not fill."""
-    (node,) = (each for each in planned(Pipeline(range(1))._ends, {}, processes=True))
+    (node,) = planned((Input(Stage(Kind.SOURCE, "source", range(1))),), {}, processes=True)
     process = LocalProcess(node.order(), current_backend(), "127.0.0.1", {})
     await process.start()
     os.kill(next(iter(workers_of_this_process())), signal.SIGSTOP)
