@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -98,13 +98,14 @@ async def _run(options: Namespace) -> int:
 async def _watch(end: _End, options: Namespace, once: bool) -> None:
     reports = 1 if options.json and once else 2 if once else sys.maxsize  # two reports have a rate
     try:
-        async for report in watch(end.address, provider=options.provider):
-            end.take(report)
-            if options.json:
-                print(json.dumps({"address": end.address, **report}), flush=True)
-            reports -= 1
-            if not reports:
-                return
+        async with aclosing(watch(end.address, provider=options.provider)) as reported:
+            async for report in reported:
+                end.take(report)
+                if options.json:
+                    print(json.dumps({"address": end.address, **report}), flush=True)
+                reports -= 1
+                if not reports:
+                    return
         end.problem = "it has left"
     except BrokenPipeError:
         raise

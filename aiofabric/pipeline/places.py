@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from socket import gethostname
@@ -168,8 +168,12 @@ async def _again_and_again(find: Find) -> AsyncIterator[Sequence[Target]]:
 
 
 async def _changing(places: AsyncIterable[Sequence[Place]]) -> AsyncIterator[Sequence[Target]]:
-    async for each in places:
-        yield [target_of(place) for place in each]
+    try:
+        async for each in places:
+            yield [target_of(place) for place in each]
+    finally:
+        if isinstance(places, AsyncGenerator):
+            await places.aclose()  # also if it gave something that is no place
 
 
 async def _constant(targets: Sequence[Target]) -> AsyncIterator[Sequence[Target]]:

@@ -14,7 +14,7 @@ from tests.fixtures.providers import CONNECTED, HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from aiofabric.pipeline.places import Place
@@ -106,3 +106,24 @@ async def test_every_address_of_a_name() -> None:
         Push(f"dns:///127.0.0.1:{pull.address.port}", provider="tcp") as push,
     ):
         await exchange(push, pull)
+
+
+@pytest.mark.filterwarnings("error")
+async def test_an_iterator_that_gives_no_place_is_closed_and_its_error_is_told() -> None:
+    closed = False
+
+    async def places() -> AsyncIterator[Sequence[Place]]:
+        nonlocal closed
+        try:
+            yield ["no place"]
+        finally:
+            closed = True
+
+    async def push() -> None:
+        async with Push(places(), provider=PROVIDER):
+            with anyio.fail_after(20):
+                await anyio.sleep_forever()
+
+    with pytest.raises(ValueError, match="no place"):
+        await push()
+    assert closed

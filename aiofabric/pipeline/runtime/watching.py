@@ -16,7 +16,7 @@ from ..protocol.hello import Hello, HelloError, Role
 from .connection import INLINE, RECV_COUNT, RECV_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from ...transport.connected.endpoint import MessageEndpoint
     from ..places import Place
@@ -64,7 +64,7 @@ def _plain(value: Any, most: int) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-async def watch(place: Place, *, provider: str | None = None) -> AsyncIterator[dict[str, Any]]:
+async def watch(place: Place, *, provider: str | None = None) -> AsyncGenerator[dict[str, Any]]:
     """The statistics of a `Push`, `Pull`, `Publish` or `Subscribe` that listens at ``place``, once a second, until it
     leaves. Each is a dict with ``"end"`` (the name of its class), ``"id"`` (hexadecimal), and the fields of its
     statistics; at most 200 of its connections are listed, and fewer if their topics are long.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
@@ -23,13 +23,16 @@ class Places:
         self.ended: list[bytes] = []
         self._on_end: Callable[[bytes], object] | None = None
         self._places: list[str] = []
+        self._version = 1
         self._changed = anyio.Event()
 
     def put(self, places: list[str], ended: list[bytes]) -> None:
         if (places, ended) == (self._places, self.ended):
             return
         self._places, before, self.ended = places, self.ended, ended
+        self._version += 1
         self._changed.set()
+        self._changed = anyio.Event()
         if self._on_end is not None:
             for each in ended[len(before) :]:
                 self._on_end(each)
@@ -41,11 +44,29 @@ class Places:
             for each in self.ended:
                 call(each)
 
-    async def __aiter__(self) -> AsyncIterator[list[str]]:
-        while True:
-            changed = self._changed = anyio.Event()
-            yield self._places
-            await changed.wait()
+    def __aiter__(self) -> AsyncIterator[list[str]]:
+        return _Changes(self)
+
+    async def next_after(self, seen: int) -> tuple[int, list[str]]:
+        """The version and the places, as soon as the version is not the one ``seen``."""
+        while self._version == seen:
+            await self._changed.wait()
+        return self._version, self._places
+
+
+class _Changes:
+    """An iterator of the latest places. Not a generator: its reader may be cancelled between two values."""
+
+    def __init__(self, places: Places) -> None:
+        self._following = places
+        self._seen = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[str]:
+        self._seen, latest = await self._following.next_after(self._seen)
+        return latest
 
 
 class Board:
