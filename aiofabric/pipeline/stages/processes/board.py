@@ -45,7 +45,7 @@ class Places:
                 call(each)
 
     def __aiter__(self) -> AsyncIterator[list[str]]:
-        return _Changes(self)
+        return _PlacesIterator(self)
 
     async def next_after(self, seen: int) -> tuple[int, list[str]]:
         """The version and the places, as soon as the version is not the one ``seen``."""
@@ -54,7 +54,7 @@ class Places:
         return self._version, self._places
 
 
-class _Changes:
+class _PlacesIterator:
     """An iterator of the latest places. Not a generator: its reader may be cancelled between two values."""
 
     def __init__(self, places: Places) -> None:
