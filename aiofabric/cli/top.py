@@ -24,8 +24,8 @@ __all__ = ["configure", "run"]
 
 _COUNTS = {"Push": "pushed", "Pull": "received", "Publish": "published", "Subscribe": "received"}
 _PEERS = {"Push": "consumers", "Pull": "producers", "Publish": "subscribers", "Subscribe": "publishers"}
-_HEADING = ["END", "PEERS", "ITEMS", "A SECOND", "NOT ACKED", "AGAIN", "LOST", "MEMORY", "WAITING", "ADDRESS"]
-_ALIGN = "<>>>>>>>><"
+_HEADING = ["END", "PEERS", "ITEMS", "A SECOND", "NOT ACKED", "AGAIN", "LOST", "MEMORY", "OLDEST", "WAITING", "ADDRESS"]
+_ALIGN = "<>>>>>>>>><"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -68,6 +68,7 @@ class _End:
         not_acked = report.get("not_acknowledged", sum(each["not_acknowledged"] for each in peers))
         lost = report.get("lost", 0) + report.get("dropped", 0)
         memory = report.get("bytes_kept", report.get("lent_bytes", 0))
+        oldest = report.get("oldest_seconds")
         waiting = report.get("waiting", 0) + report.get("queued", 0) + sum(each.get("queued", 0) for each in peers)
         numbers = (report[_COUNTS[report["end"]]], round(self.rate), not_acked, report.get("redelivered", 0), lost)
         return [
@@ -75,6 +76,7 @@ class _End:
             f"{len(peers)}",
             *(f"{number:,}" for number in numbers),
             f"{memory / 1e6:,.1f} MB",
+            "" if oldest is None else f"{oldest:,.1f} s",
             f"{waiting:,}",
             self.address,
         ]

@@ -16,6 +16,7 @@ from .pull import Pull as Pull
 from .push import Push as Push
 from .runtime.item import Item as Item
 from .runtime.item import Items as Items
+from .runtime.item_pool import ItemPool as ItemPool
 from .runtime.watching import watch as watch
 from .stages.pipeline import Pipeline as Pipeline
 from .stages.run import Run as Run
@@ -35,6 +36,7 @@ from .subscribe import SubscriberTooSlowError as SubscriberTooSlowError
 __all__ = [
     "Deduplicate",
     "Item",
+    "ItemPool",
     "Items",
     "LinkStatistics",
     "MsgspecObjects",

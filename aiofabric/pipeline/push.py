@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -29,6 +30,7 @@ from .protocol.sharing import Outgoing, Sharing
 from .runtime.connection import INLINE, RECV_SIZE, PipelineConnection
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
+from .runtime.item_pool import ItemPool
 from .runtime.metering import Counts
 from .statistics import LinkStatistics, PushStatistics
 
@@ -99,12 +101,18 @@ class Push(PipelineEnd):
         )
         sharing.room, sharing.idle, sharing.forget = self._room_came, self._all_acknowledged, _close_regions
         sharing.each_acked = acknowledged
+        self._pool = ItemPool(max_unacknowledged_bytes, self._check_open)
         self._consumers: dict[Outgoing, _Consumer] = {}
         self._turn = anyio.Lock()
         self._waiting = 0
         self._draining = False
         self._room: anyio.Event | None = None
         self._idle: list[anyio.Event] = []
+
+    @property
+    def pool(self) -> ItemPool:
+        """Memory for large items, which is registered once: ``memory = push.pool.take(size)``."""
+        return self._pool
 
     async def push(self, data: Any, *, header: bytes = b"") -> int:
         """Push one item: any buffer that is contiguous in C's order, or a list of buffers, which stay apart.
@@ -216,6 +224,8 @@ class Push(PipelineEnd):
             lost=sharing.lost,
             not_acknowledged=sharing.kept,
             bytes_kept=sharing.kept_bytes,
+            pool_bytes=self._pool.bytes_held,
+            oldest_seconds=sharing.age_of_oldest(monotonic()),
             waiting=self._waiting,
             consumers=tuple(
                 LinkStatistics(each.id, str(consumer.connection.endpoint.peer_address), each.items_out)
@@ -284,6 +294,7 @@ class Push(PipelineEnd):
         for consumer in list(self._consumers.values()):
             consumer.close()
         self._room_came()
+        self._pool.close()
         self._all_acknowledged()  # tasks that wait in `drain` are told that this producer is closed
 
 
@@ -319,6 +330,8 @@ class _Consumer:
     # -- items
 
     def _send(self, group: ItemGroup) -> None:
+        if not group.since:
+            group.since = monotonic()
         self._flush()
         if (large := group.large) is not None:
             self._send_large(group, large)
@@ -341,7 +354,7 @@ class _Consumer:
         parts = large.parts
         if not travels(len(large.header), parts, self._recv_size):
             try:
-                large.exposed, parts = expose(self.connection, parts)
+                large.exposed, parts = expose(self.connection, parts, self._owner._pool)
             except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
                 _log.warning("an item of %d bytes cannot be shown to a consumer: %s", large.size, error)
                 self.connection.end(error)

@@ -27,7 +27,9 @@ class LinkStatistics:
 class PushStatistics:
     """A producer. Items: ``pushed``, ``acknowledged``, ``redelivered`` (each time), ``lost`` (at most once).
 
-    ``not_acknowledged`` and ``bytes_kept``: what the producer keeps now. ``waiting``: calls of `push` that wait.
+    ``not_acknowledged`` and ``bytes_kept``: what the producer keeps now. ``pool_bytes``: the memory of its pool, taken
+    or kept for reuse. ``oldest_seconds``: since the item was sent that waits longest for its acknowledgement; 0 if none
+    does. ``waiting``: calls of `push` that wait.
     """
 
     pushed: int
@@ -36,6 +38,8 @@ class PushStatistics:
     lost: int
     not_acknowledged: int
     bytes_kept: int
+    pool_bytes: int
+    oldest_seconds: float
     waiting: int
     consumers: tuple[LinkStatistics, ...]
 

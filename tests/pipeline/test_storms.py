@@ -30,6 +30,15 @@ def item_of(number: int) -> bytes:
     return zlib.crc32(body).to_bytes(4, "little") + body
 
 
+def memory_of(push: Push, item: bytes, memory: str) -> Any:
+    """An item as it is, or, if it is large, in memory of the producer's pool."""
+    if memory == "own" or len(item) < 100_000:
+        return item
+    taken = push.pool.take(len(item))
+    taken[:] = item
+    return taken
+
+
 def number_of(data: Any) -> int:
     body = bytes(data)
     assert zlib.crc32(body[4:]) == int.from_bytes(body[:4], "little")
@@ -72,8 +81,9 @@ async def keep_collecting(children: list[Child], found: list[Told]) -> None:
         await anyio.sleep(0.005)
 
 
+@pytest.mark.parametrize("memory", ["own", "pool"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider: str, how: int) -> None:
+async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider: str, how: int, memory: str) -> None:
     """Every item is told, and one that was told twice was marked as redelivered."""
     chance = random.Random(39)
     found: list[Told] = []
@@ -96,7 +106,7 @@ async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider:
 
         tasks.start_soon(storm)
         for number in range(ITEMS):
-            await push.push(item_of(number))
+            await push.push(memory_of(push, item_of(number), memory))
         with anyio.fail_after(60):
             await push.drain()
         tasks.cancel_scope.cancel()

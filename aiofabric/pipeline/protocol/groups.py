@@ -27,15 +27,19 @@ class Large:
 class ItemGroup:
     """Items with their numbers, and ``start``, the place of the first among the items of the connection.
 
-    ``items`` has small ones, as bytes, or is a list of one `Large`.
+    ``since``: when the first one was sent for the first time, in seconds of any clock; 0: not yet. ``items`` has small
+    ones, as bytes, or is a list of one `Large`.
     """
 
-    __slots__ = ("_acked", "items", "left", "left_bytes", "numbers", "redelivered", "start")
+    __slots__ = ("_acked", "items", "left", "left_bytes", "numbers", "redelivered", "since", "start")
 
-    def __init__(self, items: Sequence[Any], numbers: Sequence[int], cost: int, *, redelivered: bool = False) -> None:
+    def __init__(
+        self, items: Sequence[Any], numbers: Sequence[int], cost: int, *, redelivered: bool = False, since: float = 0.0
+    ) -> None:
         self.items = items
         self.numbers = numbers
         self.redelivered = redelivered
+        self.since = since
         self.start = 0
         self.left = len(items)  # not acknowledged
         self.left_bytes = cost  # of those, as `cost_of` counts them

@@ -150,7 +150,7 @@ class Sharing:
     def _take_back(self, group: ItemGroup) -> None:
         pairs = list(group.not_acknowledged())
         items, numbers = [item for item, _ in pairs], [number for _, number in pairs]
-        self._returned.append(ItemGroup(items, numbers, group.left_bytes, redelivered=True))
+        self._returned.append(ItemGroup(items, numbers, group.left_bytes, redelivered=True, since=group.since))
 
     def _redeliver(self) -> None:
         while self._returned:
@@ -165,10 +165,14 @@ class Sharing:
                 self._returned.popleft()
             else:
                 self._returned[0] = ItemGroup(
-                    group.items[count:], group.numbers[count:], group.left_bytes - cost, redelivered=True
+                    group.items[count:],
+                    group.numbers[count:],
+                    group.left_bytes - cost,
+                    redelivered=True,
+                    since=group.since,
                 )
             self.redelivered += count
-            consumer.give(ItemGroup(items, numbers, cost, redelivered=True))
+            consumer.give(ItemGroup(items, numbers, cost, redelivered=True, since=group.since))
 
     # -- items
 
@@ -274,6 +278,11 @@ class Sharing:
         self.kept_bytes -= size
         if not self.kept:
             self.idle()
+
+    def age_of_oldest(self, now: float) -> float:
+        """Seconds since the item was sent first that waits longest for its acknowledgement; 0 if none waits."""
+        sent = (group for consumer in self.consumers for group in consumer.groups)
+        return max((now - group.since for group in (*sent, *self._returned)), default=0.0)
 
     def group_at(self, consumer: Outgoing, place: int) -> ItemGroup:
         """The group whose first item has this place. Raises `ProtocolError` if there is none."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .connection import PipelineConnection
+    from .item_pool import ItemPool
 
 __all__ = ["SMALL", "expose", "header_of", "parts_of", "travels"]
 
@@ -43,8 +44,12 @@ def travels(header_size: int, parts: Sequence[Any], recv_size: int) -> bool:
     return size <= INLINE and HEADER.size + 8 * len(parts) + size <= recv_size
 
 
-def expose(connection: PipelineConnection, parts: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Regions of the large parts, and the parts with descriptions in their place."""
+def expose(
+    connection: PipelineConnection, parts: Sequence[Any], pool: ItemPool | None = None
+) -> tuple[list[Any], list[Any]]:
+    """Regions of the large parts, and the parts with descriptions in their place. Memory of the pool has other regions,
+    which stay.
+    """
     regions: list[Any] = []
     described: list[Any] = []
     room = INLINE // 2 - 256 * len(parts)
@@ -54,8 +59,11 @@ def expose(connection: PipelineConnection, parts: Sequence[Any]) -> tuple[list[A
                 room -= len(part)
                 described.append(part)
             else:
-                regions.append(connection.expose(part))
-                described.append((len(part), regions[-1].remote.pack()))
+                remote = None if pool is None else pool.find(connection, part)
+                if remote is None:
+                    regions.append(connection.expose(part))
+                    remote = regions[-1].remote
+                described.append((len(part), remote.pack()))
     except BaseException:
         for region in regions:
             region.close()
