@@ -283,6 +283,16 @@ class EndpointHandle(OrderlyEnd, Failures):
         return 0 if self.pool is None or self.pool.is_shared else self.pool.messages
 
     @property
+    def transmits_completed(self) -> int:
+        """Operations of the connection that have completed: sends, reads and writes, without injected messages."""
+        return 0 if self.tx is None else self.tx.completed
+
+    @property
+    def transmits_posted(self) -> int:
+        """At most as many as were posted so far. If more than these have completed, one of them was posted later."""
+        return 0 if self.tx is None else self.tx.completed + len(self.tx.posted)
+
+    @property
     def socket(self) -> int:
         """The descriptor of the connection's own TCP socket; -1 if it is not known."""
         return -1 if self.tx is None else self.tx.socket

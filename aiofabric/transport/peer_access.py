@@ -7,8 +7,9 @@ the connection would hang, or the write would change memory that has another use
 
 So each endpoint of the domain keeps the buffer exported until it has no response left, and no write that has begun:
 
-- a connection over tcp: until its socket has room, and a progress call of the provider writes no more data. If peers
-  may write: also until the next message arrives, which comes behind the write, or nothing has arrived for a time. A
+- a connection over tcp: until its socket has room, and a progress call of the provider writes no more data. Or until a
+  message has left that was posted after the region was closed: the provider sends responses first. If peers may
+  write: also until the next message arrives, which comes behind the write, or nothing has arrived for a time. A
   connection on which nothing has arrived since the program read the key has no write under way;
 - an endpoint that carries virtual connections: until each peer has answered (virtual/notices.py). An endpoint that is
   its own peer sends answers over another native connection than messages, so it also waits for its own operations;
@@ -71,6 +72,8 @@ class RegionMemory(NamedTuple):
     messages: int
     """How many messages the endpoint had received when the region was closed; -1: not counted yet, because a pass was
     reading the queue. A message that it reads later may have come before the write."""
+    transmits: int
+    """How many operations had been posted. When more have completed, no response is left that uses the memory."""
 
     @property
     def writable(self) -> bool:
@@ -87,6 +90,10 @@ class ServesMemory(Protocol):
 
     @property
     def messages_arrived(self) -> int: ...
+    @property
+    def transmits_posted(self) -> int: ...
+    @property
+    def transmits_completed(self) -> int: ...
     @property
     def socket(self) -> int: ...
     def wait_until_quiet(self) -> None: ...
@@ -109,12 +116,25 @@ def keep_for_peers(domain: MemoryOwner, memory: Any, before: Arrivals | None) ->
     written = [(endpoint, bytes_written(endpoint.socket)) for endpoint in endpoints]
     _progress(endpoints)
     for endpoint, mark in written:
-        kept = RegionMemory(memory, before, -1 if endpoint.source.draining else endpoint.messages_arrived)
+        _release_what_was_sent(endpoint)
+        messages = -1 if endpoint.source.draining else endpoint.messages_arrived
+        kept = RegionMemory(memory, before, messages, endpoint.transmits_posted)
         sends = mark is None or endpoint.source.draining or bytes_written(endpoint.socket) != mark
         if sends or _may_be_written(endpoint, kept):
             endpoint.kept.append(kept)
             if len(endpoint.kept) == 1:
                 endpoint.wait_until_quiet()
+
+
+def _release_what_was_sent(endpoint: ServesMemory) -> None:
+    """A connection that always sends is never quiet: release what its later messages show to be unused."""
+    if endpoint.socket < 0:
+        return
+    done, kept = endpoint.transmits_completed, endpoint.kept
+    count = 0
+    while count < len(kept) and kept[count].transmits < done and not _may_be_written(endpoint, kept[count]):
+        count += 1
+    del kept[:count]
 
 
 def _may_be_written(endpoint: ServesMemory, kept: RegionMemory) -> bool:
@@ -153,6 +173,7 @@ def poll_again(endpoint: ServesMemory, step: int = 0) -> None:
         return  # the memory is kept until the endpoint is closed
     before = bytes_written(endpoint.socket)
     _progress([endpoint])
+    _release_what_was_sent(endpoint)
     if before is not None and not endpoint.source.draining and bytes_written(endpoint.socket) == before:
         endpoint.kept[:] = [
             kept if kept.messages >= 0 else kept._replace(messages=endpoint.messages_arrived)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once
 
 DELAYS = [0.001, 0.005, 0.02, 0.05, 0.2]
 SOCKET = 9
-READ = RegionMemory("memory", None, 0)
+READ = RegionMemory("memory", None, 0, 0)
 
 
 class Loop:
@@ -46,6 +46,8 @@ class Endpoint(MemoryOwner):
     source: Any
     kept: Any
     messages_arrived: int
+    transmits_posted: int
+    transmits_completed: int
     waits: int
 
     @classmethod
@@ -53,6 +55,7 @@ class Endpoint(MemoryOwner):
         endpoint: Any = cls.__new__(cls)
         endpoint.source, endpoint.kept, endpoint.socket, endpoint.waits = source, [], socket, 0
         endpoint.children, endpoint.messages_arrived = list(children), 0
+        endpoint.transmits_posted = endpoint.transmits_completed = 0
         return endpoint
 
     def wait_until_quiet(self) -> None:
@@ -93,6 +96,30 @@ def test_memory_is_released_at_once_if_nothing_more_is_written(source: Loop) -> 
     endpoint = Endpoint.of(source)
     keep(endpoint)
     assert (endpoint.kept, source.drains) == ([], 1)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_it_is_released_when_a_message_has_left_that_was_posted_later(before: bool, source: Loop) -> None:
+    """A connection that always sends has never nothing to write."""
+    endpoint = Endpoint.of(source)
+    source.to_write = 5
+    endpoint.transmits_completed, endpoint.transmits_posted = 7, 10
+    keep(endpoint)
+    endpoint.transmits_completed, endpoint.transmits_posted = 10 if before else 11, 20
+    keep(endpoint, memory="more")
+    assert memory_of(endpoint) == (["memory", "more"] if before else ["more"])
+    endpoint.transmits_completed = 21
+    peer_access.poll_again(endpoint)
+    assert memory_of(endpoint) == []
+
+
+def test_messages_say_nothing_about_writes_of_the_peer(source: Loop) -> None:
+    endpoint = Endpoint.of(source)
+    source.to_write = 5
+    keep(endpoint, before=Arrivals(source.now - 5, {}))
+    endpoint.transmits_completed = 1
+    keep(endpoint)
+    assert memory_of(endpoint) == ["memory", "memory"]
 
 
 @pytest.mark.parametrize("reason", ["more is written", "no room", "no socket", "in a pass"])

@@ -322,6 +322,8 @@ static PyMemberDef SubmissionCore_members[] = {
 	{"owner", T_OBJECT_EX, offsetof(SubmissionCore, owner), READONLY, "the endpoint's handle"},
 	{"idle", T_OBJECT_EX, offsetof(SubmissionCore, idle), READONLY,
 	 "waiters for an empty queue: nothing posted or queued"},
+	{"completed", T_ULONGLONG, offsetof(SubmissionCore, completed), READONLY,
+	 "operations that have completed so far, without those that have failed"},
 	{"limit", T_LONGLONG, offsetof(SubmissionCore, limit), 0, "most operations posted at once"},
 	{"receives", T_BOOL, offsetof(SubmissionCore, receives), READONLY, "whether the provider reports the length"},
 	{"refused", T_BOOL, offsetof(SubmissionCore, refused), 0,

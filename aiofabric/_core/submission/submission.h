@@ -25,6 +25,7 @@ typedef struct SubmissionCore {
 	struct fid_ep *ep;
 	ThreadCheck *thread_check;		/* the endpoint's; NULL until `_send_here` or `_receive_here` */
 	unsigned long long peer, max_size;
+	unsigned long long completed; /* operations, without those that have failed */
 	long long limit, inject_size, unfenced;
 	long long pieces;	/* most buffers of a message that C posts; 0: C posts none */
 	char receives, refused;

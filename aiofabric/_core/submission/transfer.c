@@ -42,6 +42,7 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 
 	if (!submission)
 		return -1;
+	submission->completed++;
 	if (submission->receives)
 		self->length = entry->len;
 	self->flags = entry->flags;

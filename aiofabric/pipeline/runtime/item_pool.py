@@ -104,7 +104,7 @@ class ItemPool:
         return memory.region(connection).remote[offset : offset + len(part)]
 
     def close(self) -> None:
-        """Deregister all memory. What the program refers to stays valid for it."""
+        """Deregister all memory. Views that the program has stay valid."""
         for memory in self._memories.values():
             memory.close()
         self._memories.clear()

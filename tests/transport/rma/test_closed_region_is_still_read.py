@@ -187,7 +187,11 @@ def test_memory_is_given_back_once_the_socket_has_nothing_left_to_send(draining:
     source = Mock(draining=draining, closed=False, driver=driver)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connected:
         endpoint: Any = SimpleNamespace(
-            kept=[RegionMemory(bytearray(1), None, 0)], native_open=True, socket=connected.fileno(), source=source
+            kept=[RegionMemory(bytearray(1), None, 0, 0)],
+            native_open=True,
+            socket=connected.fileno(),
+            source=source,
+            transmits_completed=0,
         )
         poll_again(endpoint)
         assert (len(endpoint.kept), len(later)) == ((1, 1) if draining else (0, 0))
