@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ._core import keep_for_ever, refuse_pointers
 from ._ffi import constants, ffi
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryRegion", "bytes_of", "has_buffer", "pin"]
 
 _ANY_ACCESS = sum(Access)
+_REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
 _WRITES = Access.RECV | Access.READ | Access.REMOTE_WRITE
 # The collector crashes when it clears a memoryview with an export (CPython gh-77894). A pin and its view in the cycle
 # that an exception makes are enough. So a pinned view is not tracked by the garbage collector. Debian 12 has 3.11.2.
@@ -143,6 +145,26 @@ class OpenDomain(Protocol):
     def provider(self) -> str: ...
 
 
+class _Uses(NamedTuple):
+    """The uses of a region that a program asked for."""
+
+    writes: bool
+    """Whether the memory must be writable."""
+    of_readonly: Access
+    of_writable: Access
+    """The access to register it for. The owner may always use it, so that no operation registers it a second time."""
+    remote: Access | None
+
+
+@lru_cache
+def _uses_of(access: Access | None) -> _Uses:
+    asked = LOCAL_USE if access is None else Access(access)
+    if int(asked) & ~_ANY_ACCESS:
+        raise ValueError(f"access can be {', '.join(each.name or '' for each in Access)}, not {access:#x}")
+    writes = bool(asked & _WRITES) and asked != LOCAL_USE
+    return _Uses(writes, asked | Access.SEND, asked | LOCAL_USE, asked & _REMOTE or None)
+
+
 class MemoryRegion(Resource):
     """Registered memory; made by `Domain.register`. A context manager, ``with`` and ``async with`` alike.
 
@@ -166,18 +188,17 @@ class MemoryRegion(Resource):
         if endpoint is not None:
             check_type("endpoint", endpoint, Resource)
             endpoint._handle.check_open()
-        asked = LOCAL_USE if access is None else Access(access)
-        if int(asked) & ~_ANY_ACCESS:
-            raise ValueError(f"access can be {', '.join(each.name or '' for each in Access)}, not {access:#x}")
+        if access is not None:
+            check_type("access", access, int)
+        uses = _uses_of(access)
         if key is not None and key >> 64:
             raise ValueError(f"a key must be 0 to 2**64 - 1, not {key}")
-        writable = bool(asked & _WRITES) and asked != LOCAL_USE
+        writable = uses.writes
         device = None if has_buffer(buffer) else device_memory(buffer)
         pins = pin(buffer, writable=writable) if device is None else _pin_device(device, domain, writable=writable)
         if not len(pins):
             raise ValueError("cannot register an empty buffer")
-        # The owner may always use it, so that no operation here has to register it a second time.
-        access = asked | (Access.SEND if _is_readonly(buffer, device) else LOCAL_USE)
+        access = uses.of_readonly if _is_readonly(buffer, device) else uses.of_writable
         table = domain._handle.regions
         of = None if endpoint is None else endpoint._handle
         try:
@@ -192,8 +213,7 @@ class MemoryRegion(Resource):
         self.buffer = buffer
         self.access = access
         address = handle.start if table.virtual_addresses else 0
-        remote = access & (Access.REMOTE_READ | Access.REMOTE_WRITE)
-        self._remote = RemoteRegion(address, handle.key, len(pins), handle.raw, remote or None)
+        self._remote = RemoteRegion(address, handle.key, len(pins), handle.raw, uses.remote)
 
     @property
     def key(self) -> int:
