@@ -80,6 +80,7 @@ def test_shared_memory_leaves_signal_handlers_alone() -> None:
     assert (level, "takes over" in text) == ("ok", False)
 
 
+@pytest.mark.long
 def test_shared_memory_takes_signals_over_without_the_workaround() -> None:
     said = aiofabric("doctor", FI_PROVIDER="shm", AIOFABRIC_WORKAROUNDS="no-signals")
     level, text = findings(said)["shm rdm"]
@@ -90,6 +91,7 @@ def test_shared_memory_takes_signals_over_without_the_workaround() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_choice_for_another_host_is_shown() -> None:
     said = aiofabric("doctor", "localhost", **ONLY_TCP)
     assert said.status == 0
@@ -98,6 +100,7 @@ def test_the_choice_for_another_host_is_shown() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_host_that_does_not_resolve_is_a_warning() -> None:
     level, text = findings(aiofabric("doctor", "nosuch.invalid", **ONLY_TCP))["connect"]
     assert level == "warn"

@@ -99,6 +99,7 @@ def test_each_check_of_a_provider_has_a_result(provider: str, checks: list[str],
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_datagrams_are_checked_if_their_provider_is_named(tmp_path: Path) -> None:
     said, written = report(tmp_path, "--provider", "udp", "--check", "messages", "--check", "idle")
     assert (said.err, said.status) == ("", 0)
@@ -142,6 +143,7 @@ CRASH = "os.kill(os.getpid(), signal.SIGSEGV)"
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_a_crash_and_a_hang_are_results_and_the_other_checks_go_on(tmp_path: Path) -> None:
     crash = f"({CRASH} if 'read' in sys.orig_argv else time.sleep(60))"
     fails = fails_in_sides(tmp_path, "{'read', 'write'} & {*sys.orig_argv}", crash)
@@ -177,6 +179,7 @@ if "describe" in sys.orig_argv:
     assert "\n" not in said.out.partition("FAIL   fi_getinfo           it was ended by SIGSEGV")[0]
 
 
+@pytest.mark.long
 def test_a_report_with_a_peer_has_both_hosts(tmp_path: Path) -> None:
     port = str(free_port())
     with started(*AIOFABRIC, "doctor", "--serve", "-P", port) as serving:
