@@ -46,6 +46,11 @@ class Node:
         return list(dict.fromkeys(node for branch in self.outputs for node in branch))
 
     @property
+    def sorts_from(self) -> Node | None:
+        """The ordered stage with several processes that gives it its values; it gives them to no other."""
+        return next((each for each in self.inputs if each.numbers), None)
+
+    @property
     def is_here(self) -> bool:
         return not self.processes
 
@@ -75,7 +80,7 @@ class Node:
 
     def order(self) -> WorkOrder:
         """The part of the plan that a process needs to work on this stage."""
-        sorted_from = [each for each in self.inputs if each.numbers]
+        sorts_from = self.sorts_from
         fed = [each for each in self.takers if each.numbers]
         return WorkOrder(
             stage=replace(self.stage, inputs=()),
@@ -83,9 +88,9 @@ class Node:
             tasks=1 if self.processes else self.workers,
             branches=tuple(tuple(each.name for each in branch) for branch in self.outputs),
             numbers=self.numbers,
-            sorts=bool(sorted_from),
+            sorts=sorts_from is not None,
             limits={each.name: each.window * each.workers for each in fed},
-            window=max([self.window, *(each.window * each.workers for each in sorted_from)]),
+            window=self.window if sorts_from is None else max(self.window, sorts_from.window * sorts_from.workers),
             producers=sum(max(1, each.processes) for each in self.givers),
         )
 

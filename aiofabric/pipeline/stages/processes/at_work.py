@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...objects import PickleObjects
@@ -34,6 +35,7 @@ async def at_work(
     joints: Mapping[str, Outlet],
     places: Places,
     listening: Callable[[str, str, bytes], object],
+    finished: dict[str, int],
     began: Callable[[StageWork], object],
     host: str,
     options: dict[str, Any],
@@ -41,8 +43,9 @@ async def at_work(
     """Work until the input ends, and everything is acknowledged.
 
     ``inlet`` and ``joints``: queues of this process, for the input and for the stages by their names. The input comes
-    from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place, id)``. ``began`` gets
-    the work, which `StageWork.stop` ends early.
+    from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place, id)``. It puts into
+    ``finished`` how many of the first values are finished that an ordered stage with several processes was given.
+    ``began`` gets the work, which `StageWork.stop` ends early.
     """
     async with AsyncExitStack() as stack:
         if inlet is None and order.producers:
@@ -51,11 +54,16 @@ async def at_work(
             )
             places.on_end(pull.note_end)
             stack.callback(places.on_end, None)
-            inlet = SortedInlet(pull, _OBJECTS) if order.sorts else RemoteInlet(pull, _OBJECTS)
+            if order.sorts:
+                inlet = sorts = SortedInlet(pull, _OBJECTS)
+                places.on_finished = sorts.finished
+                sorts.finished(places.finished)
+            else:
+                inlet = RemoteInlet(pull, _OBJECTS)
         outlets: dict[str, Outlet] = dict(joints)
         for name in dict.fromkeys(name for branch in order.branches for name in branch):
             if name not in outlets:
-                outlets[name] = await _listen(order, name, stack, listening, host, options)
+                outlets[name] = await _listen(order, name, stack, listening, finished, host, options)
         branches: Sequence[Sequence[Outlet]] = [[outlets[name] for name in branch] for branch in order.branches]
         work = StageWork(order.stage, order.name, inlet, branches, totals, order.tasks)
         began(work)
@@ -67,13 +75,16 @@ async def _listen(
     name: str,
     stack: AsyncExitStack,
     listening: Callable[[str, str, bytes], object],
+    finished: dict[str, int],
     host: str,
     options: dict[str, Any],
 ) -> RemoteOutlet:
-    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers)
     limits: dict[str, Any] = {"max_unacknowledged_bytes": _NO_LIMIT}
-    if name in order.limits:
+    fed = name in order.limits
+    if fed:
         limits["max_unacknowledged"] = order.limits[name]
+    note = partial(finished.__setitem__, name) if fed else None
+    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers, finished=note)
     outlet.push = await stack.enter_async_context(
         Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
     )

@@ -17,10 +17,15 @@ class Places:
 
     ``ended``: the producers that have finished, as the ids of their `Push`. ``on_end`` is called with each, also with
     those that had finished before: they cannot tell a worker that comes later.
+
+    ``finished``: how many of the first values of the ordered stage before this one are finished, as far as it is known.
+    A worker that takes the place of another one sorts from there; see `SortedInlet`. ``on_finished`` is called with it.
     """
 
     def __init__(self) -> None:
         self.ended: list[bytes] = []
+        self.finished = 0
+        self.on_finished: Callable[[int], object] | None = None
         self._on_end: Callable[[bytes], object] | None = None
         self._places: list[str] = []
         self._version = 1
@@ -36,6 +41,11 @@ class Places:
         if self._on_end is not None:
             for each in ended[len(before) :]:
                 self._on_end(each)
+
+    def put_finished(self, finished: int) -> None:
+        self.finished = finished
+        if self.on_finished is not None:
+            self.on_finished(finished)
 
     def on_end(self, call: Callable[[bytes], object] | None) -> None:
         """Call this with each producer that has finished, now and later; None: no more calls."""
@@ -76,6 +86,8 @@ class Board:
         self._listening: dict[str, dict[object, tuple[str, bytes]]] = {}
         self._ended: dict[str, list[bytes]] = {}
         self._readers: dict[str, list[Places]] = {}
+        self.finished: dict[str, int] = {}
+        """By the ordered stage with several processes: how many of its first values are finished."""
 
     def listen(self, stage: str, worker: object, place: str, producer: bytes) -> None:
         """A worker listens for a stage, with the `Push` that has the id ``producer``."""

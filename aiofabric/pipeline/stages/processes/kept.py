@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .board import Board
 
 __all__ = ["KeptWorker", "Launch", "Launched"]
+
+_TELL_FINISHED: Final = 0.25
+"""Seconds between two looks at what is finished, for a process that has taken the place of another one."""
 
 _log = logging.getLogger("aiofabric.pipeline")
 
@@ -90,6 +93,8 @@ class KeptWorker:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._tell_places, launched)
                 tasks.start_soon(self._tell_stop, launched)
+                if self._before.restarts and self._node.sorts_from is not None:
+                    tasks.start_soon(self._tell_finished, launched, self._node.sorts_from.name)
                 done = await self._listen(launched)
                 tasks.cancel_scope.cancel()
             return None if done else await launched.how_it_ended()
@@ -101,6 +106,15 @@ class KeptWorker:
     async def _tell_places(self, launched: Launched) -> None:
         async for places in self._places:  # the latest ones: a worker that is busy misses those between
             await launched.tell("places", places, self._places.ended)
+
+    async def _tell_finished(self, launched: Launched, stage: str) -> None:
+        """What the process that has died had finished is known after its acknowledgements have arrived."""
+        told = 0
+        while True:
+            if (finished := self._board.finished.get(stage, 0)) > told:
+                await launched.tell("finished", finished)
+                told = finished
+            await anyio.sleep(_TELL_FINISHED)
 
     async def _tell_stop(self, launched: Launched) -> None:
         await self._stopped.wait()
@@ -118,6 +132,7 @@ class KeptWorker:
                 raise StageError(self._node.name, text) from cause
             else:
                 self._now = rest[0]
+                self._board.finished.update(rest[1])
                 if word == "done":
                     return True
         return False

@@ -4,7 +4,9 @@ A value is acknowledged when everything that was made of it is. So a process may
 finished goes to another worker of the stage, or to the one that takes its place.
 
 Order: the workers of an ordered stage say which value each result was made of (by the number that the one producer gave
-that value), and whether it is the last result. The next stage takes them in the order of these numbers.
+that value), and whether it is the last result. The next stage takes them in the order of these numbers. If its process
+dies, the one that takes its place does not get what was acknowledged. So the producer says from which number on values
+are unfinished, and the run tells that.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 from anyio import EndOfStream
 
 from ..entry import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...objects import PickleObjects
     from ...pull import Pull
@@ -36,10 +39,14 @@ class RemoteOutlet:
 
     push: Push
 
-    def __init__(self, objects: PickleObjects, *, ordered: bool) -> None:
+    def __init__(
+        self, objects: PickleObjects, *, ordered: bool, finished: Callable[[int], object] | None = None
+    ) -> None:
         self._objects = objects
         self._ordered = ordered
-        self._entries: dict[int, Entry] = {}
+        self._finished = finished
+        self._entries: dict[int, Entry] = {}  # by the numbers of items, in their order
+        self._given = 0
 
     async def give(self, value: Any, made_of: Sequence[Entry], *, last: bool) -> None:
         header = _ORDER.pack(made_of[0].number, _VALUE, last) if self._ordered else b""
@@ -53,9 +60,12 @@ class RemoteOutlet:
         entry = Entry(None, made_of)
         number = await self.push.push(parts, header=header)
         self._entries[number] = entry
+        self._given = number + 1
 
     def acked(self, number: int) -> None:
         self._entries.pop(number).release()
+        if self._finished is not None:
+            self._finished(next(iter(self._entries), self._given))
 
     async def flush(self) -> None:
         self.push.announce_end()
@@ -94,17 +104,32 @@ class SortedInlet:
         self._complete: set[int] = set()
         self._ready: deque[Entry] = deque()
         self._ended = self._flushed = False
+        self._pulling: anyio.CancelScope | None = None
+
+    def finished(self, first: int) -> None:
+        """The ``first`` values are finished: those that another process has taken do not come again."""
+        if first > self._next:
+            for number in sorted(each for each in self._made if each < first):
+                self._ready.extend(self._made.pop(number))
+            self._complete = {each for each in self._complete if each >= first}
+            self._next = first
+            self._sort()
+        if self._ready and self._pulling is not None:
+            self._pulling.cancel()
 
     async def take(self) -> Entry | None:
         while not self._ready:
             if self._ended:
                 raise EndOfStream
             try:
-                item = await (self._pull.pull if self._flushed else self._pull.pull_or_none)()
+                with anyio.CancelScope() as self._pulling:
+                    item = await (self._pull.pull if self._flushed else self._pull.pull_or_none)()
             except EndOfStream:  # after a restart of the producer, numbers may be missing
                 self._ended = True
                 for number in sorted(self._made):
                     self._ready.extend(self._made.pop(number))
+                continue
+            if self._pulling.cancelled_caught:
                 continue
             self._flushed = item is None
             if item is None:

@@ -1,7 +1,8 @@
 """A worker process of a run. It does one stage's work, and talks with the process that started it over a pipe.
 
-The run says ("places", places, ended) and ("stop",). The worker says ("listening", stage, place, id), ("totals",
-StageTotals), and at the end ("done", StageTotals) or ("failed", text, error). It ends when the pipe does.
+The run says ("places", places, ended), ("finished", number) and ("stop",). The worker says ("listening", stage, place,
+id), ("totals", StageTotals, finished), and at the end ("done", StageTotals, finished) or ("failed", text, error). It
+ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class _Worker:
         self._options = options
         self._places = Places()
         self._totals = StageTotals()
+        self._finished: dict[str, int] = {}
         self._work: StageWork | None = None
         self._stopped = False
 
@@ -63,6 +65,7 @@ class _Worker:
                     joints={},
                     places=self._places,
                     listening=lambda *found: self._tell("listening", *found),
+                    finished=self._finished,
                     began=self._began,
                     host=self._host,
                     options=self._options,
@@ -72,7 +75,7 @@ class _Worker:
             except Exception as error:
                 self._tell("failed", f"{type(error).__name__}: {error}", _portable(error))
             else:
-                self._tell("done", self._totals)
+                self._tell("done", self._totals, self._finished)
             tasks.cancel_scope.cancel()
 
     def _began(self, work: StageWork) -> None:
@@ -86,8 +89,8 @@ class _Worker:
 
     async def _report(self) -> None:
         while True:
+            self._tell("totals", self._totals, self._finished)
             await anyio.sleep(_TELL)
-            self._tell("totals", self._totals)
 
     async def _listen(self, scope: anyio.CancelScope) -> None:
         while True:
@@ -99,6 +102,8 @@ class _Worker:
                 return
             if word == "places":
                 self._places.put(*rest)
+            elif word == "finished":
+                self._places.put_finished(*rest)
             else:
                 self._stopped = True
                 if self._work is not None:
