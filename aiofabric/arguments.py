@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["check_number", "check_type"]
+__all__ = ["check_count", "check_number", "check_type"]
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -20,3 +20,11 @@ def check_number(name: str, value: Any, bits: int) -> None:
         raise TypeError(f"{name} must be a number, not {value!r:.100}")
     if not 0 <= value < 1 << bits:
         raise ValueError(f"{name} must be 0 to 2**{bits} - 1, not {value}")
+
+
+def check_count(name: str, value: Any, bits: int) -> None:
+    """The same for a number that is 1 or more; True and False are none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, not {value!r:.100}")
+    if not 1 <= value < 1 << bits:
+        raise ValueError(f"{name} must be 1 to 2**{bits} - 1, not {value}")

@@ -111,7 +111,8 @@ async def _run(started: Run) -> int:
     totals = started.totals()
     print(_summary(totals))
     if interrupts > 1:
-        print(f"{_unfinished(started, totals)} values were on their way, and are not acknowledged", file=sys.stderr)
+        waiting = _unfinished(started, totals)
+        print(f"not finished: {waiting:,} that waited between stages, and those in a function", file=sys.stderr)
     return INTERRUPTED if interrupts else 0
 
 

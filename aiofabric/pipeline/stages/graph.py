@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
-from ...arguments import check_number, check_type
+from ...arguments import check_count, check_type
 
 __all__ = ["DEFAULT_QUEUE", "Input", "Kind", "OnError", "Stage", "named", "stages_of"]
 
 DEFAULT_QUEUE: Final = 32
 """Values that may wait in front of a stage, for each of its workers."""
 
-OnError = Literal["fail", "skip"] | Callable[[Any, Exception], Awaitable[object]]
+OnError = Literal["fail", "skip"] | Callable[[Any, Exception], Awaitable[object] | object]
 
 
 class Kind(Enum):
@@ -64,18 +64,14 @@ class Stage:
         """Raise TypeError or ValueError for options that no stage has."""
         for name in ("ordered", "process"):
             check_type(name, getattr(self, name), bool)
-        check_number("queue", self.queue, 32)
-        if not self.queue:
-            raise ValueError("queue must be at least 1, not 0")
+        check_count("queue", self.queue, 32)
         if self.on_error not in ("fail", "skip") and not callable(self.on_error):
-            raise ValueError(f"on_error must be 'fail', 'skip' or an async function, not {self.on_error!r:.100}")
+            raise ValueError(f"on_error must be 'fail', 'skip' or a function, not {self.on_error!r:.100}")
         self.check_workers(self.workers)
 
     def check_workers(self, workers: int) -> None:
         """Raise TypeError or ValueError unless the stage can have so many workers."""
-        check_number("workers", workers, 16)
-        if not workers:
-            raise ValueError("workers must be at least 1, not 0")
+        check_count("workers", workers, 16)
         if workers > 1 and self.kind in (Kind.SOURCE, Kind.BATCH, Kind.WINDOW, Kind.ROUTE):
             raise ValueError(f"the stage {self.name!r} has one worker: a {self.kind.value} cannot be shared")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from ...arguments import check_number, check_type
+from ...arguments import check_count, check_number, check_type
 from ...transport.opening.keywords import stream_options
 from .drawing import mermaid, svg
 from .graph import DEFAULT_QUEUE, Input, Kind, OnError, Stage
@@ -14,7 +16,7 @@ from .processes.dask_actor import check_client
 from .run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ...transport.opening.keywords import StreamKeywords
     from .plan import Node
@@ -72,7 +74,8 @@ class Pipeline:
             workers: values that are handled at the same time: by tasks, or by processes.
             ordered: whether results keep the order of the values; without it, a slow value delays no other.
             on_error: ``"fail"``: an exception ends the pipeline, with a `StageError`. ``"skip"``: the value is logged
-                and counted. An async function: it is called with the value and the exception.
+                (as a warning) and counted. A function, async or plain: it is called with the value and the exception,
+                in the process of the stage.
             process: whether the workers are processes.
             queue: values that may wait in front of the stage, for each worker.
             name: in totals and errors; by default the function's.
@@ -118,15 +121,15 @@ class Pipeline:
         """Give lists of ``size`` values. The last one may be shorter, and one whose first value is older than
         ``seconds``.
         """
-        _count("size", size)
+        check_count("size", size, 32)
         if seconds is not None and not seconds > 0:
             raise ValueError(f"seconds must be more than 0, not {seconds}")
         return self._then(Kind.BATCH, None, name or "batch", size=size, seconds=seconds)
 
     def window(self, size: int, *, step: int = 1, name: str | None = None) -> Pipeline:
         """Give lists of ``size`` values that follow each other; each begins ``step`` values after the one before."""
-        _count("size", size)
-        _count("step", step)
+        check_count("size", size, 32)
+        check_count("step", step, 32)
         return self._then(Kind.WINDOW, None, name or "window", size=size, step=step)
 
     def merge(self, *others: Pipeline) -> Pipeline:
@@ -151,8 +154,15 @@ class Pipeline:
         Each branch is a function that gets a pipeline and adds stages. Those that do not end with a sink are merged. A
         key without a branch is an error of the stage; see ``on_error`` of `map`.
         """
+        check_type("branches", branches, Mapping)
         if not branches:
             raise ValueError("route needs at least one branch")
+        for each, branch in branches.items():
+            if not callable(branch):
+                raise TypeError(
+                    f"the branch {each!r:.100} must be a function that gets a pipeline and adds stages, "
+                    f"not {branch!r:.100}"
+                )
         routed = self._then(Kind.ROUTE, key, name, keys=tuple(branches), on_error=on_error)
         (end,) = routed._ends
         made = []
@@ -275,6 +285,8 @@ class Pipeline:
         return (mermaid if form == "mermaid" else svg)(nodes, totals)
 
     def _planned(self, processes: bool, workers: Mapping[str, int] | None) -> list[Node]:
+        if workers is not None and not isinstance(workers, Mapping):
+            raise TypeError(f"workers must be a dict of numbers by the names of stages, not {workers!r:.100}")
         return planned((*self._sinks, *self._ends), workers or {}, processes=_flag("processes", processes))
 
     # -- building
@@ -284,6 +296,9 @@ class Pipeline:
             raise ValueError("this pipeline has ended with a sink")
         if function is not None and not callable(function):
             raise TypeError(f"the function of a stage must be callable, not {function!r:.100}")
+        if kind not in (Kind.SOURCE, Kind.FLAT_MAP) and _is_generator(function):
+            cure = "use flat_map" if kind == Kind.MAP else "return instead of yield"
+            raise TypeError(f"the function of {kind.value}() is a generator, which nothing would run: {cure}")
         stage = Stage(kind, _name(function, name, kind.value), function, self._ends, **options)
         stage.check()
         return self._with((Input(stage),), self._sinks)
@@ -293,6 +308,13 @@ class Pipeline:
         object.__setattr__(pipeline, "_ends", ends)
         object.__setattr__(pipeline, "_sinks", sinks)
         return pipeline
+
+
+def _is_generator(function: Any) -> bool:
+    return any(
+        isgeneratorfunction(each) or isasyncgenfunction(each)
+        for each in (function, getattr(function, "func", None), getattr(function, "__call__", None))  # noqa: B004
+    )
 
 
 def _name(function: Any, name: str | None, otherwise: str) -> str:
@@ -306,9 +328,3 @@ def _name(function: Any, name: str | None, otherwise: str) -> str:
 def _flag(name: str, value: Any) -> bool:
     check_type(name, value, bool)
     return bool(value)
-
-
-def _count(name: str, value: Any) -> None:
-    check_number(name, value, 32)
-    if not value:
-        raise ValueError(f"{name} must be at least 1, not 0")

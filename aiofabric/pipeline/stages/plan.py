@@ -89,6 +89,7 @@ class Node:
             branches=tuple(tuple(each.name for each in branch) for branch in self.outputs),
             numbers=self.numbers,
             sorts=sorts_from is not None,
+            shares={each.name: each.processes for each in self.takers if each.processes > 1},
             limits={each.name: each.window * each.workers for each in fed},
             window=self.window if sorts_from is None else max(self.window, sorts_from.window * sorts_from.workers),
             producers=sum(max(1, each.processes) for each in self.givers),
@@ -99,7 +100,8 @@ class Node:
 class WorkOrder:
     """One stage's part of a plan, which is sent to its processes.
 
-    ``sorts``: its values come from an ordered stage with several processes. ``limits``: how many values may be under
+    ``sorts``: its values come from an ordered stage with several processes. ``shares``: how many processes share its
+    values, by the names of stages with several. ``limits``: how many values may be under
     way to such a stage, so that none of its processes waits for the room that results of others take. ``window``:
     values that a process may have, and not have finished. ``producers``: processes that give it values.
     """
@@ -110,6 +112,7 @@ class WorkOrder:
     branches: tuple[tuple[str, ...], ...]
     numbers: bool
     sorts: bool
+    shares: Mapping[str, int]
     limits: Mapping[str, int]
     window: int
     producers: int

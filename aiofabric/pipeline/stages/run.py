@@ -82,9 +82,13 @@ class Run:
         try:
             return await self._tasks.__aexit__(exc_type, exc, tb)
         except BaseExceptionGroup as group:
-            if (failure := _failure_in(group)) is not None and exc is None:
-                raise failure from failure.__cause__
-            raise
+            others = [each for each in _errors_in(group) if each is not exc]
+            if not others:
+                return False  # the block's own exception, as it is
+            failure = next((each for each in others if isinstance(each, StageError)), others[0])
+            if isinstance(exc, Exception) or not (isinstance(failure, StageError) or len(others) == 1):
+                raise
+            raise failure from failure.__cause__
         finally:
             self._seconds = monotonic() - self._begun
             for joint in self._joints.values():
@@ -100,7 +104,13 @@ class Run:
                 each.stop()
 
     def totals(self) -> Totals:
-        """The numbers of this moment; those of other processes are up to a quarter of a second old."""
+        """The numbers of this moment; those of other processes are up to a quarter of a second old.
+
+        Raises:
+            RuntimeError: the block has not begun.
+        """
+        if self._tasks is None:
+            raise RuntimeError("this run has not begun: async with pipeline.start() as run:")
         totals = Totals(self._seconds or monotonic() - self._begun, {})
         for node in self._nodes:
             found = totals.stages[node.name] = StageTotals()
@@ -136,11 +146,9 @@ class Run:
         self._board.leave(node, done=True)
 
 
-def _failure_in(group: BaseExceptionGroup[Any]) -> StageError | None:
-    """The error of the stage that has failed first."""
+def _errors_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """The errors of all tasks, the first one first."""
+    found: list[BaseException] = []
     for error in group.exceptions:
-        if isinstance(error, StageError):
-            return error
-        if isinstance(error, BaseExceptionGroup) and (found := _failure_in(error)) is not None:
-            return found
-    return None
+        found += _errors_in(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from contextlib import asynccontextmanager
 from inspect import isawaitable
+from math import inf
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
+import sniffio
 from anyio import EndOfStream
 
 from ...cq.loops.bursts import Burst
@@ -100,6 +103,8 @@ class StageWork:
                     value = await anext(values)
                 except StopAsyncIteration:
                     return
+                except anyio.get_cancelled_exc_class() as error:
+                    raise _own_error(error) from error
             self._totals.busy += perf_counter() - begin
             if self._waiting.cancelled_caught:
                 return
@@ -180,8 +185,8 @@ class StageWork:
             result = self._stage.function(entry.value)
             if isawaitable(result):
                 result = await result
-        except Exception as error:
-            await self._failed(entry, error)
+        except (Exception, anyio.get_cancelled_exc_class()) as error:
+            await self._failed(entry, _own_error(error))
             return _FAILED
         finally:
             self._totals.busy += perf_counter() - begin
@@ -201,8 +206,8 @@ class StageWork:
                         await anyio.lowlevel.checkpoint()
         except StageError:
             raise
-        except Exception as error:
-            await self._failed(entry, error)
+        except (Exception, anyio.get_cancelled_exc_class()) as error:
+            await self._failed(entry, _own_error(error))
         await self._made_none(entry)
 
     async def _failed(self, entry: Entry, error: Exception) -> None:
@@ -215,7 +220,9 @@ class StageWork:
             _log.warning("the stage %r skips %.200r: %s", self._name, value, _text(error))
             return
         self._totals.dead_letters += 1
-        await on_error(value, error)
+        result = on_error(value, error)
+        if isawaitable(result):
+            await result
 
     # -- several values at a time
 
@@ -315,6 +322,23 @@ async def _values(function: Any, *arguments: Any) -> AsyncIterator[AsyncIterator
 async def _one_by_one(values: Any) -> AsyncIterator[Any]:
     for value in values:
         yield value
+
+
+def _own_error(error: BaseException) -> Exception:
+    """The exception of a stage's function. Raises a cancellation of the run again.
+
+    A function may raise CancelledError of its own, such as by awaiting a future that was cancelled. To its task group
+    that would be a task that has ended in order, and its values would be lost.
+    """
+    if isinstance(error, Exception):
+        return error
+    if anyio.current_effective_deadline() == -inf or (
+        sniffio.current_async_library() == "asyncio" and (task := asyncio.current_task()) and task.cancelling()
+    ):
+        raise error
+    own = RuntimeError(f"the function raised {type(error).__name__}, and nothing has cancelled the run")
+    own.__cause__ = error
+    return own
 
 
 def _first(error: Exception) -> Exception:

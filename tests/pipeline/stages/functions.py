@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -57,6 +58,24 @@ async def fail_at_seven(number: int) -> int:
     if number == 7:
         raise ZeroDivisionError("seven")
     return number
+
+
+async def waits_for_cancelled(number: int) -> int:
+    """Awaits something of its own that was cancelled."""
+    if number == 3:
+        raise anyio.get_cancelled_exc_class()()
+    return number
+
+
+def slow_or_failing(number: int) -> int:
+    """The first value takes long, and the second one fails."""
+    if number == 0:
+        sleep(60)
+    raise ZeroDivisionError(number)
+
+
+def end_at_once(*_: Any) -> None:
+    os._exit(3)
 
 
 def letter(number: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from aiofabric import NoProviderError
 from aiofabric.pipeline import Pipeline, StageError
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
@@ -210,10 +211,58 @@ async def test_many_branches_one_behind_the_other() -> None:
 
 
 async def test_an_exception_of_the_block_ends_the_run() -> None:
-    with pytest.raises(BaseExceptionGroup) as caught:
+    async def block() -> None:
         async with Pipeline(f.without_end).map(f.add_one).start():
             raise KeyError("mine")
-    assert isinstance(caught.value.exceptions[0], KeyError)
+
+    with pytest.raises(KeyError, match="mine"):
+        await block()
+
+
+async def test_a_stage_that_fails_while_the_block_waits_is_a_stage_error() -> None:
+    async def block() -> None:
+        async with Pipeline(range(8)).map(f.fail_at_seven).start():
+            await anyio.sleep_forever()
+
+    with pytest.raises(StageError, match="seven"):
+        await block()
+
+
+async def test_a_wrong_provider_is_its_own_error() -> None:
+    with pytest.raises(NoProviderError):
+        await Pipeline(range(3)).map(f.add_one, process=True).run(provider="tpc")
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
+@pytest.mark.parametrize("count", [10, 200])
+async def test_a_function_that_raises_cancelled_of_its_own_has_failed(count: int, anyio_backend: object) -> None:
+    """It would look like a task that has ended in order, and values would be lost."""
+    with pytest.raises(StageError, match=r"raised CancelledError, and nothing has cancelled the run; the value was 3"):
+        await Pipeline(range(count)).map(f.waits_for_cancelled).run()
+    skipping = Pipeline(range(count)).map(f.waits_for_cancelled, on_error="skip", workers=2)
+    assert await result_of(skipping) == [0, 1, 2, *range(4, count)]
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
+async def test_a_source_that_raises_cancelled_of_its_own_has_failed(anyio_backend: object) -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise anyio.get_cancelled_exc_class()
+
+    with pytest.raises(StageError, match="CancelledError"):
+        await Pipeline(source).run()
+
+
+async def test_dead_letters_may_go_to_a_plain_function() -> None:
+    letters: list[tuple[Any, Exception]] = []
+    pipeline = Pipeline(range(8)).map(f.fail_at_seven, on_error=lambda *letter: letters.append(letter))
+    assert await result_of(pipeline) == list(range(7))
+    assert [value for value, _ in letters] == [7]
+
+
+def test_totals_of_a_run_that_has_not_begun() -> None:
+    with pytest.raises(RuntimeError, match="has not begun"):
+        Pipeline([]).start().totals()
 
 
 async def test_a_pipeline_never_changes_and_runs_often() -> None:
@@ -243,6 +292,14 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline([]).map(f.add_one, workers=0), ValueError, "workers"),
     (lambda: Pipeline([]).map(f.add_one, queue=0), ValueError, "queue"),
     (lambda: Pipeline([]).map(f.add_one, on_error="ignore"), ValueError, "on_error"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).map(f.add_one, queue=-1), ValueError, "queue must be 1 to"),
+    (lambda: Pipeline([]).map(f.add_one, workers=True), TypeError, "workers must be a number"),
+    (lambda: Pipeline([]).map(f.three_times), TypeError, "use flat_map"),
+    (lambda: Pipeline([]).sink(f.three_times), TypeError, "return instead of yield"),
+    (lambda: Pipeline([]).sink(f.without_end), TypeError, "return instead of yield"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).start(workers=3), TypeError, "workers must be a dict"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).route(f.letter, ["a"]), TypeError, "branches"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).route(f.letter, {"a": Pipeline([])}), TypeError, "the branch 'a' must be a function"),  # type: ignore[dict-item]
     (lambda: Pipeline([]).map(f.add_one, process=1), TypeError, "process"),  # type: ignore[arg-type]
     (lambda: Pipeline([]).batch(0), ValueError, "size"),
     (lambda: Pipeline([]).batch(1, seconds=0), ValueError, "seconds"),

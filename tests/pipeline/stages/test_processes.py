@@ -136,6 +136,40 @@ async def test_a_killed_sink_gets_its_values_again(tmp_path: Path) -> None:
     assert set(map(int, (tmp_path / "found").read_text().split())) == set(range(1, f.COUNT + 1))
 
 
+@pytest.mark.parametrize("stage", ["map", "sink"])
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
+async def test_a_process_that_sorts_may_be_killed(stage: str, anyio_backend: object, tmp_path: Path) -> None:
+    """The one that takes its place does not wait for values that were finished before."""
+    sink = f.AppendAndDieOnce(tmp_path, 50) if stage == "sink" else f.Append(tmp_path / "found")
+    pipeline = Pipeline(f.numbers).map(f.add_one, workers=2, process=True)
+    if stage == "map":
+        pipeline = pipeline.map(f.DieOnce(tmp_path, 50), process=True, name="map")
+    with anyio.fail_after(60):
+        totals = await pipeline.sink(sink, name="sink", process=stage == "sink").run()
+    assert totals.stages[stage].restarts == 1
+    found = [int(each) for each in (tmp_path / "found").read_text().split()]
+    assert list(dict.fromkeys(found)) == list(range(1, f.COUNT + 1))
+
+
+async def test_a_failure_does_not_wait_for_a_slow_value() -> None:
+    with pytest.raises(StageError, match="ZeroDivisionError"), anyio.fail_after(30):
+        await Pipeline(range(4)).map(f.slow_or_failing, workers=2, process=True).run()
+
+
+async def test_the_traceback_of_a_process_is_a_note() -> None:
+    with pytest.raises(StageError) as caught:
+        await Pipeline(range(8)).map(f.fail_at_seven, process=True).run()
+    assert caught.value.__cause__ is not None
+    assert "in fail_at_seven" in "".join(caught.value.__cause__.__notes__)
+
+
+async def test_a_process_that_ends_before_it_began_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose program starts the pipeline when it is imported."""
+    monkeypatch.setattr("aiofabric.pipeline.stages.processes.local_process.worker", f.end_at_once)
+    with pytest.raises(StageError, match=r"before it began.*if __name__ == .__main__."):
+        await Pipeline(f.numbers).map(f.add_one, process=True).run()
+
+
 @pytest.mark.long
 async def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path) -> None:
     work = f.AlwaysDie(tmp_path, 3)

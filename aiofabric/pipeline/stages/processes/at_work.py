@@ -84,7 +84,8 @@ async def _listen(
     if fed:
         limits["max_unacknowledged"] = order.limits[name]
     note = partial(finished.__setitem__, name) if fed else None
-    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers, finished=note)
+    consumers = order.shares.get(name, 1)
+    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers, consumers=consumers, finished=note)
     outlet.push = await stack.enter_async_context(
         Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -46,6 +47,7 @@ class KeptWorker:
         self._restarts_left = restarts
         self._places = board.places(node.name)
         self._stopped = anyio.Event()
+        self._began = False  # whether the worker has said anything
         self._before = StageTotals()  # of workers that have died
         self._now = StageTotals()
 
@@ -64,9 +66,16 @@ class KeptWorker:
         """Until the work is done. Raises `StageError`."""
         name = self._node.name
         while True:
+            self._began = False
             how = await self._run_once()
             if how is None:
                 return
+            if not self._began:
+                raise StageError(
+                    name,
+                    f"its process has ended ({how}) before it began. It imports the program's main module: does that "
+                    'start the pipeline under `if __name__ == "__main__":`, and is its function in a module?',
+                )
             self._before.add(self._now)
             self._now = StageTotals()
             if self._node.stage.kind == Kind.SOURCE:
@@ -84,12 +93,14 @@ class KeptWorker:
         try:
             try:
                 await launched.start()
-            except Exception as error:
+            except (AttributeError, TypeError, pickle.PicklingError) as error:
                 raise StageError(
                     self._node.name,
                     f"it cannot be sent to a process: {error}. Define its function at the top of a module, "
                     "not inside of a function, and not as a lambda",
                 ) from error
+            except Exception as error:  # no descriptors are left, for example
+                raise StageError(self._node.name, f"its process cannot be started: {error}") from error
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._tell_places, launched)
                 tasks.start_soon(self._tell_stop, launched)
@@ -108,7 +119,7 @@ class KeptWorker:
             await launched.tell("places", places, self._places.ended)
 
     async def _tell_finished(self, launched: Launched, stage: str) -> None:
-        """What the process that has died had finished is known after its acknowledgements have arrived."""
+        """The acknowledgements of the process that has died may still be on their way."""
         told = 0
         while True:
             if (finished := self._board.finished.get(stage, 0)) > told:
@@ -123,6 +134,7 @@ class KeptWorker:
     async def _listen(self, launched: Launched) -> bool:
         """Whether the work is done; False if the worker has died."""
         while (words := await launched.next_words()) is not None:
+            self._began = True
             word, *rest = words
             if word == "listening":
                 stage, place, producer = rest

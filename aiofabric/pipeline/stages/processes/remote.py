@@ -32,6 +32,8 @@ __all__ = ["RemoteInlet", "RemoteOutlet", "SortedInlet"]
 _ORDER: Final = struct.Struct("<QBB")
 _VALUE: Final = 1
 _LAST: Final = 1
+_ALL_THERE: Final = 10.0
+"""Seconds to wait for all processes of a stage; then those that are there work."""
 
 
 class RemoteOutlet:
@@ -40,10 +42,16 @@ class RemoteOutlet:
     push: Push
 
     def __init__(
-        self, objects: PickleObjects, *, ordered: bool, finished: Callable[[int], object] | None = None
+        self,
+        objects: PickleObjects,
+        *,
+        ordered: bool,
+        consumers: int,
+        finished: Callable[[int], object] | None,
     ) -> None:
         self._objects = objects
         self._ordered = ordered
+        self._consumers = consumers
         self._finished = finished
         self._entries: dict[int, Entry] = {}  # by the numbers of items, in their order
         self._given = 0
@@ -57,10 +65,18 @@ class RemoteOutlet:
             await self._push([b""], _ORDER.pack(entry.number, 0, _LAST), [entry])
 
     async def _push(self, parts: list[Any], header: bytes, made_of: Sequence[Entry]) -> None:
+        if not self._given:
+            await self._until_all_are_there()
         entry = Entry(None, made_of)
         number = await self.push.push(parts, header=header)
         self._entries[number] = entry
         self._given = number + 1
+
+    async def _until_all_are_there(self) -> None:
+        """Else the process that connects first would take a whole window of values."""
+        with anyio.move_on_after(_ALL_THERE):
+            while len(self.push.statistics().consumers) < self._consumers:  # noqa: ASYNC110 - no event tells it
+                await anyio.sleep(0.005)
 
     def acked(self, number: int) -> None:
         self._entries.pop(number).release()

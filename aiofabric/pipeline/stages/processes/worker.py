@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,7 @@ class _Worker:
         self._stopped = False
 
     async def run(self) -> None:
+        self._tell("totals", self._totals, self._finished)  # it has begun
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen, tasks.cancel_scope)
             tasks.start_soon(self._report)
@@ -89,8 +91,8 @@ class _Worker:
 
     async def _report(self) -> None:
         while True:
-            self._tell("totals", self._totals, self._finished)
             await anyio.sleep(_TELL)
+            self._tell("totals", self._totals, self._finished)
 
     async def _listen(self, scope: anyio.CancelScope) -> None:
         while True:
@@ -111,8 +113,11 @@ class _Worker:
 
 
 def _portable(error: BaseException | None) -> BaseException | None:
-    """An error that can be sent to the run, or None."""
+    """An error that can be sent to the run, with its traceback as a note; or None."""
+    if error is None:
+        return None
     try:
+        error.add_note("".join(traceback.format_exception(error)).rstrip())
         copy: Any = pickle.loads(pickle.dumps(error))
     except Exception:
         return None
