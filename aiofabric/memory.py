@@ -145,7 +145,7 @@ class OpenDomain(Protocol):
     def provider(self) -> str: ...
 
 
-class _Uses(NamedTuple):
+class _AccessFlags(NamedTuple):
     """The uses of a region that a program asked for."""
 
     writes: bool
@@ -157,12 +157,12 @@ class _Uses(NamedTuple):
 
 
 @lru_cache
-def _uses_of(access: Access | None) -> _Uses:
+def _flags_of(access: Access | None) -> _AccessFlags:
     asked = LOCAL_USE if access is None else Access(access)
     if int(asked) & ~_ANY_ACCESS:
         raise ValueError(f"access can be {', '.join(each.name or '' for each in Access)}, not {access:#x}")
     writes = bool(asked & _WRITES) and asked != LOCAL_USE
-    return _Uses(writes, asked | Access.SEND, asked | LOCAL_USE, asked & _REMOTE or None)
+    return _AccessFlags(writes, asked | Access.SEND, asked | LOCAL_USE, asked & _REMOTE or None)
 
 
 class MemoryRegion(Resource):
@@ -190,15 +190,15 @@ class MemoryRegion(Resource):
             endpoint._handle.check_open()
         if access is not None:
             check_type("access", access, int)
-        uses = _uses_of(access)
+        flags = _flags_of(access)
         if key is not None and key >> 64:
             raise ValueError(f"a key must be 0 to 2**64 - 1, not {key}")
-        writable = uses.writes
+        writable = flags.writes
         device = None if has_buffer(buffer) else device_memory(buffer)
         pins = pin(buffer, writable=writable) if device is None else _pin_device(device, domain, writable=writable)
         if not len(pins):
             raise ValueError("cannot register an empty buffer")
-        access = uses.of_readonly if _is_readonly(buffer, device) else uses.of_writable
+        access = flags.of_readonly if _is_readonly(buffer, device) else flags.of_writable
         table = domain._handle.regions
         of = None if endpoint is None else endpoint._handle
         try:
@@ -213,7 +213,7 @@ class MemoryRegion(Resource):
         self.buffer = buffer
         self.access = access
         address = handle.start if table.virtual_addresses else 0
-        self._remote = RemoteRegion(address, handle.key, len(pins), handle.raw, uses.remote)
+        self._remote = RemoteRegion(address, handle.key, len(pins), handle.raw, flags.remote)
 
     @property
     def key(self) -> int:

@@ -13,8 +13,9 @@ import anyio
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.sentence import sentence
 from aiofabric.cli.table import on_terminal, table
-from aiofabric.cli.unsupported import check_provider
+from aiofabric.cli.unsupported import UsageError, check_provider
 from aiofabric.pipeline import watch
+from aiofabric.pipeline.places import target_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -39,6 +40,11 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print until Ctrl-C, or until all ends have left."""
+    for address in options.addresses:
+        try:
+            target_of(address)
+        except ValueError as error:
+            raise UsageError(f"{address}: {error}") from error
     check_provider(options.provider)
     return run_loop(_run, options)
 
@@ -113,7 +119,7 @@ async def _watch(end: _End, options: Namespace, once: bool) -> None:
         raise
     except Exception as error:
         end.problem = sentence(error)
-        if options.json:
+        if options.json or once:
             print(f"{end.address}: {end.problem}", file=sys.stderr)
 
 
@@ -123,9 +129,12 @@ def _table(ends: list[_End]) -> str:
 
 async def _show(ends: list[_End]) -> None:
     with _screen() as show:
-        while True:
-            show(_table(ends))
-            await anyio.sleep(1)
+        try:
+            while True:
+                show(_table(ends))
+                await anyio.sleep(1)
+        finally:
+            show(_table(ends))  # the last reports, and why an end is not watched
 
 
 @contextmanager

@@ -107,7 +107,7 @@ WRONG = [
     (["work:double"], 1, "is a function, not an aiofabric.pipeline.Pipeline"),
     (["work:short", "--workers", "double"], 2, "not of the form STAGE=N"),
     (["work:short", "--workers", "other=2"], 2, "no stage has the name 'other'"),
-    (["work:short", "--workers", "double=0"], 2, "workers must be at least 1"),
+    (["work:short", "--workers", "double=0"], 2, "workers must be 1 to"),
 ]
 
 
@@ -172,3 +172,13 @@ def test_top_of_an_address_without_a_listener_says_so() -> None:
     assert said.status == 1
     assert "127.0.0.1:9: " in said.out
     assert "refused" in said.out
+    assert "refused" in said.err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:99999"])
+def test_an_address_that_is_none_is_wrong_usage(address: str) -> None:
+    said = aiofabric("top", address)
+    assert (said.status, said.out) == (2, "")
+    assert address in said.err
+    assert said.err.count("\n") == 1

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import anyio
 import sniffio
 from anyio.lowlevel import checkpoint_if_cancelled
 
@@ -19,7 +21,7 @@ from .asyncio_layout import layout_error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
-__all__ = ["Driver", "Waiter", "current_backend", "current_driver"]
+__all__ = ["Driver", "Waiter", "current_backend", "current_driver", "task_is_cancelled"]
 
 _log = logging.getLogger(__name__)
 
@@ -342,3 +344,11 @@ def current_backend() -> dict[str, Any]:
         return {"backend": "trio"}
     of_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
     return {"backend": "asyncio", "backend_options": {"use_uvloop": of_uvloop}}
+
+
+def task_is_cancelled() -> bool:
+    """Whether the task that runs now is being cancelled: by a scope around it, or by the end of its event loop."""
+    if anyio.current_effective_deadline() == -inf:
+        return True
+    task = None if sniffio.current_async_library() == "trio" else asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from contextlib import asynccontextmanager
 from inspect import isawaitable
-from math import inf
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
-import sniffio
 from anyio import EndOfStream
 
 from ...cq.loops.bursts import Burst
+from ...cq.loops.drivers import task_is_cancelled
 from .entry import Entry
 from .graph import Kind
 from .totals import StageError
@@ -332,9 +330,7 @@ def _own_error(error: BaseException) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    if anyio.current_effective_deadline() == -inf or (
-        sniffio.current_async_library() == "asyncio" and (task := asyncio.current_task()) and task.cancelling()
-    ):
+    if task_is_cancelled():
         raise error
     own = RuntimeError(f"the function raised {type(error).__name__}, and nothing has cancelled the run")
     own.__cause__ = error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -163,11 +165,23 @@ async def test_the_traceback_of_a_process_is_a_note() -> None:
     assert "in fail_at_seven" in "".join(caught.value.__cause__.__notes__)
 
 
-async def test_a_process_that_ends_before_it_began_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one whose program starts the pipeline when it is imported."""
-    monkeypatch.setattr("aiofabric.pipeline.stages.processes.local_process.worker", f.end_at_once)
-    with pytest.raises(StageError, match=r"before it began.*if __name__ == .__main__."):
-        await Pipeline(f.numbers).map(f.add_one, process=True).run()
+NO_GUARD = """
+import anyio
+from aiofabric.pipeline import Pipeline
+
+def double(number):
+    return 2 * number
+
+anyio.run(Pipeline(range(3)).map(double, process=True).run)
+"""
+
+
+def test_a_program_that_starts_the_pipeline_when_it_is_imported_is_told(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(NO_GUARD)
+    ended = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=60)
+    last = ended.stderr.splitlines()[-1]
+    assert "before it began" in last
+    assert 'if __name__ == "__main__":' in last
 
 
 @pytest.mark.long
