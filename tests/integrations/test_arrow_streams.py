@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,7 @@ from aiofabric.integrations.arrow import ArrowProtocolError, StreamServer, open_
 from aiofabric.integrations.arrow.connection import StreamHello, add_peer, readable_region, tagged_endpoint
 from aiofabric.integrations.arrow.protocol import ADDRESSES, PACKED, body_tag, encode_addresses, encode_freed
 from aiofabric.integrations.arrow.uri import StreamUri
+from tests.fixtures.leaks import descriptors
 from tests.fixtures.providers import CARRIERS, HOST, RXM, over
 from tests.fixtures.waiting import until
 from tests.integrations.arrow_batches import KINDS, NUMBERS, stored
@@ -383,6 +385,56 @@ async def test_a_client_that_is_killed_frees_the_servers_memory(carrier: str, ch
         await client.areceive()
         client.kill()
         await until(lambda: server.clients == 0)
+
+
+def large(batches: int) -> Iterator[pyarrow.RecordBatch]:
+    """Each batch has memory of its own."""
+    for _ in range(batches):
+        yield pyarrow.record_batch({"number": pyarrow.array(range(50_000))})
+
+
+def held() -> tuple[int, int]:
+    """Memory of pyarrow, in bytes, and descriptors. The error of a stream and its frames are a cycle."""
+    gc.collect()
+    return pyarrow.total_allocated_bytes(), len(descriptors())
+
+
+@on_asyncio
+async def test_killed_clients_hold_no_memory_and_no_descriptors(carrier: str, child: Callable[..., Child]) -> None:
+    async with serve_streams(lambda ticket: large(1000), HOST, 0, provider=carrier) as server:
+
+        async def some(count: int) -> None:
+            clients = [child(take_for_ever, carrier, server.uri()) for _ in range(count)]
+            for client in clients:
+                await client.areceive()
+            for client in clients:
+                client.close()
+            await until(lambda: server.clients == 0)
+
+        await some(1)  # the first one leaves what is opened once
+        before = held()
+        await some(2)
+        await until(lambda: held() == before)
+
+
+@on_asyncio
+@pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
+async def test_two_large_streams_at_once_leave_nothing(provider: str, expose: bool) -> None:
+    async with serve_streams(lambda ticket: large(50), HOST, 0, provider=provider, expose=expose) as server:
+        rows: list[int] = []
+
+        async def client() -> None:
+            rows.append(sum([batch.num_rows async for batch in open_stream(server.uri(), provider=provider)]))
+
+        await client()  # the first one leaves what is opened once
+        await until(lambda: server.clients == 0)
+        before = held()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client)
+            tasks.start_soon(client)
+        await until(lambda: server.clients == 0)
+        await until(lambda: held() == before)
+        assert rows == [50 * 50_000] * 3
 
 
 # -- hostile peers
