@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,7 +14,7 @@ from aiofabric.integrations.arrow import open_stream, push_batch, serve_streams
 from aiofabric.pipeline import Push
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from tests.fixtures.children import Parent
 
@@ -20,6 +22,7 @@ CHUNK = {f"column {number}": pyarrow.array(range(50_000)) for number in range(4)
 TEXTS = [pyarrow.array(["a", None, str(number)] * 16_666 + ["", "b"]) for number in range(4)]
 TABLE = pyarrow.concat_tables([pyarrow.table(CHUNK | {"text": text}) for text in TEXTS])
 FIRST = TABLE.to_batches()[0]
+SMALL = pyarrow.record_batch({"a": [1]})
 
 
 async def for_ever() -> AsyncIterator[pyarrow.RecordBatch]:
@@ -39,6 +42,28 @@ async def serve_table(parent: Parent, host: str, provider: str, expose: bool) ->
 
 async def serve_for_ever(parent: Parent, host: str, provider: str) -> None:
     async with serve_streams(lambda ticket: for_ever(), host, 0, provider=provider) as server:
+        parent.tell(server.uri())
+        await anyio.sleep_forever()
+
+
+async def serve_until_killed(parent: Parent, host: str, provider: str, expose: bool, streams: int) -> None:
+    """The last of the streams kills this process after its first batch.
+
+    Every other stream has large batches, but only if clients read them. libfabric does not survive the death of the
+    sender of a large tagged message: over shm the receiver's process ends, and rxm keeps the domain open.
+    """
+    begun = 0
+
+    def source() -> Iterator[pyarrow.RecordBatch]:
+        nonlocal begun
+        begun += 1
+        batch, last = FIRST if expose and begun % 2 else SMALL, begun == streams
+        while True:
+            yield batch
+            if last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async with serve_streams(lambda ticket: source(), host, 0, provider=provider, expose=expose) as server:
         parent.tell(server.uri())
         await anyio.sleep_forever()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 from contextlib import asynccontextmanager, suppress
@@ -16,10 +17,20 @@ from aiofabric.integrations.arrow import ArrowProtocolError, StreamServer, open_
 from aiofabric.integrations.arrow.connection import StreamHello, add_peer, readable_region, tagged_endpoint
 from aiofabric.integrations.arrow.protocol import ADDRESSES, PACKED, body_tag, encode_addresses, encode_freed
 from aiofabric.integrations.arrow.uri import StreamUri
+from tests.fixtures.leaks import descriptors
 from tests.fixtures.providers import CARRIERS, HOST, RXM, over
 from tests.fixtures.waiting import until
 from tests.integrations.arrow_batches import KINDS, NUMBERS, stored
-from tests.integrations.arrow_peers import FIRST, TABLE, for_ever, serve_for_ever, serve_table, take_for_ever
+from tests.integrations.arrow_peers import (
+    FIRST,
+    SMALL,
+    TABLE,
+    for_ever,
+    serve_for_ever,
+    serve_table,
+    serve_until_killed,
+    take_for_ever,
+)
 from tests.integrations.test_arrow_protocol import BATCH, HOSTILE, SCHEMA, frame
 
 if TYPE_CHECKING:
@@ -245,6 +256,85 @@ async def test_a_source_that_fails_ends_its_stream(provider: str, caplog: pytest
     assert "KeyError: b'unknown'" in caplog.text
 
 
+def another_schema() -> Iterator[pyarrow.RecordBatch]:
+    yield SMALL
+    yield pyarrow.record_batch({"b": ["text"]})
+
+
+def raises_later() -> Iterator[pyarrow.RecordBatch]:
+    yield SMALL
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
+@pytest.mark.parametrize("source", [another_schema, raises_later])
+async def test_a_client_gets_what_was_sent_before_the_failure(
+    provider: str, source: Callable[[], Any], expose: bool
+) -> None:
+    async with serve_streams(lambda ticket: source(), HOST, 0, provider=provider, expose=expose) as server:
+        for _ in range(5):
+            stream = open_stream(server.uri(), provider=provider)
+            with anyio.fail_after(10):
+                assert await anext(stream) == SMALL
+                with pytest.raises(aiofabric.FabricConnectionError) as caught:
+                    await anext(stream)
+            assert "The stream ended before its last batch" in str(caught.value)
+            assert "log" in str(caught.value)
+            assert "in order" not in str(caught.value)
+        await until(lambda: server.clients == 0)
+
+
+@pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
+async def test_a_slow_client_gets_what_was_sent_before_the_failure(provider: str, expose: bool) -> None:
+    failed = anyio.Event()
+
+    async def source() -> AsyncIterator[pyarrow.RecordBatch]:
+        for _ in range(5):
+            yield SMALL
+        failed.set()
+        raise ZeroDivisionError
+
+    async with serve_streams(lambda ticket: source(), HOST, 0, provider=provider, expose=expose) as server:
+        stream = open_stream(server.uri(), provider=provider, read_ahead=1)
+        with anyio.fail_after(10):
+            assert await anext(stream) == SMALL
+            await failed.wait()
+            for _ in range(4):
+                assert await anext(stream) == SMALL
+            with pytest.raises(aiofabric.FabricConnectionError):
+                await anext(stream)
+
+
+@on_asyncio
+async def test_a_client_that_takes_nothing_does_not_hold_a_failed_stream(provider: str) -> None:
+    async with (
+        serving(raises_later(), provider, failure_timeout=0.05) as server,
+        open_stream(server.uri(), provider=provider, read_ahead=1) as stream,
+    ):
+        await until(lambda: server.clients == 0)
+        with anyio.fail_after(10), pytest.raises(aiofabric.FabricConnectionError):
+            raise AssertionError([batch async for batch in stream])
+
+
+@on_asyncio
+async def test_the_log_has_the_reason_before_the_client_has_taken_everything(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(raises_later(), "tcp") as server, open_stream(server.uri(), provider="tcp", read_ahead=1):
+        await until(lambda: "ZeroDivisionError" in caplog.text)
+
+
+@on_asyncio
+@pytest.mark.parametrize("error", [FileNotFoundError, TimeoutError, ArrowProtocolError, anyio.ClosedResourceError])
+async def test_the_log_has_the_reason_of_every_kind(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
+    def find(ticket: bytes) -> Any:
+        raise error("of the program")
+
+    async with serve_streams(find, HOST, 0, provider="tcp") as server:
+        with pytest.raises(aiofabric.FabricConnectionError):
+            await all_of(server.uri(), "tcp")
+    assert f"{error.__name__}: of the program" in caplog.text
+    assert "broke the protocol" not in caplog.text
+
+
 @pytest.mark.parametrize("found", [5, ["text"], []], ids=str)
 async def test_a_source_that_is_none_is_named(provider: str, found: Any, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(found, provider) as server:
@@ -262,8 +352,30 @@ async def test_a_server_that_is_killed_ends_the_stream(carrier: str, child: Call
     for _ in range(3):
         assert await anext(stream) == FIRST
     server.kill()
-    with pytest.raises(aiofabric.FabricError):  # of the connection, or of a read that was under way
+    with pytest.raises(aiofabric.FabricConnectionError):
         assert [batch == NUMBERS async for batch in stream] == []
+
+
+@pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
+async def test_a_server_that_is_killed_leaves_no_client_waiting(
+    provider: str, expose: bool, child: Callable[..., Child]
+) -> None:
+    """It ends right after the first batch of one of the clients, which are then at different places."""
+    server = child(serve_until_killed, HOST, provider, expose, 6)
+    uri = await server.areceive()
+    ended: list[Exception] = []
+
+    async def client() -> None:
+        try:
+            await all_of(uri, provider)
+        except aiofabric.FabricConnectionError as error:
+            ended.append(error)
+
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(client)
+    assert len(ended) == 8
 
 
 @on_asyncio
@@ -273,6 +385,56 @@ async def test_a_client_that_is_killed_frees_the_servers_memory(carrier: str, ch
         await client.areceive()
         client.kill()
         await until(lambda: server.clients == 0)
+
+
+def large(batches: int) -> Iterator[pyarrow.RecordBatch]:
+    """Each batch has memory of its own."""
+    for _ in range(batches):
+        yield pyarrow.record_batch({"number": pyarrow.array(range(50_000))})
+
+
+def held() -> tuple[int, int]:
+    """Memory of pyarrow, in bytes, and descriptors. The error of a stream and its frames are a cycle."""
+    gc.collect()
+    return pyarrow.total_allocated_bytes(), len(descriptors())
+
+
+@on_asyncio
+async def test_killed_clients_hold_no_memory_and_no_descriptors(carrier: str, child: Callable[..., Child]) -> None:
+    async with serve_streams(lambda ticket: large(1000), HOST, 0, provider=carrier) as server:
+
+        async def some(count: int) -> None:
+            clients = [child(take_for_ever, carrier, server.uri()) for _ in range(count)]
+            for client in clients:
+                await client.areceive()
+            for client in clients:
+                client.close()
+            await until(lambda: server.clients == 0)
+
+        await some(1)  # the first one leaves what is opened once
+        before = held()
+        await some(2)
+        await until(lambda: held() == before)
+
+
+@on_asyncio
+@pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
+async def test_two_large_streams_at_once_leave_nothing(provider: str, expose: bool) -> None:
+    async with serve_streams(lambda ticket: large(50), HOST, 0, provider=provider, expose=expose) as server:
+        rows: list[int] = []
+
+        async def client() -> None:
+            rows.append(sum([batch.num_rows async for batch in open_stream(server.uri(), provider=provider)]))
+
+        await client()  # the first one leaves what is opened once
+        await until(lambda: server.clients == 0)
+        before = held()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client)
+            tasks.start_soon(client)
+        await until(lambda: server.clients == 0)
+        await until(lambda: held() == before)
+        assert rows == [50 * 50_000] * 3
 
 
 # -- hostile peers
@@ -432,6 +594,8 @@ async def test_an_error_in_the_block_of_a_server_is_raised_as_itself() -> None:
         ({"window": True}, TypeError),
         ({"max_shown_bytes": 0}, ValueError),
         ({"max_clients": 0}, ValueError),
+        ({"failure_timeout": -1}, ValueError),
+        ({"failure_timeout": "1"}, TypeError),
         ({"compression": "gzip"}, ValueError),
         ({"max_chunksize": 0}, ValueError),
         ({"recv_sizes": 1}, TypeError),

@@ -5,12 +5,20 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import pyarrow
 
-from aiofabric import FabricError, NotSupportedError, connect
+from aiofabric import (
+    FabricConnectionEndedError,
+    FabricConnectionError,
+    FabricError,
+    NotSupportedError,
+    TruncatedMessageError,
+    connect,
+)
 
 from .connection import StreamHello, add_peer, readable_region, tagged_endpoint
 from .decoding import StreamDecoder, check_values
@@ -32,6 +40,7 @@ from .protocol import (
 from .uri import StreamUri, ticket_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
     from aiofabric import Domain, Envelope, MessageEndpoint, Peer, RdmEndpoint
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrowStream", "open_stream"]
 
 RECV_COUNT: Final = 32
+_CAUSE_TIMEOUT: Final = 0.5  # seconds in which the end of the connection may follow an error
 
 
 def open_stream(
@@ -197,6 +207,10 @@ class ArrowStream:
         try:
             uri = self._uri
             self._connection = connection = await connect(uri.host, uri.port, **self._connecting)
+        except BaseException:
+            self._closed = True
+            raise
+        try:
             self._stack.push_async_callback(connection.aclose)
             self._tagged = tagged = await self._stack.enter_async_context(tagged_endpoint(connection))
             await connection.send(StreamHello.of(tagged, nonce=self._secret).pack())
@@ -204,11 +218,9 @@ class ArrowStream:
             self._peer = await add_peer(tagged, theirs, connection)
             self._virtual = theirs.virtual
             self._secret ^= uri.handle or 0
-            await tagged.send_tagged(uri.ticket, uri.want_data, to=self._peer)
-        except BaseException:
-            self._abort()
-            with anyio.CancelScope(shield=True):
-                await self.aclose()
+            await self._while_connected([partial(tagged.send_tagged, uri.ticket, uri.want_data, to=self._peer)])
+        except BaseException as error:
+            await self._break(error)
             raise
 
     def _abort(self) -> None:
@@ -223,18 +235,20 @@ class ArrowStream:
         try:
             while incoming.first() is None and not incoming.ended:
                 incoming.received(await self._connection.recv())  # a cancel here loses nothing
-        except Exception:
-            await self._break()
+        except Exception as error:
+            await self._break(error)
             raise
         try:
             self._receive_waiting()
             if some := self._take_some():
                 await self._receive_bodies(some)
-        except BaseException:
-            await self._break()
+        except BaseException as error:
+            await self._break(error)
             raise
 
-    async def _break(self) -> None:
+    async def _break(self, error: BaseException) -> None:
+        if isinstance(error, FabricConnectionError):
+            _explain(error)
         self._abort()
         with anyio.CancelScope(shield=True):
             await self.aclose()
@@ -259,13 +273,43 @@ class ArrowStream:
     async def _receive_bodies(self, messages: list[Announcement]) -> None:
         bodies: list[pyarrow.Buffer | None] = [None] * len(messages)
         freed: list[int] = []
-        failures: list[Exception] = []
         left = sum(message.layout.kind != MessageKind.SCHEMA for message in messages)
 
         async def receive(at: int, message: Announcement) -> None:
             nonlocal left
+            bodies[at] = await self._receive_body(message, freed)
+            left -= 1
+            if not left:
+                await self._confirm(freed)
+
+        parts = [
+            partial(receive, at, message)
+            for at, message in enumerate(messages)
+            if message.layout.kind != MessageKind.SCHEMA
+        ]
+        try:
+            await self._while_connected(parts or [partial(self._confirm, freed)])
+        except FabricError:
+            if left:  # else all bodies are here: the next `recv` reports the end
+                raise
+        for message, body in zip(messages, bodies, strict=True):
+            batch = self._decoder.decode(message.metadata, message.layout, body)
+            if batch is not None:
+                if self._validate:
+                    check_values(batch)
+                self._ready.append(batch)
+
+    async def _while_connected(self, parts: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Do all of this at once. The end of the connection ends it: providers do not report that the peer of a
+        tagged message has gone, so such a send, or receive, would wait for ever.
+        """
+        failures: list[Exception] = []
+        left = len(parts)
+
+        async def do(part: Callable[[], Awaitable[None]]) -> None:
+            nonlocal left
             try:
-                bodies[at] = await self._receive_body(message, freed)
+                await part()
                 left -= 1
             except Exception as error:
                 failures.append(error)
@@ -280,22 +324,26 @@ class ArrowStream:
                 failures.append(error)
                 tasks.cancel_scope.cancel()
 
-        if left:
-            async with anyio.create_task_group() as tasks:
-                for at, message in enumerate(messages):
-                    if message.layout.kind != MessageKind.SCHEMA:
-                        tasks.start_soon(receive, at, message)
-                tasks.start_soon(watch)
-            if left:  # else the connection ended after the last body
-                raise failures[0]
-        for message, body in zip(messages, bodies, strict=True):
-            batch = self._decoder.decode(message.metadata, message.layout, body)
-            if batch is not None:
-                if self._validate:
-                    check_values(batch)
-                self._ready.append(batch)
-        with suppress(FabricError):  # the connection has ended: the next `recv` reports it
-            await self._confirm(freed)
+        async with anyio.create_task_group() as tasks:
+            for part in parts:
+                tasks.start_soon(do, part)
+            tasks.start_soon(watch)
+        if failures and (left or not isinstance(failures[0], FabricError)):
+            raise await self._cause_of(failures[0])
+
+    async def _cause_of(self, error: Exception) -> Exception:
+        """The end of the connection, if it was the reason: a read from a server that was killed may fail before, and
+        rxm calls that a missing permission.
+        """
+        if isinstance(error, FabricError) and not isinstance(error, FabricConnectionError | TruncatedMessageError):
+            with anyio.move_on_after(_CAUSE_TIMEOUT):
+                try:
+                    while True:
+                        await self._connection.recv()
+                except FabricConnectionError as end:
+                    end.__cause__ = error
+                    return end
+        return error
 
     async def _receive_body(self, message: Announcement, freed: list[int]) -> pyarrow.Buffer:
         layout = message.layout
@@ -342,3 +390,14 @@ class ArrowStream:
             message = encode_freed(freed[start : start + MOST_FREED])
             await self._tagged.send_tagged(message, self._uri.free_data or 0, to=self._peer)
         await self._connection.send(encode_taken(self._incoming.taken))
+
+
+def _explain(error: FabricConnectionError) -> None:
+    """An orderly end of the connection is none of the stream, whose last batch was not sent."""
+    ended = "The stream ended before its last batch"
+    if isinstance(error, FabricConnectionEndedError):
+        error.strerror = ended
+        error.args = (error.errno, ended)
+    else:
+        error.detail = ended
+    error.cure = "The server's log has the reason"

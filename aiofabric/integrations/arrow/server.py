@@ -109,6 +109,7 @@ async def serve_streams(
     max_chunksize: int | None = None,
     compression: str | None = None,
     expose: bool = True,
+    failure_timeout: float = 60.0,
     **options: Any,
 ) -> AsyncIterator[StreamServer]:
     """Serve streams of record batches: ``async with serve_streams(find, host, port) as server``.
@@ -116,7 +117,7 @@ async def serve_streams(
     Args:
         find: a plain or an async function. It gets a ticket, which is the path of a URI, as bytes. It returns what is
             streamed: a table, a record batch, a reader, or an iterable or async iterable of record batches. If it
-            raises, that client's connection ends.
+            raises, or the batches do, the client gets all that was sent before, then its connection ends.
         host, port: where to listen, as for `aiofabric.listen`; port 0 or None is a free one.
         provider: by name, such as ``"tcp"`` or ``"shm"``.
         domain: open the connections on this domain.
@@ -128,6 +129,8 @@ async def serve_streams(
         expose: let clients read the buffers of the batches out of this process (RMA). False: bodies are sent as tagged
             messages, and a batch of more buffers than ``tx_attr.iov_limit`` is copied once. They are sent, too, if the
             provider chooses the keys of memory (verbs, EFA).
+        failure_timeout: seconds for a client whose stream has failed: it can take what was sent before. They begin
+            again with each message that it takes.
         options: of the accepted connections, such as ``heartbeat=``; see `EndpointOptions`.
 
     The buffers of a batch must not change until the client has freed them or has left: the batch is kept until then.
@@ -154,11 +157,17 @@ async def serve_streams(
             raise ValueError(f"{name} must be 1 to {most}, not {value}")
     if compression not in (None, "lz4", "zstd"):
         raise ValueError(f"compression must be 'lz4', 'zstd' or None, not {compression!r}")
+    if isinstance(failure_timeout, bool) or not isinstance(failure_timeout, int | float):
+        raise TypeError(f"failure_timeout must be a number of seconds, not {failure_timeout!r}")
+    if not failure_timeout >= 0:
+        raise ValueError(f"failure_timeout must be at least 0 seconds, not {failure_timeout}")
     async with listen(
         host, port, provider=provider, domain=domain, recv_size=MOST_HELLO, recv_count=MOST_WINDOW, **options
     ) as listener:
         exposes = expose and can_expose(listener.info)
-        common = ServingOptions(*new_tags(), window, max_shown_bytes, max_chunksize, compression, exposes)
+        common = ServingOptions(
+            *new_tags(), window, max_shown_bytes, max_chunksize, compression, exposes, failure_timeout
+        )
         server = StreamServer(listener, find, common, max_clients)
         try:
             async with anyio.create_task_group() as tasks:

@@ -65,6 +65,11 @@ class ServingOptions(NamedTuple):
     max_chunksize: int | None
     compression: str | None
     expose: bool
+    failure_timeout: float
+
+
+class _StreamFailedError(Exception):
+    """The source of a stream has failed; the log has the reason already."""
 
 
 class ServedStream:
@@ -87,27 +92,43 @@ class ServedStream:
             with anyio.fail_after(_HELLO_TIMEOUT):
                 theirs = StreamHello.unpack(bytes(await connection.recv()))
             async with tagged_endpoint(connection, theirs.provider) as self._tagged:
-                secret = self._options.handle ^ theirs.nonce
-                if self._options.expose and can_expose(connection.info):
-                    self._exposed = ExposedBuffers(connection, secret)
-                hello = StreamHello.of(self._tagged, virtual=is_virtual(connection.info))
-                await connection.send(hello.pack())
-                self._peer = await add_peer(self._tagged, theirs, connection)
-                await self._until_it_leaves()
+                try:
+                    await self._answer(theirs)
+                    await self._until_it_leaves()
+                finally:
+                    # First the connection, whose end the client is told. It is not told the end of this endpoint.
+                    await self._close()
+        except _StreamFailedError:
+            pass
         except ArrowProtocolError as error:
             _log.warning("the client at %s broke the protocol: %s", connection.peer_address, error)
         except (OSError, TimeoutError, anyio.ClosedResourceError) as error:
             _log.info("the stream for the client at %s ended: %s", connection.peer_address, error)
         except Exception:
-            _log.exception("the stream for the client at %s failed", connection.peer_address)
+            self._log_failure()
         finally:
-            # The client ends its reads before the memory is closed: a late read would break its connection, and over
-            # rxm those of its whole process.
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), suppress(OSError):
-                await connection.aclose()
-            if self._exposed is not None:
-                self._exposed.close()
+            await self._close()
             connection.abort()
+
+    async def _answer(self, theirs: StreamHello) -> None:
+        connection = self._connection
+        secret = self._options.handle ^ theirs.nonce
+        if self._options.expose and can_expose(connection.info):
+            self._exposed = ExposedBuffers(connection, secret)
+        hello = StreamHello.of(self._tagged, virtual=is_virtual(connection.info))
+        await connection.send(hello.pack())
+        self._peer = await add_peer(self._tagged, theirs, connection)
+
+    async def _close(self) -> None:
+        # The client ends its reads before the memory is closed: a late read would break its connection, and over rxm
+        # those of its whole process.
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), suppress(OSError):
+            await self._connection.aclose()
+        if self._exposed is not None:
+            self._exposed.close()
+
+    def _log_failure(self) -> None:
+        _log.exception("the stream for the client at %s failed", self._connection.peer_address)
 
     async def _until_it_leaves(self) -> None:
         failures: list[BaseException] = []
@@ -151,7 +172,14 @@ class ServedStream:
 
     async def _stream(self) -> None:
         ticket = await self._tagged.recv_tagged(self._options.want_data, source=self._peer, max_bytes=MOST_TICKET)
-        found: Any = self._find(bytes(ticket))
+        async with aclosing(self._messages(bytes(ticket))) as messages:
+            while (message := await self._next(messages)) is not None:
+                await self._send(message)
+        await self._connection.send(self._outgoing.end())
+
+    async def _messages(self, ticket: bytes) -> AsyncGenerator[EncodedMessage]:
+        """All messages of the stream. Errors in here are of `find` or of the batches, and not of the client."""
+        found: Any = self._find(ticket)
         if inspect.isawaitable(found):
             found = await found
         encoder: StreamEncoder | None = None
@@ -159,27 +187,35 @@ class ServedStream:
         if isinstance(schema, pyarrow.Schema):
             encoder = StreamEncoder(schema, self._options.compression)
         async with aclosing(_each(found, self._options.max_chunksize)) as batches:
-            while (batch := await self._next(batches)) is not None:
+            async for batch in batches:
+                if not isinstance(batch, pyarrow.RecordBatch):
+                    raise TypeError(f"a stream consists of record batches, not of {type(batch).__name__}")
                 encoder = encoder or StreamEncoder(batch.schema, self._options.compression)
                 for message in encoder.encode(batch):
-                    await self._send(message)
+                    yield message
         if encoder is None:
             raise ValueError("a stream without a batch needs a schema: return a Table or a RecordBatchReader")
         for message in encoder.schema():
-            await self._send(message)
-        await self._connection.send(self._outgoing.end())
+            yield message
 
-    async def _next(self, batches: AsyncGenerator[Any]) -> pyarrow.RecordBatch | None:
-        """The next batch; None after the last one. If the source fails, the client first gets what was sent."""
+    async def _next(self, messages: AsyncGenerator[EncodedMessage]) -> EncodedMessage | None:
+        """The next message; None after the last one. If the source fails, the client first gets what was sent."""
         try:
-            batch = await anext(batches, None)
-            if not isinstance(batch, pyarrow.RecordBatch | None):
-                raise TypeError(f"a stream consists of record batches, not of {type(batch).__name__}")
+            return await anext(messages, None)
         except Exception:
-            while self._outgoing.taken < self._outgoing.sent or self._outgoing.shows_memory:
-                await self._changed.wait()
-            raise
-        return batch
+            self._log_failure()  # now: the client may leave while this waits for it
+            await self._until_taken()
+            raise _StreamFailedError from None
+
+    async def _until_taken(self) -> None:
+        """Wait until the client has taken what was sent, or has taken nothing for a while."""
+        outgoing = self._outgoing
+        while (taken := outgoing.taken) < outgoing.sent:
+            with anyio.move_on_after(self._options.failure_timeout) as scope:
+                while outgoing.taken == taken:
+                    await self._changed.wait()
+            if scope.cancelled_caught:
+                return
 
     async def _send(self, message: EncodedMessage) -> None:
         outgoing, size = self._outgoing, message.layout.body_length
