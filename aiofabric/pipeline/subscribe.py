@@ -202,17 +202,11 @@ class _Publisher(Incoming):
     def __init__(self, owner: Subscribe, endpoint: MessageEndpoint, hello: Hello) -> None:
         super().__init__(owner._intake, endpoint, hello)
         self._subscriber = owner
+        self._too_slow: SubscriberTooSlowError | None = None
         self.dropped = 0
 
     def subscribe(self, wishes: Subscribed) -> None:
         self.connection.send(encode_subscribe(wishes))
-
-    async def wait_end(self) -> bool:
-        try:
-            return await super().wait_end()
-        finally:
-            self._subscriber._dropped_before += self.dropped
-            self.dropped = 0
 
     def other_frame(self, kind: int, frame: memoryview) -> None:
         if kind == PUBLISHED:
@@ -222,13 +216,13 @@ class _Publisher(Incoming):
         elif kind == TOO_SLOW:
             self.dropped = HEADER.unpack_from(frame)[4]
             self.finished = True  # it is not connected again
-            self.owner.fail(
-                SubscriberTooSlowError(
-                    f"the publisher at {self.connection.endpoint.peer_address} has ended this subscription: its queue "
-                    "for it was full, and the policy is 'disconnect'. Take publications faster, or choose a larger "
-                    "window= or Publish(queue=...), or when_slow='drop_oldest'"
-                )
+            self._too_slow = SubscriberTooSlowError(
+                f"the publisher at {self.connection.endpoint.peer_address} has ended this subscription: its queue "
+                "for it was full, and the policy is 'disconnect'. Take publications faster, or choose a larger "
+                "window= or Publish(queue=...), or when_slow='drop_oldest'"
             )
+            if not self._pending:
+                self.all_ready()
         else:
             raise ProtocolError(f"a publisher does not send frames of the kind {kind}")
 
@@ -242,6 +236,16 @@ class _Publisher(Incoming):
             raise ProtocolError(f"a publication is larger than {most} bytes, the max_item_size of this subscriber")
         place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(sizes))
         self.ready(_PublishedRest(self, place, items, numbers, heads))
+
+    def all_ready(self) -> None:
+        if self._too_slow is not None:
+            self.connection.end(self._too_slow)  # the publisher waits for that
+
+    def _connection_ended(self, error: BaseException) -> None:
+        super()._connection_ended(error)
+        self._subscriber._dropped_before += self.dropped  # at once: the program may ask next
+        if self._too_slow is not None:  # also if the connection broke meanwhile
+            self.owner.fail(self._too_slow)
 
     def check_large(self, large: LargeItem) -> None:
         _names(large.header)
