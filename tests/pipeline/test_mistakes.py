@@ -18,6 +18,10 @@ from tests.fixtures.waiting import until
 pytestmark = pytest.mark.anyio
 
 
+async def _nothing(_: int) -> None:
+    pass
+
+
 @pytest.mark.parametrize("end", [Push, Pull])
 @pytest.mark.parametrize(
     ("places", "options", "error", "text"),
@@ -59,6 +63,8 @@ def test_limits(make: Any, text: str) -> None:
         (lambda: Push("h:1", max_unacknowledged="many"), "max_unacknowledged"),  # type: ignore[arg-type]
         (lambda: Push(listen="h:1", announce="folder"), "announce must be of type PlaceFolder"),  # type: ignore[arg-type]
         (lambda: Deduplicate(most=None), "most"),  # type: ignore[arg-type]
+        (lambda: Push("h:1", acknowledged=5), "acknowledged must be a plain function"),  # type: ignore[arg-type]
+        (lambda: Push("h:1", acknowledged=_nothing), "acknowledged must be a plain function of the item's number"),
     ],
 )
 def test_types(make: Any, text: str) -> None:
@@ -134,6 +140,50 @@ async def test_items(provider: str) -> None:
         with pytest.raises(TypeError, match="contiguous"):
             await push.push(memoryview(bytes(100))[::2])
         assert push.statistics().pushed == 0
+
+
+@pytest.mark.parametrize("wait_in", ["push", "drain", "block", "another task"])
+async def test_the_block_raises_the_error_of_acknowledged(provider: str, wait_in: str) -> None:
+    """Nothing waits for ever, and no item is sent again."""
+    called, closed = [], []
+
+    def acknowledged(number: int) -> None:
+        called.append(number)
+        if number == 3:
+            raise ArithmeticError("of the program")
+
+    async def wait(push: Push) -> None:
+        while wait_in != "drain":
+            await push.push(b"more")
+        await push.drain()
+
+    async def wait_in_a_task(push: Push) -> None:
+        with pytest.raises(ClosedResourceError):
+            await wait(push)
+        closed.append(True)
+
+    async def push_ten(tasks: Any, address: Any) -> None:
+        async with Push(address, provider=provider, acknowledged=acknowledged, max_unacknowledged=10) as push:
+            for _ in range(10):
+                await push.push(b"x")
+            if wait_in == "another task":
+                tasks.start_soon(wait_in_a_task, push)
+                await anyio.sleep_forever()
+            elif wait_in != "block":
+                await wait(push)
+
+    async with Pull(listen=(HOST, 0), provider=provider, producers=2) as pull, anyio.create_task_group() as tasks:
+
+        async def take_all() -> None:
+            async for item in pull:
+                assert not item.redelivered
+
+        tasks.start_soon(take_all)
+        with anyio.fail_after(10), pytest.raises(ArithmeticError, match="of the program"):
+            await push_ten(tasks, pull.address)
+        await until(lambda: bool(closed) == (wait_in == "another task"))
+        assert called == [0, 1, 2, 3]
+        tasks.cancel_scope.cancel()
 
 
 async def test_an_unknown_provider_is_an_error_at_once() -> None:

@@ -65,6 +65,7 @@ class PipelineEnd(ABC):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._entered = self._closed = False
         self._thread = 0  # that entered the block
+        self._failure: Exception | None = None  # of a function of the program: the block raises it
         self._burst = Burst()
 
     @property
@@ -153,13 +154,17 @@ class PipelineEnd(ABC):
         return None
 
     async def _leave(self) -> None:
-        """End the tasks, and close the listener. The error of a task, such as of one that connects, is raised."""
+        """End the tasks, and close the listener. The error of a task, such as of one that connects, is raised. So is
+        that of a function of the program.
+        """
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
             if len(group.exceptions) > 1:
                 raise
             raise group.exceptions[0] from None
+        if self._failure is not None:
+            raise self._failure
 
     def _end_now(self) -> None:
         self._closed = True
