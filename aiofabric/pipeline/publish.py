@@ -128,6 +128,8 @@ class Publish(PipelineEnd):
                 than 256 parts.
             ClosedResourceError: the block has ended.
             WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         if self._burst.ended():
             self._check_open()

@@ -74,6 +74,9 @@ class Pull(PipelineEnd):
         Raises:
             EndOfStream: the producers have no more items.
             ClosedResourceError: the block has ended.
+            WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         intake = self._intake
         await intake.until_there_are_items()
@@ -149,6 +152,10 @@ class Pull(PipelineEnd):
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Incoming:
         return self._intake.join(Incoming(self._intake, endpoint, theirs))
+
+    def _leave_loop(self) -> None:
+        super()._leave_loop()
+        self._intake.thread = 0
 
     async def _finish(self) -> None:
         self._closed = True

@@ -95,7 +95,7 @@ class Push(PipelineEnd):
         if delivery not in ("at_least_once", "at_most_once"):
             raise ValueError(f"delivery must be 'at_least_once' or 'at_most_once', not {delivery!r}")
         check_limits(max_unacknowledged=max_unacknowledged, max_unacknowledged_bytes=max_unacknowledged_bytes)
-        if acknowledged is not None and (not callable(acknowledged) or iscoroutinefunction(acknowledged)):
+        if acknowledged is not None and not _is_plain(acknowledged):
             raise TypeError(f"acknowledged must be a plain function of the item's number, not {acknowledged!r:.100}")
         at_least_once = delivery == "at_least_once"
         hello = Hello(Role.PUSH, new_id(), RECV_SIZE, at_least_once=at_least_once)
@@ -138,6 +138,8 @@ class Push(PipelineEnd):
                 than every consumer's ``max_item_size``.
             ClosedResourceError: the block has ended.
             WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         if self._burst.ended():
             self._check_open()
@@ -400,6 +402,10 @@ class _Consumer:
         owner._consumers.pop(self.outgoing, None)
         owner._sharing.leave(self.outgoing)
         self._over.set()
+
+
+def _is_plain(function: Any) -> bool:
+    return callable(function) and not iscoroutinefunction(function)
 
 
 def _item(data: Any, header: bytes) -> bytes | Large:

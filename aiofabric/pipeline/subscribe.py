@@ -128,6 +128,9 @@ class Subscribe(PipelineEnd):
             EndOfStream: the publishers have no more.
             SubscriberTooSlowError: a publisher has ended this subscription.
             ClosedResourceError: the block has ended.
+            WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         intake = self._intake
         await intake.until_there_are_items()
@@ -187,6 +190,10 @@ class Subscribe(PipelineEnd):
         self._intake.join(publisher)
         publisher.subscribe(self._wishes)
         return publisher
+
+    def _leave_loop(self) -> None:
+        super()._leave_loop()
+        self._intake.thread = 0
 
     async def _finish(self) -> None:
         self._closed = True

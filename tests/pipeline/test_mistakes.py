@@ -12,6 +12,7 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric.pipeline import Deduplicate, PlaceFolder, Publish, Pull, Push, Subscribe
+from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
@@ -95,6 +96,123 @@ async def test_another_thread(provider: str) -> None:
         with await pull.pull() as item:
             assert bytes(item.data) == b"three"
         await push.drain()
+
+
+FORKED = """
+    import os, sys
+    import anyio, anyio.lowlevel
+    from aiofabric import ForkedError
+    from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+
+    def refused(call):
+        try:
+            result = call()
+            if hasattr(result, "send"):
+                result.send(None)
+        except ForkedError:
+            return True
+        return False
+
+    async def main(provider):
+        options = {"listen": ("127.0.0.1", 0), "provider": provider}
+        async with (
+            Pull(**options) as pull, Push(pull.address, provider=provider) as push,
+            Subscribe(**options) as subscribe, Publish(subscribe.address, provider=provider) as publish,
+        ):
+            await publish.wait_for_subscribers()
+            for size in (1, 100_000, 1, 1):
+                await push.push(bytes(size))
+                await publish.publish("t", bytes(size))
+            items = [await pull.pull(), await pull.pull()]
+            many = await pull.pull_many(1)
+            publications = [await subscribe.pull(), await subscribe.pull()]
+            child = os.fork()
+            if not child:
+                calls = [
+                    lambda: push.push(b"x"), lambda: push.push(bytes(100_000)), lambda: push.push_many([b"x"]),
+                    push.drain, push.announce_end, lambda: push.pool.take(1), pull.pull, pull.pull_many,
+                    pull.pull_or_none, items[0].ack, items[1].ack, many.ack, lambda: publish.publish("t", b"x"),
+                    publish.drain, subscribe.pull, publications[1].ack, lambda: subscribe.add_topics("u"),
+                ]
+                accepted = [at for at, call in enumerate(calls) if not refused(call)]
+                if accepted:
+                    print("not refused:", accepted, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            for each in (*items, many, publications[1]):
+                each.ack()
+            (await pull.pull()).ack()
+            await push.drain()
+            await push.push(b"last")
+            (await pull.pull()).ack()
+            for _ in range(2):
+                (await subscribe.pull()).ack()
+            await push.drain()
+            print("parent", push.statistics().acknowledged, push.statistics().redelivered, flush=True)
+
+    backend, uvloop, provider = sys.argv[1:]
+    anyio.run(main, provider, backend=backend, backend_options={"use_uvloop": True} if uvloop == "True" else {})
+"""
+
+
+def test_a_forked_child_is_refused_and_leaves_the_parent_alone(provider: str, anyio_backend: Any) -> None:
+    backend, options = anyio_backend
+    ended = run_in_child(FORKED, backend, str(options.get("use_uvloop", False)), provider)
+    assert (ended.status, ended.out) == (0, "parent 5 0\n"), ended.err
+
+
+ENDED_LOOP = """
+    import asyncio, sys
+    import anyio
+    from aiofabric import WrongLoopError
+    from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+
+    ends = []
+
+    async def first(provider):
+        options = {"listen": ("127.0.0.1", 0), "provider": provider}
+        pull = await Pull(**options).__aenter__()
+        push = await Push(pull.address, provider=provider).__aenter__()
+        subscribe = await Subscribe(**options).__aenter__()
+        publish = await Publish(subscribe.address, provider=provider).__aenter__()
+        await publish.wait_for_subscribers()
+        for _ in range(3):
+            await push.push(b"x")
+            await publish.publish("t", b"x")
+        ends.extend([push, pull, publish, subscribe, await pull.pull(), await subscribe.pull()])
+
+    async def second():
+        push, pull, publish, subscribe, item, _ = ends
+        calls = [
+            lambda: push.push(b"y"), lambda: push.push_many([b"y"]), push.drain, pull.pull, pull.pull_many,
+            lambda: publish.publish("t", b"y"), subscribe.pull, publish.drain,
+        ]
+        for at, call in enumerate(calls):
+            try:
+                with anyio.fail_after(5):
+                    await call()
+            except WrongLoopError:
+                continue
+            print("not refused:", at, flush=True)
+        try:
+            item.ack()
+        except WrongLoopError:
+            print(push.statistics().pushed, publish.statistics().published, flush=True)
+
+    closed, provider = sys.argv[1:]
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(first(provider))
+    if closed == "in order":
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    asyncio.run(second())
+"""
+
+
+@pytest.mark.parametrize("closed", ["in order", "at once"])
+def test_an_end_is_refused_after_its_event_loop_has_ended(provider: str, closed: str) -> None:
+    ended = run_in_child(ENDED_LOOP, closed, provider)
+    assert (ended.status, ended.out) == (0, "3 3\n"), ended.err
 
 
 @pytest.mark.parametrize("end", [Push, Pull, Publish, Subscribe])

@@ -32,7 +32,7 @@ _log = logging.getLogger("aiofabric.pipeline")
 class Intake:
     """The queue of one end. ``producers``: how many must end before the stream ends; None: it never ends.
 
-    ``check_open`` raises if the end is closed, or in another thread than that of its block.
+    ``check_open`` raises if the end is closed, or where it cannot be used: in another thread, for example.
     """
 
     def __init__(self, hello: Hello, producers: int | None, check_open: Callable[[], None]) -> None:
@@ -50,7 +50,7 @@ class Intake:
         self._draining: set[bytes] = set()  # producers that have no new items
         self._over = self._closed = False
         self._waiters: deque[Any] = deque()
-        self._burst = Burst()
+        self._burst = Burst(check_open)
 
     @property
     def queued(self) -> int:
@@ -74,6 +74,7 @@ class Intake:
         if get_ident() != self.thread:
             self.check_open()
         if self.queue and not self._closed and self._burst.ended():
+            self.check_open()
             await anyio.lowlevel.checkpoint()
         while not self.queue or self._closed:
             await self._wait(False)

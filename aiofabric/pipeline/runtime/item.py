@@ -55,6 +55,8 @@ class Scope:
         Raises:
             ClosedResourceError: the scope has ended.
             WrongThreadError: called from another thread than the consumer's.
+            WrongLoopError: the consumer's event loop has ended.
+            ForkedError: called in a forked child.
         """
         origin = self._from()
         if not self._acked:
