@@ -98,10 +98,10 @@ class Pull(PipelineEnd):
         """Small items that came together from one producer, at most ``most``: with one scope, and without an object for
         each. A larger item comes alone, copied; `pull` lends its memory instead.
 
-        Cancelling, errors: as for `pull`.
+        Cancelling, errors: as for `pull`. TypeError, ValueError: ``most`` is not a number from 1 on.
         """
-        if most is not None and most < 1:
-            raise ValueError(f"most must be at least 1, not {most}")
+        if most is not None:
+            check_limits(most=most)
         intake = self._intake
         await intake.until_there_are_items()
         entry = intake.queue[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,7 @@ from .statistics import SubscribeStatistics
 from .topics import name_of, policy_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from typing import Unpack
 
     from ..transport.connected.endpoint import MessageEndpoint
@@ -113,9 +114,7 @@ class Subscribe(PipelineEnd):
         check_type("last_values", last_values, bool)
         hello = Hello(Role.SUBSCRIBE, new_id(), RECV_SIZE, window, window_bytes, max_item_size)
         super().__init__(hello, places, listen, announce, {**options, "provider": provider})
-        self._wishes = Subscribed(
-            _topics([topics] if isinstance(topics, str) else topics), policy_of(when_slow), last_values
-        )
+        self._wishes = Subscribed(_topics(_several(topics)), policy_of(when_slow), last_values)
         self._intake = Intake(hello, publishers, self._check_open)
         self._dropped_before = 0  # by connections that have ended
 
@@ -276,6 +275,14 @@ class _PublishedRest(Rest):
         at = self.at
         self.at = at + 1
         return Publication(self.incoming, self.place + at, (self.items[at],), self.numbers[at], self.heads[at])
+
+
+def _several(topics: Any) -> Iterable[str]:
+    if isinstance(topics, str):
+        return [topics]
+    if isinstance(topics, (bytes, bytearray, memoryview)) or not isinstance(topics, Iterable):
+        raise TypeError(f"topics must be a str, or several, such as a list of them, not {topics!r:.100}")
+    return topics
 
 
 def _topics(topics: Iterable[str]) -> tuple[str, ...]:

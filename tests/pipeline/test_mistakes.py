@@ -32,12 +32,25 @@ async def _nothing(_: int) -> None:
         (7, {}, TypeError, "a place is"),
         ([7], {}, TypeError, "a place is"),
         ([], {}, ValueError, "no place"),
+        ("127.0.0.1:abc", {}, ValueError, "the port must be a number from 0 to 65535, or a service .* not 'abc'"),
+        (("127.0.0.1", "abc"), {}, ValueError, "the port must be"),
+        (("127.0.0.1", 70000), {}, ValueError, "a port is 0 to 65535"),
+        ("dns:///localhost:abc", {}, ValueError, "the port must be"),
+        ("tcp://127.0.0.1:7301", {}, ValueError, "a place is 'host:port', .host, port., .* not 'tcp://127.0.0.1:7301'"),
+        (("a", 1, 2), {}, TypeError, r"a place is 'host:port', \(host, port\) or an Address, not \('a', 1, 2\)"),
+        (("a", 1.5), {}, TypeError, "a place is"),
         ("h:1", {"announce": PlaceFolder("folder")}, ValueError, "needs listen="),
     ],
 )
 def test_places(end: Any, places: Any, options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         end(places, **options)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:http", ("127.0.0.1", "http"), ("127.0.0.1", "80"), "127.0.0.1:80"])
+def test_a_port_may_have_a_name(place: Any) -> None:
+    Push(place)
+    Pull([place])
 
 
 @pytest.mark.parametrize(
@@ -63,6 +76,8 @@ def test_limits(make: Any, text: str) -> None:
         (lambda: Pull("h:1", window=1.5), "window must be a number"),  # type: ignore[arg-type]
         (lambda: Push("h:1", max_unacknowledged="many"), "max_unacknowledged"),  # type: ignore[arg-type]
         (lambda: Push(listen="h:1", announce="folder"), "announce must be of type PlaceFolder"),  # type: ignore[arg-type]
+        (lambda: Subscribe("h:1", b"x"), "topics must be a str, or several, .* not b'x'"),  # type: ignore[arg-type]
+        (lambda: Subscribe("h:1", 5), "topics must be a str"),  # type: ignore[arg-type]
         (lambda: Deduplicate(most=None), "most"),  # type: ignore[arg-type]
         (lambda: Push("h:1", acknowledged=5), "acknowledged must be a plain function"),  # type: ignore[arg-type]
         (lambda: Push("h:1", acknowledged=_nothing), "acknowledged must be a plain function of the item's number"),
@@ -255,9 +270,19 @@ async def test_items(provider: str) -> None:
             await push.push(b"x", header="text")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="items"):
             await push.push_many(b"abc")
-        with pytest.raises(TypeError, match="contiguous"):
+        with pytest.raises(TypeError, match=r"data must be contiguous.*numpy.ascontiguousarray"):
             await push.push(memoryview(bytes(100))[::2])
+        with pytest.raises(TypeError, match=r"data must be .* not str: push text.encode\(\)"):
+            await push.push("text")
         assert push.statistics().pushed == 0
+
+
+async def test_most_is_a_number(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
+        with pytest.raises(TypeError, match="most must be a number"):
+            await pull.pull_many("x")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="most must be at least 1"):
+            await pull.pull_many(0)
 
 
 @pytest.mark.parametrize("wait_in", ["push", "drain", "block", "another task"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from anyio import ClosedResourceError
@@ -184,7 +184,7 @@ class Items(Scope, Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[bytes]:
         return iter(self._items)
 
     def __repr__(self) -> str:
