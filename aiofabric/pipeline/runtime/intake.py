@@ -192,6 +192,7 @@ class Intake:
     def fail(self, error: Exception) -> None:
         """No more items come: the program gets those that are here, and then the error."""
         self.failure = error
+        self._over = True  # also for a task that polls now, and does not wait yet
         self._wake_all()
 
     async def finish(self) -> None:
