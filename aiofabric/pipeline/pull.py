@@ -32,7 +32,11 @@ class Pull(PipelineEnd):
     acknowledged goes back to its producer.
 
     The stream ends when ``producers`` of them have said that they have no more items: then `pull` raises
-    `anyio.EndOfStream`, and ``async for`` ends. A producer that dies has not said so; another one may take its place.
+    `anyio.EndOfStream`, and ``async for`` ends. A producer that dies has not said so; another one may take its place. A
+    consumer that starts after its producer has left waits for another one.
+
+    Entering the block does not wait; `pull` does, without a time limit: put ``with anyio.fail_after(5):`` around it, or
+    around the whole ``async with``.
 
     Args:
         places: where producers listen; see `aiofabric.pipeline.places`.

@@ -55,7 +55,9 @@ class Push(PipelineEnd):
     """A producer: its items are shared out among the consumers that are connected, by the credits that they grant.
 
     Open in the block of ``async with``. The block's end waits until every item is acknowledged, and tells the consumers
-    that this producer has no more. After an exception everything is closed at once.
+    that this producer has no more. After an exception everything is closed at once. Entering the block does not wait;
+    `push`, `drain` and the block's end do, without a time limit: put ``with anyio.fail_after(5):`` around the call, or
+    around the whole ``async with``.
 
     ``delivery``:
 
