@@ -93,7 +93,10 @@ def bytes_of(buffer: Any) -> memoryview:
         TypeError: it is not a buffer, is not contiguous, or holds pointers (an array of objects).
     """
     refuse_pointers(buffer)
-    return memoryview(buffer).cast("B")
+    view = memoryview(buffer)
+    if not view.nbytes:  # one with zeros in its shape cannot be cast
+        return memoryview(b"") if view.readonly else memoryview(bytearray())
+    return view.cast("B")
 
 
 def _objection(buffer: Any, writable: bool) -> str:

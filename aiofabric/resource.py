@@ -21,7 +21,7 @@ import warnings
 import weakref
 from contextlib import ExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from anyio import ClosedResourceError
 
@@ -42,11 +42,13 @@ __all__ = [
     "live_resources",
     "loop_ended",
     "opened_at",
+    "tell_of_loops",
 ]
 
 _log = logging.getLogger("aiofabric")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+_users: weakref.WeakSet[LoopUser] = weakref.WeakSet()
 _numbers = count()
 
 
@@ -186,6 +188,8 @@ def _mark_forked() -> None:
     # parent's operations never complete. So the child may not touch any object.
     for handle in list(_handles):
         handle.on_fork()
+    for user in list(_users):
+        user._on_fork()
 
 
 os.register_at_fork(after_in_child=_mark_forked)
@@ -195,6 +199,20 @@ def loop_ended(driver: object) -> None:
     """Tell all open objects that the event loop of ``driver`` has ended."""
     for handle in list(_handles):
         handle.on_loop_end(driver)
+    for user in list(_users):
+        user._on_loop_end(driver)
+
+
+class LoopUser(Protocol):
+    """An object that is no handle, and uses some."""
+
+    def _on_fork(self) -> None: ...  # in a forked child
+    def _on_loop_end(self, driver: object) -> None: ...  # as for handles
+
+
+def tell_of_loops(user: LoopUser) -> None:
+    """Tell an object, while it lives, when this process is a forked child and when an event loop has ended."""
+    _users.add(user)
 
 
 def live_handles() -> list[Handle]:

@@ -14,9 +14,9 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from socket import gethostname
+from socket import gethostname, getservbyname
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from uuid import uuid4
 
 import anyio
@@ -123,14 +123,45 @@ def target_of(place: Place) -> Target:
     """Node and service of one place. Raises ValueError or TypeError if it is none."""
     if isinstance(place, Address):
         return place, None
-    if isinstance(place, tuple):
+    if _is_pair(place):
         host, port = place
+        _check_port(port, place)
         return host, port
     if not isinstance(place, str):
         raise TypeError(f"a place is 'host:port', (host, port) or an Address, not {place!r:.100}")
     if "://" in place:
+        if not place.startswith("fi_"):
+            raise ValueError(
+                "a place is 'host:port', (host, port), 'dns:///name:port', or an Address or its text, such as "
+                f"'fi_sockaddr_in://127.0.0.1:7301', not {place!r:.100}"
+            )
         return Address.from_str(place), None
-    return split_host_port(place)
+    host, service = split_host_port(place)
+    _check_port(service, place)
+    return host, service
+
+
+def _is_pair(place: Any) -> TypeGuard[tuple[str, int | str]]:
+    return (
+        isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], (int, str))
+    )
+
+
+def _check_port(port: int | str, place: object) -> None:
+    """Raise ValueError unless it can be a port: an end would try to connect for ever."""
+    try:
+        number = int(port)
+    except ValueError:
+        try:
+            getservbyname(str(port))
+        except OSError:
+            raise ValueError(
+                f"{place!r:.100}: the port must be a number from 0 to 65535, or a service that this host knows, not "
+                f"{port!r:.100}"
+            ) from None
+        return
+    if not 0 <= number <= 65535:
+        raise ValueError(f"{place!r:.100}: a port is 0 to 65535, not {number}")
 
 
 def finder_of(places: Places) -> tuple[AsyncIterator[Sequence[Target]], bool]:
@@ -142,6 +173,7 @@ def finder_of(places: Places) -> tuple[AsyncIterator[Sequence[Target]], bool]:
     if callable(places):
         return _again_and_again(_calling(places)), True
     if isinstance(places, str) and places.startswith("dns:"):
+        _check_port(places.rpartition(":")[2], places)
         return _again_and_again(lambda: resolve(places)), True
     several: list[Any] = list(places) if isinstance(places, (list, set, frozenset)) else [places]
     if not several:

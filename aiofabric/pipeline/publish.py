@@ -45,6 +45,9 @@ __all__ = ["Publish"]
 _FRAMES_KEPT: Final = 8
 """Frames of several publications that are kept for the other subscribers."""
 
+_SECONDS_TO_READ: Final = 10.0
+"""For a subscriber that was too slow, to read what it was sent."""
+
 _log = logging.getLogger("aiofabric.pipeline")
 
 
@@ -62,7 +65,8 @@ class Publish(PipelineEnd):
     * ``"drop_oldest"``: the oldest publication in the queue is dropped for this subscriber, and counted;
     * ``"keep_last"``: a publication replaces the one in the queue that has the same topic and key, at once; the oldest
       is dropped if there are still too many;
-    * ``"disconnect"``: the connection ends, and the subscriber gets `SubscriberTooSlowError`.
+    * ``"disconnect"``: the subscription ends. The subscriber gets what was sent to it, and `SubscriberTooSlowError`
+      then; what waits in its queue is dropped. It has 10 seconds to read what was sent.
 
     Args:
         places: where subscribers listen; see `aiofabric.pipeline.places`.
@@ -124,6 +128,8 @@ class Publish(PipelineEnd):
                 than 256 parts.
             ClosedResourceError: the block has ended.
             WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         if self._burst.ended():
             self._check_open()
@@ -170,7 +176,7 @@ class Publish(PipelineEnd):
             published=publishing.published,
             dropped=publishing.dropped,
             waiting=self._waiting,
-            subscribers=tuple(subscriber.statistics() for subscriber in self._subscribers.values()),
+            subscribers=tuple(each.statistics() for each in self._subscribers.values() if not each.too_slow),
         )
 
     def counts(self) -> Counts:
@@ -216,8 +222,7 @@ class Publish(PipelineEnd):
         self._closed = True
         async with anyio.create_task_group() as tasks:  # a subscriber that is stopped delays no other
             for subscriber in list(self._subscribers.values()):
-                subscriber.announce_end()
-                tasks.start_soon(subscriber.connection.aclose)
+                tasks.start_soon(subscriber.leave)
 
     def _abort(self) -> None:
         for subscriber in list(self._subscribers.values()):
@@ -236,7 +241,8 @@ class _Subscriber:
         self._gathered: list[Published] = []  # small ones that leave together
         self._frame_left = 0
         self._told = 0  # how many the subscriber knows to be dropped
-        self._too_slow = False
+        self.too_slow = False  # the subscription has ended, and the subscriber may still read what it was sent
+        self._no_more = anyio.Event()  # it is too slow, or the connection is over
         self.subscription = Subscription(hello, self._send, self._disconnect)
         self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
         self.connection.gathered = self._iteration_ended
@@ -244,8 +250,10 @@ class _Subscriber:
         self.connection.start()
 
     async def wait_end(self) -> bool:
-        await self._over.wait()
-        return self._too_slow
+        await self._no_more.wait()
+        with anyio.move_on_after(_SECONDS_TO_READ):
+            await self._over.wait()  # a subscriber that is too slow leaves when it has read what it was sent
+        return self.too_slow
 
     def close(self) -> None:
         self.connection.end(anyio.ClosedResourceError("this publisher was closed"))
@@ -289,11 +297,15 @@ class _Subscriber:
         self._told = self.subscription.dropped
         self.connection.send(encode_signal(DROPPED, self._told))
 
-    def announce_end(self) -> None:
+    async def leave(self) -> None:
         """All publications were taken: the subscriber gets the number of dropped ones, and the end."""
+        if self.too_slow:
+            await self._over.wait()  # it was told already
+            return
         if self._told != self.subscription.dropped:
             self._tell_dropped()
         self.connection.send(encode_signal(END))
+        await self.connection.aclose()
 
     def _flush(self) -> None:
         several, self._gathered = self._gathered, []
@@ -323,10 +335,11 @@ class _Subscriber:
         self.connection.send(encode_item(published.head, parts, published.number))
 
     def _disconnect(self) -> None:
-        self._too_slow = True
+        # If the connection ended now, the subscriber could not read large publications, and might not get this frame.
+        self.too_slow = True
         self._flush()
         self.connection.send(encode_signal(TOO_SLOW, self.subscription.dropped))
-        self.connection.end(ConnectionAbortedError("the subscriber was too slow"))
+        self._no_more.set()
 
     # -- what the subscriber says
 
@@ -339,6 +352,8 @@ class _Subscriber:
             publishing.read(self.subscription, int.from_bytes(frame[8:16], "little"))
         elif kind == SUBSCRIBE:
             wishes = decode_subscribe(frame)
+            if self.too_slow:  # it does not know yet
+                return
             when_slow = self._owner._when_slow
             publishing.subscribe(self.subscription, wishes, wishes.when_slow if when_slow is None else when_slow)
         else:
@@ -352,6 +367,7 @@ class _Subscriber:
         owner._subscribers.pop(self.subscription, None)
         owner._publishing.leave(self.subscription)
         self._over.set()
+        self._no_more.set()
 
 
 @lru_cache(1024)

@@ -32,7 +32,11 @@ class Pull(PipelineEnd):
     acknowledged goes back to its producer.
 
     The stream ends when ``producers`` of them have said that they have no more items: then `pull` raises
-    `anyio.EndOfStream`, and ``async for`` ends. A producer that dies has not said so; another one may take its place.
+    `anyio.EndOfStream`, and ``async for`` ends. A producer that dies has not said so; another one may take its place. A
+    consumer that starts after its producer has left waits for another one.
+
+    Entering the block does not wait; `pull` does, without a time limit: put ``with anyio.fail_after(5):`` around it, or
+    around the whole ``async with``.
 
     Args:
         places: where producers listen; see `aiofabric.pipeline.places`.
@@ -74,6 +78,9 @@ class Pull(PipelineEnd):
         Raises:
             EndOfStream: the producers have no more items.
             ClosedResourceError: the block has ended.
+            WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         intake = self._intake
         await intake.until_there_are_items()
@@ -95,10 +102,10 @@ class Pull(PipelineEnd):
         """Small items that came together from one producer, at most ``most``: with one scope, and without an object for
         each. A larger item comes alone, copied; `pull` lends its memory instead.
 
-        Cancelling, errors: as for `pull`.
+        Cancelling, errors: as for `pull`. TypeError, ValueError: ``most`` is not a number from 1 on.
         """
-        if most is not None and most < 1:
-            raise ValueError(f"most must be at least 1, not {most}")
+        if most is not None:
+            check_limits(most=most)
         intake = self._intake
         await intake.until_there_are_items()
         entry = intake.queue[0]
@@ -149,6 +156,10 @@ class Pull(PipelineEnd):
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Incoming:
         return self._intake.join(Incoming(self._intake, endpoint, theirs))
+
+    def _leave_loop(self) -> None:
+        super()._leave_loop()
+        self._intake.thread = 0
 
     async def _finish(self) -> None:
         self._closed = True

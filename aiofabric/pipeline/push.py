@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from inspect import iscoroutinefunction
 from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,7 +55,9 @@ class Push(PipelineEnd):
     """A producer: its items are shared out among the consumers that are connected, by the credits that they grant.
 
     Open in the block of ``async with``. The block's end waits until every item is acknowledged, and tells the consumers
-    that this producer has no more. After an exception everything is closed at once.
+    that this producer has no more. After an exception everything is closed at once. Entering the block does not wait;
+    `push`, `drain` and the block's end do, without a time limit: put ``with anyio.fail_after(5):`` around the call, or
+    around the whole ``async with``.
 
     ``delivery``:
 
@@ -71,8 +74,9 @@ class Push(PipelineEnd):
         delivery: see above.
         max_unacknowledged, max_unacknowledged_bytes: what this producer keeps at most; `push` waits above that. An item
             counts for its bytes and 64. One that is larger than the limit goes alone.
-        acknowledged: called with the number of each item that a consumer has acknowledged (at most once: taken). A
-            process in the middle of a pipeline acknowledges there what it made the item from.
+        acknowledged: a plain function, called with the number of each item that a consumer has acknowledged (at most
+            once: taken). A process in the middle of a pipeline acknowledges there what it made the item from. If it
+            raises, this producer closes at once, and its block raises that exception.
         provider: by name, such as ``"tcp"`` or ``"shm"``.
         options: of the connections, such as ``heartbeat=``; see `EndpointOptions`.
     """
@@ -93,6 +97,8 @@ class Push(PipelineEnd):
         if delivery not in ("at_least_once", "at_most_once"):
             raise ValueError(f"delivery must be 'at_least_once' or 'at_most_once', not {delivery!r}")
         check_limits(max_unacknowledged=max_unacknowledged, max_unacknowledged_bytes=max_unacknowledged_bytes)
+        if acknowledged is not None and not _is_plain(acknowledged):
+            raise TypeError(f"acknowledged must be a plain function of the item's number, not {acknowledged!r:.100}")
         at_least_once = delivery == "at_least_once"
         hello = Hello(Role.PUSH, new_id(), RECV_SIZE, at_least_once=at_least_once)
         super().__init__(hello, places, listen, announce, {**options, "provider": provider})
@@ -100,7 +106,9 @@ class Push(PipelineEnd):
             at_least_once=at_least_once, most=max_unacknowledged, most_bytes=max_unacknowledged_bytes
         )
         sharing.room, sharing.idle, sharing.forget = self._room_came, self._all_acknowledged, _close_regions
-        sharing.each_acked = acknowledged
+        if acknowledged is not None:
+            sharing.each_acked = self._acked
+        self._acknowledged = acknowledged
         self._pool = ItemPool(max_unacknowledged_bytes, self._check_open)
         self._consumers: dict[Outgoing, _Consumer] = {}
         self._turn = anyio.Lock()
@@ -132,6 +140,8 @@ class Push(PipelineEnd):
                 than every consumer's ``max_item_size``.
             ClosedResourceError: the block has ended.
             WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         if self._burst.ended():
             self._check_open()
@@ -271,6 +281,14 @@ class Push(PipelineEnd):
         if room is not None:
             room.set()
 
+    def _acked(self, number: int) -> None:
+        assert self._acknowledged is not None
+        if self._failure is None:
+            try:
+                self._acknowledged(number)
+            except Exception as error:  # it would end this connection only, and the item would be sent again
+                self._failure = error
+
     def _all_acknowledged(self) -> None:
         idle, self._idle = self._idle, []
         for event in idle:
@@ -368,6 +386,8 @@ class _Consumer:
         if kind == ACK:
             for start, end in decode_ack(frame):
                 sharing.acked(self.outgoing, start, end)
+            if self._owner._failure is not None:
+                self._owner._end_now()
         elif kind == READ:
             large = sharing.group_at(self.outgoing, int.from_bytes(frame[8:16], "little")).large
             if large is None or large.exposed is None:
@@ -384,6 +404,10 @@ class _Consumer:
         owner._consumers.pop(self.outgoing, None)
         owner._sharing.leave(self.outgoing)
         self._over.set()
+
+
+def _is_plain(function: Any) -> bool:
+    return callable(function) and not iscoroutinefunction(function)
 
 
 def _item(data: Any, header: bytes) -> bytes | Large:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,7 @@ from .statistics import SubscribeStatistics
 from .topics import name_of, policy_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from typing import Unpack
 
     from ..transport.connected.endpoint import MessageEndpoint
@@ -113,9 +114,7 @@ class Subscribe(PipelineEnd):
         check_type("last_values", last_values, bool)
         hello = Hello(Role.SUBSCRIBE, new_id(), RECV_SIZE, window, window_bytes, max_item_size)
         super().__init__(hello, places, listen, announce, {**options, "provider": provider})
-        self._wishes = Subscribed(
-            _topics([topics] if isinstance(topics, str) else topics), policy_of(when_slow), last_values
-        )
+        self._wishes = Subscribed(_topics(_several(topics)), policy_of(when_slow), last_values)
         self._intake = Intake(hello, publishers, self._check_open)
         self._dropped_before = 0  # by connections that have ended
 
@@ -128,6 +127,9 @@ class Subscribe(PipelineEnd):
             EndOfStream: the publishers have no more.
             SubscriberTooSlowError: a publisher has ended this subscription.
             ClosedResourceError: the block has ended.
+            WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         intake = self._intake
         await intake.until_there_are_items()
@@ -188,6 +190,10 @@ class Subscribe(PipelineEnd):
         publisher.subscribe(self._wishes)
         return publisher
 
+    def _leave_loop(self) -> None:
+        super()._leave_loop()
+        self._intake.thread = 0
+
     async def _finish(self) -> None:
         self._closed = True
         await self._intake.finish()
@@ -202,17 +208,11 @@ class _Publisher(Incoming):
     def __init__(self, owner: Subscribe, endpoint: MessageEndpoint, hello: Hello) -> None:
         super().__init__(owner._intake, endpoint, hello)
         self._subscriber = owner
+        self._too_slow: SubscriberTooSlowError | None = None
         self.dropped = 0
 
     def subscribe(self, wishes: Subscribed) -> None:
         self.connection.send(encode_subscribe(wishes))
-
-    async def wait_end(self) -> bool:
-        try:
-            return await super().wait_end()
-        finally:
-            self._subscriber._dropped_before += self.dropped
-            self.dropped = 0
 
     def other_frame(self, kind: int, frame: memoryview) -> None:
         if kind == PUBLISHED:
@@ -222,13 +222,13 @@ class _Publisher(Incoming):
         elif kind == TOO_SLOW:
             self.dropped = HEADER.unpack_from(frame)[4]
             self.finished = True  # it is not connected again
-            self.owner.fail(
-                SubscriberTooSlowError(
-                    f"the publisher at {self.connection.endpoint.peer_address} has ended this subscription: its queue "
-                    "for it was full, and the policy is 'disconnect'. Take publications faster, or choose a larger "
-                    "window= or Publish(queue=...), or when_slow='drop_oldest'"
-                )
+            self._too_slow = SubscriberTooSlowError(
+                f"the publisher at {self.connection.endpoint.peer_address} has ended this subscription: its queue "
+                "for it was full, and the policy is 'disconnect'. Take publications faster, or choose a larger "
+                "window= or Publish(queue=...), or when_slow='drop_oldest'"
             )
+            if not self._pending:
+                self.all_ready()
         else:
             raise ProtocolError(f"a publisher does not send frames of the kind {kind}")
 
@@ -242,6 +242,16 @@ class _Publisher(Incoming):
             raise ProtocolError(f"a publication is larger than {most} bytes, the max_item_size of this subscriber")
         place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(sizes))
         self.ready(_PublishedRest(self, place, items, numbers, heads))
+
+    def all_ready(self) -> None:
+        if self._too_slow is not None:
+            self.connection.end(self._too_slow)  # the publisher waits for that
+
+    def _connection_ended(self, error: BaseException) -> None:
+        super()._connection_ended(error)
+        self._subscriber._dropped_before += self.dropped  # at once: the program may ask next
+        if self._too_slow is not None:  # also if the connection broke meanwhile
+            self.owner.fail(self._too_slow)
 
     def check_large(self, large: LargeItem) -> None:
         _names(large.header)
@@ -265,6 +275,14 @@ class _PublishedRest(Rest):
         at = self.at
         self.at = at + 1
         return Publication(self.incoming, self.place + at, (self.items[at],), self.numbers[at], self.heads[at])
+
+
+def _several(topics: Any) -> Iterable[str]:
+    if isinstance(topics, str):
+        return [topics]
+    if isinstance(topics, (bytes, bytearray, memoryview)) or not isinstance(topics, Iterable):
+        raise TypeError(f"topics must be a str, or several, such as a list of them, not {topics!r:.100}")
+    return topics
 
 
 def _topics(topics: Iterable[str]) -> tuple[str, ...]:

@@ -12,10 +12,15 @@ from anyio import ClosedResourceError
 
 import aiofabric
 from aiofabric.pipeline import Deduplicate, PlaceFolder, Publish, Pull, Push, Subscribe
+from tests.fixtures.children import run_in_child
 from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
+
+
+async def _nothing(_: int) -> None:
+    pass
 
 
 @pytest.mark.parametrize("end", [Push, Pull])
@@ -27,12 +32,25 @@ pytestmark = pytest.mark.anyio
         (7, {}, TypeError, "a place is"),
         ([7], {}, TypeError, "a place is"),
         ([], {}, ValueError, "no place"),
+        ("127.0.0.1:abc", {}, ValueError, "the port must be a number from 0 to 65535, or a service .* not 'abc'"),
+        (("127.0.0.1", "abc"), {}, ValueError, "the port must be"),
+        (("127.0.0.1", 70000), {}, ValueError, "a port is 0 to 65535"),
+        ("dns:///localhost:abc", {}, ValueError, "the port must be"),
+        ("tcp://127.0.0.1:7301", {}, ValueError, "a place is 'host:port', .host, port., .* not 'tcp://127.0.0.1:7301'"),
+        (("a", 1, 2), {}, TypeError, r"a place is 'host:port', \(host, port\) or an Address, not \('a', 1, 2\)"),
+        (("a", 1.5), {}, TypeError, "a place is"),
         ("h:1", {"announce": PlaceFolder("folder")}, ValueError, "needs listen="),
     ],
 )
 def test_places(end: Any, places: Any, options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         end(places, **options)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:http", ("127.0.0.1", "http"), ("127.0.0.1", "80"), "127.0.0.1:80"])
+def test_a_port_may_have_a_name(place: Any) -> None:
+    Push(place)
+    Pull([place])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +76,11 @@ def test_limits(make: Any, text: str) -> None:
         (lambda: Pull("h:1", window=1.5), "window must be a number"),  # type: ignore[arg-type]
         (lambda: Push("h:1", max_unacknowledged="many"), "max_unacknowledged"),  # type: ignore[arg-type]
         (lambda: Push(listen="h:1", announce="folder"), "announce must be of type PlaceFolder"),  # type: ignore[arg-type]
+        (lambda: Subscribe("h:1", b"x"), "topics must be a str, or several, .* not b'x'"),  # type: ignore[arg-type]
+        (lambda: Subscribe("h:1", 5), "topics must be a str"),  # type: ignore[arg-type]
         (lambda: Deduplicate(most=None), "most"),  # type: ignore[arg-type]
+        (lambda: Push("h:1", acknowledged=5), "acknowledged must be a plain function"),  # type: ignore[arg-type]
+        (lambda: Push("h:1", acknowledged=_nothing), "acknowledged must be a plain function of the item's number"),
     ],
 )
 def test_types(make: Any, text: str) -> None:
@@ -89,6 +111,123 @@ async def test_another_thread(provider: str) -> None:
         with await pull.pull() as item:
             assert bytes(item.data) == b"three"
         await push.drain()
+
+
+FORKED = """
+    import os, sys
+    import anyio, anyio.lowlevel
+    from aiofabric import ForkedError
+    from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+
+    def refused(call):
+        try:
+            result = call()
+            if hasattr(result, "send"):
+                result.send(None)
+        except ForkedError:
+            return True
+        return False
+
+    async def main(provider):
+        options = {"listen": ("127.0.0.1", 0), "provider": provider}
+        async with (
+            Pull(**options) as pull, Push(pull.address, provider=provider) as push,
+            Subscribe(**options) as subscribe, Publish(subscribe.address, provider=provider) as publish,
+        ):
+            await publish.wait_for_subscribers()
+            for size in (1, 100_000, 1, 1):
+                await push.push(bytes(size))
+                await publish.publish("t", bytes(size))
+            items = [await pull.pull(), await pull.pull()]
+            many = await pull.pull_many(1)
+            publications = [await subscribe.pull(), await subscribe.pull()]
+            child = os.fork()
+            if not child:
+                calls = [
+                    lambda: push.push(b"x"), lambda: push.push(bytes(100_000)), lambda: push.push_many([b"x"]),
+                    push.drain, push.announce_end, lambda: push.pool.take(1), pull.pull, pull.pull_many,
+                    pull.pull_or_none, items[0].ack, items[1].ack, many.ack, lambda: publish.publish("t", b"x"),
+                    publish.drain, subscribe.pull, publications[1].ack, lambda: subscribe.add_topics("u"),
+                ]
+                accepted = [at for at, call in enumerate(calls) if not refused(call)]
+                if accepted:
+                    print("not refused:", accepted, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            for each in (*items, many, publications[1]):
+                each.ack()
+            (await pull.pull()).ack()
+            await push.drain()
+            await push.push(b"last")
+            (await pull.pull()).ack()
+            for _ in range(2):
+                (await subscribe.pull()).ack()
+            await push.drain()
+            print("parent", push.statistics().acknowledged, push.statistics().redelivered, flush=True)
+
+    backend, uvloop, provider = sys.argv[1:]
+    anyio.run(main, provider, backend=backend, backend_options={"use_uvloop": True} if uvloop == "True" else {})
+"""
+
+
+def test_a_forked_child_is_refused_and_leaves_the_parent_alone(provider: str, anyio_backend: Any) -> None:
+    backend, options = anyio_backend
+    ended = run_in_child(FORKED, backend, str(options.get("use_uvloop", False)), provider)
+    assert (ended.status, ended.out) == (0, "parent 5 0\n"), ended.err
+
+
+ENDED_LOOP = """
+    import asyncio, sys
+    import anyio
+    from aiofabric import WrongLoopError
+    from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+
+    ends = []
+
+    async def first(provider):
+        options = {"listen": ("127.0.0.1", 0), "provider": provider}
+        pull = await Pull(**options).__aenter__()
+        push = await Push(pull.address, provider=provider).__aenter__()
+        subscribe = await Subscribe(**options).__aenter__()
+        publish = await Publish(subscribe.address, provider=provider).__aenter__()
+        await publish.wait_for_subscribers()
+        for _ in range(3):
+            await push.push(b"x")
+            await publish.publish("t", b"x")
+        ends.extend([push, pull, publish, subscribe, await pull.pull(), await subscribe.pull()])
+
+    async def second():
+        push, pull, publish, subscribe, item, _ = ends
+        calls = [
+            lambda: push.push(b"y"), lambda: push.push_many([b"y"]), push.drain, pull.pull, pull.pull_many,
+            lambda: publish.publish("t", b"y"), subscribe.pull, publish.drain,
+        ]
+        for at, call in enumerate(calls):
+            try:
+                with anyio.fail_after(5):
+                    await call()
+            except WrongLoopError:
+                continue
+            print("not refused:", at, flush=True)
+        try:
+            item.ack()
+        except WrongLoopError:
+            print(push.statistics().pushed, publish.statistics().published, flush=True)
+
+    closed, provider = sys.argv[1:]
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(first(provider))
+    if closed == "in order":
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    asyncio.run(second())
+"""
+
+
+@pytest.mark.parametrize("closed", ["in order", "at once"])
+def test_an_end_is_refused_after_its_event_loop_has_ended(provider: str, closed: str) -> None:
+    ended = run_in_child(ENDED_LOOP, closed, provider)
+    assert (ended.status, ended.out) == (0, "3 3\n"), ended.err
 
 
 @pytest.mark.parametrize("end", [Push, Pull, Publish, Subscribe])
@@ -131,9 +270,63 @@ async def test_items(provider: str) -> None:
             await push.push(b"x", header="text")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="items"):
             await push.push_many(b"abc")
-        with pytest.raises(TypeError, match="contiguous"):
+        with pytest.raises(TypeError, match=r"data must be contiguous.*numpy.ascontiguousarray"):
             await push.push(memoryview(bytes(100))[::2])
+        with pytest.raises(TypeError, match=r"data must be .* not str: push text.encode\(\)"):
+            await push.push("text")
         assert push.statistics().pushed == 0
+
+
+async def test_most_is_a_number(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
+        with pytest.raises(TypeError, match="most must be a number"):
+            await pull.pull_many("x")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="most must be at least 1"):
+            await pull.pull_many(0)
+
+
+@pytest.mark.parametrize("wait_in", ["push", "drain", "block", "another task"])
+async def test_the_block_raises_the_error_of_acknowledged(provider: str, wait_in: str) -> None:
+    """Nothing waits for ever, and no item is sent again."""
+    called, closed = [], []
+
+    def acknowledged(number: int) -> None:
+        called.append(number)
+        if number == 3:
+            raise ArithmeticError("of the program")
+
+    async def wait(push: Push) -> None:
+        while wait_in != "drain":
+            await push.push(b"more")
+        await push.drain()
+
+    async def wait_in_a_task(push: Push) -> None:
+        with pytest.raises(ClosedResourceError):
+            await wait(push)
+        closed.append(True)
+
+    async def push_ten(tasks: Any, address: Any) -> None:
+        async with Push(address, provider=provider, acknowledged=acknowledged, max_unacknowledged=10) as push:
+            for _ in range(10):
+                await push.push(b"x")
+            if wait_in == "another task":
+                tasks.start_soon(wait_in_a_task, push)
+                await anyio.sleep_forever()
+            elif wait_in != "block":
+                await wait(push)
+
+    async with Pull(listen=(HOST, 0), provider=provider, producers=2) as pull, anyio.create_task_group() as tasks:
+
+        async def take_all() -> None:
+            async for item in pull:
+                assert not item.redelivered
+
+        tasks.start_soon(take_all)
+        with anyio.fail_after(10), pytest.raises(ArithmeticError, match="of the program"):
+            await push_ten(tasks, pull.address)
+        await until(lambda: bool(closed) == (wait_in == "another task"))
+        assert called == [0, 1, 2, 3]
+        tasks.cancel_scope.cancel()
 
 
 async def test_an_unknown_provider_is_an_error_at_once() -> None:

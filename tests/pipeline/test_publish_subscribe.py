@@ -178,6 +178,35 @@ async def test_a_slow_subscriber_is_disconnected_and_told(provider: str) -> None
             await subscribe.pull()
 
 
+@pytest.mark.parametrize("size", [100, 5000, 100_000])
+async def test_a_subscriber_that_is_too_slow_gets_what_was_sent_to_it(provider: str, size: int) -> None:
+    before = live_resources()
+    sent = [bytes([number]) * size for number in range(20)]
+    async with joined(provider, when_slow="disconnect", window=4, publish={"queue": 4}) as (publish, subscribe):
+        for each in sent:
+            await publish.publish("t", each)
+        assert publish.statistics().dropped == 5  # those in the queue, and the first that had no room there
+        assert await taken(subscribe, 4) == sent[:4]
+        with pytest.raises(SubscriberTooSlowError):
+            await subscribe.pull()
+        assert subscribe.statistics().dropped == 5
+        assert not publish.statistics().subscribers  # it has not come back
+    await until(lambda: set(live_resources()) <= set(before))
+
+
+@pytest.mark.parametrize("size", [100, 5000, 100_000])
+async def test_a_publisher_that_leaves_lets_a_subscriber_read_that_was_too_slow(provider: str, size: int) -> None:
+    sent = [bytes([number]) * size for number in range(20)]
+    async with Subscribe(listen=(HOST, 0), window=4, when_slow="disconnect", provider=provider) as subscribe:
+        async with Publish(subscribe.address, provider=provider, queue=4) as publish:
+            await publish.wait_for_subscribers()
+            for each in sent:
+                await publish.publish("t", each)
+        assert await taken(subscribe, 4) == sent[:4]
+        with pytest.raises(SubscriberTooSlowError):
+            await subscribe.pull()
+
+
 async def test_the_publisher_may_decide_for_all(provider: str) -> None:
     options = {"queue": 2, "when_slow": "drop_oldest"}
     async with joined(provider, when_slow="hold", window=2, publish=options) as (publish, subscribe):

@@ -499,3 +499,14 @@ def test_deduplicate_takes_the_memory_that_it_states() -> None:
 def test_deduplicate_forgets_the_oldest() -> None:
     seen = Deduplicate(most=2)
     assert [seen.seen(item(number)) for number in (1, 2, 1, 3, 1, 3)] == [False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 2)])
+async def test_an_empty_array_of_any_shape_is_an_item_of_0_bytes(provider: str, shape: tuple[int, ...]) -> None:
+    async with joined(provider) as (push, pull):
+        await push.push(numpy.zeros(shape))
+        await push.push([b"part", numpy.zeros(shape)])
+        with await pull.pull() as item:
+            assert bytes(item.data) == b""
+        with await pull.pull() as item:
+            assert [bytes(part) for part in item.parts] == [b"part", b""]

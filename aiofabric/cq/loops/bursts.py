@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["MOST_ITEMS", "MOST_SECONDS", "Burst"]
 
@@ -12,11 +15,15 @@ MOST_SECONDS: Final = 100e-6
 
 
 class Burst:
-    """Counts the items that a task has sent since it last waited. After 64 items or 100 us it must yield."""
+    """Counts the items that a task has sent since it last waited. After 64 items or 100 us it must yield.
 
-    __slots__ = ("_begun", "_items")
+    ``check`` is called before the first item is counted: for what cannot change without a wait.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_begun", "_check", "_items")
+
+    def __init__(self, check: Callable[[], object] | None = None) -> None:
+        self._check = check
         self._items = 0
         self._begun = 0.0
 
@@ -24,6 +31,8 @@ class Burst:
         """Count an item; True if the task must yield now."""
         items, now = self._items, monotonic()
         if not items:
+            if self._check is not None:
+                self._check()
             self._begun = now
         elif items >= MOST_ITEMS - 1 or now - self._begun >= MOST_SECONDS:
             self._items = 0

@@ -57,7 +57,7 @@ class Subscription:
     """The wishes of one subscriber, the publications that it was sent, and those that wait.
 
     ``send`` is called with each publication that the subscriber has room for; ``disconnect``, when it is too slow and
-    its policy is DISCONNECT.
+    its policy is DISCONNECT: then it gets no more, and what waited for it was dropped.
     """
 
     __slots__ = (
@@ -264,6 +264,7 @@ class Publishing:
         ):
             self._release(published)
             self._dropped(subscription)
+            self._end(subscription)
             subscription.disconnect()
             return
         if (replaced := subscription.wait(published)) is not None:
@@ -275,6 +276,14 @@ class Publishing:
             ):
                 self._dropped(subscription)
                 self._release(subscription.next())
+
+    def _end(self, subscription: Subscription) -> None:
+        """Nothing more is sent to a subscriber. It may still read what it was sent, until it leaves."""
+        self.subscriptions.remove(subscription)
+        self._by_topic.clear()
+        while subscription.queue:
+            self._dropped(subscription)
+            self._release(subscription.next())
 
     def _dropped(self, subscription: Subscription) -> None:
         subscription.dropped += 1

@@ -13,7 +13,9 @@ from anyio import ClosedResourceError
 
 from ...arguments import check_number, check_type
 from ...cq.loops.bursts import Burst
-from ...errors import WrongThreadError
+from ...cq.reactor import Reactor
+from ...errors import ForkedError, WrongLoopError, WrongThreadError
+from ...resource import tell_of_loops
 from ...transport.opening.keywords import stream_options
 from ..places import PlaceFolder
 from .connector import Connector
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ...address import Address
+    from ...cq.loops.drivers import Driver
     from ...transport.connected.endpoint import MessageEndpoint
     from ..places import Place, Places
     from ..protocol.hello import Hello
@@ -65,7 +68,10 @@ class PipelineEnd(ABC):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._entered = self._closed = False
         self._thread = 0  # that entered the block
-        self._burst = Burst()
+        self._failure: Exception | None = None  # of a function of the program: the block raises it
+        self._forked = False
+        self._driver: Driver | None = None  # of the loop that entered the block
+        self._burst = Burst(self._check_open)
 
     @property
     def id(self) -> bytes:
@@ -117,17 +123,44 @@ class PipelineEnd(ABC):
             raise ClosedResourceError(f"this {type(self).__name__} is closed")
         if not self._entered:
             raise RuntimeError(f"enter it first: async with {type(self).__name__}(...) as name:")
+        name = type(self).__name__
+        if self._forked:
+            raise ForkedError(
+                f"this {name} belongs to the parent process: libfabric objects do not survive fork(); make a new one "
+                "in the child, or start it with the 'spawn' method"
+            )
+        if self._driver is not None and self._driver.closed():
+            self._leave_loop()
+            raise WrongLoopError(
+                f"this {name} belongs to an event loop that has ended: make a new one in the loop that uses it, or use "
+                "one asyncio.run() for the whole program"
+            )
         if get_ident() != self._thread:
             raise WrongThreadError(
-                f"this {type(self).__name__} belongs to the thread that entered its block; run the call in its event "
+                f"this {name} belongs to the thread that entered its block; run the call in its event "
                 "loop with loop.call_soon_threadsafe() or anyio.from_thread.run()"
             )
+
+    def _on_fork(self) -> None:
+        """Called in a forked child. It may not touch a connection: that would break those of the parent."""
+        self._forked = True
+        self._leave_loop()
+
+    def _on_loop_end(self, driver: object) -> None:
+        if driver is self._driver:
+            self._leave_loop()
+
+    def _leave_loop(self) -> None:
+        """No thread may use this end any more: each call finds out why in `_check_open`."""
+        self._thread = 0
 
     async def __aenter__(self) -> Self:
         if self._entered:
             raise RuntimeError(f"this {type(self).__name__} was entered before: make another one")
         self._entered = True
         self._thread = get_ident()
+        self._driver = Reactor.current().driver
+        tell_of_loops(self)
         try:
             self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
             await self._connector.start(self._tasks, self._stack)
@@ -143,6 +176,8 @@ class PipelineEnd(ABC):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> bool | None:
+        if self._forked:
+            return None
         try:
             if exc is None:
                 await self._finish()
@@ -153,13 +188,17 @@ class PipelineEnd(ABC):
         return None
 
     async def _leave(self) -> None:
-        """End the tasks, and close the listener. The error of a task, such as of one that connects, is raised."""
+        """End the tasks, and close the listener. The error of a task, such as of one that connects, is raised. So is
+        that of a function of the program.
+        """
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
             if len(group.exceptions) > 1:
                 raise
             raise group.exceptions[0] from None
+        if self._failure is not None:
+            raise self._failure
 
     def _end_now(self) -> None:
         self._closed = True

@@ -35,7 +35,31 @@ def parts_of(data: Any) -> list[Any]:
     parts = list(data) if isinstance(data, (list, tuple)) else [data]
     if not 0 < len(parts) <= MOST_PARTS:
         raise ValueError(f"an item has 1 to {MOST_PARTS} parts, not {len(parts)}")
-    return [part if type(part) is bytes else bytes_of(part) for part in parts]
+    return [part if type(part) is bytes else _bytes_of(part) for part in parts]
+
+
+def _bytes_of(part: Any) -> memoryview:
+    try:
+        return bytes_of(part)
+    except TypeError as error:
+        if isinstance(part, str):
+            cure = "data must be bytes-like or a list of such parts, not str: push text.encode()"
+        elif _is_scattered(part):
+            cure = (
+                "data must be contiguous, in C's order, or a list of such parts: push numpy.ascontiguousarray(array), "
+                f"or bytes(view); this {type(part).__name__} is not"
+            )
+        else:
+            cure = f"data must be bytes-like or a list of such parts, not {type(part).__name__}: {error}"
+        raise TypeError(cure) from None
+
+
+def _is_scattered(part: Any) -> bool:
+    try:
+        with memoryview(part) as view:
+            return not view.c_contiguous
+    except TypeError:
+        return False
 
 
 def travels(header_size: int, parts: Sequence[Any], recv_size: int) -> bool:

@@ -111,6 +111,9 @@ class Incoming:
         """The item that the program gets."""
         return Item(self, place, parts, large.number, large.redelivered, large.header)
 
+    def all_ready(self) -> None:
+        """Every large item that came was read."""
+
     def check_large(self, large: LargeItem) -> None:
         """Raise `ProtocolError` unless the header is one of this kind of producers."""
 
@@ -175,6 +178,8 @@ class Incoming:
             self._pending.popleft()
             if not self.connection.ended:
                 self.owner.came(entry)
+        if not self._pending:
+            self.all_ready()
 
     async def _read_part(self, buffer: memoryview, description: bytes) -> None:
         remote = RemoteRegion.unpack(description)

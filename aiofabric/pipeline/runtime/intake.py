@@ -32,7 +32,7 @@ _log = logging.getLogger("aiofabric.pipeline")
 class Intake:
     """The queue of one end. ``producers``: how many must end before the stream ends; None: it never ends.
 
-    ``check_open`` raises if the end is closed, or in another thread than that of its block.
+    ``check_open`` raises if the end is closed, or where it cannot be used: in another thread, for example.
     """
 
     def __init__(self, hello: Hello, producers: int | None, check_open: Callable[[], None]) -> None:
@@ -50,7 +50,7 @@ class Intake:
         self._draining: set[bytes] = set()  # producers that have no new items
         self._over = self._closed = False
         self._waiters: deque[Any] = deque()
-        self._burst = Burst()
+        self._burst = Burst(check_open)
 
     @property
     def queued(self) -> int:
@@ -74,6 +74,7 @@ class Intake:
         if get_ident() != self.thread:
             self.check_open()
         if self.queue and not self._closed and self._burst.ended():
+            self.check_open()
             await anyio.lowlevel.checkpoint()
         while not self.queue or self._closed:
             await self._wait(False)
@@ -191,6 +192,7 @@ class Intake:
     def fail(self, error: Exception) -> None:
         """No more items come: the program gets those that are here, and then the error."""
         self.failure = error
+        self._over = True  # also for a task that polls now, and does not wait yet
         self._wake_all()
 
     async def finish(self) -> None:

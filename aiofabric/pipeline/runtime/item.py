@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from anyio import ClosedResourceError
@@ -55,6 +55,8 @@ class Scope:
         Raises:
             ClosedResourceError: the scope has ended.
             WrongThreadError: called from another thread than the consumer's.
+            WrongLoopError: the consumer's event loop has ended.
+            ForkedError: called in a forked child.
         """
         origin = self._from()
         if not self._acked:
@@ -102,8 +104,9 @@ class Item(Scope):
     A scope that ends without an exception acknowledges the item. One that ends with an exception gives it back: after
     this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier.
 
-    ``data``: bytes; of a large item a view of memory that is lent until the scope ends. A view of it that was used
-    after that raises ValueError. An array over it keeps its memory. ``parts``: the same, as the producer pushed it.
+    ``data``: bytes; of a large item a view of memory that is lent until the scope ends. After that it raises
+    ValueError. A slice or an array that was taken from it stays valid and right, but its memory cannot be used again:
+    copy what you keep. ``parts``: the same, as the producer pushed it.
     Parts that were read out of the producer's memory are in one piece of memory, in order; each begins a multiple of 64
     bytes behind the first. ``header``: the producer's, at most 1 KiB. ``producer``: 16 bytes that name it. ``number``:
     of this item, counted by its producer from 0. ``redelivered``: whether another consumer may have had it before.
@@ -182,7 +185,7 @@ class Items(Scope, Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[bytes]:
         return iter(self._items)
 
     def __repr__(self) -> str:

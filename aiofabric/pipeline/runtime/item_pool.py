@@ -66,6 +66,8 @@ class ItemPool:
             MemoryError: the host has no more.
             ClosedResourceError: the block has ended.
             WrongThreadError: called from another thread than the one that entered the block.
+            WrongLoopError: the event loop of the block has ended.
+            ForkedError: called in a forked child.
         """
         check_number("size", size, 40)
         if not size:
