@@ -1,7 +1,8 @@
-"""``python -m benchmarks.pipelines``: items one way between two processes, by pipelines and by pyzmq's PUSH and PULL;
-one publisher and 16 subscribers in two processes, by pipelines and by pyzmq's PUB and SUB.
+"""``python -m benchmarks.pipelines``: items one way between two processes, by pipelines, the endpoint, and pyzmq's
+PUSH and PULL; one publisher and 16 subscribers in two processes, by pipelines and by pyzmq's PUB and SUB.
 
-The contenders take turns; the table has the medians of the rounds, and the ratio to pyzmq in brackets.
+The contenders take turns; the table has the medians of the rounds, and the ratio to pyzmq in brackets. Below it: the
+time of one item through an idle pipeline, and stages in processes.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ class Work(NamedTuple):
 
 class Contender(NamedTuple):
     title: str
-    delivery: str | None = None  # None: pyzmq
+    delivery: str | None = None  # None: pyzmq, or the endpoint
     provider: str = "tcp"
+    endpoint: bool = False
+    pool: bool = False  # items are made in memory of the producer's pool
 
 
 WORKS = (
@@ -51,12 +54,22 @@ CONTENDERS = (
     Contender("pyzmq on asyncio, tcp"),
     Contender("at most once, tcp", "at_most_once"),
     Contender("at least once, tcp", "at_least_once"),
+    Contender("at least once, tcp, pool", "at_least_once", pool=True),
     Contender("at least once, shm", "at_least_once", "shm"),
+    Contender("endpoint, tcp", endpoint=True),
+    Contender("endpoint, shm", provider="shm", endpoint=True),
 )
 
 
 async def push(work: Work, contender: Contender, port: int) -> None:
     item = b"\1" * work.size
+    if contender.endpoint:
+        import aiofabric
+
+        async with await aiofabric.connect("127.0.0.1", port, provider=contender.provider) as endpoint:
+            for _ in range(work.items):
+                await endpoint.send(item)
+        return
     if contender.delivery is None:
         import zmq
         import zmq.asyncio
@@ -73,6 +86,11 @@ async def push(work: Work, contender: Contender, port: int) -> None:
         if work.many:
             for _ in range(work.items // MANY):
                 await producer.push_many([item] * MANY)
+        elif contender.pool:
+            for _ in range(work.items):
+                memory = producer.pool.take(work.size)
+                await producer.push(memory)
+                del memory
         else:
             for _ in range(work.items):
                 await producer.push(item)
@@ -80,6 +98,19 @@ async def push(work: Work, contender: Contender, port: int) -> None:
 
 async def pull(work: Work, contender: Contender) -> None:
     """Print the port, then the seconds from the first item to the last."""
+    if contender.endpoint:
+        import aiofabric
+
+        async with aiofabric.listen("127.0.0.1", 0, provider=contender.provider) as listener:
+            print(listener.address.port, flush=True)
+            async with await (await listener.accept_request()).accept(recv_size=work.size) as endpoint:
+                await endpoint.recv()
+                begin = perf_counter()
+                for _ in range(work.items - 1):
+                    async with endpoint.recv_view():
+                        pass
+                print(perf_counter() - begin)
+        return
     if contender.delivery is None:
         import zmq
         import zmq.asyncio
@@ -232,23 +263,82 @@ class Clock:
             self.path.write_text(str(perf_counter() - self.first))
 
 
+def of_latency(provider: str) -> None:
+    """Print the median time of one item, one way, through a pipeline, and through the endpoint: half a round trip."""
+    command = [sys.executable, "-m", "benchmarks.pipelines", "--side", "echo", provider]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        port, port_of_endpoint = (int(other.stdout.readline()) for _ in range(2))
+        found = anyio.run(round_trips, provider, port, port_of_endpoint, backend_options={"use_uvloop": True})
+    beneath = median(found["endpoint"])
+    for name, seconds in found.items():
+        print(f"  {name:10} {provider:4} {median(seconds) / 2 * 1e6:8.1f} us  [{median(seconds) / beneath:.2f}]")
+
+
+async def round_trips(provider: str, port: int, port_of_endpoint: int, times: int = 2000) -> dict[str, list[float]]:
+    import aiofabric
+    from aiofabric.pipeline import Pull, Push
+
+    found: dict[str, list[float]] = {"pipeline": [], "endpoint": []}
+    async with (
+        Pull(listen=("127.0.0.1", 0), provider=provider) as replies,
+        Push(("127.0.0.1", port), provider=provider) as push,
+        await aiofabric.connect("127.0.0.1", port_of_endpoint, provider=provider) as endpoint,
+    ):
+        await push.push(str(replies.address.port).encode())
+        for _ in range(times):
+            begin = perf_counter()
+            await push.push(b"item")
+            with await replies.pull():
+                found["pipeline"].append(perf_counter() - begin)
+            begin = perf_counter()
+            await endpoint.send(b"item")
+            await endpoint.recv()
+            found["endpoint"].append(perf_counter() - begin)
+    return found
+
+
+async def echo(provider: str) -> None:
+    """The other side of `of_latency`."""
+    import aiofabric
+    from aiofabric.pipeline import Pull, Push
+
+    async def of_endpoint() -> None:
+        async with await (await listener.accept_request()).accept() as endpoint:
+            async for message in endpoint:
+                await endpoint.send(message)
+
+    async with (
+        Pull(listen=("127.0.0.1", 0), provider=provider) as pull,
+        aiofabric.listen("127.0.0.1", 0, provider=provider) as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        print(pull.address.port, listener.address.port, sep="\n", flush=True)
+        tasks.start_soon(of_endpoint)
+        with await pull.pull() as item:
+            port = int(item.data)
+        async with Push(("127.0.0.1", port), provider=provider) as push:
+            async for item in pull:
+                await push.push(bytes(item.data))
+
+
 def runs(work: Work, contender: Contender) -> bool:
     """Whether the contender has this kind of work."""
     if work.many:
-        return contender.delivery is not None
-    return not work.topics or contender.delivery != "at_least_once"
+        return contender.delivery is not None and not contender.pool
+    if work.topics:
+        return contender.delivery != "at_least_once" and not contender.endpoint
+    return work.size >= 65536 or not contender.pool
 
 
 def table(rounds: int, quick: bool) -> None:
-    contenders = [each for each in CONTENDERS if each.delivery or importlib.util.find_spec("zmq")]
+    contenders = [each for each in CONTENDERS if each.delivery or each.endpoint or importlib.util.find_spec("zmq")]
     works = [work for work in WORKS if not quick or work.items < 100_000]
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
         for work in works:
             for contender in contenders:
-                if (not work.many or contender.delivery) and not (
-                    work.topics and contender.delivery == "at_least_once"
-                ):
+                if runs(work, contender):
                     found.setdefault((work.title, contender.title), []).append(rate(work, contender))
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     for work in works:
@@ -269,7 +359,13 @@ def run() -> None:
     if options.side is None:
         table(1 if options.quick else options.rounds, options.quick)
         if not options.quick:
+            print("\none item through an idle pipeline, one way")
+            for provider in ("tcp", "shm"):
+                of_latency(provider)
             of_stages()
+        return
+    if options.side[0] == "echo":
+        anyio.run(echo, options.side[1], backend_options={"use_uvloop": True})
         return
     side, at, which, *port = options.side
     side_of: Any = {"push": push, "pull": pull, "publish": publish, "subscribe": subscribe}[side]
