@@ -83,8 +83,11 @@ async def test_answers_that_are_not_read_end_their_calls_when_other_calls_wait(p
                     assert await call.recv() == LARGE
                 except rpc.RpcError as error:
                     texts.append(str(error))
-        assert 0 < len(texts) < CALLS
-        assert all("RESOURCE_EXHAUSTED: The client has read nothing for" in text for text in texts)
+        unread = [text for text in texts if "RESOURCE_EXHAUSTED: The client has read nothing for" in text]
+        assert 0 < len(unread) <= len(texts) < CALLS
+        # The limit of 50 ms is short: on a busy machine, a part of an announced message may come later than that.
+        others = [text for text in texts if text not in unread]
+        assert [text for text in others if "of an announced message came in" not in text] == []
 
 
 async def test_a_stream_that_nobody_reads_delays_no_other_call(provider: str) -> None:
