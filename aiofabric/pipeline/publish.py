@@ -246,6 +246,7 @@ class _Subscriber:
         self.subscription = Subscription(hello, self._send, self._disconnect)
         self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
         self.connection.gathered = self._iteration_ended
+        self.connection.sends_items = True
         owner._subscribers[self.subscription] = self
         self.connection.start()
 

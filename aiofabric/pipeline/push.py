@@ -326,6 +326,7 @@ class _Consumer:
         self.outgoing = Outgoing(hello, self._send)
         self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
         self.connection.gathered = self._gathered
+        self.connection.sends_items = True
         owner._consumers[self.outgoing] = self
         self.connection.start()
         if not self.connection.ended:

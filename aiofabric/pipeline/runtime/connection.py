@@ -1,11 +1,12 @@
 """PipelineConnection: one connection of a pipeline, as frames that arrive and frames that leave.
 
 The first frame of an iteration of the loop leaves at once. The owner may gather later ones of the same iteration:
-``gathered`` is called when the iteration ends.
+``gathered`` is called when the iteration ends, or before a task of this thread polls the queue for the answers.
 """
 
 from __future__ import annotations
 
+from threading import local
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio import ClosedResourceError
@@ -17,16 +18,39 @@ from ..protocol.frames import HEADER, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...cq.loops.drivers import Driver
     from ...memory import MemoryRegion
     from ...transport.connected.endpoint import MessageEndpoint
 
-__all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection"]
+__all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection", "send_gathered"]
 
 INLINE: Final = 1 << 16
 """Bytes of the largest item that travels in a fabric message. Larger ones are read by the consumer (RMA)."""
 RECV_SIZE: Final = INLINE + 1024
 RECV_COUNT: Final = 16
 """Receives of a connection: 1 MiB of virtual memory. A message is taken in the pass that reads its completion."""
+
+
+class _Local(local):
+    """The connections of a thread that gather items; a dict as a set."""
+
+    def __init__(self) -> None:
+        self.gathering: dict[PipelineConnection, None] = {}
+
+
+_of_thread = _Local()
+
+
+def send_gathered(driver: Driver) -> None:
+    """Send the items that connections of this event loop have gathered. Polling takes the place of an iteration of the
+    loop: without this, an item would wait for the end of the poll for its own answer (shm: 42 us instead of 26 one
+    way). Acknowledgements wait: sent before each poll they cost a third of the rate of small items.
+    """
+    for connection in tuple(_of_thread.gathering):
+        if connection.source.driver is not driver:  # of a loop that has ended
+            del _of_thread.gathering[connection]
+        elif connection.gathered is not None and not connection.ended:
+            connection.gathered()
 
 
 class PipelineConnection:
@@ -41,6 +65,7 @@ class PipelineConnection:
         self.endpoint = endpoint
         self.ended = False
         self.gathered: Callable[[], object] | None = None
+        self.sends_items = False  # not only acknowledgements, for which no task waits
         self._on_frame = on_frame
         self._on_end = on_end
         handle: Any = endpoint._handle
@@ -69,11 +94,14 @@ class PipelineConnection:
         if self._gathering:
             return False
         self._gathering = True
+        if self.sends_items:
+            _of_thread.gathering[self] = None
         self.source.driver.call_soon(self._iteration_ends)
         return True
 
     def _iteration_ends(self) -> None:
         self._gathering = False
+        _of_thread.gathering.pop(self, None)
         if self.gathered is not None and not self.ended:
             self.gathered()
 

@@ -14,6 +14,7 @@ from anyio import EndOfStream
 from ...channel.signal import PollingSignal
 from ...cq.loops.bursts import Burst
 from ..statistics import LinkStatistics
+from .connection import send_gathered
 from .item import Item
 from .lent_memory import LentMemory
 from .metering import Counts
@@ -119,6 +120,7 @@ class Intake:
             raise EndOfStream
         source: Any = next((each.connection.source for each in self.incoming), None)
         if source is not None and not source._others_woken:
+            send_gathered(source.driver)
             source.poll()
             if self.queue or (until_drained and self._drains()) or self._over:
                 if source.must_yield:
