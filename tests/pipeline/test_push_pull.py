@@ -248,6 +248,24 @@ async def test_a_view_that_is_kept_keeps_its_bytes(provider: str) -> None:
             assert bytes(kept) == b"a" * 10
 
 
+async def test_little_memory_is_kept_when_many_large_items_have_been_finished(provider: str) -> None:
+    """64 MiB stay for reuse, however much was lent before."""
+    async with joined(provider, {"window_bytes": 300 * LARGE}) as (push, pull):
+        tracemalloc.start()
+        try:
+            large = bytes(LARGE)
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(200):
+                await push.push(large)
+            for item in [await pull.pull() for _ in range(200)]:
+                item.ack()
+            del item
+            assert pull.statistics().lent_bytes == 0
+            assert tracemalloc.get_traced_memory()[0] - before < 70 * LARGE
+        finally:
+            tracemalloc.stop()
+
+
 async def test_an_exception_in_the_scope_gives_the_item_to_another_consumer(provider: str) -> None:
     async with Push(listen=(HOST, 0), provider=provider) as push:
         async with Pull(push.address, provider=provider) as first:
@@ -454,6 +472,44 @@ LEAVES = """
 
     anyio.run(main, backend=backend)
 """
+
+
+AFTER_A_CLOSED_LOOP = """
+    import asyncio
+    import os
+    import sys
+    from aiofabric.pipeline import Pull, Push
+
+    _, provider = sys.argv
+
+    async def begin():
+        pull = await Pull(listen="127.0.0.1:0", provider=provider).__aenter__()
+        push = await Push(pull.address, provider=provider).__aenter__()
+        for _ in range(3):
+            await push.push(b"item")  # all but the first one wait for the end of an iteration
+        return pull, push
+
+    async def go_on():
+        async with Pull(listen="127.0.0.1:0", provider=provider) as pull, Push(pull.address, provider=provider) as push:
+            for _ in range(100):
+                await push.push_many([b"one", b"two"])
+                await push.push(b"three")
+                for _ in range(3):
+                    with await pull.pull():
+                        pass
+        return push.statistics().acknowledged
+
+    loop = asyncio.new_event_loop()
+    left = loop.run_until_complete(begin())
+    loop.close()
+    print(asyncio.run(go_on()), flush=True)
+    os._exit(0)  # what is left belongs to no loop
+"""
+
+
+async def test_items_that_wait_in_a_loop_that_has_ended_harm_no_other_loop(provider: str) -> None:
+    ended = await anyio.to_thread.run_sync(run_in_child, AFTER_A_CLOSED_LOOP, provider)
+    assert (ended.status, ended.out.strip(), ended.err) == (0, "300", "")
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

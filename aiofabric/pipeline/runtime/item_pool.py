@@ -77,6 +77,8 @@ class ItemPool:
         room = _room_for(size)
         if free := self._free.get(room):
             memory = free.pop()
+            if not free:
+                del self._free[room]
             self._kept -= room
         else:
             memory = self._new(room)
@@ -128,13 +130,17 @@ class ItemPool:
             self._loans.discard(loan)
             memory = loan.memory
             self._taken -= memory.room
-            if self._kept + memory.room > min(self._most, max(self._taken, _KEPT_ANYWAY)):
-                del self._memories[memory.start]
-                self._starts.remove(memory.start)
-                memory.close()
-            else:
-                self._kept += memory.room
-                self._free.setdefault(memory.room, []).append(memory)
+            self._kept += memory.room
+            self._free.setdefault(memory.room, []).append(memory)
+        while self._kept > min(self._most, max(self._taken, _KEPT_ANYWAY)):
+            room, free = next(iter(self._free.items()))
+            memory = free.pop()
+            if not free:
+                del self._free[room]
+            self._kept -= room
+            del self._memories[memory.start]
+            self._starts.remove(memory.start)
+            memory.close()
 
 
 class _PoolMemory:

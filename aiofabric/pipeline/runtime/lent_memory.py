@@ -35,7 +35,10 @@ class LentMemory:
         free = self._free.get(size)
         if free:
             self._kept -= size
-            return free.pop()
+            memory = free.pop()
+            if not free:
+                del self._free[size]
+            return memory
         return bytearray(size)
 
     def give_back(self, memory: bytearray, views: Sequence[object]) -> None:
@@ -45,8 +48,6 @@ class LentMemory:
             if isinstance(view, memoryview):
                 with suppress(BufferError):  # an array over it
                     view.release()
-        if self._kept + len(memory) > min(self._most, max(self.lent, _KEPT_ANYWAY)):
-            return
         try:
             memory.pop()  # raises while anything refers to the memory, which then is not used again
         except BufferError:
@@ -54,3 +55,9 @@ class LentMemory:
         memory.append(0)  # there is room: nothing is moved
         self._free.setdefault(len(memory), []).append(memory)
         self._kept += len(memory)
+        while self._kept > min(self._most, max(self.lent, _KEPT_ANYWAY)):
+            size, free = next(iter(self._free.items()))
+            free.pop()
+            if not free:
+                del self._free[size]
+            self._kept -= size
