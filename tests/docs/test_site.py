@@ -17,7 +17,7 @@ from sphinx.util.inventory import InventoryFile
 import aiofabric
 from tests.docs.pages import ROOT
 
-pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(500)]  # 40 s alone, 150 s beside others
 
 PUBLIC = [
     "aiofabric",
