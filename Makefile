@@ -17,8 +17,8 @@ demo: .venv/.with-demo  ## two processes move a file over a fabric; FILE=… cho
 test: .venv/.with-test  ## the tests, on every libfabric at hand; ARGS=… goes to pytest
 	@$(bin)/python -m tests --combinations=pairs $(ARGS)
 
-test-long: .venv/.with-test  ## the combinations of parameters that make test leaves out, and the tests that take long
-	@$(bin)/python -m tests --combinations=rest $(ARGS)
+test-long: .venv/.with-test  ## each three parameters together that make test leaves out, and the tests that take long
+	@$(bin)/python -m tests --combinations=triples $(ARGS)
 
 test-rdma: .venv/.with-test  ## the tests on an RDMA device, which a virtual machine emulates; ARGS=--quick, or pytest's
 	@tools/test_rdma.sh $(ARGS)

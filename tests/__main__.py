@@ -1,6 +1,6 @@
 """The tests on every libfabric of this machine, as one run of pytest: ``python -m tests [pytest's arguments]``.
 
-All of it, or ``--combinations=pairs`` as `make test` has it, or what that leaves out (``--combinations=rest``).
+All of it, or ``--combinations=pairs`` as `make test` has it, or ``--combinations=triples`` as `make test-long` has it.
 
 xdist starts the processes, two per libfabric, side by side, and fixtures/shares.py gives them their files. If one of
 these processes crashes, its test is reported as failed, and the run ends. So code that may crash must run in a child
@@ -23,7 +23,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Hundreds of tests start a Python, which would else compile what it imports each time: a third of its start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if "--combinations=rest" in sys.argv:
+    if "--combinations=triples" in sys.argv:
         # glibc overwrites freed memory, so a provider that reads it crashes at once, and not once in a thousand runs.
         # All tests take a fifth longer with it, so `make test` does without.
         os.environ.setdefault("MALLOC_PERTURB_", "165")

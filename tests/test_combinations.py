@@ -1,4 +1,4 @@
-"""Promise: make test tries each value and each pair of values; make test-long all the others; together, everything."""
+"""Promise: make test tries each value and each pair of values; make test-long each three values together."""
 
 import subprocess
 import sys
@@ -22,13 +22,26 @@ def every(**axes: tuple[object, ...]) -> list[Candidate]:
 
 
 @pytest.mark.parametrize("seed", ["a", "b", "c"])
-def test_all_pairs_are_covered_by_few(seed: str) -> None:
+@pytest.mark.parametrize(("together", "part"), [(2, 1 / 3), (3, 2 / 3)])
+def test_all_values_together_are_covered_by_few(together: int, part: float, seed: str) -> None:
     candidates = every(anyio_backend=LOOPS, provider=("tcp", "shm", "udp"), size=(1, 2, 3, 4))
-    found = chosen(candidates, seed)
-    assert {pair for each in found for pair in each.targets()} == {
-        pair for each in candidates for pair in each.targets()
+    found = chosen(candidates, seed, together)
+    assert {values for each in found for values in each.targets(together)} == {
+        values for each in candidates for values in each.targets(together)
     }
-    assert len(found) <= len(candidates) / 3
+    assert len(found) <= len(candidates) * part
+
+
+def test_the_choice_for_three_values_has_the_one_for_two() -> None:
+    candidates = every(anyio_backend=LOOPS, provider=("tcp", "shm", "udp"), size=(1, 2, 3, 4))
+    pairs = chosen(candidates, "x")
+    assert chosen(candidates, "x", 3)[: len(pairs)] == pairs
+
+
+def test_three_values_of_a_test_are_tried_together_on_one_library_at_least() -> None:
+    candidates = every(anyio_backend=LOOPS, provider=("tcp", "shm"), size=(1, 2))
+    found = {each.test for each in chosen(candidates, "x", 3)}
+    assert found == {each.test for each in candidates}
 
 
 def test_a_test_over_loops_alone_runs_on_each_loop_and_each_library() -> None:
