@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from ..arguments import check_number
-from .protocol.frames import ACK, END, READ, ProtocolError, decode_ack, encode_item, encode_signal
+from .protocol.frames import ACK, END, ITEM_COST, READ, ProtocolError, decode_ack, encode_item, encode_signal
 from .protocol.hello import Hello, Role
 from .protocol.publishing import Published, Publishing, Subscription
 from .protocol.sharing import FRAME_ROOM
@@ -319,7 +319,7 @@ class _Subscriber:
             self.connection.gather()  # those of the next iteration leave together, too
 
     def _send_large(self, published: Published) -> None:
-        if travels(len(published.head), published.parts, self._recv_size):
+        if travels(published.cost - ITEM_COST, len(published.parts), self._recv_size):
             if published.frame is None:
                 published.frame = b"".join(encode_item(published.head, published.parts, published.number))
             self.connection.send(published.frame)

@@ -146,9 +146,9 @@ class Push(PipelineEnd):
         if self._burst.ended():
             self._check_open()
             await anyio.lowlevel.checkpoint()  # before the item is pushed: a cancelled call has pushed nothing
-        if type(data) is bytes and not header and len(data) <= SMALL:
-            item: bytes | Large = data
-            cost = ITEM_COST + len(data)
+        if type(data) is bytes and not header and (size := len(data)) <= INLINE:
+            item: bytes | Large = data if size <= SMALL else Large(b"", (data,), size)
+            cost = ITEM_COST + size
         else:
             item = _item(data, header)
             cost = cost_of(item)
@@ -371,7 +371,7 @@ class _Consumer:
 
     def _send_large(self, group: ItemGroup, large: Large) -> None:
         parts = large.parts
-        if not travels(len(large.header), parts, self._recv_size):
+        if not travels(large.size, len(parts), self._recv_size):
             try:
                 large.exposed, parts = expose(self.connection, parts, self._owner._pool)
             except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example

@@ -80,7 +80,10 @@ class Route(SubmissionQueue):
 
     def _inject_other(self, data: Any, tag: int | None) -> bool:
         """`inject` for data that is not one plain buffer: a list of buffers, or an object that is an error."""
-        pins = [pin(piece) for piece in (data if type(data) in (list, tuple) else [data])]
+        pieces = data if type(data) in (list, tuple) else [data]
+        if sum(len(piece) for piece in pieces if type(piece) is bytes) > self.inject_size:
+            return False  # 1 us instead of 5: pins are made when the message is posted
+        pins = [pin(piece) for piece in pieces]
         if sum(map(len, pins)) > self.inject_size:
             return False
         return self.inject(b"".join(map(ffi.buffer, pins)), tag)

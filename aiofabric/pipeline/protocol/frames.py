@@ -67,6 +67,7 @@ NUMBERED: Final = 2
 
 HEADER: Final = struct.Struct("<BBHIQ")
 EXPOSED: Final = 1 << 63
+_ONE_PART: Final = struct.Struct("<BBHIQQ")  # a header, and the size of the only part
 
 MOST_ITEMS: Final = 65535
 """Items of one frame."""
@@ -137,6 +138,9 @@ def decode_items(frame: memoryview) -> SmallItems:
 
 def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: bool = False) -> list[Any]:
     """A frame of one item, as the pieces of a fabric message; a part ``(size, description)`` is read by the peer."""
+    if len(parts) == 1 and type(part := parts[0]) is bytes:  # 1 us instead of 4
+        start = _ONE_PART.pack(ITEM, REDELIVERED * redelivered, 1, len(header), number, len(part))
+        return [start + header, part]
     sizes = array("Q")
     pieces: list[Any] = []
     for part in parts:

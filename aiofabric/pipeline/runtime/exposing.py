@@ -62,10 +62,9 @@ def _is_scattered(part: Any) -> bool:
         return False
 
 
-def travels(header_size: int, parts: Sequence[Any], recv_size: int) -> bool:
-    """Whether an item travels in a message, and is not read out of its memory."""
-    size = header_size + sum(map(len, parts))
-    return size <= INLINE and HEADER.size + 8 * len(parts) + size <= recv_size
+def travels(size: int, parts: int, recv_size: int) -> bool:
+    """Whether an item of ``size`` bytes travels in a message, and is not read out of its memory."""
+    return size <= INLINE and HEADER.size + 8 * parts + size <= recv_size
 
 
 def expose(
