@@ -94,7 +94,7 @@ class SourceCore:
     _scheduled: bool
     _after_empty_wakeup: bool
     events_due: bool
-    _recheck: bool
+    recheck: bool
     paused: bool
     polls: bool
     _busy_polls: bool

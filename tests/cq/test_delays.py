@@ -30,6 +30,7 @@ class Passes:
         self.is_quiet = True
         self.empty_polls = self.empty_streak = self.interest = 0
         self.events_due = self.paused = False
+        self.recheck = True
         self.polled: dict[Any, None] = {}
         self.queued: list[Any] = []
         source: Any = self
@@ -91,6 +92,16 @@ def test_a_source_that_may_not_sleep_passes_twice_at_once_and_then_after_growing
     assert source.told[-1] == "pass"
     assert source.passes(5) == [DELAYS[3], DELAYS[4], DELAYS[5], DELAYS[5], DELAYS[5]]
     assert not source.paused
+
+
+def test_the_next_passes_read_event_queues_only_if_one_of_them_is_not_quiet() -> None:
+    source = Passes()
+    source.is_quiet = source.recheck = False
+    for _ in range(2):
+        assert source.end_pass() == ["quiet?", "again"]
+        assert not source.events_due
+    source.end_pass()
+    assert source.events_due  # the pass after a delay does, in any case
 
 
 def test_after_several_empty_wakeups_the_descriptor_is_not_watched() -> None:

@@ -865,7 +865,7 @@ def test_misses_between_answers_that_are_there_at_once_put_no_look_off() -> None
 # -- event queues beside a queue that refuses
 
 
-def test_an_event_queue_is_drained_after_the_other_queue_refused_to_sleep(endpoint: Endpoint) -> None:
+def test_an_event_queue_is_drained_if_the_other_queue_refuses_to_sleep_again_and_again(endpoint: Endpoint) -> None:
     """fi_trywait refuses for both queues of a fabric, and does not say for which."""
     with ScriptedQueue() as descriptor:
         events = Events(descriptor.fileno() or 0)
@@ -873,8 +873,14 @@ def test_an_event_queue_is_drained_after_the_other_queue_refused_to_sleep(endpoi
         endpoint.source.touch_events()
         endpoint.driver.settle_down()
         before = events.drained
-        endpoint.queue.refuse_quiet(1)
+        endpoint.queue.refuse_quiet(2)
         endpoint.source.touch()
+        endpoint.driver.settle_down()
+        assert events.drained == before  # its own descriptor tells of events
+        endpoint.queue.refuse_quiet(3)
+        endpoint.source.touch()
+        endpoint.driver.settle_down()
+        endpoint.driver.pass_time()
         endpoint.driver.settle_down()
         assert events.drained == before + 1
         endpoint.source.close()

@@ -90,12 +90,19 @@ static int consumer_failed(ChannelCore *self)
 	return rc;
 }
 
-/* Each call may pause the transport, or end it. */
+/*
+ * Each call may pause the transport, or end it. A protocol that has answered waits for the peer, and no task awaits that:
+ * progress.c polls then.
+ */
 static int feed(ChannelCore *self)
 {
+	long long sent = self->sent_frames;
+
 	while (self->arrivals.size && (self->consumer.data_received || self->consumer.get_buffer))
 		if (self->consumer.data_received ? hand_over(self) : fill_buffer(self))
 			return consumer_failed(self);
+	if (self->sent_frames > sent && self->source && self->source->waker)
+		self->source->waker->finished++;
 	return 0;
 }
 

@@ -288,7 +288,7 @@ static PyMemberDef SourceCore_members[] = {
 	FLAG("_scheduled", scheduled),
 	FLAG("_after_empty_wakeup", after_empty_wakeup),
 	FLAG("events_due", events_due),
-	FLAG("_recheck", recheck),
+	FLAG("recheck", recheck),
 	FLAG("paused", paused),
 	FLAG("polls", polls),
 	FLAG("_busy_polls", busy_polls),

@@ -20,7 +20,7 @@ typedef struct {
 	PyObject *spare[SPARE];
 	int nspare;
 	Fifo *woken;		/* Waiters whose tasks resume soon, and functions that are called then */
-	long long finished;	/* functions that did all their work: nothing of it waits for the loop */
+	long long finished;	/* functions that did all their work, and protocols that answered: nothing of it waits for the loop */
 	long long held;		/* passes under way: tasks resume when the last one ends */
 	long long longest_run;	/* ns for which one callback may resume tasks */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */

@@ -77,11 +77,12 @@ class Delays:
     def not_quiet(self) -> None:
         """fi_trywait does not allow sleeping: schedule a pass, at once or with a growing delay."""
         source = self._source
-        source.events_due = True
         source.empty_polls += 1
         if source.empty_polls <= _EMPTY_PASSES:
+            source.events_due |= source.recheck  # an event queue is not quiet, and not only the completion queue
             source.touch()
             return
+        source.events_due = True  # its descriptor is not watched during a delay
         if source.empty_streak >= EMPTY_WAKEUPS:
             self._pause()
         else:

@@ -99,7 +99,7 @@ class Source(SourceCore):
     def attach_queue(self, attached: AttachedQueue) -> None:
         """Drain an event queue in the passes of this source, and wake up for its descriptor."""
         self.attached_queues.append(attached)
-        self._recheck = True
+        self.recheck = True
         self.readers.add(attached.fileno(), self._events_readable)
 
     def _events_readable(self) -> None:
@@ -140,7 +140,7 @@ class Source(SourceCore):
         moved = 0
         if self.events_due:
             self.events_due = False
-            self._recheck = True
+            self.recheck = True
             for attached in tuple(self.attached_queues):
                 moved += attached.drain()
         for polled in tuple(self.polled):
