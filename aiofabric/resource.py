@@ -116,6 +116,9 @@ class Handle:
             return
         self.check_thread()
         self.closed = True
+        if not self.children:
+            self._leave()
+            return
         with ExitStack() as order:  # runs the last callback first, and each even if others raise
             order.callback(self._leave)
             for child in self.children:

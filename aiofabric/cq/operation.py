@@ -14,12 +14,16 @@ The fields, and the way in which it finishes, are in _core/operations/operation.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 from .._core import Operation, learn_states
 from ..errors import InternalError
 
-__all__ = ["MOVES", "Operation", "State"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MOVES", "Operation", "State", "report_to"]
 
 
 class State(Enum):
@@ -44,6 +48,21 @@ MOVES: dict[State, frozenset[State]] = {
     ABANDONED: frozenset({FINISHED}),
     FINISHED: frozenset(),
 }
+
+
+def report_to(done: Callable[[BaseException | None], object] | None) -> Callable[[Operation], object]:
+    """The ``notify`` of an operation that calls ``done(error)``, for calls without a task.
+
+    Raises:
+        TypeError: ``done`` is no function.
+    """
+    if not callable(done):
+        raise TypeError(f"done must be a function of one argument, the error or None, not {done!r}")
+    return partial(_report, done)
+
+
+def _report(done: Callable[[BaseException | None], object], operation: Operation) -> None:
+    done(operation.error)
 
 
 def _impossible(what: str, old: State, new: State) -> NoReturn:

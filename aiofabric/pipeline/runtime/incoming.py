@@ -71,18 +71,11 @@ class Incoming:
         self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended)
         self.connection.gathered = self.send_acks
         self._pending: deque[Pending] = deque()  # in order: a large item that is being read, and what follows it
-        self._to_read: deque[tuple[Pending, int, LargeItem, list[Any]]] = deque()
-        self._woken = anyio.Event()
+        self._over = anyio.Event()
         self.finished = False
 
     async def wait_end(self) -> bool:
-        """Read large items, several at a time, until the connection ends."""
-        async with anyio.create_task_group() as tasks:
-            while not self.connection.ended:
-                while self._to_read:
-                    tasks.start_soon(self._read, *self._to_read.popleft())
-                await self._woken.wait()
-                self._woken = anyio.Event()
+        await self._over.wait()
         return self.finished
 
     def close(self) -> None:
@@ -131,8 +124,7 @@ class Incoming:
             parts = [part if isinstance(part, tuple) else bytes(part) for part in large.parts]
             pending = Pending()
             self._pending.append(pending)
-            self._to_read.append((pending, place, large._replace(parts=[]), parts))
-            self._woken.set()
+            LargeRead(self, pending, place, large._replace(parts=[]), parts)
         else:
             parts = [bytes(part) for part in large.parts]  # type: ignore[arg-type]  # none is a tuple
             self.ready(self.item_of(place, parts, large))
@@ -144,35 +136,8 @@ class Incoming:
         else:
             self.owner.came(entry)
 
-    # -- large items
-
-    async def _read(self, pending: Pending, place: int, large: LargeItem, parts: list[Any]) -> None:
-        """Read a large item out of the producer's memory."""
-        size = sum(_aligned(part[0]) for part in parts if isinstance(part, tuple))
-        try:
-            memory = self.memory.take(size)
-        except MemoryError as error:
-            self.connection.end(error)
-            return
-        whole, at = memoryview(memory), 0
-        views: list[Any] = []
-        try:
-            for part in parts:
-                if isinstance(part, tuple):
-                    end = at + part[0]
-                    views.append(whole[at:end].toreadonly())
-                    await self._read_part(whole[at:end], part[1])
-                    at = _aligned(end)
-                else:
-                    views.append(part)
-        except (OSError, ValueError, anyio.ClosedResourceError) as error:
-            self.memory.lent -= len(memory)  # the provider may still write there, so it is not used again
-            self.connection.end(ConnectionAbortedError(f"an item of {size} bytes could not be read: {error}"))
-            return
-        whole.release()
-        item = self.item_of(place, views, large)
-        item._lend(memory)
-        self.connection.send(encode_signal(READ, place))
+    def was_read(self, pending: Pending, item: Item) -> None:
+        """A large item is there: the program gets it, after those that came before, and what waits behind it."""
         pending.entry = item
         while self._pending and (entry := self._pending[0].entry) is not None:
             self._pending.popleft()
@@ -180,16 +145,6 @@ class Incoming:
                 self.owner.came(entry)
         if not self._pending:
             self.all_ready()
-
-    async def _read_part(self, buffer: memoryview, description: bytes) -> None:
-        remote = RemoteRegion.unpack(description)
-        if remote.length != len(buffer):
-            raise ValueError(f"the producer exposes {remote.length} bytes, and announced {len(buffer)}")
-        endpoint = self.connection.endpoint
-        most = endpoint.info.ep_attr.max_msg_size
-        for start in range(0, len(buffer), most):
-            part = buffer[start : start + most]
-            await endpoint.read_into(part, remote[start : start + len(part)])
 
     # -- acknowledgements
 
@@ -213,7 +168,73 @@ class Incoming:
 
     def _connection_ended(self, error: BaseException) -> None:
         self.owner.connection_ended(self, error)
-        self._woken.set()
+        self._over.set()
+
+
+class LargeRead:
+    """Reads a large item out of the producer's memory. All its parts are under way at once, and no task waits for them:
+    with a task for each item, 1 MiB took 60 us more.
+    """
+
+    def __init__(
+        self, incoming: Incoming, pending: Pending, place: int, large: LargeItem, parts: Sequence[Any]
+    ) -> None:
+        self._incoming = incoming
+        self._pending = pending
+        self._place = place
+        self._large = large
+        self._size = sum(_aligned(part[0]) for part in parts if isinstance(part, tuple))
+        self._left = 1  # reads that have not ended; this one is the loop that posts them
+        self._failed = False
+        self._views: list[Any] = []
+        try:
+            self._memory = incoming.memory.take(self._size)
+        except MemoryError as error:
+            incoming.connection.end(error)
+            return
+        try:
+            self._post(parts)
+        except (OSError, ValueError, anyio.ClosedResourceError) as error:
+            self._ended(error)
+        else:
+            self._ended(None)
+
+    def _post(self, parts: Sequence[Any]) -> None:
+        whole, at = memoryview(self._memory), 0
+        for part in parts:
+            if isinstance(part, tuple):
+                size, description = part
+                self._views.append(whole[at : at + size].toreadonly())
+                self._post_part(whole[at : at + size], RemoteRegion.unpack(description))
+                at = _aligned(at + size)
+            else:
+                self._views.append(part)
+        whole.release()
+
+    def _post_part(self, buffer: memoryview, remote: RemoteRegion) -> None:
+        if remote.length != len(buffer):
+            raise ValueError(f"the producer exposes {remote.length} bytes, and announced {len(buffer)}")
+        endpoint = self._incoming.connection.endpoint
+        most = endpoint.info.ep_attr.max_msg_size
+        for start in range(0, len(buffer), most):
+            part = buffer[start : start + most]
+            self._left += 1
+            endpoint.read_nowait(part, remote[start : start + len(part)], self._ended)
+
+    def _ended(self, error: BaseException | None) -> None:
+        """A read has ended, or the loop that posts them."""
+        self._left -= 1
+        incoming = self._incoming
+        if error is not None and not self._failed:
+            self._failed = True
+            incoming.memory.lent -= len(self._memory)  # the provider may still write there, so it is not used again
+            incoming.connection.end(ConnectionAbortedError(f"an item of {self._size} bytes could not be read: {error}"))
+        if self._left or self._failed:
+            return
+        item = incoming.item_of(self._place, self._views, self._large)
+        item._lend(self._memory)
+        incoming.connection.send(encode_signal(READ, self._place))
+        incoming.was_read(self._pending, item)
 
 
 def _aligned(size: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...cq.loops.coroutines import coroutine_function
+from ...cq.operation import report_to
 from ...resource import Resource
 from ...settings import flag_bits
 from .batch import Batch
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ...address_vector import Peer
     from ...bufferlike import Buffers
-    from ...cq.operation import Operation
     from ...flags import OpFlags
     from ..handle import EndpointHandle
 
@@ -125,8 +124,7 @@ class Sends(Resource):
 
         For adapters that are built on callbacks. The buffers stay pinned until then.
         """
-        if done is not None and not callable(done):
-            raise TypeError(f"done must be a function of one argument, the error or None, not {done!r}")
+        notify = None if done is None else report_to(done)
         handle = self._handle
         if not handle.thread_check.admits():
             raise handle.refuse("fi_send")
@@ -136,15 +134,11 @@ class Sends(Resource):
                 done(None)
             return
         transfer = route.post(data)
-        if done is not None:
-            transfer.notify = partial(_report, done)
+        if notify is not None:
+            transfer.notify = notify
 
 
 class Messages(Sends, Receives):
     """Send and receive."""
 
     __slots__ = ()
-
-
-def _report(done: Callable[[BaseException | None], object], transfer: Operation) -> None:
-    done(transfer.error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi
+from ...cq.operation import report_to
 from ...device_memory import device_memory
 from ...errors import NotSupportedError
 from ...features import Quirk, require
@@ -16,9 +17,12 @@ from ...settings import flag_bits
 from ..buffers import Pieces, gather
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...address_vector import Peer
     from ...bufferlike import Buffers, DeviceArray
     from ..handle import EndpointHandle
+    from ..route import Route
 
 __all__ = ["Rma", "room_for", "source_of"]
 
@@ -121,6 +125,13 @@ def _local(handle: EndpointHandle, local: Any, access: Access) -> Any:
         del refusal
 
 
+def _check_remote(what: str, size: int, remote: RemoteRegion, route: Route) -> None:
+    if not isinstance(remote, RemoteRegion):
+        raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
+    remote._check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
+    route.check_size(size, what)
+
+
 class Rma(Resource):
     """Read and write of remote memory. Mixed into endpoints."""
 
@@ -169,6 +180,34 @@ class Rma(Resource):
         Man page: fi_rma (fi_read, fi_readv, fi_readmsg).
         """
         return await self._transfer("fi_read", _local(self._handle, local, Access.READ), remote, to, None, flags)
+
+    def read_nowait(
+        self,
+        local: Buffers,
+        remote: RemoteRegion,
+        done: Callable[[BaseException | None], object],
+        *,
+        to: Peer | None = None,
+    ) -> None:
+        """Post a read now, or queue it in order; ``done(error)`` is called when the data is in ``local``, or with the
+        reason why it will not be. It may be called before this method returns, if ``local`` is empty.
+
+        For adapters that are built on callbacks. The buffers stay pinned until then, and the read cannot be cancelled.
+        Otherwise as `read_into`.
+
+        Man page: fi_rma (fi_read, fi_readv).
+        """
+        notify = report_to(done)
+        handle = self._handle
+        if not handle.thread_check.admits():
+            raise handle.refuse("fi_read")
+        route = handle.route_to(to)
+        pins = room_for(handle, local)
+        _check_remote("fi_read", len(pins), remote, route)
+        if len(pins):
+            route.post_rma("fi_read", pins, remote, None, None).notify = notify
+        else:
+            done(None)
 
     async def write(
         self,
@@ -228,10 +267,7 @@ class Rma(Resource):
             await handle.checkpoint()
             handle.check_usable(what)
         size = len(pins)
-        if not isinstance(remote, RemoteRegion):
-            raise TypeError(f"remote must be a RemoteRegion, not {type(remote).__name__}")
-        remote._check(what, size, Access.REMOTE_READ if what == "fi_read" else Access.REMOTE_WRITE, route.name)
-        route.check_size(size, what)
+        _check_remote(what, size, remote, route)
         if remote_data is not None:
             route.check_data(remote_data)
         elif size == 0:
