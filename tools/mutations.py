@@ -8,8 +8,8 @@ C_ERRORS = (
     ),
     (
         "operations/operation.c",
-        "\tREPLACE(self->pins, new_ref(Py_None));\n\tif (operation_release_held",
-        "\tif (operation_release_held",
+        "\tREPLACE(self->pins, new_ref(Py_None));\n\tif (operation_release_registrations",
+        "\tif (operation_release_registrations",
     ),
     ("operations/operation.c", "if (error && self->error == Py_None)", "if (error)"),
     ("operations/operation.c", "if (left && !error && self->orphaned", "if (left && self->orphaned"),

@@ -38,7 +38,7 @@ def test_every_scalar_of_the_source_has_a_state() -> None:
     assert scalars <= set.union(*rows("### SourceCore").values())
 
 
-def test_the_layers_of_the_page_are_those_that_are_held() -> None:
+def test_the_layers_of_the_page_are_those_that_are_checked() -> None:
     files: dict[str, set[str]] = {}
     for name in C_FILES:
         folder, _, rest = name.partition(".")[0].rpartition("/")

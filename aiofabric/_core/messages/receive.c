@@ -56,7 +56,7 @@ static ssize_t post(SubmissionCore *self, const Operation *transfer, void *memor
 {
 	struct iovec pieces[2] = {{memory, size}, self->overflow};
 	void *context = pointer_of(transfer->slot->address);
-	unsigned long long tag = transfer->asked;
+	unsigned long long tag = transfer->wanted_tag;
 	int tagged = transfer->tagged;
 	ssize_t rc;
 
@@ -115,7 +115,7 @@ static PyObject *receive(SubmissionCore *self, PyObject *pins, int tagged, unsig
 	transfer->memory = (uintptr_t) view.buf;
 	transfer->room = view.len;
 	transfer->tagged = tagged;
-	transfer->asked = tag;
+	transfer->wanted_tag = tag;
 	rc = post(self, transfer, view.buf, view.len);
 	PyBuffer_Release(&view);
 	return submission_call_returned(self, transfer, rc);

@@ -146,7 +146,7 @@ int source_prepare_wait(SourceCore *self)
 	 * Other tasks of this pass may still send, and its end ends the batch. While the loop resumes tasks, a
 	 * scheduled pass ends it.
 	 */
-	if (!self->passing && !(self->waker && self->waker->going))
+	if (!self->passing && !(self->waker && self->waker->resuming))
 		batch_end(&self->batch);
 	self->streak = 0; /* other tasks run now. Without this, every third send among 100 connections would wait for a pass */
 	if (self->polls && drop(PyObject_CallMethodObjArgs(self->delays, name_reset, NULL)))

@@ -60,10 +60,10 @@ static int end_pass(SourceCore *self, long long moved)
 }
 
 /* Messages sent from here on leave together at the end. */
-static void hold(SourceCore *self, Waker *waker)
+static void enter_pass(SourceCore *self, Waker *waker)
 {
 	self->passing = 1;
-	waker_hold(waker);
+	waker_enter_pass(waker);
 }
 
 static int resume(SourceCore *self, Waker *waker)
@@ -95,7 +95,7 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 
 		self->others_woken = self->wakes > 1;
 		rc = waker_resume(waker);
-		waker_hold(waker);
+		waker_enter_pass(waker);
 		found = rc ? -1 : source_read(self, 0, 0);
 		if (found < 0)
 			return -1;
@@ -155,7 +155,7 @@ static int pass(SourceCore *self, Waker *waker)
 	self->passes++;
 	self->armed = 0;
 	begin_pass(self);
-	hold(self, waker);
+	enter_pass(self, waker);
 	moved = read_completions(self, waker);
 	if (resume(self, waker))
 		return -1;
@@ -217,7 +217,7 @@ static int calls_have_ended(const SourceCore *self, long long found, long long f
 {
 	const Waker *waker = self->waker;
 
-	return waker && waker->finished - finished_before >= found && !waker->woken->count && !self->wakes && !self->unsent &&
+	return waker && waker->functions_finished - finished_before >= found && !waker->woken->count && !self->wakes && !self->unsent &&
 	       !self->closed;
 }
 
@@ -226,9 +226,9 @@ static int poll_for_calls(SourceCore *self)
 	long long finished, completions;
 
 	do {
-		finished = self->waker->finished;
+		finished = self->waker->functions_finished;
 		completions = self->completions;
-		hold(self, self->waker);
+		enter_pass(self, self->waker);
 		if (source_poll(self)) {
 			defer(self, self->waker);
 			return -1;
@@ -242,7 +242,7 @@ static int poll_for_calls(SourceCore *self)
 /* The wake-up brought completions. Their tasks resume, and arm the queue when they wait again. */
 static int woken(SourceCore *self, long long found, int due)
 {
-	long long finished = self->waker ? self->waker->finished : 0;
+	long long finished = self->waker ? self->waker->functions_finished : 0;
 
 	self->empty_polls = self->empty_streak = 0;
 	self->others_woken = self->wakes > 1;
@@ -272,7 +272,7 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 	if (self->closed || self->draining)
 		Py_RETURN_NONE;
 	source_iterated(self);
-	hold(self, self->waker);
+	enter_pass(self, self->waker);
 	/*
 	 * Once in an iteration: with a pass already scheduled, timers of other tasks are late by no more than one run
 	 * of tasks.

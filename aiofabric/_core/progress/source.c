@@ -172,7 +172,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 {
-	struct held_socket *socket;
+	struct tcp_socket *socket;
 
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->driver);
@@ -190,7 +190,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->waker);
 	Py_VISIT(self->slots);
-	for (socket = self->batch.held; socket; socket = socket->next)
+	for (socket = self->batch.corked; socket; socket = socket->next)
 		Py_VISIT(socket->owner);
 	return 0;
 }

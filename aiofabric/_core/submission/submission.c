@@ -52,7 +52,7 @@ void submission_joins_batch(SubmissionCore *self)
 	struct batch *batch = &self->source->batch;
 
 	if (batch_includes(batch, &self->socket) && !self->socket.owner && batch_will_end(self->source))
-		batch_hold(batch, &self->socket, (PyObject *) self);
+		batch_cork(batch, &self->socket, (PyObject *) self);
 }
 
 static PyObject *SubmissionCore_keep_socket(SubmissionCore *self, PyObject *number)
@@ -107,7 +107,7 @@ int submission_discard(SubmissionCore *self, Operation *transfer)
 	if (slots_release(self->source->slots, (PyObject *) transfer->slot))
 		exception_keep(&first, self);
 	REPLACE(transfer->pins, new_ref(Py_None));
-	if (operation_release_held(transfer))
+	if (operation_release_registrations(transfer))
 		exception_keep(&first, self);
 	return exception_raise(&first);
 }

@@ -88,7 +88,7 @@ class _GroupHandle(Handle):
         self.set = out[0]
         # rxm crashes if an operation reaches a number that was removed (rxm_conn.c), so the vector keeps these.
         self.numbers = [member.native for member in members]
-        endpoint.hold(*self.numbers)
+        endpoint.keep_numbers(*self.numbers)
         super().__init__("Group", ffi.NULL, endpoint.vector._handle)
         try:
             for number in self.numbers:
@@ -166,7 +166,7 @@ class _GroupHandle(Handle):
         if self.fid != ffi.NULL:
             super().release()
         check(lib.fi_close(ffi.cast("struct fid *", self.set)), "fi_close")
-        self.endpoint.let_go(*self.numbers)
+        self.endpoint.release_numbers(*self.numbers)
 
 
 class Group(Resource):

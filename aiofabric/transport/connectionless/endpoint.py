@@ -206,11 +206,11 @@ class RdmEndpoint(ConnectionlessEndpoint, Tagged, Peeks, RemoteWrites, Rma, Atom
     __slots__ = ()
     _handle: ConnectionlessHandle
 
-    def _hold(self, number: int) -> None:
-        self._handle.hold(number)
+    def _keep_number(self, number: int) -> None:
+        self._handle.keep_numbers(number)
 
-    def _let_go(self, number: int) -> None:
-        self._handle.let_go(number)
+    def _release_number(self, number: int) -> None:
+        self._handle.release_numbers(number)
 
 
 class DatagramEndpoint(ConnectionlessEndpoint):
