@@ -66,9 +66,9 @@ C_ERRORS = (
     ("rpc/client_frames.c", "->plain && !self->retired &&", "->plain &&"),
     ("rpc/client_frames.c", "PyDict_Size(self->calls) < self->peer_max_calls - 1;", "1;"),
     ("rpc/client_frames.c", "\treturn wake_tasks(call);\n}\n\n/*\n * Whether", "\treturn 0;\n}\n\n/*\n * Whether"),
-    ("rpc/response.c", "\tif (self->phase == YIELDING)\n\t\tself->source->yielding--;\n", ""),
+    ("rpc/response.c", "\tif (self->phase == YIELDING)\n\t\titeration_continue(&self->source->iteration);\n", ""),
     ("rpc/response.c", "\t\tREPLACE(rpc->receiver, NULL);", "\t\t;"),
-    ("rpc/response.c", "++self->source->streak > STREAK", "0"),
+    ("rpc/response.c", "iteration_must_yield(&self->source->iteration)", "0"),
     ("rpc/response.c", "\t\tREPLACE(self->response, new_ref(response));", "\t\t;"),
     ("rpc/response.c", "if (PyErr_ExceptionMatches(CancelledError))", "if (0)"),
     ("rpc/response.c", "if (!is_none(rpc->receiver) || connection_of", "if (connection_of"),
@@ -93,5 +93,5 @@ C_ERRORS = (
     ("rpc/handler.c", "any ? NULL : PyObject_GetAttr(self->call.owner", "PyObject_GetAttr(self->call.owner"),
     ("rpc/handler.c", "return none_if(rc ? report_failure(self) : 0);", "return none_if(rc);"),
     ("rpc/handler.c", "&& !is_none(((ServerRpcCore *) rpc)->first))", ")"),
-    ("rpc/frame_output.c", "\t\tself->source->unsent--;", "\t\t;"),
+    ("rpc/frame_output.c", "\t\tinterest_send(&self->source->interest);", "\t\t;"),
 )

@@ -11,6 +11,7 @@
 #include "messages/receive_pool.h"
 #include "operations/operation.h"
 #include "progress/arming.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "submission/posting.h"
 #include "submission/submission.h"
@@ -152,7 +153,6 @@ static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
 	SourceCore *source = self->source;
-	int well;
 
 	if (!PyObject_TypeCheck(object, Operation_Type)) {
 		raise_expected("an Operation", object);
@@ -160,9 +160,7 @@ static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 	}
 	if (transfer->state == POSTED && source_poll(source))
 		return NULL;
-	well = operation_is_received(transfer) && source->streak < STREAK;
-	source->streak += well;
-	return PyBool_FromLong(well);
+	return PyBool_FromLong(operation_is_received(transfer) && iteration_allows_return(&source->iteration));
 }
 
 static PyMethodDef methods[] = {

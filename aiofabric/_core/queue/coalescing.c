@@ -59,6 +59,17 @@ void batch_end(struct batch *self)
 	}
 }
 
+void batch_begin_pass(struct batch *self)
+{
+	self->in_pass = 1;
+}
+
+void batch_end_pass(struct batch *self)
+{
+	self->in_pass = 0;
+	batch_end(self);
+}
+
 int add_coalescing(PyObject *module)
 {
 	return PyModule_AddIntConstant(module, "COALESCE_NS", COALESCE_NS);

@@ -19,6 +19,7 @@ struct batch {
 	long long number;
 	struct tcp_socket *corked; /* a list */
 	long long since;	/* ns: time of the first of them */
+	char in_pass;		/* tasks resume within a pass, whose end sends the batch */
 };
 
 /* Whether the socket has sent in this batch before. Records that it has now. */
@@ -26,6 +27,9 @@ int batch_includes(struct batch *self, struct tcp_socket *socket);
 /* Messages sent there from now on leave when the batch ends. */
 void batch_cork(struct batch *self, struct tcp_socket *socket, PyObject *owner);
 void batch_end(struct batch *self);
+/* A pass begins to resume tasks; it has resumed them, which ends the batch. */
+void batch_begin_pass(struct batch *self);
+void batch_end_pass(struct batch *self);
 
 int add_coalescing(PyObject *module);
 

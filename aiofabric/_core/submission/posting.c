@@ -6,7 +6,7 @@
 #include "operations/operation.h"
 #include "operations/slots.h"
 #include "progress/arming.h"
-#include "progress/source.h"
+#include "progress/iteration.h"
 #include "submission/submission.h"
 #include "submission/transfer.h"
 
@@ -150,9 +150,8 @@ PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 	}
 	if (transfer->state == POSTED && source_poll(self->source))
 		return NULL;
-	if (transfer->state != FINISHED || self->source->streak >= STREAK)
+	if (transfer->state != FINISHED || !iteration_allows_return(&self->source->iteration))
 		Py_RETURN_NONE;
-	self->source->streak++;
 	return operation_result(transfer);
 }
 
