@@ -1,4 +1,4 @@
-/* Who needs a source: operations and waiters, callers that have left, and outputs. Only these functions change it in C. */
+/* The uses of a source: operations, waiters, and outputs. Only these functions change the counts in C. */
 #ifndef AIOFABRIC_INTEREST_H
 #define AIOFABRIC_INTEREST_H
 
