@@ -28,7 +28,8 @@ from ..messages.prefix import prefix_of
 from ..messages.send import Messages
 from ..messages.truncation import DetectsTruncation
 from ..opening.bindings import without_unsafe_flags
-from ..opening.selection import find, must_resolve
+from ..opening.resolution import must_resolve
+from ..opening.selection import find
 from ..opening.shared_objects import acquire_domain, entries_of
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
