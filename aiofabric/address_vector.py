@@ -300,8 +300,8 @@ class AddressVector(Resource):
         for user in users:
             for each in contexts:
                 user.peer_removed(each)
-        whole = (1 << (64 - self.rx_ctx_bits)) - 1  # masks the number of a receive context
-        busy = {number & whole for user in users for number in user.numbers_in_use()}
+        mask = (1 << (64 - self.rx_ctx_bits)) - 1  # without the number of a receive context
+        busy = {number & mask for user in users for number in user.numbers_in_use()}
         for native in [native for native in self._removed if native not in busy]:
             self._release(native, self._removed.pop(native))
 

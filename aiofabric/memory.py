@@ -64,9 +64,9 @@ def pin(buffer: Any, *, writable: bool = False) -> Any:
             f"cannot use this {type(buffer).__name__}: {_objection(buffer, writable) or error}"
         ) from error
     if _FRAGILE_VIEWS and type(buffer) is memoryview:
-        held = _PinnedView(pins, _pinned_views.discard)
-        held.view = buffer
-        _pinned_views.add(held)
+        pinned = _PinnedView(pins, _pinned_views.discard)
+        pinned.view = buffer
+        _pinned_views.add(pinned)
     return pins
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .info import Info
     from .remote_region import RemoteRegion
 
-__all__ = ["LOCAL_USE", "Arrivals", "Held", "MappedKey", "MemoryOwner", "RegionHandle", "RegionTable"]
+__all__ = ["LOCAL_USE", "Arrivals", "Registration", "MappedKey", "MemoryOwner", "RegionHandle", "RegionTable"]
 
 _log = logging.getLogger("aiofabric")
 
@@ -44,7 +44,7 @@ class Arrivals(NamedTuple):
     """For each endpoint whose socket is known; empty if there are very many."""
 
 
-class Held(Protocol):
+class Registration(Protocol):
     """An object that an operation holds until it has ended."""
 
     def end_use(self) -> None:
@@ -320,7 +320,7 @@ class RegionTable:
                 return region
         return None
 
-    def acquire_key(self, remote: RemoteRegion) -> tuple[int, tuple[Held, ...]]:
+    def acquire_key(self, remote: RemoteRegion) -> tuple[int, tuple[Registration, ...]]:
         """The key for an operation on a peer's memory, and the objects that the operation holds for it."""
         if not remote.raw:
             return remote.key, ()

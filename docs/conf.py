@@ -1,9 +1,13 @@
 """Sphinx's settings; ``make docs`` builds the site, and warnings are errors."""
 
+import os
 import re
-from enum import Enum
+import sys
+from enum import Enum, Flag
 from pathlib import Path
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import GoogleDocstring
 
@@ -23,6 +27,13 @@ extensions = [
     "sphinx_copybutton",
 ]
 suppress_warnings = ["ref.python"]  # a `name` that several classes have is code, not a link
+if os.environ.get("AIOFABRIC_INTERSPHINX"):  # without a network, the inventories below would be warnings
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "anyio": ("https://anyio.readthedocs.io/en/stable", None),
+        "trio": ("https://trio.readthedocs.io/en/stable", None),
+    }
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"aiofabric {release}"
@@ -111,7 +122,7 @@ _MADE = {
 _REPRS = [
     (r"<class '(?:\w+\.)*(\w+)'>", r"\1"),
     (r"<(\w+): 0>", r"\1(0)"),
-    (r"<(\w+\.\w+)(?:: -?\d+)?>", r"\1"),
+    (r"<(\w+\.\w+)(?:: -?\w+)?>", r"\1"),
     (r"(\w+Attr) = <factory>", r"\1 = \1()"),
     (r"(Mapping\[[^=]*\]) = <factory>", r"\1 = {}"),
     (r"\bDEFAULT_LIMITS\b", "Limits()"),
@@ -126,7 +137,7 @@ def _shorten(
         return "", None
     if signature:
         signature = re.sub(
-            r"<(\w+)\.([A-Z_0-9]+(?:\|[A-Z_0-9]+)+)(?:: \d+)?>",
+            r"<(\w+)\.([A-Z_0-9]+(?:\|[A-Z_0-9]+)+)(?:: \w+)?>",
             lambda found: " | ".join(f"{found[1]}.{each}" for each in found[2].split("|")),
             signature,
         )
@@ -148,8 +159,30 @@ def _list_metrics(
         lines.append("")
 
 
+def _object_of(signature: addnodes.desc_signature) -> object:
+    """The object that a signature of the reference describes; None if no attribute has its name."""
+    found: object = sys.modules.get(signature.get("module", ""))
+    for name in signature.get("fullname", "").split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _name_values(app: Sphinx, doctree: nodes.document) -> None:
+    """Values of flags in hexadecimal, and default values of flags by name: as decimal numbers they say nothing."""
+    for signature in doctree.findall(addnodes.desc_signature):
+        value = _object_of(signature)
+        if not isinstance(value, Flag):
+            continue
+        member = signature["fullname"].rpartition(".")[2] in type(value).__members__
+        text = f"{value.value:#x}" if member else str(value)
+        for each in signature.findall(nodes.Text):
+            if each.isdecimal() and int(each) == value.value:
+                each.parent.replace(each, nodes.Text(text))
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx's hook."""
+    app.connect("doctree-read", _name_values)
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", _render_raises, priority=400)  # before Napoleon
     app.connect("autodoc-process-docstring", _list_metrics)

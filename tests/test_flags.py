@@ -87,6 +87,7 @@ def test_every_member_is_documented(path: Path) -> None:
 def test_flags_combine_and_spell_out() -> None:
     assert str(Caps.MSG | Caps.RMA) == "FI_MSG | FI_RMA"
     assert str(Caps(0)) == "0"
+    assert [repr(each) for each in (Caps.MSG | Caps.RMA, Caps(0))] == ["<Caps.MSG|RMA: 0x6>", "<Caps: 0>"]
     assert f"{Caps.MSG:#x}" == "0x2"
 
 
@@ -94,6 +95,8 @@ def test_unknown_bits_are_kept() -> None:
     odd = Caps(1 << 61 | Caps.MSG)
     assert int(odd) == 1 << 61 | Caps.MSG
     assert str(odd) == "FI_MSG | 0x2000000000000000"
+    assert repr(odd) == "<Caps.MSG|0x2000000000000000: 0x2000000000000002>"
+    assert repr(Caps(1 << 61)) == "<Caps: 0x2000000000000000>"
 
 
 def test_an_unknown_choice_is_accepted() -> None:

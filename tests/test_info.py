@@ -333,6 +333,13 @@ def test_the_hint_to_blame_is_named() -> None:
     assert caught.value.errno == constants.FI_ENODATA
 
 
+def test_hints_are_spelled_as_in_libfabric() -> None:
+    hints = Hints(ep_attr=EpAttr(rx_ctx_cnt=aiofabric.SHARED_CONTEXT, mem_tag_format=0xFF << 56), mode=Mode.CONTEXT)
+    assert str(hints) == (
+        "mode=FI_CONTEXT, ep_attr.mem_tag_format=0xff00000000000000, ep_attr.rx_ctx_cnt=FI_SHARED_CONTEXT"
+    )
+
+
 def test_a_single_flag_can_be_to_blame() -> None:
     with pytest.raises(NoProviderError, match="would match without FI_ATOMIC in caps"):
         getinfo(HERE, 7471, hints=tcp(caps=Caps.MSG | Caps.ATOMIC))

@@ -24,9 +24,11 @@ layer file              purpose                                                 
 2     coalescing        messages of one batch leave in one segment              ``transport/connected/endpoint.py``
 2     wakeups           `Waker`: resumes asyncio's tasks                        ``cq/loops/drivers.py``
 2     waiter            `Waiter`: the object that each of them awaits           ``cq/loops/drivers.py``
+3     iteration         when an awaiting call may poll, or others come first    ``cq/source/source.py``
+3     interest          the uses of a source, counted                           ``cq/source/source.py``
 3     source            `SourceCore`: the part of a source in each wait         ``cq/source/source.py``
 3     completions       reads a source's queue and dispatches completions       ``cq/source/unmatched.py``
-3     arming            the bounded poll, and sleeping on the descriptor        ``cq/source/source.py``
+3     arming            the bounded poll, and how the next pass comes           ``cq/source/source.py``
 3     progress          callbacks of the event loop                             ``cq/source/delays.py``
 4     submission        `SubmissionCore`: one direction of an endpoint          ``cq/submission.py``
 4     transfer          `Transfer`: an operation of a submission queue          ``cq/submission.py``

@@ -16,7 +16,7 @@ from ..cq.slots import Slots
 from ..cq.source.delays import Delays
 from ..cq.source.unmatched import Unmatched
 from ..cq.submission import SubmissionQueue
-from ..regions import Held
+from ..regions import Registration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -91,14 +91,12 @@ class SourceCore:
     empty_streak: int
     _draining: bool
     _others_woken: bool
-    _scheduled: bool
     _after_empty_wakeup: bool
     events_due: bool
     recheck: bool
     paused: bool
     polls: bool
     _busy_polls: bool
-    _sleeps_when_quiet: bool
     def __init__(
         self,
         driver: drivers.Driver,
@@ -135,6 +133,7 @@ class SourceCore:
     def prepare(self) -> None: ...
     def touch(self) -> None: ...
     def loop_iterated(self) -> None: ...
+    def _arm_if_quiet(self) -> None: ...
     def woke(self) -> None: ...
     def _drain(self) -> int: ...
     def quiet(self) -> bool: ...
@@ -157,7 +156,7 @@ class Waker:
     longest_run: int
     def __init__(self, loop: Any, /) -> None: ...
     def create_waiter(self) -> Waiter: ...
-    def _go_on(self) -> None: ...
+    def _resume_tasks(self) -> None: ...
 
 class Fifo:
     def __len__(self) -> int: ...
@@ -374,7 +373,7 @@ class Operation:
     memory: int
     room: int
     pins: Any
-    held: Sequence[Held]
+    registrations: Sequence[Registration]
     state: State
     error: BaseException | None
     notify: Callable[[Any], object] | drivers.Waiter | None
@@ -386,11 +385,11 @@ class Operation:
     data: int
     tag: int
     @property
-    def asked(self) -> int: ...
+    def wanted_tag(self) -> int: ...
     @property
     def tagged(self) -> bool: ...
     def __init__(
-        self, what: str, owner: Any, slot: Slot, pins: Any, length: int, held: Sequence[Held] = (), /
+        self, what: str, owner: Any, slot: Slot, pins: Any, length: int, registrations: Sequence[Registration] = (), /
     ) -> None: ...
     @property
     def what(self) -> str: ...
@@ -399,7 +398,7 @@ class Operation:
     def move(self, state: State, /) -> None: ...
     def finish(self, error: BaseException | None = None, /) -> None: ...
     def wake_waiter(self, notify: Callable[[Any], object] | drivers.Waiter | None, /) -> None: ...
-    def let_go(self) -> None: ...
+    def release_registrations(self) -> None: ...
     def result(self) -> Self: ...
 
 class Transfer(Operation):
@@ -429,7 +428,7 @@ class CallCore:
     receive_window: int
     queued: int
     _owed: int
-    _held: int
+    _budget_used: int
     over: bool
     sent_end: bool
     received_end: bool
@@ -478,7 +477,7 @@ class HandlerPlan:
         deserializer: Callable[[bytes], Any] | None,
         serializer: Callable[[Any], bytes] | None,
         context_type: Callable[[Any, Any, Any], Any],
-        whole: Callable[[Any], Coroutine[Any, Any, None]],
+        handle_any: Callable[[Any], Coroutine[Any, Any, None]],
         failed: Callable[[Any, BaseException], bool],
         ended: Callable[[Any], None],
         tasks: TaskSet,
@@ -630,7 +629,7 @@ class SubmissionCore:
         args: tuple[Any, ...],
         pins: Any,
         length: int,
-        held: Sequence[Held] = (),
+        registrations: Sequence[Registration] = (),
         *,
         kind: type[Transfer] | None = None,
         slot: Slot | None = None,

@@ -200,10 +200,10 @@ class ByteChannel(ABC):
         If this is cancelled, there are two cases: the provider has all data, and then all of it arrives; or the channel
         is aborted, because a stream must not have a gap.
         """
-        whole = data if type(data) is bytes else bytes_of(data)
-        sent = self.try_send(whole)
-        if sent < len(whole):
-            await self._send_rest(memoryview(whole)[sent:])
+        content = data if type(data) is bytes else bytes_of(data)
+        sent = self.try_send(content)
+        if sent < len(content):
+            await self._send_rest(memoryview(content)[sent:])
         elif self.must_yield:
             await self.checkpoint()
 

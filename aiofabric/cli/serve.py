@@ -82,7 +82,8 @@ def _check_form(name: str) -> None:
 async def _try_to_listen(options: Namespace) -> None:
     """Check, before the application starts, whether the address can be listened at.
 
-    If the provider supports it, the address is only held: an early client must be refused, not accepted and dropped.
+    If the provider supports it, the address is only reserved: an early client must be refused, not accepted and
+    dropped.
     """
     where = (options.src_addr, options.port)
     try:

@@ -1,4 +1,4 @@
-"""Reservation: a local address that is held before its use is decided (man page: fi_endpoint, fi_passive_ep)."""
+"""Reservation: a local address that is reserved before its use is decided (man page: fi_endpoint, fi_passive_ep)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _ReservationHandle(Handle):
 
 
 class Reservation(Resource):
-    """A held address that one connection or one listener may use; entered from `aiofabric.reserve`.
+    """A reserved address that one connection or one listener may use; entered from `aiofabric.reserve`.
 
     Pass it to `connect` or `listen` (``reservation=``), once; that ends it. Closing it frees the address. The kernel
     gives the port to no program that asks for any port. But tcp's sockets allow address reuse, so a program that asks
@@ -63,7 +63,7 @@ class Reservation(Resource):
 
     @property
     def address(self) -> Address:
-        """The address that is held (fi_getname)."""
+        """The address that is reserved (fi_getname)."""
         self._handle.check_open()
         return name_of(self._handle.fid, self.info, lib.fi_getname)
 

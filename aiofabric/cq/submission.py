@@ -78,7 +78,7 @@ class SubmissionQueue(SubmissionCore):
         if self.shut is not None:
             self.source.slots.release(transfer.slot)
             transfer.pins = None
-            transfer.let_go()
+            transfer.release_registrations()
             raise self.shut()
         transfer.move(QUEUED)
         if not self.waiting:

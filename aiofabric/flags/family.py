@@ -47,10 +47,17 @@ class Flags(IntFlag, metaclass=_Family):
         super().__init_subclass__(**keywords)
         cls._prefix = prefix
 
-    def __str__(self) -> str:
-        known = [f"{self._prefix}{member.name}" for member in self]
+    def _words(self, prefix: str) -> list[str]:
+        known = [f"{prefix}{member.name}" for member in self]
         rest = int(self) & ~sum(int(member) for member in type(self))
-        return " | ".join(known + ([f"{rest:#x}"] if rest else [])) or "0"
+        return known + [f"{rest:#x}"] * bool(rest)
+
+    def __str__(self) -> str:
+        return " | ".join(self._words(self._prefix)) or "0"
+
+    def __repr__(self) -> str:
+        names = f".{'|'.join(self._words(''))}" if list(self) else ""
+        return f"<{type(self).__name__}{names}: {int(self):{'#x' if self else 'd'}}>"
 
     def __format__(self, spec: str) -> str:
         return int.__format__(self, spec) if spec else str(self)

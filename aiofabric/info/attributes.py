@@ -297,7 +297,8 @@ class FabricAttr(Attributes):
     _ctype = "struct fi_fabric_attr"
 
     fabric: Any = None
-    """Hints: an open Fabric to restrict the results to. Results: the open fabric of that name, native, or None."""
+    """Hints: an open Fabric to restrict the results to. Results: the open fabric of that name, native; None if there is
+    none, and always from IP providers, which leave it NULL."""
     name: str = ""
     """The network: 192.168.1.0/24, EFA-fe80::."""
     prov_name: str = ""

@@ -221,8 +221,9 @@ def getinfo(
         flags: with ``GetInfoFlags.SOURCE``, node and service are the local address.
         hints: the requirements. None: all offers, also those that need a shared context or a mode of the program.
             ``Hints()`` leaves out offers that a program on aiofabric cannot use.
-        version: of libfabric's interface, such as ``(1, 9)``; by default `api_version`. Structures have the layout and
-            the meaning of that version: below 1.5 ``mr_mode`` is `MrMode.BASIC` or `MrMode.SCALABLE`, also in hints.
+        version: of libfabric's interface, such as ``(1, 9)``; by default `api_version`, the newest possible. Structures
+            have the layout and the meaning of that version: below 1.5 ``mr_mode`` is `MrMode.BASIC` or
+            `MrMode.SCALABLE`, also in hints.
 
     May block while a name is resolved, so call it outside the event loop's thread.
 
@@ -268,12 +269,23 @@ def _checked(version: Any) -> Version:
         raise TypeError(f"version must be a pair of numbers, such as (1, 17), not {version!r}")
     asked = Version(*version)
     if asked > api_version():
-        detail = (
-            f"Version {asked} was asked for; libfabric here is {library_version()}, and this aiofabric was built "
-            f"with the headers of {headers_version()}, so it can ask for {api_version()} at most"
-        )
-        raise NotSupportedError(constants.FI_ENOSYS, "fi_getinfo", detail=detail)
+        raise _too_new(asked)
     return asked
+
+
+def _too_new(asked: Version) -> NotSupportedError:
+    detail = (
+        f"Version {asked} was asked for; libfabric here is {library_version()}, and this aiofabric was built "
+        f"with the headers of {headers_version()}, so it can ask for {api_version()} at most"
+    )
+    if asked <= library_version():
+        detail += ": libfabric would read and write fields of that version behind the structures of this build"
+    error = NotSupportedError(constants.FI_ENOSYS, "fi_getinfo", detail=detail)
+    if asked <= library_version():
+        error.cure = f"Build aiofabric with the headers of libfabric {asked} or newer"
+    else:
+        error.cure = f"Leave version= out, or ask for {api_version()} at most"
+    return error
 
 
 def _check_name(node: str | None, service: str | None, flags: GetInfoFlags) -> None:

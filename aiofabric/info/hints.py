@@ -11,7 +11,7 @@ from .._ffi import CData, constants, ffi, lib
 from ..address import Address
 from ..errors import NotSupportedError
 from ..flags import AddressFormat, Caps, Choice, EndpointType, Flags, Mode
-from .attributes import Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
+from .attributes import SHARED_CONTEXT, Attributes, DomainAttr, EpAttr, FabricAttr, RxAttr, TxAttr
 from .open_objects import native_of, open_object
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Hints:
                 for member in value:
                     yield f"{member} in {path}", self._with(path, type(value)(int(value) & ~int(member)))
             else:
-                yield f"{path}={words(value)}", self._with(path, default)
+                yield f"{path}={words(path, value)}", self._with(path, default)
 
     def _with(self, path: str, value: Any) -> Hints:
         """Return a copy of these hints with one field, such as ``ep_attr.type``, set to a value."""
@@ -127,7 +127,7 @@ class Hints:
         return replace(self, **{outer: replace(getattr(self, outer), **{inner: value}) if inner else value})
 
     def __str__(self) -> str:
-        return ", ".join(f"{path}={words(value)}" for path, value in differences(self, Hints()))
+        return ", ".join(f"{path}={words(path, value)}" for path, value in differences(self, Hints()))
 
 
 _FIELDS = tuple(each.name for each in fields(Hints))
@@ -186,5 +186,10 @@ def differences(given: Any, nothing: Any, prefix: str = "") -> Iterator[tuple[st
             yield prefix + each.name, value
 
 
-def words(value: object) -> str:
+def words(path: str, value: object) -> str:
+    """The value of a field in the spelling of libfabric."""
+    if path.endswith("_ctx_cnt") and value == SHARED_CONTEXT:
+        return "FI_SHARED_CONTEXT"
+    if path.endswith("_tag_format"):
+        return f"{value:#x}"
     return str(value) if isinstance(value, Flags | Choice | Address) else repr(value)

@@ -71,7 +71,7 @@ def contradictions(info: Offer, hints: Hints) -> list[str]:
     """Return the hints that an info does not meet."""
     nothing = Hints()
     found = [
-        f"{path}={words(wanted)}"
+        f"{path}={words(path, wanted)}"
         for path, wanted in differences(hints, nothing)
         if path not in _OPEN and not _meets(path, wanted, attrgetter(path)(nothing), attrgetter(path)(info))
     ]

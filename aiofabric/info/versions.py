@@ -46,9 +46,10 @@ def library_version() -> Version:
 def api_version() -> Version:
     """Return the interface version that aiofabric requests: the headers' version, or the library's if that is older.
 
-    Structures have the layout of this version. So it is above the headers' version in one case only: headers of 1.17
-    and a later library give 1.18, which has the same structures. A library answers requests above its own version with
-    FI_ENOSYS.
+    Structures have the layout of this version. An object that was opened with a later one would read and write fields
+    behind the structures of this build: fi_mr_attr is longer from 1.19 on, fi_domain_attr and fi_cq_err_entry from 1.20
+    on. So the version is above the headers' in one case only: headers of 1.17 and a later library give 1.18, which has
+    the same structures. A library answers requests above its own version with FI_ENOSYS.
     """
     headers = headers_version()
     return min(_SAME_LAYOUT if headers == _PLAIN_LAYOUT else headers, library_version())

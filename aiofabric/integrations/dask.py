@@ -105,8 +105,8 @@ class FabricComm(Comm):
             if count > MOST_FRAMES:
                 raise CommClosedError(f"{self._peer_addr} announced a message of {count} frames")
             sizes = struct.unpack(f"<{count}Q", await self._exactly(8 * count))
-            if (whole := sum(size & ~EXPOSED for size in sizes)) > MEMORY_LIMIT:
-                raise CommClosedError(f"{self._peer_addr} announced a message of {whole} bytes")
+            if (total := sum(size & ~EXPOSED for size in sizes)) > MEMORY_LIMIT:
+                raise CommClosedError(f"{self._peer_addr} announced a message of {total} bytes")
             # each in memory of its own: it may be kept for long
             frames = [
                 await (self._exposed_frame if size & EXPOSED else self._exactly)(size & ~EXPOSED) for size in sizes

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..errors import FabricError
     from ..flags import Access
-    from ..regions import Held, MemoryOwner, RegionHandle
+    from ..regions import MemoryOwner, RegionHandle, Registration
     from ..remote_region import RemoteRegion
 
 __all__ = [
@@ -119,55 +119,55 @@ def acquire_region(handle: MemoryOwner, pins: Any, access: Access) -> tuple[Any,
 
 def acquire_regions(handle: MemoryOwner, pins: Sequence[Any], access: Access) -> tuple[Any, list[RegionHandle]]:
     """Like `acquire_region`, for a scatter-gather list: an array of descriptors, NULL if there is none."""
-    held: list[RegionHandle] = []
+    registrations: list[RegionHandle] = []
     found: list[Any] = []
     if handle.regions.busy:
         try:
             for each in pins:
                 descriptor, regions = acquire_region(handle, each, access)
                 found.append(descriptor)
-                held.extend(regions)
+                registrations.extend(regions)
         except BaseException:
-            for region in held:
+            for region in registrations:
                 region.end_use()
             raise
-    return (descriptors(found) if held else ffi.NULL), held
+    return (descriptors(found) if registrations else ffi.NULL), registrations
 
 
 def acquire_rma(
     handle: MemoryOwner, pins: Any, access: Access, remote: RemoteRegion
-) -> tuple[Any, int, Sequence[Held]]:
-    """Like `acquire_region`, for an operation on a peer's memory: the descriptor, the key, the registrations held."""
+) -> tuple[Any, int, Sequence[Registration]]:
+    """Like `acquire_region`, for an operation on a peer's memory: the descriptor, the key, the registrations."""
     regions = handle.regions
     if not (regions.busy or remote.raw):
         return ffi.NULL, remote.key, ()
-    descriptor, held = acquire_region(handle, pins, access)
+    descriptor, registrations = acquire_region(handle, pins, access)
     try:
         key, more = regions.acquire_key(remote)
     except BaseException:
-        for region in held:
+        for region in registrations:
             region.end_use()
         raise
-    return descriptor, key, (*held, *more)
+    return descriptor, key, (*registrations, *more)
 
 
 def acquire_rma_parts(
     handle: MemoryOwner, parts: Sequence[tuple[Any, Access]], remote: RemoteRegion
-) -> tuple[int, list[Any], list[Held]]:
-    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations held."""
+) -> tuple[int, list[Any], list[Registration]]:
+    """Like `acquire_rma`, for several local buffers: the peer's key, the descriptors, the registrations."""
     (pins, access), *others = parts
     descriptor, key, first = acquire_rma(handle, pins, access, remote)
-    found, held = [descriptor], list(first)
+    found, registrations = [descriptor], list(first)
     try:
         for pins, access in others:
             descriptor, regions = acquire_region(handle, pins, access)
             found.append(descriptor)
-            held += regions
+            registrations += regions
     except BaseException:
-        for each in held:
+        for each in registrations:
             each.end_use()
         raise
-    return key, found, held
+    return key, found, registrations
 
 
 def descriptors(found: Sequence[Any]) -> Any:

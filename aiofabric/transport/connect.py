@@ -32,8 +32,10 @@ from ..observe import span
 from .connected.connect import accept_native, connect_native, listen_native
 from .opening.chosen import check_arguments
 from .opening.connect_options import ConnectOptions, any_provider
+from .opening.device_failures import is_device, leave_out, name_other_devices
 from .opening.keywords import endpoint_options
-from .opening.selection import find, find_connectable, is_device, leave_out, must_resolve, name_other_devices, places
+from .opening.resolution import must_resolve, places
+from .opening.selection import find, find_connectable
 from .opening.shared_objects import acquire_fabric, open_once
 from .virtual.endpoint import accept_virtual, connect_virtual, listen_virtual
 

@@ -223,8 +223,8 @@ class EndpointHandle(OrderlyEnd, Failures):
 
     def register_own(self, pins: Any) -> Any:
         """The descriptor of memory for receives that stay posted. It stays registered until the endpoint is closed."""
-        descriptor, held = acquire_region(self, pins, Access.RECV)
-        self.own += held
+        descriptor, registrations = acquire_region(self, pins, Access.RECV)
+        self.own += registrations
         return descriptor
 
     def refuse(self, call: str) -> BaseException:

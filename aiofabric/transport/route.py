@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..cq.operation import Operation
     from ..cq.submission import Transfer
-    from ..regions import Held
+    from ..regions import Registration
     from ..remote_region import RemoteRegion
     from .interfaces import RouteOwner
 
@@ -171,11 +171,13 @@ class Route(SubmissionQueue):
         self.check_message(size, "fi_send", flags)
         if flags is not None:
             return self._post_message([pins], ffi.new("struct iovec *", (pins, size)), 1, size, tag, remote_data, flags)
-        descriptor, held = acquire_region(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
+        descriptor, registrations = acquire_region(handle, pins, _SEND) if handle.regions.busy else (ffi.NULL, ())
         if remote_data is None:
-            return self.submit(*_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size, held)
+            return self.submit(
+                *_call("send", tag), (handle.fid, pins, size, descriptor, *to), pins, size, registrations
+            )
         args = (handle.fid, pins, size, descriptor, remote_data, *to)
-        return self.submit(*_call("senddata", tag), args, pins, size, held)
+        return self.submit(*_call("senddata", tag), args, pins, size, registrations)
 
     def _post_message(
         self, pins: Any, iov: Any, count: int, size: int, tag: int | None, remote_data: int | None, flags: int | None
@@ -186,7 +188,7 @@ class Route(SubmissionQueue):
         message.msg_iov = iov
         message.iov_count = count
         message.addr = self.peer
-        found, held = acquire_regions(self.handle, pins, _SEND)
+        found, registrations = acquire_regions(self.handle, pins, _SEND)
         message.desc = found if size else ffi.NULL  # verbs follows the descriptor of an empty buffer
         if tag is not None:
             message.tag = tag
@@ -196,7 +198,7 @@ class Route(SubmissionQueue):
         what, function = _call("sendmsg", tag)
         args = (self.handle.fid, message, flags)
         keep = (pins, iov, message, found)
-        return self.submit(what, function, args, keep, size, held, message=message)
+        return self.submit(what, function, args, keep, size, registrations, message=message)
 
     def post_rma(
         self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
@@ -239,12 +241,12 @@ class Route(SubmissionQueue):
             found, key, regions = self._acquire_pieces(what, pins.pins, remote)
             args = (self.handle.fid, pins.iov, found, len(pins.pins), self.peer, remote.address, key)
             return self.submit(f"{what}v", getattr(lib, f"{what}v"), args, pins, size, regions)
-        descriptor, key, held = acquire_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
+        descriptor, key, registrations = acquire_rma(self.handle, pins, _READ if what == "fi_read" else _WRITE, remote)
         local = (self.handle.fid, pins, size, descriptor)
         target = (self.peer, remote.address, key)
         if remote_data is None:
-            return self.submit(what, getattr(lib, what), local + target, pins, size, held)
-        return self.submit("fi_writedata", lib.fi_writedata, (*local, remote_data, *target), pins, size, held)
+            return self.submit(what, getattr(lib, what), local + target, pins, size, registrations)
+        return self.submit("fi_writedata", lib.fi_writedata, (*local, remote_data, *target), pins, size, registrations)
 
     def _post_rma_message(
         self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
@@ -254,7 +256,7 @@ class Route(SubmissionQueue):
         if not isinstance(pins, Pieces):
             pins = Pieces([pins], ffi.new("struct iovec *", (pins, size)))
         target = ffi.new("struct fi_rma_iov *")
-        found, key, held = self._acquire_pieces(what, pins.pins, remote)
+        found, key, registrations = self._acquire_pieces(what, pins.pins, remote)
         found = found if size else ffi.NULL
         target.addr, target.len, target.key = remote.address, size, key
         message = ffi.new("struct fi_msg_rma *")
@@ -266,12 +268,14 @@ class Route(SubmissionQueue):
         what = f"{what}msg"
         args = (self.handle.fid, message, flags)
         keep = (pins, target, found, message)
-        return self.submit(what, getattr(lib, what), args, keep, size, held, message=message)
+        return self.submit(what, getattr(lib, what), args, keep, size, registrations, message=message)
 
-    def _acquire_pieces(self, what: str, pins: Sequence[Any], remote: RemoteRegion) -> tuple[Any, int, list[Held]]:
+    def _acquire_pieces(
+        self, what: str, pins: Sequence[Any], remote: RemoteRegion
+    ) -> tuple[Any, int, list[Registration]]:
         access = _READ if what == "fi_read" else _WRITE
-        key, found, held = acquire_rma_parts(self.handle, [(each, access) for each in pins], remote)
-        return descriptors(found), key, held
+        key, found, registrations = acquire_rma_parts(self.handle, [(each, access) for each in pins], remote)
+        return descriptors(found), key, registrations
 
     def check_message(self, size: int, call: str, flags: int | None = None) -> None:
         """Raise if the peer does not take a message of ``size`` bytes; ``flags`` are the call's own."""

@@ -20,7 +20,7 @@ from aiofabric.cli.doctor.findings import Level
 from aiofabric.cli.doctor.library import signals
 from aiofabric.cli.doctor.probe import Report, ask
 from aiofabric.errors import from_errno
-from aiofabric.transport.opening.selection import leave_out
+from aiofabric.transport.opening.device_failures import leave_out
 from tests.cli.programs import AIOFABRIC, Said, aiofabric, on_terminal, started
 
 pytestmark = pytest.mark.timeout(90)

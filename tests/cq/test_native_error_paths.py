@@ -19,10 +19,10 @@ class Refusing:
         raise LookupError("end_use")
 
 
-def left_behind(held: tuple[Any, ...] = ()) -> tuple[Operation, list[Any]]:
+def left_behind(registrations: tuple[Any, ...] = ()) -> tuple[Operation, list[Any]]:
     """An operation whose caller was cancelled, and a waiter of another task."""
     told: list[Any] = []
-    it = Operation("fi_test", None, Slot(None, 0), "pins", 0, held)
+    it = Operation("fi_test", None, Slot(None, 0), "pins", 0, registrations)
     it.state = State.ABANDONED
     it.notify = told.append
     return it, told

@@ -101,7 +101,7 @@ def test_arrival_tells_whether_it_came_well(length: int, errno: int, well: bool,
     assert kept == []
 
 
-def test_message_for_a_caller_who_was_cancelled_is_kept_once_and_what_keeps_it_is_let_go(endpoint: Endpoint) -> None:
+def test_message_for_a_caller_who_was_cancelled_is_kept_once_and_what_keeps_it_is_released(endpoint: Endpoint) -> None:
     kept: list[int] = []
     transfer = endpoint.submit(pins=object())
     caller = Caller(endpoint.driver, endpoint.submissions.arrives(transfer, lambda it: kept.append(it.length)))

@@ -113,6 +113,7 @@ def test_no_signature_or_value_of_the_reference_shows_an_object(site: Path) -> N
         for signature in re.findall(r'<dt class="sig .*?</dt>', html, re.DOTALL):
             assert not re.search(r"<(?!\W)|object at 0x", text_of(signature)), f"{page}: {text_of(signature)}"
             assert len(text_of(signature)) < 1500, f"{page}: {text_of(signature)}"
+            assert not re.search(r"\b\d{15,}\b", text_of(signature)), f"{page}: {text_of(signature)}: a flag by number"
 
 
 def test_each_raises_of_the_reference_is_a_field(site: Path) -> None:

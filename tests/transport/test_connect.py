@@ -15,7 +15,7 @@ from anyio.to_thread import current_default_thread_limiter
 
 import aiofabric
 from aiofabric import Address, FabricConnectionResetError, Hints
-from aiofabric.transport.opening.selection import resolve
+from aiofabric.transport.opening.resolution import resolve
 from tests.fixtures.providers import CARRIERS, HOST, Pair, over
 
 provider = over(CARRIERS)

@@ -9,6 +9,7 @@
 #include "base/upcalls.h"
 #include "channel/arrivals.h"
 #include "channel/outbox.h"
+#include "progress/interest.h"
 #include "progress/source.h"
 #include "submission/submission.h"
 
@@ -89,7 +90,7 @@ static int ChannelCore_clear(ChannelCore *self)
 	arrivals_release(&self->arrivals);
 	outbox_release(&self->outbox);
 	if (self->gather.counted && self->source)
-		self->source->unsent--;
+		interest_send(&self->source->interest);
 	free(self->gather.bytes);
 	self->gather = (struct gather) {0};
 	FOR_EACH_OBJECT(self, Py_CLEAR);

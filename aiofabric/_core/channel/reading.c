@@ -102,7 +102,7 @@ static int feed(ChannelCore *self)
 		if (self->consumer.data_received ? hand_over(self) : fill_buffer(self))
 			return consumer_failed(self);
 	if (self->sent_frames > sent && self->source && self->source->waker)
-		self->source->waker->finished++;
+		self->source->waker->functions_finished++;
 	return 0;
 }
 

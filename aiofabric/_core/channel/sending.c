@@ -17,6 +17,8 @@
 #include "channel/channel.h"
 #include "channel/outbox.h"
 #include "channel/wire.h"
+#include "progress/interest.h"
+#include "progress/iteration.h"
 #include "submission/injection.h"
 
 #include <stdlib.h>
@@ -217,7 +219,7 @@ int channel_flush(ChannelCore *self)
 		return -1;
 	gather->size = gather->count = 0;
 	if (gather->counted)
-		self->source->unsent--;
+		interest_send(&self->source->interest);
 	gather->counted = 0;
 	if (!gather->scheduled) { /* otherwise more may come in this pass */
 		free(gather->bytes);
@@ -282,7 +284,7 @@ static int gather(ChannelCore *self, const struct outgoing *data)
 	if (!schedule(self))
 		return channel_flush(self);
 	if (!gather->counted)
-		self->source->unsent++;
+		interest_gather(&self->source->interest);
 	gather->counted = 1;
 	return gather->count < GATHERED && gather->size < self->copied ? 0 : channel_flush(self);
 }
@@ -292,9 +294,9 @@ static int joins_others(ChannelCore *self)
 {
 	if (!self->source || !self->gathers)
 		return 0;
-	if (self->gather.size || self->gather.pass == self->source->iteration_began)
+	if (self->gather.size || self->gather.pass == self->source->iteration.began)
 		return 1;
-	self->gather.pass = self->source->iteration_began;
+	self->gather.pass = self->source->iteration.began;
 	return 0;
 }
 
@@ -480,7 +482,7 @@ static PyObject *ChannelCore_say(ChannelCore *self, PyObject *kind)
 static PyObject *ChannelCore_fail_posted(ChannelCore *self, PyObject *error)
 {
 	if (self->gather.counted && self->source)
-		self->source->unsent--;
+		interest_send(&self->source->interest);
 	self->gather.counted = 0;
 	self->gather.size = self->gather.count = 0;
 	return none_if(outbox_fail(&self->outbox, error));

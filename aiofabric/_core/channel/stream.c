@@ -16,6 +16,7 @@
 #include "channel/data_waiter.h"
 #include "channel/sending.h"
 #include "progress/arming.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 
 static PyTypeObject *StreamPath_Type;
@@ -95,7 +96,7 @@ static int begin_to_send(Call *call, PyObject **result)
 		PyErr_Clear();
 		return elsewhere(call, name_send);
 	}
-	if (++channel->source->streak > STREAK) {
+	if (iteration_must_yield(&channel->source->iteration)) {
 		call->silent = 1;
 		call->base.steps = PyObject_CallMethodObjArgs((PyObject *) channel, name_checkpoint, NULL);
 		return call->base.steps ? 0 : -1;
@@ -119,7 +120,7 @@ static int may_receive(const StreamPath *self)
 {
 	const ChannelCore *channel = self->channel;
 
-	return !self->receiving->busy && channel->closed == Py_None && ++channel->source->streak <= STREAK &&
+	return !self->receiving->busy && channel->closed == Py_None && !iteration_must_yield(&channel->source->iteration) &&
 	       (channel->arrivals.size || (!channel->end_received && channel->gone == Py_None && !channel->reader));
 }
 
@@ -141,7 +142,7 @@ static int begin_to_receive(Call *call, struct receiving_call *asked, PyObject *
 	if (may && !*result && !PyErr_Occurred()) {
 		rc = poll_for_answer(channel);
 		*result = rc ? NULL : data_take(channel, asked);
-		may = !channel->source->must_iterate && may_receive(self);
+		may = !channel->source->iteration.must_iterate && may_receive(self);
 	}
 	if (*result || rc || PyErr_Occurred()) {
 		PyBuffer_Release(&asked->memory);

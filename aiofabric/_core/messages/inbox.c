@@ -13,7 +13,7 @@ PyTypeObject *InboxCore_Type;
 static PyObject *name_feed, *name_length, *name_too_long;
 
 /* In a debug build: the list's ends, its count and its links agree. */
-static inline int list_is_whole(const InboxCore *self)
+static inline int list_is_consistent(const InboxCore *self)
 {
 	const ReceiveWaiter *each, *before = NULL;
 	long long count = 0;
@@ -29,7 +29,7 @@ static inline int list_is_whole(const InboxCore *self)
 
 void inbox_enlist(InboxCore *self, ReceiveWaiter *arrival)
 {
-	assert(!arrival->enlisted && !arrival->before && !arrival->behind && list_is_whole(self));
+	assert(!arrival->enlisted && !arrival->before && !arrival->behind && list_is_consistent(self));
 	arrival->before = self->last;
 	if (self->last)
 		self->last->behind = arrival;
@@ -53,7 +53,7 @@ void inbox_unlist(InboxCore *self, ReceiveWaiter *arrival)
 	arrival->before = arrival->behind = NULL;
 	self->nwaiting--;
 	arrival->enlisted = 0;
-	assert(list_is_whole(self));
+	assert(list_is_consistent(self));
 }
 
 static int wake_receiver(ReceiveWaiter *self, PyObject *item)

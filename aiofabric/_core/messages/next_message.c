@@ -10,6 +10,7 @@
 #include "messages/receive_waiter.h"
 #include "messages/unpack.h"
 #include "progress/arming.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 
 static PyObject *name_all_lent, *name_check_receivable, *name_next_after, *name_message_refused;
@@ -55,10 +56,10 @@ static PyObject *take(InboxCore *self, PyObject *room)
 	if (!self->inbox->count) {
 		if (source->checkpoints || self->ended != Py_None || source_poll(source) || !self->inbox->count)
 			return NULL;
-	} else if (source->streak >= STREAK || source->checkpoints) {
+		iteration_return(&source->iteration);
+	} else if (source->checkpoints || !iteration_allows_return(&source->iteration)) {
 		return NULL;
 	}
-	source->streak++;
 	return first(self, room);
 }
 
@@ -120,7 +121,7 @@ static PyObject *next(InboxCore *self, PyObject *room, PyObject *receiver)
 {
 	SourceCore *source = self->source;
 
-	if (source->checkpoints || self->inbox->count || source->must_iterate || self->ended != Py_None)
+	if (source->checkpoints || self->inbox->count || source->iteration.must_iterate || self->ended != Py_None)
 		return PyObject_CallMethodObjArgs((PyObject *) self, name_next_after, room ? room : Py_None,
 						  receiver ? receiver : Py_None, NULL);
 	return enlist(self, room, receiver);

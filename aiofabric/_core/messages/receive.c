@@ -11,6 +11,7 @@
 #include "messages/receive_pool.h"
 #include "operations/operation.h"
 #include "progress/arming.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "submission/posting.h"
 #include "submission/submission.h"
@@ -56,7 +57,7 @@ static ssize_t post(SubmissionCore *self, const Operation *transfer, void *memor
 {
 	struct iovec pieces[2] = {{memory, size}, self->overflow};
 	void *context = pointer_of(transfer->slot->address);
-	unsigned long long tag = transfer->asked;
+	unsigned long long tag = transfer->wanted_tag;
 	int tagged = transfer->tagged;
 	ssize_t rc;
 
@@ -115,7 +116,7 @@ static PyObject *receive(SubmissionCore *self, PyObject *pins, int tagged, unsig
 	transfer->memory = (uintptr_t) view.buf;
 	transfer->room = view.len;
 	transfer->tagged = tagged;
-	transfer->asked = tag;
+	transfer->wanted_tag = tag;
 	rc = post(self, transfer, view.buf, view.len);
 	PyBuffer_Release(&view);
 	return submission_call_returned(self, transfer, rc);
@@ -152,7 +153,6 @@ static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 {
 	Operation *transfer = (Operation *) object;
 	SourceCore *source = self->source;
-	int well;
 
 	if (!PyObject_TypeCheck(object, Operation_Type)) {
 		raise_expected("an Operation", object);
@@ -160,9 +160,7 @@ static PyObject *SubmissionCore_received(SubmissionCore *self, PyObject *object)
 	}
 	if (transfer->state == POSTED && source_poll(source))
 		return NULL;
-	well = operation_is_received(transfer) && source->streak < STREAK;
-	source->streak += well;
-	return PyBool_FromLong(well);
+	return PyBool_FromLong(operation_is_received(transfer) && iteration_allows_return(&source->iteration));
 }
 
 static PyMethodDef methods[] = {

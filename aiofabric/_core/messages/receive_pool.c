@@ -5,7 +5,7 @@
 #include "base/references.h"
 #include "base/upcalls.h"
 #include "messages/inbox.h"
-#include "progress/source.h"
+#include "progress/arming.h"
 #include "queue/coalescing.h"
 #include "queue/completion_queue.h"
 

@@ -10,6 +10,7 @@
 #include "base/references.h"
 #include "messages/inbox.h"
 #include "messages/unpack.h"
+#include "progress/interest.h"
 #include "progress/source.h"
 #include "queue/waiter.h"
 #include "queue/wakeups.h"
@@ -38,7 +39,7 @@ ReceiveWaiter *receive_waiter_new(InboxCore *inbox, PyObject *receiver, PyObject
 		Py_CLEAR(self);
 		return NULL;
 	}
-	source->interest++;
+	interest_begin(&source->interest);
 	inbox_enlist(inbox, self);
 	return self;
 }
@@ -56,11 +57,11 @@ static PyObject *in_hand(ReceiveWaiter *self)
 
 static void finish(ReceiveWaiter *self)
 {
-	assert(!self->over && self->inbox->source->interest > 0);
+	assert(!self->over);
 	self->over = 1;
 	if (self->enlisted) /* a driver's waiter that resumed without a result */
 		inbox_unlist(self->inbox, self);
-	self->inbox->source->interest--;
+	interest_end(&self->inbox->source->interest);
 }
 
 /*

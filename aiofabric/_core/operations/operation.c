@@ -58,25 +58,25 @@ int operation_move(Operation *self, enum state state)
 	return -1;
 }
 
-int operation_release_held(Operation *self)
+int operation_release_registrations(Operation *self)
 {
-	PyObject *held = self->held;
-	Py_ssize_t count = PyObject_Size(held), i;
+	PyObject *registrations = self->registrations;
+	Py_ssize_t count = PyObject_Size(registrations), i;
 	struct first_exception first = NO_EXCEPTION;
 
 	if (count <= 0)
 		return count < 0 ? -1 : 0;
-	self->held = PyTuple_New(0);
-	if (!self->held)
+	self->registrations = PyTuple_New(0);
+	if (!self->registrations)
 		exception_keep(&first, Operation_Type);
 	for (i = 0; i < count; i++) {
-		PyObject *each = PySequence_GetItem(held, i);
+		PyObject *each = PySequence_GetItem(registrations, i);
 
 		if (!each || drop(PyObject_CallMethodObjArgs(each, name_end_use, NULL)))
 			exception_keep(&first, Operation_Type);
 		Py_XDECREF(each);
 	}
-	Py_DECREF(held);
+	Py_DECREF(registrations);
 	return exception_raise(&first);
 }
 
@@ -105,7 +105,7 @@ int operation_complete(Operation *self, PyObject *error)
 	if (left || error) /* otherwise, an exception may still interrupt the caller before it has the message */
 		REPLACE(self->orphaned, new_ref(Py_None));
 	REPLACE(self->pins, new_ref(Py_None));
-	if (operation_release_held(self))
+	if (operation_release_registrations(self))
 		exception_keep(&first, Operation_Type);
 	assert(self->state == FINISHED && self->pins == Py_None && self->post == Py_None);
 	notify = self->notify;
@@ -119,7 +119,7 @@ int operation_complete(Operation *self, PyObject *error)
 }
 
 int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *slot, PyObject *pins,
-			  PyObject *held, long long length)
+			  PyObject *registrations, long long length)
 {
 	if (!impossible) {
 		PyErr_SetString(PyExc_TypeError, "expected learn_states() before the first operation, got an operation");
@@ -133,7 +133,7 @@ int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *s
 	REPLACE(self->owner, new_ref(owner));
 	REPLACE(self->slot, (Slot *) new_ref(slot));
 	REPLACE(self->pins, new_ref(pins));
-	REPLACE(self->held, new_ref(held));
+	REPLACE(self->registrations, new_ref(registrations));
 	REPLACE(self->error, new_ref(Py_None));
 	REPLACE(self->notify, new_ref(Py_None));
 	REPLACE(self->orphaned, new_ref(Py_None));
@@ -146,15 +146,15 @@ int operation_fill(Operation *self, PyObject *what, PyObject *owner, PyObject *s
 
 static int Operation_init(Operation *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *what, *owner, *slot, *pins, *held = NULL, *none;
+	PyObject *what, *owner, *slot, *pins, *registrations = NULL, *none;
 	long long length;
 	int rc;
 
 	if (refuse_second_init(self->slot))
 		return -1;
-	if (!PyArg_ParseTuple(args, "OOOOL|O", &what, &owner, &slot, &pins, &length, &held))
+	if (!PyArg_ParseTuple(args, "OOOOL|O", &what, &owner, &slot, &pins, &length, &registrations))
 		return -1;
-	none = held ? new_ref(held) : PyTuple_New(0);
+	none = registrations ? new_ref(registrations) : PyTuple_New(0);
 	rc = none ? operation_fill(self, what, owner, slot, pins, none, length) : -1;
 	Py_XDECREF(none);
 	return rc;
@@ -208,9 +208,9 @@ static PyObject *Operation_wake_waiter(Operation *self, PyObject *notify)
 	Py_RETURN_NONE;
 }
 
-static PyObject *Operation_let_go(Operation *self, PyObject *unused)
+static PyObject *Operation_release_registrations(Operation *self, PyObject *unused)
 {
-	if (operation_release_held(self))
+	if (operation_release_registrations(self))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -237,7 +237,7 @@ int operation_traverse(Operation *self, visitproc visit, void *arg)
 	Py_VISIT(self->what);
 	Py_VISIT(self->owner);
 	Py_VISIT(self->pins);
-	Py_VISIT(self->held);
+	Py_VISIT(self->registrations);
 	Py_VISIT(self->error);
 	Py_VISIT(self->notify);
 	Py_VISIT(self->orphaned);
@@ -263,7 +263,7 @@ void operation_dealloc(Operation *self)
 	Py_CLEAR(self->owner);
 	Py_CLEAR(self->slot);
 	Py_CLEAR(self->pins);
-	Py_CLEAR(self->held);
+	Py_CLEAR(self->registrations);
 	Py_CLEAR(self->error);
 	Py_CLEAR(self->notify);
 	Py_CLEAR(self->orphaned);
@@ -278,7 +278,7 @@ static PyMethodDef Operation_methods[] = {
 	{"finish", (PyCFunction) Operation_finish, METH_VARARGS,
 	 "finish(error=None): set the operation's outcome: drop the pins, then wake the waiter."},
 	{"wake_waiter", (PyCFunction) Operation_wake_waiter, METH_O, "Call `notify`, or wake it; None: do nothing."},
-	{"let_go", (PyCFunction) Operation_let_go, METH_NOARGS,
+	{"release_registrations", (PyCFunction) Operation_release_registrations, METH_NOARGS,
 	 "The provider does not use the operation any more: release the registrations."},
 	{"result", (PyCFunction) Operation_result, METH_NOARGS, "The finished operation itself; or raises its error."},
 	{NULL},
@@ -288,7 +288,7 @@ static PyGetSetDef Operation_getset[] = {
 	{"state", (getter) Operation_get_state, (setter) Operation_set_state, "a `State`"},
 	OBJECT_FIELD("owner", Operation, owner, NULL),
 	OBJECT_FIELD("pins", Operation, pins, "keeps buffers exported"),
-	OBJECT_FIELD("held", Operation, held, "the registrations of its descriptors and keys"),
+	OBJECT_FIELD("registrations", Operation, registrations, "the registrations of its descriptors and keys"),
 	OBJECT_FIELD("error", Operation, error, NULL),
 	OBJECT_FIELD("notify", Operation, notify, "called once, when the operation is finished; or a waiter"),
 	OBJECT_FIELD("orphaned", Operation, orphaned, "called instead if the caller has left"),
@@ -305,7 +305,7 @@ static PyMemberDef Operation_members[] = {
 	{"memory", T_ULONGLONG, offsetof(Operation, memory), 0,
 	 "address of a receive into the caller's memory; 0: none"},
 	{"room", T_LONGLONG, offsetof(Operation, room), 0, "bytes of that memory"},
-	{"asked", T_ULONGLONG, offsetof(Operation, asked), READONLY,
+	{"wanted_tag", T_ULONGLONG, offsetof(Operation, wanted_tag), READONLY,
 	 "the tag of a receive that `SubmissionCore.receive` posted"},
 	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has a tag"},
 	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
@@ -316,7 +316,7 @@ static PyMemberDef Operation_members[] = {
 
 static PyType_Slot Operation_slots[] = {
 	{Py_tp_doc, "One transfer; see `aiofabric.cq.operation`.\n\n"
-		    "Operation(what, owner, slot, pins, length, held=())"},
+		    "Operation(what, owner, slot, pins, length, registrations=())"},
 	{Py_tp_new, new_with_arguments},
 	{Py_tp_init, Operation_init},
 	{Py_tp_dealloc, operation_dealloc},
@@ -347,7 +347,7 @@ int operation_is_received(const Operation *self)
 	 * (smr_match_tagged).
 	 */
 	return self->state == FINISHED && self->error == Py_None && self->length <= self->room &&
-	       (!self->tagged || self->tag == self->asked);
+	       (!self->tagged || self->tag == self->wanted_tag);
 }
 
 int add_operation(PyObject *module)

@@ -1,9 +1,11 @@
-/* Arming: the bounded poll of an awaiting call, and the steps that let the loop sleep on the descriptors. */
+/* Arming: the bounded poll of an awaiting call, and how the next pass comes: the descriptors wake the loop, or a callback. */
 #include "progress/arming.h"
 #include "base/clock.h"
+#include "base/exceptions.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "progress/completions.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "queue/coalescing.h"
 #include "queue/completion_queue.h"
@@ -11,18 +13,49 @@
 
 #include <rdma/fi_errno.h>
 
-static PyObject *name_reset, *name_longest_gap, *name_quiet, *name_quiet_failed, *name_sleep;
+static PyObject *name_reset, *name_longest_gap, *name_quiet, *name_quiet_failed, *name_scheduled_pass, *name_sleep;
 
-/*
- * An awaiting call may poll only if the last iteration of the loop began less than this time ago. An iteration costs a
- * few us (10 to 20 on asyncio), and other tasks wait for it. Some tasks need three iterations: beside a busy connection
- * on asyncio, 1 % of them were 0.85 ms late. So the limit is a third of this while the length of the iterations shows
- * that other tasks have work; then those tasks are 0.5 ms late. With a third in all cases, a round trip on asyncio took
- * 27 us instead of 24.5.
- */
-#define LONGEST_ITERATION_NS 180000
-#define LONGEST_SHARED_ITERATION_NS 60000
-#define POSTPONEMENTS 3 /* iterations after a useful poll: the reply's send, the next receive, and one more */
+int source_schedule(SourceCore *self)
+{
+	struct arming *arming = &self->arming;
+	PyObject *progress;
+	int rc;
+
+	arming->armed = 0;
+	if (arming->scheduled || self->closed)
+		return 0;
+	progress = PyObject_GetAttr((PyObject *) self, name_scheduled_pass);
+	if (!progress)
+		return -1;
+	arming->scheduled = 1;
+	rc = call_soon_despite_interrupt(self->call_soon, progress);
+	if (rc)
+		arming->scheduled = 0;
+	Py_DECREF(progress);
+	return rc;
+}
+
+void source_begin_scheduled_pass(SourceCore *self)
+{
+	self->arming.scheduled = 0;
+}
+
+void source_disarm(SourceCore *self)
+{
+	self->arming.armed = 0;
+}
+
+void source_iterated(SourceCore *self)
+{
+	iteration_begin(&self->iteration);
+	self->arming.failed = 0;
+}
+
+void source_begin_pass(SourceCore *self)
+{
+	iteration_begin_pass(&self->iteration);
+	self->arming.failed = 0;
+}
 
 long long source_poll_once(SourceCore *self, long long now, int offering)
 {
@@ -50,30 +83,25 @@ int source_poll(SourceCore *self)
 	long long now, found;
 	int offers;
 
-	if (self->others_woken || self->closed)
+	if (self->iteration.others_woken || self->closed)
 		return 0;
 	offers = self->native && queue_yields(self->native);
 	if (!offers && (!self->busy_polls || polling_is_pointless(self->polling)))
 		return 0;
 	now = now_ns();
-	if (now - self->iteration_began > (self->shared ? LONGEST_SHARED_ITERATION_NS : LONGEST_ITERATION_NS)) {
-		self->must_iterate = self->last_poll_hit;
-		self->poll_refused_at = now;
+	if (iteration_refuses_poll(&self->iteration, now))
 		return 0;
-	}
-	self->wakes = 0;
-	self->armed = 0;
+	iteration_begin_poll(&self->iteration);
+	source_disarm(self);
 	found = source_poll_once(self, now, offers);
 	if (found < 0)
 		return -1;
-	self->last_poll_hit = found > 0;
-	if (!self->last_poll_hit)
+	iteration_end_poll(&self->iteration, found > 0);
+	if (!found)
 		return 0;
-	self->others_woken = self->wakes > 0;
-	self->postponements = POSTPONEMENTS;
-	if (!self->scheduled)
+	if (!self->arming.scheduled)
 		return source_schedule(self);
-	self->behind += self->wakes;
+	iteration_run_behind_pass(&self->iteration);
 	return 0;
 }
 
@@ -106,35 +134,53 @@ int source_is_quiet(SourceCore *self)
 
 	if (self->closed) /* a task that has resumed meanwhile closed the source: the queue may be freed, too */
 		return 0;
-	for (i = 0; self->recheck && i < PyList_Size(self->attached_queues); i++) {
+	for (i = 0; self->arming.recheck && i < PyList_Size(self->attached_queues); i++) {
 		quiet = truth_of(PyObject_CallMethodObjArgs(PyList_GetItem(self->attached_queues, i), name_quiet, NULL));
 		if (quiet <= 0)
 			return quiet;
 	}
-	self->recheck = 0;
+	self->arming.recheck = 0;
 	return self->queue == Py_None ? 1 : queue_is_quiet(self);
 }
 
-int source_rest_readers(SourceCore *self)
+static int rest_readers(SourceCore *self)
 {
-	if (self->sleeps_when_quiet && !self->paused)
+	if (self->arming.sleeps_when_quiet && !self->arming.paused)
 		return 0;
-	self->paused = 0;
+	self->arming.paused = 0;
 	return drop(PyObject_CallMethodObjArgs(self->readers, name_sleep, NULL));
 }
 
 int source_arm(SourceCore *self)
 {
 	batch_end(&self->batch);
-	self->armed = 1;
-	self->poll_refused_at = 0; /* the loop may sleep now: its next iteration says nothing about other tasks */
+	self->arming.armed = 1;
+	iteration_may_sleep(&self->iteration);
 	if (self->busy_polls)
 		polling_end(self->polling);
-	return source_rest_readers(self);
+	return rest_readers(self);
+}
+
+int source_stay_armed(SourceCore *self)
+{
+	self->arming.armed = 1;
+	return rest_readers(self);
+}
+
+/* After a successful poll the descriptor is still readable. Its reset here takes 1.5 us. An empty wake-up would take
+ * 20 us, and the peer's polling would end too early. */
+int source_arm_if_quiet(SourceCore *self)
+{
+	int quiet = !self->arming.armed && self->arming.sleeps_when_quiet ? source_is_quiet(self) : 0;
+
+	if (quiet > 0)
+		self->arming.armed = 1;
+	return quiet < 0 ? -1 : 0;
 }
 
 int source_prepare_wait(SourceCore *self)
 {
+	struct arming *arming = &self->arming;
 	Polling *polling = self->polling;
 	int quiet;
 
@@ -142,23 +188,39 @@ int source_prepare_wait(SourceCore *self)
 	 * Other tasks of this pass may still send, and its end ends the batch. While the loop resumes tasks, a
 	 * scheduled pass ends it.
 	 */
-	if (!self->passing && !(self->waker && self->waker->going))
+	if (!self->batch.in_pass && !(self->waker && self->waker->resuming))
 		batch_end(&self->batch);
-	self->streak = 0; /* other tasks run now. Without this, every third send among 100 connections would wait for a pass */
+	iteration_suspend(&self->iteration); /* without this, every third send among 100 connections would wait for a pass */
 	if (self->polls && drop(PyObject_CallMethodObjArgs(self->delays, name_reset, NULL)))
 		return -1;
-	if (self->armed || (self->scheduled && (self->others_woken || self->arming_failed || polling->deadline)))
+	if (arming->armed || (arming->scheduled && (self->iteration.others_woken || arming->failed || polling->deadline)))
 		return 0;
 	if (self->busy_polls)
 		polling_open(polling, now_ns());
 	if (polling->deadline || self->polls)
 		return source_schedule(self);
 	quiet = source_is_quiet(self);
-	self->arming_failed = !quiet;
+	arming->failed = !quiet;
 	return quiet < 0 ? -1 : quiet ? source_arm(self) : source_schedule(self);
 }
 
 /* -- the methods */
+
+static PyObject *SourceCore_touch(SourceCore *self, PyObject *unused)
+{
+	return none_if(source_schedule(self));
+}
+
+static PyObject *SourceCore_loop_iterated(SourceCore *self, PyObject *unused)
+{
+	source_iterated(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *SourceCore_arm_if_quiet(SourceCore *self, PyObject *unused)
+{
+	return none_if(source_arm_if_quiet(self));
+}
 
 static PyObject *SourceCore_poll(SourceCore *self, PyObject *unused)
 {
@@ -183,6 +245,12 @@ static PyObject *SourceCore_sleep(SourceCore *self, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
+	{"touch", (PyCFunction) SourceCore_touch, METH_NOARGS,
+	 "An operation was posted: schedule a pass, one for all posts of this iteration."},
+	{"loop_iterated", (PyCFunction) SourceCore_loop_iterated, METH_NOARGS,
+	 "A new iteration of the loop has begun: reset the count of awaits that returned at once."},
+	{"_arm_if_quiet", (PyCFunction) SourceCore_arm_if_quiet, METH_NOARGS,
+	 "Before a task lets the loop iterate: arm the queue if it is quiet."},
 	{"poll", (PyCFunction) SourceCore_poll, METH_NOARGS,
 	 "Inside an awaiting call, before it suspends: a bounded poll of the queue."},
 	{"prepare", (PyCFunction) SourceCore_prepare, METH_NOARGS,
@@ -196,7 +264,7 @@ int add_arming(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_reset, "reset"}, {&name_longest_gap, "longest_gap"}, {&name_quiet, "quiet"},
-		{&name_quiet_failed, "_quiet_failed"}, {&name_sleep, "sleep"}, {NULL},
+		{&name_quiet_failed, "_quiet_failed"}, {&name_scheduled_pass, "_scheduled_pass"}, {&name_sleep, "sleep"}, {NULL},
 	};
 
 	return intern(names) ? -1 : add_methods(SourceCore_Type, methods);

@@ -165,13 +165,13 @@ static long long read_once(SourceCore *self, long long window, int offering)
 		return 0;
 	if (got == -FI_EAVAIL) {
 		more = dispatch_error(self);
-		self->full = more > 0;
+		self->reading.full = more > 0;
 		return more;
 	}
 	if (got < 0)
 		return read_failed(self, got);
-	self->completions += got;
-	self->full = got == BATCH; /* otherwise fi_trywait proves emptiness: a further read would cost one more poll */
+	self->reading.completions += got;
+	self->reading.full = got == BATCH; /* otherwise fi_trywait proves emptiness: a further read would cost one more poll */
 	return dispatch_all(self, &found, got) ? -1 : got;
 }
 
@@ -179,14 +179,14 @@ long long source_read(SourceCore *self, long long window, int offering)
 {
 	long long count;
 
-	self->full = 0;
-	if (self->draining || self->closed || self->queue == Py_None)
+	self->reading.full = 0;
+	if (self->reading.draining || self->closed || self->queue == Py_None)
 		return 0;
 	batch_end(&self->batch);
-	assert(!self->draining && !self->closed);
-	self->draining = 1;
+	assert(!self->reading.draining && !self->closed);
+	self->reading.draining = 1;
 	count = read_once(self, window, offering);
-	self->draining = 0;
+	self->reading.draining = 0;
 	if (count >= 0 && source_is_moving(self))
 		polling_extend(self->polling, now_ns());
 	return count;
@@ -194,7 +194,7 @@ long long source_read(SourceCore *self, long long window, int offering)
 
 int source_has_more(const SourceCore *self, long long moved)
 {
-	return moved >= 0 && moved < BUDGET && self->full && !self->closed;
+	return moved >= 0 && moved < BUDGET && self->reading.full && !self->closed;
 }
 
 static PyObject *SourceCore_drain(SourceCore *self, PyObject *unused)

@@ -8,6 +8,8 @@
 #include "base/references.h"
 #include "progress/arming.h"
 #include "progress/completions.h"
+#include "progress/interest.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "queue/coalescing.h"
 #include "queue/polling.h"
@@ -20,7 +22,7 @@ static PyObject *name_not_quiet, *name_failed, *name_others, *name_end_pass;
 /* Whether a pass has more to do than to read the queue. */
 static int has_others(SourceCore *self)
 {
-	return self->events_due || PyDict_Size(self->polled) || PyObject_Size(self->queued);
+	return self->pacing.events_due || PyDict_Size(self->polled) || PyObject_Size(self->queued);
 }
 
 static long long poll_others(SourceCore *self)
@@ -41,44 +43,47 @@ static int end_pass_by_name(SourceCore *self, long long moved)
 	return rc;
 }
 
+static void found_completions(SourceCore *self)
+{
+	self->pacing.empty_polls = self->pacing.empty_streak = 0;
+}
+
 /* Arm and sleep; if that is impossible, come back later. */
 static int end_pass(SourceCore *self, long long moved)
 {
 	int quiet;
 
-	if (self->scheduled)
+	if (self->arming.scheduled)
 		return 0;
-	if (self->polls || self->empty_streak >= EMPTY_WAKEUPS || has_others(self))
+	if (self->polls || self->pacing.empty_streak >= EMPTY_WAKEUPS || has_others(self))
 		return end_pass_by_name(self, moved);
 	quiet = source_is_quiet(self);
 	if (quiet < 0)
 		return -1;
 	if (!quiet)
 		return drop(PyObject_CallMethodObjArgs(self->delays, name_not_quiet, NULL));
-	self->empty_polls = 0;
+	self->pacing.empty_polls = 0;
 	return source_arm(self);
 }
 
 /* Messages sent from here on leave together at the end. */
-static void hold(SourceCore *self, Waker *waker)
+static void enter_pass(SourceCore *self, Waker *waker)
 {
-	self->passing = 1;
-	waker_hold(waker);
+	batch_begin_pass(&self->batch);
+	waker_enter_pass(waker);
 }
 
 static int resume(SourceCore *self, Waker *waker)
 {
 	int rc = waker_resume(waker);
 
-	self->passing = 0;
-	batch_end(&self->batch);
+	batch_end_pass(&self->batch);
 	return rc;
 }
 
 static int defer(SourceCore *self, Waker *waker)
 {
-	self->passing = 0;
-	batch_end(&self->batch);
+	batch_end_pass(&self->batch);
 	return waker_defer(waker);
 }
 
@@ -93,9 +98,9 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 		long long found;
 		int rc;
 
-		self->others_woken = self->wakes > 1;
+		iteration_resume_tasks(&self->iteration);
 		rc = waker_resume(waker);
-		waker_hold(waker);
+		waker_enter_pass(waker);
 		found = rc ? -1 : source_read(self, 0, 0);
 		if (found < 0)
 			return -1;
@@ -104,29 +109,17 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 	return moved;
 }
 
-/*
- * Begin a pass: a new iteration of the loop has begun, but the tasks after this pass in the loop's queue have not run
- * yet.
- */
-static void begin_pass(SourceCore *self)
-{
-	source_iterated(self);
-	self->wakes = self->behind;
-	self->behind = 0;
-	self->others_woken = self->wakes > 1;
-}
-
 /* Read and dispatch the completions that are there. Returns how much moved, or -1. */
 static long long read_completions(SourceCore *self, Waker *waker)
 {
-	int linger = self->polling->deadline && !(self->after_empty_wakeup || self->yielding);
+	int linger = self->polling->deadline && !(self->pacing.after_empty_wakeup || self->iteration.yielding);
 	long long moved, more = 0;
 
-	self->after_empty_wakeup = 0;
-	moved = read_on(self, waker, linger ? source_poll_once(self, self->iteration_began, 0) : source_read(self, 0, 0));
+	self->pacing.after_empty_wakeup = 0;
+	moved = read_on(self, waker, linger ? source_poll_once(self, self->iteration.began, 0) : source_read(self, 0, 0));
 	if (moved < 0)
 		return -1;
-	self->others_woken = self->wakes > 1;
+	iteration_resume_tasks(&self->iteration);
 	if (!self->closed && has_others(self))
 		more = poll_others(self);
 	return more < 0 ? -1 : moved + more;
@@ -159,7 +152,7 @@ static int all_is_answered(const SourceCore *self, long long found, long long fi
 {
 	const Waker *waker = self->waker;
 
-	return waker && waker->finished - finished_before >= found && !waker->woken->count && !self->wakes && !self->unsent &&
+	return waker && waker->functions_finished - finished_before >= found && !waker->woken->count && !self->iteration.wakes && !self->interest.unsent &&
 	       !self->closed;
 }
 
@@ -168,45 +161,45 @@ static int poll_for_more(SourceCore *self)
 	long long finished, completions;
 
 	do {
-		finished = self->waker->finished;
-		completions = self->completions;
-		hold(self, self->waker);
+		finished = self->waker->functions_finished;
+		completions = self->reading.completions;
+		enter_pass(self, self->waker);
 		if (source_poll(self)) {
 			defer(self, self->waker);
 			return -1;
 		}
 		if (resume(self, self->waker))
 			return -1;
-	} while (self->completions > completions && all_is_answered(self, self->completions - completions, finished));
+	} while (self->reading.completions > completions && all_is_answered(self, self->reading.completions - completions, finished));
 	return 0;
 }
 
 /* `waker` resumes the woken tasks before the queue is armed: they arm it themselves. NULL: they resume later. */
 static int pass(SourceCore *self, Waker *waker)
 {
-	long long moved, finished = waker ? waker->finished : 0, completions = self->completions;
+	long long moved, finished = waker ? waker->functions_finished : 0, completions = self->reading.completions;
 
-	self->passes++;
-	self->armed = 0;
-	begin_pass(self);
-	hold(self, waker);
+	self->pacing.passes++;
+	source_disarm(self);
+	source_begin_pass(self);
+	enter_pass(self, waker);
 	moved = read_completions(self, waker);
 	if (resume(self, waker))
 		return -1;
-	if (waker && moved && all_is_answered(self, self->completions - completions, finished) && poll_for_more(self))
+	if (waker && moved && all_is_answered(self, self->reading.completions - completions, finished) && poll_for_more(self))
 		return -1;
 	if (self->closed) /* by a callback */
 		return 0;
 	if (moved)
-		self->empty_polls = self->empty_streak = 0;
-	if (self->armed && !has_others(self))
+		found_completions(self);
+	if (self->arming.armed && !has_others(self))
 		return 0;
-	return moved >= BUDGET || polling_continues(self->polling, self->iteration_began, moved) ? source_schedule(self) : end_pass(self, moved);
+	return moved >= BUDGET || polling_continues(self->polling, self->iteration.began, moved) ? source_schedule(self) : end_pass(self, moved);
 }
 
 static PyObject *progress(SourceCore *self, Waker *waker)
 {
-	if (!self->closed && !self->draining && pass(self, waker) && source_report(self, name_failed)) {
+	if (!self->closed && !self->reading.draining && pass(self, waker) && source_report(self, name_failed)) {
 		schedule_after_failure(self);
 		return NULL;
 	}
@@ -221,12 +214,12 @@ static PyObject *SourceCore_progress(SourceCore *self, PyObject *unused)
 
 static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 {
-	self->scheduled = 0;
+	source_begin_scheduled_pass(self);
 	batch_end(&self->batch);
 	if (has_others(self))
 		return progress(self, self->waker);
-	if (self->armed && !self->polling->deadline) {
-		begin_pass(self); /* armed inline since then: only record that the loop has iterated */
+	if (self->arming.armed && !self->polling->deadline) {
+		source_begin_pass(self); /* armed inline since then: only record that the loop has iterated */
 		Py_RETURN_NONE;
 	}
 	/*
@@ -234,9 +227,8 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 	 * empty queue, and its arming causes a wake-up for a completion that a poll has found (64 B round trip: 27 us
 	 * without such a pass, 38 with it).
 	 */
-	if (self->checkpoints && self->yielding && self->postponements) {
-		self->postponements--;
-		begin_pass(self);
+	if (self->checkpoints && iteration_postpones_pass(&self->iteration)) {
+		source_begin_pass(self);
 		return none_if(source_schedule(self));
 	}
 	return progress(self, self->waker);
@@ -245,18 +237,18 @@ static PyObject *SourceCore_scheduled_pass(SourceCore *self, PyObject *unused)
 /* The wake-up brought completions. Their tasks resume, and arm the queue when they wait again. */
 static int woken(SourceCore *self, long long found, long long finished, int due)
 {
-	self->empty_polls = self->empty_streak = 0;
-	self->others_woken = self->wakes > 1;
+	found_completions(self);
+	iteration_resume_tasks(&self->iteration);
 	if (self->busy_polls && !source_is_moving(self)) {
-		polling_woken(self->polling, self->iteration_began);
-		if (!self->wakes) /* all went to a sink: no task waits and opens a window */
-			polling_open(self->polling, self->iteration_began);
+		polling_woken(self->polling, self->iteration.began);
+		if (!self->iteration.wakes) /* all went to a sink: no task waits and opens a window */
+			polling_open(self->polling, self->iteration.began);
 	}
 	if (due ? defer(self, self->waker) : resume(self, self->waker))
 		return schedule_after_failure(self);
 	if (!due && all_is_answered(self, found, finished) && poll_for_more(self))
 		return schedule_after_failure(self);
-	return self->armed ? 0 : source_schedule(self);
+	return self->arming.armed ? 0 : source_schedule(self);
 }
 
 /*
@@ -265,15 +257,15 @@ static int woken(SourceCore *self, long long found, long long finished, int due)
  */
 static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 {
-	char armed = self->armed, due = self->scheduled; /* the state before this wake-up */
-	long long found, finished = self->waker ? self->waker->finished : 0;
+	char armed = self->arming.armed, due = self->arming.scheduled; /* the state before this wake-up */
+	long long found, finished = self->waker ? self->waker->functions_finished : 0;
 
-	self->wakeups++;
-	self->armed = 0;
-	if (self->closed || self->draining)
+	self->pacing.wakeups++;
+	source_disarm(self);
+	if (self->closed || self->reading.draining)
 		Py_RETURN_NONE;
 	source_iterated(self);
-	hold(self, self->waker);
+	enter_pass(self, self->waker);
 	/*
 	 * Once in an iteration: with a pass already scheduled, timers of other tasks are late by no more than one run
 	 * of tasks.
@@ -285,19 +277,17 @@ static PyObject *SourceCore_readable(SourceCore *self, PyObject *unused)
 		return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
 	if (source_is_moving(self))
 		return none_if(source_schedule(self));
-	self->empty++;
-	self->empty_streak++;
-	if (armed && self->empty_streak < EMPTY_WAKEUPS) {
+	self->pacing.empty++;
+	self->pacing.empty_streak++;
+	if (armed && self->pacing.empty_streak < EMPTY_WAKEUPS) {
 		int quiet = source_is_quiet(self);
 
 		if (quiet < 0)
 			return none_if(source_report(self, name_failed) ? schedule_after_failure(self) : 0);
-		if (quiet) { /* asyncio asked the kernel first; then a callback polled and armed */
-			self->armed = 1;
-			return none_if(source_rest_readers(self));
-		}
+		if (quiet) /* asyncio asked the kernel first; then a callback polled and armed */
+			return none_if(source_stay_armed(self));
 	}
-	self->after_empty_wakeup = 1; /* uvloop calls readers before the task that the last pass woke */
+	self->pacing.after_empty_wakeup = 1; /* uvloop calls readers before the task that the last pass woke */
 	return progress(self, self->waker);
 }
 

@@ -5,12 +5,12 @@
  * cq/source/delays.py).
  */
 #include "progress/source.h"
-#include "base/clock.h"
-#include "base/exceptions.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "operations/registry.h"
 #include "operations/slots.h"
+#include "progress/interest.h"
+#include "progress/iteration.h"
 #include "queue/coalescing.h"
 #include "queue/completion_queue.h"
 #include "queue/polling.h"
@@ -19,45 +19,11 @@
 
 PyTypeObject *SourceCore_Type;
 
-static PyObject *name_create_waiter, *name_done, *name_scheduled_pass, *name_set_result;
-
-#define SHARED_NS 40000 /* an iteration that took longer ran other tasks */
-#define SHARED_FOR 32 /* iterations for which that is assumed: see arming.c */
-
-int source_schedule(SourceCore *self)
-{
-	PyObject *progress;
-	int rc;
-
-	self->armed = 0;
-	if (self->scheduled || self->closed)
-		return 0;
-	progress = PyObject_GetAttr((PyObject *) self, name_scheduled_pass);
-	if (!progress)
-		return -1;
-	self->scheduled = 1;
-	rc = call_soon_despite_interrupt(self->call_soon, progress);
-	if (rc)
-		self->scheduled = 0;
-	Py_DECREF(progress);
-	return rc;
-}
+static PyObject *name_create_waiter, *name_done, *name_set_result;
 
 int source_is_moving(SourceCore *self)
 {
 	return self->native && self->native->moving && !self->polls;
-}
-
-void source_iterated(SourceCore *self)
-{
-	self->iteration_began = now_ns();
-	if (self->poll_refused_at && self->iteration_began - self->poll_refused_at > SHARED_NS)
-		self->shared = SHARED_FOR;
-	else if (self->poll_refused_at && self->shared)
-		self->shared--;
-	self->poll_refused_at = 0;
-	self->others_woken = self->must_iterate = self->arming_failed = 0;
-	self->streak = self->wakes = 0;
 }
 
 PyObject *source_waiter(SourceCore *self)
@@ -72,7 +38,7 @@ int source_wake_waiter(SourceCore *self, Waiter *waiter, PyObject *result)
 	int waited = waiter_set_result(waiter, result);
 
 	if (waited > 0 && self)
-		self->wakes++;
+		iteration_wake(&self->iteration);
 	return waited;
 }
 
@@ -86,32 +52,21 @@ int source_wake(SourceCore *self, PyObject *waiter, PyObject *result)
 	if (waited >= 0)
 		waited = waited ? 0 : drop(PyObject_CallMethodObjArgs(waiter, name_set_result, result, NULL)) ? -1 : 1;
 	if (waited > 0 && self)
-		self->wakes++;
+		iteration_wake(&self->iteration);
 	return waited;
 }
 
 /* -- the methods */
 
-static PyObject *SourceCore_touch(SourceCore *self, PyObject *unused)
-{
-	return none_if(source_schedule(self));
-}
-
-static PyObject *SourceCore_loop_iterated(SourceCore *self, PyObject *unused)
-{
-	source_iterated(self);
-	Py_RETURN_NONE;
-}
-
 static PyObject *SourceCore_woke(SourceCore *self, PyObject *unused)
 {
-	self->wakes++;
+	iteration_wake(&self->iteration);
 	Py_RETURN_NONE;
 }
 
 static PyObject *SourceCore_get_must_yield(SourceCore *self, void *unused)
 {
-	return PyBool_FromLong(++self->streak > STREAK);
+	return PyBool_FromLong(iteration_must_yield(&self->iteration));
 }
 
 /* -- the type */
@@ -153,11 +108,11 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 		self->native = (NativeQueue *) new_ref(native);
 	self->polls = polls;
 	self->busy_polls = busy_polls;
-	self->sleeps_when_quiet = !polls && demand == Py_None;
+	self->arming.sleeps_when_quiet = !polls && demand == Py_None;
 	self->checkpoints = checkpoint != Py_None;
-	self->recheck = 1;
+	self->arming.recheck = 1;
 	self->batch.number = 1; /* no submission queue has sent in it */
-	self->iteration_began = now_ns();
+	iteration_begin(&self->iteration);
 	Py_DECREF(waker);
 	Py_DECREF(demand);
 	Py_DECREF(checkpoint);
@@ -172,7 +127,7 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 {
-	struct held_socket *socket;
+	struct tcp_socket *socket;
 
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->driver);
@@ -190,7 +145,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->waker);
 	Py_VISIT(self->slots);
-	for (socket = self->batch.held; socket; socket = socket->next)
+	for (socket = self->batch.corked; socket; socket = socket->next)
 		Py_VISIT(socket->owner);
 	return 0;
 }
@@ -236,10 +191,6 @@ static void SourceCore_dealloc(SourceCore *self)
 }
 
 static PyMethodDef SourceCore_methods[] = {
-	{"touch", (PyCFunction) SourceCore_touch, METH_NOARGS,
-	 "An operation was posted: schedule a pass, one for all posts of this iteration."},
-	{"loop_iterated", (PyCFunction) SourceCore_loop_iterated, METH_NOARGS,
-	 "A new iteration of the loop has begun: reset the count of awaits that returned at once."},
 	{"woke", (PyCFunction) SourceCore_woke, METH_NOARGS,
 	 "A suspended task was woken: no task may poll while that one waits to run."},
 	{NULL},
@@ -267,32 +218,30 @@ static PyMemberDef SourceCore_members[] = {
 	OBJECT(polled),
 	OBJECT(polling),
 	OBJECT(slots),
-	COUNT("iteration_began", iteration_began),
-	COUNT("streak", streak),
-	COUNT("wakes", wakes),
-	COUNT("interest", interest),
-	COUNT("abandoned", abandoned),
-	COUNT("_yielding", yielding),
-	{"unsent", T_LONGLONG, offsetof(SourceCore, unsent), READONLY, "outputs that send in the next iteration of the loop"},
-	COUNT("_completions", completions),
-	COUNT("_passes", passes),
-	COUNT("_wakeups", wakeups),
-	COUNT("_empty", empty),
-	COUNT("empty_polls", empty_polls),
-	COUNT("empty_streak", empty_streak),
+	COUNT("iteration_began", iteration.began),
+	COUNT("streak", iteration.streak),
+	COUNT("wakes", iteration.wakes),
+	COUNT("interest", interest.count),
+	COUNT("abandoned", interest.abandoned),
+	COUNT("_yielding", iteration.yielding),
+	{"unsent", T_LONGLONG, offsetof(SourceCore, interest.unsent), READONLY, "outputs that send in the next iteration of the loop"},
+	COUNT("_completions", reading.completions),
+	COUNT("_passes", pacing.passes),
+	COUNT("_wakeups", pacing.wakeups),
+	COUNT("_empty", pacing.empty),
+	COUNT("empty_polls", pacing.empty_polls),
+	COUNT("empty_streak", pacing.empty_streak),
 	FLAG("closed", closed),
-	FLAG("armed", armed),
-	FLAG("must_iterate", must_iterate),
-	FLAG("_draining", draining),
-	FLAG("_others_woken", others_woken),
-	FLAG("_scheduled", scheduled),
-	FLAG("_after_empty_wakeup", after_empty_wakeup),
-	FLAG("events_due", events_due),
-	FLAG("recheck", recheck),
-	FLAG("paused", paused),
+	FLAG("armed", arming.armed),
+	FLAG("must_iterate", iteration.must_iterate),
+	FLAG("_draining", reading.draining),
+	FLAG("_others_woken", iteration.others_woken),
+	FLAG("_after_empty_wakeup", pacing.after_empty_wakeup),
+	FLAG("events_due", pacing.events_due),
+	FLAG("recheck", arming.recheck),
+	FLAG("paused", arming.paused),
 	FLAG("polls", polls),
 	FLAG("_busy_polls", busy_polls),
-	FLAG("_sleeps_when_quiet", sleeps_when_quiet),
 	{NULL},
 };
 
@@ -317,8 +266,7 @@ static PyType_Spec SourceCore_spec = {
 int add_source(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_create_waiter, "create_waiter"}, {&name_done, "done"}, {&name_scheduled_pass, "_scheduled_pass"},
-		{&name_set_result, "set_result"}, {NULL},
+		{&name_create_waiter, "create_waiter"}, {&name_done, "done"}, {&name_set_result, "set_result"}, {NULL},
 	};
 
 	if (intern(names) || PyModule_AddIntConstant(module, "STREAK", STREAK))

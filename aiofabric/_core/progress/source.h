@@ -5,11 +5,40 @@
 #include "base/references.h"
 #include "operations/registry.h"
 #include "operations/slots.h"
+#include "progress/interest.h"
+#include "progress/iteration.h"
 #include "queue/coalescing.h"
 #include "queue/completion_queue.h"
 #include "queue/polling.h"
 #include "queue/waiter.h"
 #include "queue/wakeups.h"
+
+/* How the next pass comes. Changed by arming.c; `paused` by Python's delays. */
+struct arming {
+	char armed;		/* the descriptors wake the loop */
+	char scheduled;		/* a callback of the loop begins a pass; both may be set */
+	char failed;		/* the queue was not quiet in this iteration: the next pass reads first */
+	char paused;		/* the readers of the descriptors were switched off; on again before the loop sleeps */
+	char recheck;		/* the event queues may have events: ask them before the loop sleeps */
+	char sleeps_when_quiet;	/* the descriptors need no call before the loop sleeps */
+};
+
+/* The results of reads. Changed by completions.c. */
+struct reading {
+	long long completions;
+	char draining;		/* a read is under way and must not be entered again */
+	char full;		/* whether the last read returned as many as it can */
+};
+
+/* The results of passes and wake-ups. Changed by progress.c and Python's delays. */
+struct pacing {
+	long long passes, wakeups;
+	long long empty;	/* wake-ups without a completion */
+	long long empty_streak;	/* of these, in a row */
+	long long empty_polls;	/* polls in a row that found nothing; sets the delay of the next one */
+	char after_empty_wakeup; /* the next pass reads once and does not poll */
+	char events_due;	/* the next pass reads the event queues */
+};
 
 typedef struct {
 	PyObject_HEAD
@@ -23,28 +52,20 @@ typedef struct {
 	PyObject *call_soon;
 	Waker *waker;		/* asyncio's; NULL for other drivers, which make waiters */
 	SlotsCore *slots;
-	long long passes, iteration_began, streak, wakes, interest, abandoned, completions, wakeups, empty, empty_polls, empty_streak;
-	long long yielding;	/* tasks that could continue, and only let the loop iterate */
-	long long postponements;	/* how often the scheduled pass may still be put off for them */
-	long long poll_refused_at;	/* ns: a poll was refused then, so that the loop iterates; 0: none, or it may sleep */
-	long long shared;	/* iterations for which other tasks are still assumed to have work */
-	long long behind;	/* tasks that were woken when a pass was scheduled already: they run after it */
-	long long unsent;	/* outputs whose frames leave in the next iteration of the loop */
 	struct batch batch;	/* of messages that leave together */
-	char closed, draining, armed, must_iterate, last_poll_hit, others_woken, scheduled, after_empty_wakeup, events_due, recheck, paused;
-	char polls, busy_polls, sleeps_when_quiet;
-	char arming_failed;		/* arming failed in this iteration: the next pass reads first */
+	struct iteration iteration;
+	struct interest interest;
+	struct arming arming;
+	struct reading reading;
+	struct pacing pacing;
+	char closed;		/* no further call into the queue */
+	/* set by the constructor */
+	char polls, busy_polls;	/* it never sleeps on a descriptor; an awaiting call may poll */
 	char checkpoints;	/* every await needs one (trio) */
-	char full;		/* whether the last read returned as many as it can */
-	char passing;		/* tasks resume within a pass, whose end sends their batches */
 } SourceCore;
-
-#define STREAK 64 /* most awaits in a row that may return without an iteration of the loop */
 
 extern PyTypeObject *SourceCore_Type;
 
-/* An operation was posted: schedule a pass. */
-int source_schedule(SourceCore *self);
 PyObject *source_waiter(SourceCore *self);
 /*
  * 1: the waiter waited and has its result now; 0: it had one already; -1: an exception. Counts the wake-up for the
@@ -52,8 +73,6 @@ PyObject *source_waiter(SourceCore *self);
  */
 int source_wake(SourceCore *self, PyObject *waiter, PyObject *result);
 int source_wake_waiter(SourceCore *self, Waiter *waiter, PyObject *result);
-/* The loop has iterated. */
-void source_iterated(SourceCore *self);
 /*
  * Whether pieces of a large message are coming: completions.c has scheduled another poll. A source that only polls
  * does so in any case.

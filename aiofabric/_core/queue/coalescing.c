@@ -16,14 +16,14 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-static void set_cork(const struct held_socket *socket, int on)
+static void set_cork(const struct tcp_socket *socket, int on)
 {
 	setsockopt(socket->descriptor, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
 }
 
-int batch_includes(struct batch *self, struct held_socket *socket)
+int batch_includes(struct batch *self, struct tcp_socket *socket)
 {
-	if (self->held && now_ns() - self->since > COALESCE_NS)
+	if (self->corked && now_ns() - self->since > COALESCE_NS)
 		batch_end(self);
 	if (socket->batch == self->number)
 		return 1;
@@ -31,32 +31,43 @@ int batch_includes(struct batch *self, struct held_socket *socket)
 	return 0;
 }
 
-void batch_hold(struct batch *self, struct held_socket *socket, PyObject *owner)
+void batch_cork(struct batch *self, struct tcp_socket *socket, PyObject *owner)
 {
 	assert(!socket->owner && !socket->next && socket->descriptor >= 0);
-	if (!self->held)
+	if (!self->corked)
 		self->since = now_ns();
 	set_cork(socket, 1);
 	socket->owner = new_ref(owner);
-	socket->next = self->held;
-	self->held = socket;
+	socket->next = self->corked;
+	self->corked = socket;
 }
 
 void batch_end(struct batch *self)
 {
-	struct held_socket *socket;
+	struct tcp_socket *socket;
 
 	self->number++;
-	while ((socket = self->held)) {
+	while ((socket = self->corked)) {
 		PyObject *owner = socket->owner;
 
 		assert(owner);
-		self->held = socket->next;
+		self->corked = socket->next;
 		socket->next = NULL;
 		socket->owner = NULL;
 		set_cork(socket, 0);
 		Py_DECREF(owner);
 	}
+}
+
+void batch_begin_pass(struct batch *self)
+{
+	self->in_pass = 1;
+}
+
+void batch_end_pass(struct batch *self)
+{
+	self->in_pass = 0;
+	batch_end(self);
 }
 
 int add_coalescing(PyObject *module)

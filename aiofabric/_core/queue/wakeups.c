@@ -24,7 +24,7 @@
 PyTypeObject *Waker_Type;
 
 static PyObject *name_blocking, *name_call_exception_handler, *name_call_soon, *name_callbacks, *name_create_future,
-	*name_go_on, *name_remove_done_callback, *name_set_result;
+	*name_resume_tasks, *name_remove_done_callback, *name_set_result;
 
 static PyTypeObject *context_type, *c_future; /* contextvars.Context; asyncio.Future in C, or NULL */
 static PyObject *context_run, *get_running_loop;
@@ -35,9 +35,9 @@ static int schedule(Waker *self)
 	PyObject *callback;
 	int rc;
 
-	if (self->scheduled || self->held || !self->woken->count)
+	if (self->scheduled || self->passes || !self->woken->count)
 		return 0;
-	callback = PyObject_GetAttr((PyObject *) self, name_go_on);
+	callback = PyObject_GetAttr((PyObject *) self, name_resume_tasks);
 	if (!callback)
 		return -1;
 	rc = call_soon_despite_interrupt(self->call_soon, callback);
@@ -71,8 +71,8 @@ static int report_to_loop(Waker *self)
 /* An attribute lookup took 180 of the 10,800 instructions of a request among a hundred connections. */
 static int set_blocking(Waker *self, PyObject *future)
 {
-	if (self->set && Py_IS_TYPE(future, self->kind))
-		return self->set(self->blocking, future, Py_True);
+	if (self->set_attribute && Py_IS_TYPE(future, self->future_type))
+		return self->set_attribute(self->blocking_descriptor, future, Py_True);
 	return PyObject_SetAttr(future, name_blocking, Py_True);
 }
 
@@ -105,8 +105,8 @@ static int call_back(Waker *self, PyObject *future, PyObject *callback, PyObject
 
 	Py_INCREF(callback); /* the future may hold the only reference to them */
 	Py_INCREF(context);
-	if (Py_IS_TYPE(future, self->kind))
-		rc = drop(PyObject_CallFunctionObjArgs(self->remove, future, callback, NULL));
+	if (Py_IS_TYPE(future, self->future_type))
+		rc = drop(PyObject_CallFunctionObjArgs(self->remove_done_callback, future, callback, NULL));
 	else
 		rc = drop(PyObject_CallMethodObjArgs(future, name_remove_done_callback, callback, NULL));
 	if (!rc)
@@ -118,7 +118,7 @@ static int call_back(Waker *self, PyObject *future, PyObject *callback, PyObject
 
 /* The objects that a future reports to the collector. */
 struct referents {
-	PyTypeObject *kind;	/* of the callbacks that tasks leave */
+	PyTypeObject *callback_type;	/* of the callbacks that tasks leave */
 	PyObject *callback, *context;
 	int more;
 };
@@ -127,7 +127,7 @@ static int note(PyObject *object, void *referents)
 {
 	struct referents *self = referents;
 
-	if (Py_IS_TYPE(object, self->kind)) {
+	if (Py_IS_TYPE(object, self->callback_type)) {
 		self->more += self->callback != NULL;
 		self->callback = object;
 	} else if (Py_IS_TYPE(object, context_type)) {
@@ -146,8 +146,8 @@ static int note(PyObject *object, void *referents)
  */
 static int only_callback(Waker *self, PyObject *future, struct referents *referents)
 {
-	*referents = (struct referents) {.kind = self->callback_kind};
-	if (!self->traverse || !self->callback_kind || !Py_IS_TYPE(future, self->kind))
+	*referents = (struct referents) {.callback_type = self->callback_type};
+	if (!self->traverse || !self->callback_type || !Py_IS_TYPE(future, self->future_type))
 		return 0;
 	self->traverse(future, note, referents);
 	return referents->callback && referents->context && !referents->more;
@@ -159,7 +159,7 @@ static int call_pair(Waker *self, PyObject *future, PyObject *pair)
 
 	if (!context)
 		return -1;
-	REPLACE(self->callback_kind, (PyTypeObject *) new_ref(type_of(callback)));
+	REPLACE(self->callback_type, (PyTypeObject *) new_ref(type_of(callback)));
 	return call_back(self, future, callback, context);
 }
 
@@ -234,7 +234,7 @@ static int wake_or_call(Waker *self, PyObject *item)
  */
 #define LONGEST_RUN_NS 1000000
 
-static int go_on(Waker *self)
+static int resume_tasks(Waker *self)
 {
 	Py_ssize_t count = self->woken->count;
 	long long begun = count > 1 ? now_ns() : 0;
@@ -263,10 +263,10 @@ static int schedule_after(Waker *self)
 	return exception_raise(&first);
 }
 
-void waker_hold(Waker *self)
+void waker_enter_pass(Waker *self)
 {
 	if (self)
-		self->held++;
+		self->passes++;
 }
 
 /*
@@ -290,25 +290,25 @@ int waker_resume(Waker *self)
 {
 	if (!self)
 		return PyErr_Occurred() ? -1 : 0;
-	assert(self->held > 0);
-	if (!--self->held && !self->overdue && !PyErr_Occurred() && tasks_can_resume(self))
-		go_on(self);
+	assert(self->passes > 0);
+	if (!--self->passes && !self->overdue && !PyErr_Occurred() && tasks_can_resume(self))
+		resume_tasks(self);
 	return schedule_after(self);
 }
 
 int waker_defer(Waker *self)
 {
 	if (self)
-		self->held--;
+		self->passes--;
 	return self ? schedule_after(self) : 0;
 }
 
-static PyObject *Waker_go_on(Waker *self, PyObject *unused)
+static PyObject *Waker_resume_tasks(Waker *self, PyObject *unused)
 {
 	self->scheduled = self->overdue = 0;
-	self->going = 1;
-	go_on(self);
-	self->going = 0;
+	self->resuming = 1;
+	resume_tasks(self);
+	self->resuming = 0;
 	if (schedule_after(self))
 		return NULL;
 	Py_RETURN_NONE;
@@ -329,10 +329,10 @@ Waker *waker_of(PyObject *driver)
 static int know_future(Waker *self)
 {
 	self->traverse = PyType_GetSlot(c_future, Py_tp_traverse);
-	REPLACE(self->blocking, PyObject_GetAttr((PyObject *) c_future, name_blocking));
-	if (!self->blocking)
+	REPLACE(self->blocking_descriptor, PyObject_GetAttr((PyObject *) c_future, name_blocking));
+	if (!self->blocking_descriptor)
 		return -1;
-	self->set = PyType_GetSlot(type_of(self->blocking), Py_tp_descr_set);
+	self->set_attribute = PyType_GetSlot(type_of(self->blocking_descriptor), Py_tp_descr_set);
 	return 0;
 }
 
@@ -353,11 +353,11 @@ static int Waker_init(Waker *self, PyObject *args)
 	REPLACE(self->done_future, PyObject_CallMethodObjArgs(loop, name_create_future, NULL));
 	if (!self->done_future)
 		return -1;
-	REPLACE(self->kind, (PyTypeObject *) new_ref(type_of(self->done_future)));
-	REPLACE(self->remove, PyObject_GetAttr((PyObject *) self->kind, name_remove_done_callback));
-	if (!self->remove)
+	REPLACE(self->future_type, (PyTypeObject *) new_ref(type_of(self->done_future)));
+	REPLACE(self->remove_done_callback, PyObject_GetAttr((PyObject *) self->future_type, name_remove_done_callback));
+	if (!self->remove_done_callback)
 		return -1;
-	if (self->kind == c_future && know_future(self))
+	if (self->future_type == c_future && know_future(self))
 		return -1;
 	return drop(PyObject_CallMethodObjArgs(self->done_future, name_set_result, Py_None, NULL));
 }
@@ -371,10 +371,10 @@ static int Waker_traverse(Waker *self, visitproc visit, void *arg)
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->woken);
 	Py_VISIT(self->done_future);
-	Py_VISIT(self->kind);
-	Py_VISIT(self->remove);
-	Py_VISIT(self->callback_kind);
-	Py_VISIT(self->blocking);
+	Py_VISIT(self->future_type);
+	Py_VISIT(self->remove_done_callback);
+	Py_VISIT(self->callback_type);
+	Py_VISIT(self->blocking_descriptor);
 	for (i = 0; i < self->nspare; i++)
 		Py_VISIT(self->spare[i]);
 	return 0;
@@ -397,17 +397,17 @@ static void Waker_dealloc(Waker *self)
 	Py_CLEAR(self->call_soon);
 	Py_CLEAR(self->woken);
 	Py_CLEAR(self->done_future);
-	Py_CLEAR(self->kind);
-	Py_CLEAR(self->remove);
-	Py_CLEAR(self->callback_kind);
-	Py_CLEAR(self->blocking);
+	Py_CLEAR(self->future_type);
+	Py_CLEAR(self->remove_done_callback);
+	Py_CLEAR(self->callback_type);
+	Py_CLEAR(self->blocking_descriptor);
 	while (self->nspare)
 		Py_DECREF(self->spare[--self->nspare]);
 	free_object(self);
 }
 
 static PyMethodDef Waker_methods[] = {
-	{"_go_on", (PyCFunction) Waker_go_on, METH_NOARGS,
+	{"_resume_tasks", (PyCFunction) Waker_resume_tasks, METH_NOARGS,
 	 "Called by the loop: resumes all tasks whose results have come."},
 	{NULL},
 };
@@ -454,7 +454,7 @@ int add_wakeups(PyObject *module)
 	static const struct name names[] = {
 		{&name_blocking, "_asyncio_future_blocking"}, {&name_call_exception_handler, "call_exception_handler"},
 		{&name_call_soon, "call_soon"},
-		{&name_callbacks, "_callbacks"}, {&name_create_future, "create_future"}, {&name_go_on, "_go_on"},
+		{&name_callbacks, "_callbacks"}, {&name_create_future, "create_future"}, {&name_resume_tasks, "_resume_tasks"},
 		{&name_remove_done_callback, "remove_done_callback"}, {&name_set_result, "set_result"}, {NULL},
 	};
 

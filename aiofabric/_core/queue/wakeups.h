@@ -11,20 +11,20 @@ typedef struct {
 	PyObject_HEAD
 	PyObject *loop, *call_soon;
 	PyObject *done_future;		/* a done future: the argument of the tasks' callbacks */
-	PyTypeObject *kind;	/* type of the loop's futures */
-	PyObject *remove;	/* its remove_done_callback */
+	PyTypeObject *future_type;	/* of the loop's futures */
+	PyObject *remove_done_callback;	/* their method */
 	traverseproc traverse;	/* of asyncio's C future; NULL for another kind */
-	PyObject *blocking;	/* of asyncio's C future: the descriptor of `_asyncio_future_blocking` */
-	descrsetfunc set;	/* sets the attribute through that descriptor */
-	PyTypeObject *callback_kind; /* type of the callback that was left last */
+	PyObject *blocking_descriptor;	/* of asyncio's C future: the descriptor of `_asyncio_future_blocking` */
+	descrsetfunc set_attribute;	/* sets the attribute through that descriptor */
+	PyTypeObject *callback_type; /* type of the callback that was left last */
 	PyObject *spare[SPARE];
 	int nspare;
 	Fifo *woken;		/* Waiters whose tasks resume soon, and functions that are called then */
-	long long finished;	/* functions that did all their work, and protocols that answered: nothing of it waits for the loop */
-	long long held;		/* passes under way: tasks resume when the last one ends */
+	long long functions_finished;	/* functions that did all their work: handlers, and protocols that answered */
+	long long passes;	/* passes under way: tasks resume when the last one ends */
 	long long longest_run;	/* ns for which one callback may resume tasks */
 	char scheduled;		/* whether a callback of the loop is scheduled to resume them */
-	char going;		/* that callback is resuming tasks now */
+	char resuming;		/* that callback is resuming tasks now */
 	char overdue;		/* tasks are left that took too long for one callback: the loop iterates first */
 } Waker;
 
@@ -46,7 +46,7 @@ int waker_wake(Waker *self, Waiter *waiter);
 /* `function` is called at the end of the pass, or soon; outside of any task. */
 int waker_call(Waker *self, PyObject *function);
 /* Tasks that get results from here on resume when `waker_resume` is called. Call it outside of any task only. */
-void waker_hold(Waker *self);
+void waker_enter_pass(Waker *self);
 /* An exception that is set stays set, and then the tasks resume later. */
 int waker_resume(Waker *self);
 /* The tasks resume together with the next ones, or in a callback of the loop. */

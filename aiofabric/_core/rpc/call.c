@@ -76,7 +76,7 @@ static PyMemberDef CallCore_members[] = {
 	COUNT("receive_window", receive_window),
 	COUNT("queued", queued),
 	COUNT("_owed", owed),
-	COUNT("_held", held),
+	COUNT("_budget_used", budget_used),
 	FLAG("over", over),
 	FLAG("sent_end", sent_end),
 	FLAG("received_end", received_end),

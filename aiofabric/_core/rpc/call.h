@@ -9,7 +9,7 @@ typedef struct {
 	PyObject *owner, *connection, *method, *deadline, *status, *initial_metadata;
 	PyObject *queue, *partial, *unread; /* see rpc/protocol/calls.py; NULL: None */
 	unsigned long long id;
-	long long credits, window, outstanding, receive_window, queued, owed, held;
+	long long credits, window, outstanding, receive_window, queued, owed, budget_used;
 	char over, sent_end, received_end, in_rotation, unsent;
 } CallCore;
 

@@ -168,7 +168,7 @@ int rpc_read_status(ConnectionCore *self, int flags, int field, uint64_t id, con
 	if (!key)
 		return -1;
 	call = (CallCore *) PyDict_GetItemWithError(self->calls, key);
-	if (!call || !PyObject_TypeCheck((PyObject *) call, CallCore_Type) || call->held || !is_none(call->initial_metadata) ||
+	if (!call || !PyObject_TypeCheck((PyObject *) call, CallCore_Type) || call->budget_used || !is_none(call->initial_metadata) ||
 	    !is_none(call->queue) || !is_none(call->partial) || !is_none(call->unread)) {
 		Py_DECREF(key);
 		return PyErr_Occurred() ? -1 : 0;

@@ -7,6 +7,8 @@
 #include "base/names.h"
 #include "base/references.h"
 #include "base/thread_check.h"
+#include "progress/interest.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "submission/injection.h"
 #include "submission/submission.h"
@@ -18,7 +20,7 @@ static int schedule(FrameOutput *self)
 	if (self->scheduled)
 		return 0;
 	self->scheduled = 1;
-	self->source->unsent++;
+	interest_gather(&self->source->interest);
 	if (!call_soon_despite_interrupt(self->source->call_soon, self->pass_ends))
 		return 0;
 	if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
@@ -27,7 +29,7 @@ static int schedule(FrameOutput *self)
 		return 0;
 	}
 	self->scheduled = 0;
-	self->source->unsent--;
+	interest_send(&self->source->interest);
 	return -1;
 }
 
@@ -39,9 +41,9 @@ int frame_output_send(FrameOutput *self, PyObject *frame)
 		PyErr_SetString(PyExc_RuntimeError, "the FrameOutput was not initialised");
 		return -1;
 	}
-	if (self->source->iteration_began == self->pass)
+	if (self->source->iteration.began == self->pass)
 		return schedule(self);
-	self->pass = self->source->iteration_began;
+	self->pass = self->source->iteration.began;
 	if (route && PyBytes_Check(frame) && route->thread_check && thread_check_admits(route->thread_check)) {
 		int sent = submission_try_inject(route, frame);
 
@@ -70,7 +72,7 @@ static PyObject *FrameOutput_pass_ended(FrameOutput *self, PyObject *unused)
 	int interrupted;
 
 	if (self->scheduled)
-		self->source->unsent--;
+		interest_send(&self->source->interest);
 	self->scheduled = 0;
 	self->pass = 0;
 	interrupted = self->interrupted;

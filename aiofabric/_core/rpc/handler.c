@@ -17,22 +17,22 @@ static PyObject *name_begin, *name_close, *name_copy, *name_failed_to_begin, *na
 #define FOR_EACH_OBJECT(self, DO)                                                                       \
 	do {                                                                                           \
 		DO(self->behaviour); DO(self->deserializer); DO(self->serializer); DO(self->context_type); \
-		DO(self->whole); DO(self->failed); DO(self->ended); DO(self->tasks); DO(self->context);   \
+		DO(self->handle_any); DO(self->failed); DO(self->ended); DO(self->tasks); DO(self->context);   \
 	} while (0)
 
 static int HandlerPlan_init(HandlerPlan *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *behaviour, *deserializer, *serializer, *context_type, *whole, *failed, *ended, *tasks, *context;
+	PyObject *behaviour, *deserializer, *serializer, *context_type, *handle_any, *failed, *ended, *tasks, *context;
 
 	if (refuse_second_init(self->behaviour) ||
-	    !PyArg_ParseTuple(args, "OOOOOOOO!O", &behaviour, &deserializer, &serializer, &context_type, &whole, &failed, &ended,
+	    !PyArg_ParseTuple(args, "OOOOOOOO!O", &behaviour, &deserializer, &serializer, &context_type, &handle_any, &failed, &ended,
 			      TaskSet_Type, &tasks, &context))
 		return -1;
 	self->behaviour = new_ref(behaviour);
 	self->deserializer = new_ref(deserializer);
 	self->serializer = new_ref(serializer);
 	self->context_type = new_ref(context_type);
-	self->whole = new_ref(whole);
+	self->handle_any = new_ref(handle_any);
 	self->failed = new_ref(failed);
 	self->ended = new_ref(ended);
 	self->tasks = (TaskSet *) new_ref(tasks);
@@ -45,7 +45,7 @@ static PyObject *coroutine_for(HandlerPlan *self, PyObject *rpc)
 {
 	if (PyObject_TypeCheck(rpc, ServerRpcCore_Type) && !is_none(((ServerRpcCore *) rpc)->first))
 		return handling_new(self, (ServerRpcCore *) rpc);
-	return PyObject_CallFunctionObjArgs(self->whole, rpc, NULL); /* the request has not arrived yet */
+	return PyObject_CallFunctionObjArgs(self->handle_any, rpc, NULL); /* the request has not arrived yet */
 }
 
 static PyObject *HandlerPlan_call(HandlerPlan *self, PyObject *args, PyObject *kwargs)
@@ -75,7 +75,7 @@ static void HandlerPlan_dealloc(HandlerPlan *self)
 }
 
 static PyType_Slot HandlerPlan_slots[] = {
-	{Py_tp_doc, "HandlerPlan(behaviour, deserializer, serializer, context_type, whole, failed, ended, tasks, context): how\n"
+	{Py_tp_doc, "HandlerPlan(behaviour, deserializer, serializer, context_type, handle_any, failed, ended, tasks, context): how\n"
 		    "the calls of one method are handled. Calling it with a call makes the coroutine."},
 	{Py_tp_init, HandlerPlan_init},
 	{Py_tp_call, HandlerPlan_call},

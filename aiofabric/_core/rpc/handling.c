@@ -36,7 +36,7 @@ PyObject *handling_new(HandlerPlan *plan, ServerRpcCore *rpc)
 	return (PyObject *) self;
 }
 
-static void let_go(Handling *self)
+static void drop_references(Handling *self)
 {
 	self->base.phase = COROUTINE_OVER;
 	Py_CLEAR(self->plan);
@@ -56,7 +56,7 @@ static void finish(Handling *self)
 		if (type)
 			PyErr_Restore(type, error, traceback);
 	}
-	let_go(self);
+	drop_references(self);
 }
 
 /* The handler raised. 0: the call has ended with that; -1: the exception goes on. */
@@ -209,7 +209,7 @@ static PyObject *Handling_throw(Handling *self, PyObject *args)
 	if (coroutine_refuses(&self->base, 1))
 		return NULL;
 	if (self->base.phase == COROUTINE_CREATED) {
-		let_go(self);
+		drop_references(self);
 		return awaitable_raise(args);
 	}
 	self->base.running = 1;
@@ -243,7 +243,7 @@ static PyObject *Handling_close(Handling *self, PyObject *unused)
 		return NULL;
 	if (self->base.phase == COROUTINE_GOING)
 		return none_if(close_steps(self));
-	let_go(self);
+	drop_references(self);
 	Py_RETURN_NONE;
 }
 
@@ -275,7 +275,7 @@ static void Handling_dealloc(Handling *self)
 	if (self->base.weak)
 		PyObject_ClearWeakRefs((PyObject *) self);
 	Handling_finalize(self);
-	let_go(self);
+	drop_references(self);
 	free_object(self);
 }
 

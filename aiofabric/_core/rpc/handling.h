@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
 	PyObject_HEAD
 	PyObject *behaviour, *deserializer, *serializer, *context_type;
-	PyObject *whole;	/* handles any call */
+	PyObject *handle_any;	/* handles any call */
 	PyObject *failed;	/* ends a call whose handler raised; false: raise it again */
 	PyObject *ended;	/* calls the done callbacks */
 	TaskSet *tasks;

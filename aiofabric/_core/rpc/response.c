@@ -9,6 +9,7 @@
 #include "base/names.h"
 #include "base/references.h"
 #include "progress/arming.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "queue/waiter.h"
 #include "queue/wakeups.h"
@@ -73,7 +74,7 @@ static ConnectionCore *connection_of(const ClientCallCore *rpc)
 /* As RpcTransport.poll: send what is gathered and poll the queue, unless other tasks are about to run. */
 static int poll_once(ConnectionCore *connection, SourceCore *source)
 {
-	if (source->others_woken)
+	if (source->iteration.others_woken)
 		return 0;
 	if (connection->output && PyList_Check(connection->output) && PyList_Size(connection->output) &&
 	    !is_none(connection->flush) && drop(PyObject_CallNoArgs(connection->flush)))
@@ -87,7 +88,7 @@ static void leave(ResponseWaiter *self)
 	ClientCallCore *rpc = (ClientCallCore *) self->call->rpc;
 
 	if (self->phase == YIELDING)
-		self->source->yielding--;
+		iteration_continue(&self->source->iteration);
 	self->phase = OVER;
 	if (self->waiter && rpc->receiver == self->waiter)
 		REPLACE(rpc->receiver, NULL);
@@ -139,7 +140,7 @@ static PySendResult continue_elsewhere(ResponseWaiter *self, PyObject *name, PyO
 /* The response was found without a wait. After many such awaits in a row, other tasks run first. */
 static PySendResult found(ResponseWaiter *self, PyObject **result)
 {
-	if (self->source && ++self->source->streak > STREAK)
+	if (self->source && iteration_must_yield(&self->source->iteration))
 		return continue_elsewhere(self, name_outcome_later, result);
 	return over(self, result);
 }
@@ -176,7 +177,7 @@ static PySendResult suspend(ResponseWaiter *self, PyObject **result)
 static PySendResult loop_iterated(ResponseWaiter *self, PyObject **result)
 {
 	self->phase = WAITING;
-	self->source->yielding--;
+	iteration_continue(&self->source->iteration);
 	source_iterated(self->source);
 	if (!has_ended(self->call) && poll_once(self->connection, self->source))
 		return interrupted(self);
@@ -188,16 +189,11 @@ static PySendResult loop_iterated(ResponseWaiter *self, PyObject **result)
 /* As Source.yield_to_loop. */
 static PySendResult yield_to_loop(ResponseWaiter *self, PyObject **result)
 {
-	SourceCore *source = self->source;
-	int quiet = !source->armed && source->sleeps_when_quiet ? source_is_quiet(source) : 0;
-
-	if (quiet < 0)
+	if (source_arm_if_quiet(self->source))
 		return interrupted(self);
 	if (self->phase != CREATED)
 		return used_up();
-	if (quiet)
-		source->armed = 1;
-	source->yielding++;
+	iteration_yield(&self->source->iteration);
 	self->phase = YIELDING;
 	*result = new_ref(Py_None);
 	return PYGEN_NEXT;
@@ -226,7 +222,7 @@ static PySendResult begin(ResponseWaiter *self, PyObject **result)
 	if (!self->waiter)
 		return interrupted(self);
 	REPLACE(rpc->receiver, new_ref(self->waiter));
-	return self->source->must_iterate ? yield_to_loop(self, result) : suspend(self, result);
+	return self->source->iteration.must_iterate ? yield_to_loop(self, result) : suspend(self, result);
 }
 
 static PySendResult ResponseWaiter_step(ResponseWaiter *self, PyObject *value, PyObject **result)

@@ -70,7 +70,7 @@ int rpc_server_conclude(ConnectionCore *self, CallCore *call, PyObject *message)
 
 	if (!rpc_connection_ready(self))
 		return -1;
-	if (!PyBytes_Check(message) || call->over || call->held || !is_none(call->queue) || !is_none(call->partial) ||
+	if (!PyBytes_Check(message) || call->over || call->budget_used || !is_none(call->queue) || !is_none(call->partial) ||
 	    PyBytes_Size(message) > self->small)
 		return 0;
 	size = PyBytes_Size(message);

@@ -32,7 +32,7 @@ typedef struct {
 
 static PyTypeObject *DirectPath_Type, *StubCore_Type;
 static PyObject *get_running_loop;
-static PyObject *name_begin_call, *name_begin_whole, *name_refused;
+static PyObject *name_begin_call, *name_begin_unary, *name_refused;
 
 /* -- a plain call */
 
@@ -113,7 +113,7 @@ static PyObject *call_on(StubCore *self, ConnectionCore *connection, PyObject *r
 	else if (rpc)
 		begun = begin(self, (ClientCallCore *) rpc, connection, calls, message);
 	if (rpc && !begun)
-		begun = drop(PyObject_CallMethodObjArgs(rpc, name_begin_whole, self->core, self->method, message, NULL)) ? -1 : 1;
+		begun = drop(PyObject_CallMethodObjArgs(rpc, name_begin_unary, self->core, self->method, message, NULL)) ? -1 : 1;
 	if (begun > 0)
 		call = rpc_response_new((PyTypeObject *) self->call_type, (ClientCallCore *) rpc, self->deserializer);
 	else if (!message)
@@ -287,7 +287,7 @@ static PyType_Spec DirectPath_spec = {
 int add_rpc_stub(PyObject *module)
 {
 	static const struct name names[] = {
-		{&name_begin_call, "_begin_call"}, {&name_begin_whole, "begin_whole"}, {&name_refused, "_refused"}, {NULL},
+		{&name_begin_call, "_begin_call"}, {&name_begin_unary, "begin_unary"}, {&name_refused, "_refused"}, {NULL},
 	};
 
 	get_running_loop = import_from("asyncio", "get_running_loop");

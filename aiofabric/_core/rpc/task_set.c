@@ -132,7 +132,7 @@ static PyObject *FirstStep_call(FirstStep *self, PyObject *args, PyObject *kwarg
 	}
 	done = truth_of(PyObject_CallMethodObjArgs(self->task, name_is_done, NULL));
 	if (done > 0)
-		self->set->waker->finished++;
+		self->set->waker->functions_finished++;
 	return done < 0 ? NULL : done ? TaskSet_done(self->set, self->task) : none_if(await_end(self->set, self->task));
 }
 

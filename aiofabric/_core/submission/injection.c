@@ -5,7 +5,7 @@
 #include "base/plain_buffer.h"
 #include "base/references.h"
 #include "base/thread_check.h"
-#include "progress/source.h"
+#include "progress/iteration.h"
 #include "submission/submission.h"
 
 #include <rdma/fabric.h>
@@ -121,7 +121,7 @@ int submission_inject(SubmissionCore *self, PyObject *data, PyObject *tag)
 	sent = truth_of(inject_any(self, data, tag));
 	if (sent <= 0)
 		return sent;
-	return ++self->source->streak > STREAK || self->source->checkpoints ? 2 : 1;
+	return iteration_must_yield(&self->source->iteration) || self->source->checkpoints ? 2 : 1;
 }
 
 static PyObject *SubmissionCore_send(SubmissionCore *self, PyObject *const *args, Py_ssize_t count)

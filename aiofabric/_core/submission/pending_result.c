@@ -10,6 +10,8 @@
 #include "base/references.h"
 #include "operations/operation.h"
 #include "progress/arming.h"
+#include "progress/interest.h"
+#include "progress/iteration.h"
 #include "progress/source.h"
 #include "submission/submission.h"
 
@@ -47,9 +49,9 @@ static int stop_waiting(PendingResult *self, char phase)
 {
 	int waited = self->phase == WAITING || (self->phase == CREATED && self->received); /* Ctrl-C before the await */
 
-	assert(!self->counted || self->submission->source->interest > 0);
 	self->phase = phase;
-	self->submission->source->interest -= self->counted;
+	if (self->counted)
+		interest_end(&self->submission->source->interest);
 	self->counted = 0;
 	Py_CLEAR(self->steps);
 	return waited;
@@ -140,7 +142,7 @@ static int wait(PendingResult *self)
 	if (!waiter)
 		return -1;
 	REPLACE(self->transfer->notify, new_ref(waiter));
-	source->interest++;
+	interest_begin(&source->interest);
 	self->counted = 1;
 	self->phase = WAITING;
 	if (!source_prepare_wait(source))
@@ -163,7 +165,7 @@ static int begin(PendingResult *self)
 		return -1;
 	if (transfer->state == POSTED || transfer->state == QUEUED)
 		return wait(self) ? -1 : 1;
-	if (source->streak++ < STREAK)
+	if (!iteration_must_yield(&source->iteration))
 		return 0;
 	self->phase = WAITING;
 	self->steps = PyObject_CallMethodObjArgs((PyObject *) source, name_yield_to_loop, NULL);

@@ -6,7 +6,7 @@
 #include "operations/operation.h"
 #include "operations/slots.h"
 #include "progress/arming.h"
-#include "progress/source.h"
+#include "progress/iteration.h"
 #include "submission/submission.h"
 #include "submission/transfer.h"
 
@@ -25,9 +25,9 @@ static void return_slot(SubmissionCore *self, Slot *slot)
 
 Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pins, Py_ssize_t size)
 {
-	PyObject *held = PyTuple_New(0);
-	Slot *slot = held ? slots_acquire(self->source->slots) : NULL;
-	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, size) : NULL;
+	PyObject *registrations = PyTuple_New(0);
+	Slot *slot = registrations ? slots_acquire(self->source->slots) : NULL;
+	Operation *transfer = slot ? transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, registrations, size) : NULL;
 
 	if (transfer && submission_register(self, transfer)) {
 		Py_DECREF((PyObject *) transfer);
@@ -35,7 +35,7 @@ Operation *submission_prepare(SubmissionCore *self, PyObject *what, PyObject *pi
 	}
 	if (!transfer && slot)
 		return_slot(self, slot);
-	Py_XDECREF(held);
+	Py_XDECREF(registrations);
 	Py_XDECREF((PyObject *) slot);
 	return transfer;
 }
@@ -82,8 +82,8 @@ static PyObject *call_with_context(PyObject *function, PyObject *args, PyObject 
 
 static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"what", "function", "args", "pins", "length", "held", "kind", "slot", "message", NULL};
-	PyObject *what, *function, *arguments, *pins, *held = NULL, *kind = Py_None, *given = Py_None, *message = Py_None;
+	static char *names[] = {"what", "function", "args", "pins", "length", "registrations", "kind", "slot", "message", NULL};
+	PyObject *what, *function, *arguments, *pins, *registrations = NULL, *kind = Py_None, *given = Py_None, *message = Py_None;
 	PyObject *post;
 	Operation *transfer;
 	long long length;
@@ -91,27 +91,27 @@ static PyObject *SubmissionCore_submit(SubmissionCore *self, PyObject *args, PyO
 	Slot *slot;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!OL|O$OOO", names, &what, &function, &PyTuple_Type, &arguments,
-					 &pins, &length, &held, &kind, &given, &message))
+					 &pins, &length, &registrations, &kind, &given, &message))
 		return NULL;
 	if (given != Py_None && !PyObject_TypeCheck(given, Slot_Type)) {
 		raise_expected("a Slot or None for slot=", given);
 		return NULL;
 	}
 	slot = given == Py_None ? slots_acquire(self->source->slots) : (Slot *) new_ref(given);
-	held = held ? new_ref(held) : PyTuple_New(0);
-	if (!slot || !held)
+	registrations = registrations ? new_ref(registrations) : PyTuple_New(0);
+	if (!slot || !registrations)
 		transfer = NULL;
 	else if (kind == Py_None)
-		transfer = transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, held, length);
+		transfer = transfer_new(what, (PyObject *) self, (PyObject *) slot, pins, registrations, length);
 	else
-		transfer = (Operation *) PyObject_CallFunction(kind, "OOOOLO", what, self, slot, pins, length, held);
+		transfer = (Operation *) PyObject_CallFunction(kind, "OOOOLO", what, self, slot, pins, length, registrations);
 	if (transfer && !PyObject_TypeCheck((PyObject *) transfer, Operation_Type)) {
 		raise_expected("a class of operations for kind=, such as Transfer, which makes an Operation", (PyObject *) transfer);
 		Py_DECREF((PyObject *) transfer);
 		transfer = NULL;
 	}
 	post = transfer ? call_with_context(function, arguments, message, slot) : NULL;
-	Py_XDECREF(held);
+	Py_XDECREF(registrations);
 	if (!post) {
 		if (slot && given == Py_None)
 			return_slot(self, slot);
@@ -150,15 +150,14 @@ PyObject *SubmissionCore_finished(SubmissionCore *self, PyObject *object)
 	}
 	if (transfer->state == POSTED && source_poll(self->source))
 		return NULL;
-	if (transfer->state != FINISHED || self->source->streak >= STREAK)
+	if (transfer->state != FINISHED || !iteration_allows_return(&self->source->iteration))
 		Py_RETURN_NONE;
-	self->source->streak++;
 	return operation_result(transfer);
 }
 
 static PyMethodDef methods[] = {
 	{"submit", (PyCFunction) (void (*)(void)) SubmissionCore_submit, METH_VARARGS | METH_KEYWORDS,
-	 "submit(what, function, args, pins, length, held=(), *, kind=None, slot=None, message=None)\n\n"
+	 "submit(what, function, args, pins, length, registrations=(), *, kind=None, slot=None, message=None)\n\n"
 	 "Post function(*args, context) now, or queue it behind the operations that wait already. The function\n"
 	 "must be libfabric's: after it has accepted an operation, a function in Python could still raise\n"
 	 "KeyboardInterrupt.\n\n"
@@ -168,7 +167,7 @@ static PyMethodDef methods[] = {
 	 "    message: a structure among the arguments whose field `context` is set, instead of the argument.\n\n"
 	 "Raises:\n"
 	 "    FabricError: the provider refused the call, or the submission queue is closed. Nothing was\n"
-	 "        posted, and nothing stays pinned or held."},
+	 "        posted, and nothing stays pinned or registered."},
 	{"finished", (PyCFunction) SubmissionCore_finished, METH_O,
 	 "The result of `outcome` if it is there, or comes during a poll; None: use `outcome`. Raises the\n"
 	 "operation's error."},

@@ -11,6 +11,8 @@
 #include "operations/operation.h"
 #include "operations/registry.h"
 #include "operations/slots.h"
+#include "progress/arming.h"
+#include "progress/interest.h"
 #include "progress/source.h"
 #include "queue/coalescing.h"
 
@@ -41,7 +43,7 @@ static int schedule_uninterrupted(SourceCore *source)
 /* Outside of a pass, a pass must be scheduled: it ends the batch at the latest. */
 static int batch_will_end(SourceCore *source)
 {
-	if (source->passing || !schedule_uninterrupted(source))
+	if (source->batch.in_pass || !schedule_uninterrupted(source))
 		return 1;
 	PyErr_Clear(); /* the loop is closed: the message can still be sent */
 	return 0;
@@ -52,7 +54,7 @@ void submission_joins_batch(SubmissionCore *self)
 	struct batch *batch = &self->source->batch;
 
 	if (batch_includes(batch, &self->socket) && !self->socket.owner && batch_will_end(self->source))
-		batch_hold(batch, &self->socket, (PyObject *) self);
+		batch_cork(batch, &self->socket, (PyObject *) self);
 }
 
 static PyObject *SubmissionCore_keep_socket(SubmissionCore *self, PyObject *number)
@@ -77,8 +79,7 @@ static void unregister(SubmissionCore *self, Operation *transfer)
 	registry_forget(source->operations, pointer_of(transfer->slot->address));
 	if (PyDict_DelItem(self->posted, (PyObject *) transfer))
 		PyErr_Clear(); /* no key: `hand_over` or `end` has removed it */
-	assert(source->interest > 0);
-	source->interest--;
+	interest_end(&source->interest);
 }
 
 int submission_completed(SubmissionCore *self, Operation *transfer)
@@ -88,8 +89,8 @@ int submission_completed(SubmissionCore *self, Operation *transfer)
 	struct first_exception first = NO_EXCEPTION;
 
 	unregister(self, transfer);
-	source->abandoned -= transfer->state == ABANDONED;
-	assert(source->abandoned >= 0);
+	if (transfer->state == ABANDONED)
+		interest_end_abandoned(&source->interest);
 	if (slots_release(source->slots, (PyObject *) transfer->slot))
 		exception_keep(&first, self);
 	if (PyList_Size(self->idle) && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_wake_waiters, NULL)))
@@ -107,7 +108,7 @@ int submission_discard(SubmissionCore *self, Operation *transfer)
 	if (slots_release(self->source->slots, (PyObject *) transfer->slot))
 		exception_keep(&first, self);
 	REPLACE(transfer->pins, new_ref(Py_None));
-	if (operation_release_held(transfer))
+	if (operation_release_registrations(transfer))
 		exception_keep(&first, self);
 	return exception_raise(&first);
 }
@@ -119,7 +120,7 @@ int submission_register(SubmissionCore *self, Operation *transfer)
 
 	if (registry_enter(source->operations, pointer_of(transfer->slot->address), (PyObject *) transfer))
 		return -1;
-	source->interest++;
+	interest_begin(&source->interest);
 	if (!PyDict_SetItem(self->posted, (PyObject *) transfer, Py_None))
 		return 0;
 	exception_keep(&first, self);

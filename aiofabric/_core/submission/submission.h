@@ -32,7 +32,7 @@ typedef struct SubmissionCore {
 	char direct;		/* whether C sends small messages and posts plain receives */
 	struct iovec overflow;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
 	char plain_retire, plain_try; /* whether the subclass does not override them */
-	struct held_socket socket; /* the kernel's TCP socket beneath, which may be corked */
+	struct tcp_socket socket; /* the kernel's TCP socket beneath, which may be corked */
 } SubmissionCore;
 
 extern PyTypeObject *SubmissionCore_Type;
@@ -54,7 +54,7 @@ int submission_accepted(SubmissionCore *self, Operation *transfer);
 /* The provider refused a registered operation: as `submission_discard`. */
 int submission_refused(SubmissionCore *self, Operation *transfer);
 /*
- * Register, then post. 1: done; 0: the provider has no room now; -1: an exception, and nothing is held any more, unless
+ * Register, then post. 1: done; 0: the provider has no room now; -1: an exception, and it is not registered any more, unless
  * the state is POSTED.
  */
 int submission_try_post(SubmissionCore *self, Operation *transfer);

@@ -15,13 +15,13 @@ PyTypeObject *Transfer_Type;
 
 static PyObject *name_consumed, *name_failed, *name_retire, *name_finish;
 
-Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
+Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *registrations,
 			long long length)
 {
 	allocfunc alloc = PyType_GetSlot(Transfer_Type, Py_tp_alloc);
 	PyObject *self = alloc(Transfer_Type, 0);
 
-	if (self && operation_fill((Operation *) self, what, submission, slot, pins, held, length))
+	if (self && operation_fill((Operation *) self, what, submission, slot, pins, registrations, length))
 		Py_CLEAR(self);
 	return (Operation *) self;
 }

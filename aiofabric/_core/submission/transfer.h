@@ -8,7 +8,7 @@
 
 extern PyTypeObject *Transfer_Type;
 
-Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *held,
+Operation *transfer_new(PyObject *what, PyObject *submission, PyObject *slot, PyObject *pins, PyObject *registrations,
 			long long length);
 int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from);
 

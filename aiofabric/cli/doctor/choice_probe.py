@@ -12,7 +12,9 @@ from aiofabric.cli.sentence import sentence
 from aiofabric.errors import FabricError, NoProviderError
 from aiofabric.flags import Caps, EndpointType, GetInfoFlags
 from aiofabric.info import EpAttr, Hints, Info, getinfo
-from aiofabric.transport.opening.selection import find_connectable, is_device, leave_out, places
+from aiofabric.transport.opening.device_failures import is_device, leave_out
+from aiofabric.transport.opening.resolution import places
+from aiofabric.transport.opening.selection import find_connectable
 from aiofabric.transport.opening.shared_objects import open_once
 
 if TYPE_CHECKING:

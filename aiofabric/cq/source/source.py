@@ -182,10 +182,7 @@ class Source(SourceCore):
 
     async def yield_to_loop(self) -> None:
         """Yield to the loop once. A scheduled pass does not poll for long meanwhile."""
-        # After a successful poll the descriptor is still readable. Its reset here takes 1.5 us. An empty wake-up would
-        # take 20 us, and the peer's polling would end too early.
-        if not self.armed and self._sleeps_when_quiet and self.quiet():
-            self.armed = True
+        self._arm_if_quiet()
         self._yielding += 1
         try:
             await self.driver.yield_to_loop()

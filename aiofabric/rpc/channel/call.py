@@ -106,8 +106,8 @@ class ChannelCall(ClientCall):
         self.attached = True
         return self.start(connection, method, metadata, deadline=self.deadline, message=message, end=end, now=now)
 
-    def begin_whole(self, channel: ChannelCore, method: str, message: bytes) -> None:
-        """Begin a call with one message and nothing else."""
+    def begin_unary(self, channel: ChannelCore, method: str, message: bytes) -> None:
+        """Begin a call with one message and no options."""
         self.begin(channel, method, message=message, end=True)
 
     def _configure(

@@ -116,7 +116,7 @@ class Call(CallCore, ABC):
     _unread                   deque of each message that was not consumed: its credits, its budget, and its `Partial`
                               if it was announced
     _owed                     credits of consumed messages that were not granted yet
-    _held                     bytes of the budget that this call holds
+    _budget_used              bytes of the budget that this call uses
     _ahead                    of these, bytes of announced messages that no task waits for
     ========================  ==============================================================================
     """
@@ -158,7 +158,7 @@ class Call(CallCore, ABC):
             self._queue = deque()
         self._queue.append(Outgoing(message, end))
         self.queued += len(message)
-        self._hold(len(message))
+        self._take(len(message))
         self.connection.rotate(self)
 
     @property
@@ -224,7 +224,7 @@ class Call(CallCore, ABC):
         else:
             cost = len(data) + FRAME_COST
             self._spend(cost)
-            self._held += cost
+            self._budget_used += cost
             self.connection.budget.used += cost
             self._complete(bytes(data), cost, cost, None, flags)
 
@@ -254,7 +254,7 @@ class Call(CallCore, ABC):
                 partial.wait()
         else:
             partial.allocate()
-            self._hold(total)
+            self._take(total)
             self._grant()  # the sender may need what is owed to send the rest
 
     def await_message(self) -> None:
@@ -297,7 +297,7 @@ class Call(CallCore, ABC):
         """The budget has reserved the announced message."""
         if self._partial is not None:
             self._partial.allocate()
-            self._held += self._partial.total
+            self._budget_used += self._partial.total
             self.connection.emit(frame(Kind.PROCEED, self.id))
 
     def _piece_arrived(self, partial: Partial, flags: int, piece: memoryview) -> None:
@@ -321,13 +321,13 @@ class Call(CallCore, ABC):
             announced = partial if partial.free else None
             self._complete(partial.assembly.take(), partial.cost, partial.total, announced, flags)
 
-    def _complete(self, message: bytes, cost: int, held: int, announced: Partial | None, flags: int) -> None:
+    def _complete(self, message: bytes, cost: int, used: int, announced: Partial | None, flags: int) -> None:
         if len(message) > self.connection.limits.max_message:
             self.too_long(len(message), self.connection.limits.max_message)
             return
         if self._unread is None:
             self._unread = deque()
-        self._unread.append((cost, held, announced))
+        self._unread.append((cost, used, announced))
         if flags & _END:
             self.received_end = True
         self.message_received(message)
@@ -346,17 +346,17 @@ class Call(CallCore, ABC):
         """The application has taken the oldest message: return its credits and its memory."""
         if not self._unread:
             return
-        cost, held, announced = self._unread.popleft()
+        cost, used, announced = self._unread.popleft()
         if announced is not None:
             self._free_announced(announced)
-        self._held -= held
+        self._budget_used -= used
         connection = self.connection
         budget = connection.budget
-        budget.used -= held
+        budget.used -= used
         if budget.reservations:
             budget.release(0)
         if connection.announced:
-            connection.memory_freed(held)
+            connection.memory_freed(used)
         if self.received_end or self.over:
             return
         self._owed += cost
@@ -401,9 +401,9 @@ class Call(CallCore, ABC):
     # -- memory and the end
 
     @property
-    def held(self) -> int:
-        """Bytes of the budget that this call holds, without those of messages that are here ahead of their reader."""
-        return self._held - self._ahead
+    def share_used(self) -> int:
+        """Bytes of the budget that this call uses, without those of messages that are here ahead of their reader."""
+        return self._budget_used - self._ahead
 
     @property
     def arriving(self) -> Partial | None:
@@ -411,12 +411,12 @@ class Call(CallCore, ABC):
         partial = self._partial
         return None if partial is None or partial.assembly is None else partial
 
-    def _hold(self, size: int) -> None:
-        self._held += size
+    def _take(self, size: int) -> None:
+        self._budget_used += size
         self.connection.budget.take(size)
 
     def _release(self, size: int) -> None:
-        self._held -= size
+        self._budget_used -= size
         self.connection.budget.release(size)
         if self.connection.announced:
             self.connection.memory_freed(size)
@@ -438,9 +438,9 @@ class Call(CallCore, ABC):
                 self._free_announced(partial)
             elif partial.asked:
                 self.connection.forget_reservation(self)
-        unread = sum(held for _, held, _ in self._unread) if self._unread else 0
-        if self._held != unread:
-            self._release(self._held - unread)
+        unread = sum(used for _, used, _ in self._unread) if self._unread else 0
+        if self._budget_used != unread:
+            self._release(self._budget_used - unread)
 
     def discard(self) -> None:
         """Drop the messages that were not consumed, too."""

@@ -255,7 +255,7 @@ class ClientCall(ClientCallCore, Call):
     def finish(self, status: Status) -> None:
         """End the call with ``status``."""
         self.connection.calls.pop(self.id, None)
-        if self._held or self._queue is not None or self._partial is not None:
+        if self._budget_used or self._queue is not None or self._partial is not None:
             self.release_all()
         self.over = self.received_end = True
         self.status = status

@@ -129,7 +129,7 @@ class Connection(ConnectionCore, ABC):
         self.rotation: deque[Call] = deque()
         self.announced: deque[tuple[Call, int]] = deque()
         """Announced messages that wait until this connection holds less than its share of the memory."""
-        self._held_at_least = 0  # while some wait
+        self._share_used_at_least = 0  # while some wait
         self.drained: list[Call] = []
         self.finishing: list[Any] = []
         self.unsent = 0
@@ -225,7 +225,7 @@ class Connection(ConnectionCore, ABC):
         return sum(call.queued for call in self.calls.values())
 
     @property
-    def held(self) -> int:
+    def share_used(self) -> int:
         """Bytes that count against this connection's share of the memory. The servers of a client share all of it."""
         return 0
 
@@ -233,8 +233,8 @@ class Connection(ConnectionCore, ABC):
         """Reserve memory for an announced message; `Call.reserved` follows."""
         budget = self.budget
         if not self.announced and budget.used > budget.share:
-            self._held_at_least = self.held
-        if self.announced or (budget.used > budget.share and self._held_at_least > budget.share):
+            self._share_used_at_least = self.share_used
+        if self.announced or (budget.used > budget.share and self._share_used_at_least > budget.share):
             self.announced.append((call, size))
             budget.waits()
         else:
@@ -251,13 +251,13 @@ class Connection(ConnectionCore, ABC):
         The sum over all calls is computed again only after a 16th of the share was released. So a peer cannot cause
         this work with each small message.
         """
-        self._held_at_least -= size
+        self._share_used_at_least -= size
         share = self.budget.share
-        if self._held_at_least <= share - share // 16:
-            while self.announced and (held := self.held) <= share:
-                self._held_at_least = held
+        if self._share_used_at_least <= share - share // 16:
+            while self.announced and (used := self.share_used) <= share:
+                self._share_used_at_least = used
                 self.budget.reserve(*self.announced.popleft())
-            self._held_at_least = self.held
+            self._share_used_at_least = self.share_used
 
     def ping(self, id: int) -> None:
         """Send PING; `pong_received` is called when the peer has replied."""

@@ -55,10 +55,10 @@ class ServerConnection(Connection):
         return self.highest
 
     @property
-    def held(self) -> int:
-        """Bytes of the budget that the calls of this connection hold, and what was not sent yet."""
-        held: int = sum(call.held for call in self.calls.values())
-        return held + self.unsent
+    def share_used(self) -> int:
+        """Bytes of the budget that the calls of this connection use, and what was not sent yet."""
+        used: int = sum(call.share_used for call in self.calls.values())
+        return used + self.unsent
 
     # A small answer ends its call before it has left, and a client that reads nothing could have any number of them. So
     # they count against the memory, and a client that leaves more than a share of it unread begins no more calls.
@@ -172,7 +172,7 @@ class ServerConnection(Connection):
         if self.unsent > budget.share:
             return f"The client has not read {self.unsent} bytes of answers"
         if budget.used > budget.limit:
-            if budget.used != self._full_at and self.held <= budget.share:
+            if budget.used != self._full_at and self.share_used <= budget.share:
                 budget.reclaim()
             if budget.exhausted:
                 self._full_at = budget.used

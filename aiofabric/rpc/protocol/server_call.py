@@ -145,7 +145,7 @@ class ServerCall(Call):
 
     def _end(self) -> None:
         self.connection.calls.pop(self.id, None)
-        if self._queue is not None or self._partial is not None or self._held:
+        if self._queue is not None or self._partial is not None or self._budget_used:
             self.release_all()
             self.discard()
         self.over = True

@@ -53,12 +53,12 @@ class MemoryReclaim:
     def reclaim(self) -> None:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
-        held = {transport: transport.connection.held for transport in self._transports}
-        while budget.exhausted and held:
-            transport = max(held, key=held.__getitem__)
-            if held.pop(transport) <= budget.share:
+        used = {transport: transport.connection.share_used for transport in self._transports}
+        while budget.exhausted and used:
+            transport = max(used, key=used.__getitem__)
+            if used.pop(transport) <= budget.share:
                 return
-            for call in sorted(transport.connection.calls.values(), key=lambda call: -call.held):
+            for call in sorted(transport.connection.calls.values(), key=lambda call: -call.share_used):
                 call.cut(RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
                 if not budget.exhausted:
                     return

@@ -28,7 +28,8 @@ from ..messages.prefix import prefix_of
 from ..messages.send import Messages
 from ..messages.truncation import DetectsTruncation
 from ..opening.bindings import without_unsafe_flags
-from ..opening.selection import find, must_resolve
+from ..opening.resolution import must_resolve
+from ..opening.selection import find
 from ..opening.shared_objects import acquire_domain, entries_of
 from ..rma.atomic import Atomic
 from ..rma.remote_writes import RemoteWrites
@@ -206,11 +207,11 @@ class RdmEndpoint(ConnectionlessEndpoint, Tagged, Peeks, RemoteWrites, Rma, Atom
     __slots__ = ()
     _handle: ConnectionlessHandle
 
-    def _hold(self, number: int) -> None:
-        self._handle.hold(number)
+    def _keep_number(self, number: int) -> None:
+        self._handle.keep_numbers(number)
 
-    def _let_go(self, number: int) -> None:
-        self._handle.let_go(number)
+    def _release_number(self, number: int) -> None:
+        self._handle.release_numbers(number)
 
 
 class DatagramEndpoint(ConnectionlessEndpoint):

@@ -32,7 +32,7 @@ _READS = 1024
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("events", "group_names", "groups", "held", "leaving", "send_notices")
+    __slots__ = ("events", "group_names", "groups", "kept_numbers", "leaving", "send_notices")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
         super().__init__(vector, *args, **options)
@@ -43,7 +43,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.groups = 0  # joined so far
         self.group_names: set[object] = set()  # hosts of multicast groups that it has joined
         # numbers of peers that the provider reads for open groups, and for claims
-        self.held: Counter[int] = Counter()
+        self.kept_numbers: Counter[int] = Counter()
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
@@ -97,19 +97,19 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
                 else:
                     queue.owner.recall(receive, error)
 
-    def hold(self, *numbers: int) -> None:
-        """The provider needs these numbers until `let_go` is called, also if their peers are removed."""
-        self.held.update(numbers)
+    def keep_numbers(self, *numbers: int) -> None:
+        """The provider needs these numbers until `release_numbers` is called, also if their peers are removed."""
+        self.kept_numbers.update(numbers)
 
-    def let_go(self, *numbers: int) -> None:
-        self.held -= Counter(numbers)
+    def release_numbers(self, *numbers: int) -> None:
+        self.kept_numbers -= Counter(numbers)
 
     def numbers_in_use(self) -> set[int]:
         self.leaving = [queue for queue in self.leaving if queue.posted]
         of_aliases = [queue for queue in self.orphans if isinstance(queue, Route) and queue.posted]
         receives = (receive for queue in self._receive_queues for receive in (*queue.posted, *queue.waiting))
         asked = {asked_for(receive)[0] for receive in receives}
-        return {*self.held, *asked, *(queue.peer for queue in (*self.leaving, *of_aliases))}
+        return {*self.kept_numbers, *asked, *(queue.peer for queue in (*self.leaving, *of_aliases))}
 
     @property
     def _receive_queues(self) -> list[SubmissionQueue]:

@@ -13,8 +13,9 @@ from ...flags import AvType, Caps, EndpointType
 from ...info import Hints
 from ...info.place import place_in_hints
 from ..opening.chosen import check_arguments
+from ..opening.device_failures import name_other_devices
 from ..opening.keywords import endpoint_options
-from ..opening.selection import find, name_other_devices
+from ..opening.selection import find
 from .endpoint import DatagramEndpoint, RdmEndpoint
 
 if TYPE_CHECKING:

@@ -121,10 +121,10 @@ class _Remains:
     def __init__(self, handle: LingeringHandle) -> None:
         self.handle = handle
         self.pending: dict[int, Any] = dict(handle.source.operations)  # by slot address
-        self.pins = [(op.pins, op.held) for op in self.pending.values() if isinstance(op, Transfer)]
+        self.pins = [(op.pins, op.registrations) for op in self.pending.values() if isinstance(op, Transfer)]
         for op in self.pending.values():
             if isinstance(op, Transfer):
-                op.held = ()
+                op.registrations = ()
 
     def empty(self) -> None:
         """Cancel all operations, and drop messages that were not received, so that other endpoints may close."""
@@ -203,8 +203,8 @@ class _Remains:
             handle._leave()
         except FabricError as error:
             _log.warning("%s opened at %s: %s", handle.what, handle.opened_at, error)
-        for _, held in self.pins:
-            for each in held:
+        for _, registrations in self.pins:
+            for each in registrations:
                 each.end_use()
         self.pins.clear()
 

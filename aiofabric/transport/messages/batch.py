@@ -70,7 +70,7 @@ class SelectiveRoute(Route):
 class Batch:
     """Sends that are waited for together: ``async with ep.batch() as batch: await batch.send(data)``.
 
-    The end of the block waits for all of them, and raises the first failure. The last message may be held back until
+    The end of the block waits for all of them, and raises the first failure. The last message may be delayed until
     then, so do not wait for its answer inside the block. If the wait is cancelled, the messages are still sent, and
     their buffers stay pinned until the provider has completed them.
     """
@@ -82,7 +82,7 @@ class Batch:
         self._route = route
         self._silently = isinstance(route, SelectiveRoute)
         self._interval = max(1, route.limit // 4)  # one in this many sends is reported, to free transmit credits
-        self._held: tuple[Any, int | None, int | None, Any] | None = None
+        self._delayed: tuple[Any, int | None, int | None, Any] | None = None
         self._quiet = 0
         self._under_way = 0
         self._error: BaseException | None = None
@@ -110,12 +110,14 @@ class Batch:
             handle.check_usable("fi_send")
         if self._error is not None:
             raise self._error
-        if remote_data is None and self._held is None:
+        if remote_data is None and self._delayed is None:
             if route.inject(data, tag):
                 if handle.checkpoint is not None or handle.source.must_yield:
                     await handle.source.yield_to_loop()
                 return
-            if not (self._silently or route.waiting):  # like `_post_held`: a tenth less time for 16 messages of 64 KiB
+            if not (
+                self._silently or route.waiting
+            ):  # like `_post_delayed`: a tenth less time for 16 messages of 64 KiB
                 self._wait_for(route.post(data, tag))
                 return
         pins = [pin(piece) for piece in data] if isinstance(data, list | tuple) else [pin(data)]
@@ -128,15 +130,15 @@ class Batch:
             if self._error is not None:
                 raise self._error
             handle.check_usable("fi_send")
-        self._post_held(last=False)
-        self._held = (data, tag, remote_data, pins)
+        self._post_delayed(last=False)
+        self._delayed = (data, tag, remote_data, pins)
         if not self._silently:
-            self._post_held(last=True)
+            self._post_delayed(last=True)
 
-    def _post_held(self, *, last: bool) -> None:
-        if self._held is None:
+    def _post_delayed(self, *, last: bool) -> None:
+        if self._delayed is None:
             return
-        (data, tag, remote_data, _), self._held = self._held, None
+        (data, tag, remote_data, _), self._delayed = self._delayed, None
         flags = None
         if not last:
             self._quiet = (self._quiet + 1) % self._interval
@@ -177,7 +179,7 @@ class Batch:
     ) -> None:
         self._closed = True
         if not self._handle.closed and self._handle.gone is None:
-            self._post_held(last=True)
+            self._post_delayed(last=True)
         if exc is None:
             self._handle.source.poll()
             while self._under_way:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..._core import PoolBuffer
     from ...cq.queue import Entry
-    from ...regions import Held
+    from ...regions import Registration
     from ..handle import EndpointHandle
 
 __all__ = ["BEFORE", "OverflowPool", "behind", "release_pages", "has_overflow", "roomy", "overflowed"]
@@ -57,14 +57,14 @@ def behind() -> tuple[Any, int]:
     return area, len(area)
 
 
-def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Held]]:
+def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Registration]]:
     """A receive into ``pins`` and the overflow area: the iovec, its descriptors, its length, and the registrations
-    held."""
+    registrations."""
     if not (handle.regions.busy or isinstance(pins, Pieces)):
         return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()
     pieces = [*(pins.pins if isinstance(pins, Pieces) else (pins,)), behind()[0]]
-    descriptors, held = acquire_regions(handle, pieces, Access.RECV)
-    return ffi.new("struct iovec[]", [(piece, len(piece)) for piece in pieces]), descriptors, len(pieces), held
+    descriptors, registrations = acquire_regions(handle, pieces, Access.RECV)
+    return ffi.new("struct iovec[]", [(piece, len(piece)) for piece in pieces]), descriptors, len(pieces), registrations
 
 
 def release_pages(length: int) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...bufferlike import Buffers
     from ...cq.operation import Operation
     from ...cq.submission import Transfer
-    from ...regions import Held
+    from ...regions import Registration
     from ..handle import EndpointHandle
     from ..interfaces import InboxBase, ReceivedBuffer
 
@@ -337,21 +337,23 @@ class Receives(Resource):
 
     def _post_receive_into(self, handle: EndpointHandle, pins: Any, where: tuple[int, ...]) -> Transfer:
         what = "fi_recv" if len(where) == 1 else "fi_trecv"
-        held: Sequence[Held]
+        registrations: Sequence[Registration]
         pinned = pins
         if handle.overflow is not None:
             what += "v"
-            iov, descriptors, count, held = roomy(handle, pins)
+            iov, descriptors, count, registrations = roomy(handle, pins)
             pinned = pins, iov
             args = (handle.fid, iov, descriptors, count, *where)
         elif isinstance(pins, Pieces):
             what += "v"
-            descriptors, held = acquire_regions(handle, pins.pins, Access.RECV)
+            descriptors, registrations = acquire_regions(handle, pins.pins, Access.RECV)
             args = (handle.fid, pins.iov, descriptors, len(pins.pins), *where)
         else:
-            descriptor, held = acquire_region(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
+            descriptor, registrations = (
+                acquire_region(handle, pins, Access.RECV) if handle.regions.busy else (ffi.NULL, ())
+            )
             args = (handle.fid, pins, len(pins), descriptor, *where)
-        return handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), held)
+        return handle.rx.submit(what, getattr(lib, what), args, pinned, len(pins), registrations)
 
     def _room(self, buffer: Any) -> Any:
         """The pinned buffers that a message is received into."""

@@ -45,7 +45,7 @@ class UndeliveredMessage(NamedTuple):
 def asked_for(receive: Operation) -> tuple[Any, ...]:
     """The source that a receive asks for, and for tagged ones also the tag and the ignored bits."""
     if receive.post is None:  # posted from C
-        return (_ANYBODY, receive.asked, 0) if receive.tagged else (_ANYBODY,)
+        return (_ANYBODY, receive.wanted_tag, 0) if receive.tagged else (_ANYBODY,)
     args = receive.post[1]
     if receive.what == "fi_trecvmsg":
         return args[1].addr, args[1].tag, args[1].ignore

@@ -1,4 +1,9 @@
-"""Keywords: the typed options of connect, listen, accept and open_endpoint; errors name the called function."""
+"""Keywords: the typed options of connect, listen, accept and open_endpoint; errors name the called function.
+
+`EndpointKeywords` repeats the fields of `EndpointOptions`, because neither can be made of the other. Type checkers and
+editors take keywords from a TypedDict only (PEP 692), which must be written out: they evaluate no expression that lists
+its fields. A dataclass whose fields are made of a TypedDict has attributes without types. A test compares the two.
+"""
 
 from __future__ import annotations
 

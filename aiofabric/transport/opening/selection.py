@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import socket
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..._ffi import constants, is_loaded
-from ...address import Address, is_ip, split_uri
-from ...cq.reactor import Reactor
-from ...errors import NoProviderError, unresolved
+from ..._ffi import constants
+from ...address import Address, split_uri
+from ...errors import NoProviderError
 from ...features import Quirk, quirks
-from ...flags import AddressFormat, Caps, EndpointType, GetInfoFlags, MrMode
-from ...info import DomainAttr, EpAttr, FabricAttr, Hints, Info, getinfo
+from ...flags import AddressFormat, Caps, EndpointType, MrMode
+from ...info import DomainAttr, EpAttr, FabricAttr, Hints, Info
 from ...info.discovery import offers
 from ...info.interfaces import devices_of, names_of, uses
-from ...info.place import check_place, check_remote
+from ...info.place import check_place
 from .chosen import check_agreement
+from .device_failures import is_unusable
+from .resolution import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...domain import Domain
-    from ...errors import FabricError
 
-_log = logging.getLogger("aiofabric")
-
-__all__ = [
-    "find",
-    "find_connectable",
-    "is_device",
-    "leave_out",
-    "must_resolve",
-    "name_other_devices",
-    "places",
-    "resolve",
-]
+__all__ = ["find", "find_connectable"]
 
 # Used only if named: libfabric 1.17's net keeps its descriptor readable all the time (59,000 empty wake-ups in 100 ms
 # were seen), and sockets blocks inside fi_connect. In 2.x both are removed or deprecated. lnx has no plain messages.
@@ -48,46 +29,9 @@ _BY_NAME_ONLY = frozenset({"net", "sockets", "lnx"})
 # EFA 2.x lists this fabric before its own reliable datagrams, and it has neither tags nor segmentation (efa_prov.c).
 _BY_FABRIC_ONLY = frozenset({"efa-direct"})
 
-_unusable: set[str] = set()
-"""Providers of devices that offered endpoints in this process, and then could not open one: used only if named."""
-_SOFTWARE = frozenset({"tcp", "udp", "shm", "sm2", "net", "sockets"})
-_OPENING = frozenset({"fi_fabric", "fi_domain", "fi_cq_open", "fi_eq_open", "fi_endpoint", "fi_ep_bind", "fi_enable"})
 
-
-def is_device(info: Info) -> bool:
-    """Whether the provider needs a device, and may lack what it needs on this host."""
-    return info.fabric_attr.prov_name.partition(";")[0] not in _SOFTWARE
-
-
-def leave_out(info: Info, error: FabricError) -> bool:
-    """Whether to choose another provider, because this one, of a device, could not open an endpoint.
-
-    It is then not chosen again. Software providers fail for reasons of the program, or of the whole process.
-    """
-    name = info.fabric_attr.prov_name
-    if error.call not in _OPENING or not is_device(info) or name in _unusable:
-        return False
-    _unusable.add(name)
-    _log.warning(
-        "The provider %s offers endpoints here, but cannot open one: %s. The next provider is used instead, "
-        "and %s only if a program names it",
-        name,
-        error,
-        name,
-    )
-    return True
-
-
-def name_other_devices(info: Info, error: FabricError) -> None:
-    """Name the provider's other devices in an error of opening this one."""
-    if error.call not in _OPENING or not is_device(info):
-        return
-    hints = Hints(fabric_attr=FabricAttr(prov_name=info.fabric_attr.prov_name), ep_attr=EpAttr(type=info.ep_attr.type))
-    others = [name for name in names_of(offers(hints=hints)) if name and name != info.domain_attr.name]
-    if others:
-        own = info.domain_attr.name
-        words = f"The device is {own}; interface= chooses another one: {', '.join(map(repr, others))}"
-        error.detail = ". ".join(filter(None, (error.detail.rstrip("."), words)))
+def _by_name_only(provider: str) -> bool:
+    return provider in _BY_NAME_ONLY or is_unusable(provider)
 
 
 class OfferHints(NamedTuple):
@@ -203,7 +147,7 @@ async def _first(
             hints = replace(hints, caps=caps)
             found = await ask(hints)
     if not hints.fabric_attr.prov_name:
-        found = [i for i in found if i.fabric_attr.prov_name not in _BY_NAME_ONLY | _unusable] or found
+        found = [i for i in found if not _by_name_only(i.fabric_attr.prov_name)] or found
     if not hints.fabric_attr.name:
         found = [i for i in found if i.fabric_attr.name not in _BY_FABRIC_ONLY] or found
     if not found:
@@ -388,107 +332,3 @@ async def _placed(info: Info, node: str | Address | None, service: str | int | N
         return info.replace(**{side: node})
     except ValueError as error:
         raise NoProviderError(constants.FI_ENODATA, "fi_getinfo", detail=str(error)) from None
-
-
-async def resolve(
-    node: str | Address | None,
-    service: str | int | None,
-    hints: Hints,
-    *,
-    passive: bool = False,
-    call: Callable[..., list[Info]] = getinfo,
-) -> list[Info]:
-    """Call getinfo without blocking the loop: name look-ups and the first load of providers run in a worker thread."""
-    flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
-    if isinstance(node, Address):
-        if service is not None:
-            raise ValueError(f"{node} is a complete address: leave out the service {service!r}")
-        hints = replace(hints, src_addr=node) if passive else replace(hints, dest_addr=node)
-        node = None
-        flags = GetInfoFlags(0)
-    elif passive and service is None and "://" not in (node or ""):
-        service = 0
-    question = partial(call, node, service, flags=flags, hints=hints)
-    if is_loaded() and _is_numeric(node):
-        return question()
-    return await _in_a_thread(question)
-
-
-async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
-    """Run the function ``question`` in its own thread, which then ends; a thread of anyio's pool would stay as long as
-    the loop.
-    """
-    from anyio import CancelScope, Event
-    from anyio.to_thread import current_default_thread_limiter
-
-    answer: Future[list[Info]] = Future()
-    answered, driver = Event(), Reactor.current().driver
-    limiter = current_default_thread_limiter()
-
-    def ended() -> None:
-        limiter.release_on_behalf_of(answer)
-        answered.set()
-
-    def ask() -> None:
-        try:
-            answer.set_result(question())
-        except BaseException as error:
-            answer.set_exception(error)
-        with suppress(RuntimeError):  # the loop has ended
-            driver.call_soon_threadsafe(ended)
-
-    thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
-    await limiter.acquire_on_behalf_of(answer)  # held until the thread ends, also if asyncio cancels this task before
-    try:
-        thread.start()
-    except RuntimeError:
-        limiter.release_on_behalf_of(answer)
-        raise
-    with CancelScope(shield=True):
-        await answered.wait()
-    thread.join()
-    return answer.result()
-
-
-async def must_resolve(node: str | Address | None, service: str | int | None) -> None:
-    """Raise NameResolutionError for an unknown host or service; libfabric takes much longer to report it."""
-    check_place(node, service)
-    named = isinstance(service, str) and not service.isdecimal()
-    if not isinstance(node, Address) and (named or not _is_numeric(node)):
-        await _look_up(node, service)
-
-
-async def _look_up(node: str | None, service: str | int | None) -> list[Any]:
-    """Call getaddrinfo in a thread of anyio's pool.
-
-    Raises:
-        NameResolutionError: the name does not resolve.
-    """
-    from anyio import getaddrinfo  # imported here: it loads anyio's sockets and TLS, 8 ms
-
-    try:
-        return await getaddrinfo(node, service, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise unresolved(error, node, service) from None
-
-
-async def places(
-    node: str | Address | None, service: str | int | None
-) -> list[tuple[str | Address | None, str | int | None]]:
-    """The addresses of a host name, in the resolver's order; a node that is not a name is returned as it is.
-
-    libfabric tries only the first address, and on Debian the first address of localhost is ::1.
-
-    Raises:
-        NameResolutionError: the name does not resolve.
-        TypeError, ValueError: not a valid address of a peer.
-    """
-    check_remote(node, service)
-    if not isinstance(node, str) or _is_numeric(node):
-        return [(node, service)]
-    found = await _look_up(node, service)
-    return [(Address.from_ip(str(name[0]), int(name[1])), None) for *_, name in found]
-
-
-def _is_numeric(node: str | None) -> bool:
-    return node is None or "://" in node or is_ip(node)

@@ -232,7 +232,7 @@ class Atomic(Resource):
             parts.append((against.pins, Access.WRITE))
         if before is not None:
             parts.append((before.pins, Access.READ))
-        key, found, held = acquire_rma_parts(handle, parts, remote)
+        key, found, registrations = acquire_rma_parts(handle, parts, remote)
         # Each part is a list of length 1: elements, its descriptor, 1.
         lists = [
             (ffi.new("struct fi_ioc *", (pins, given.count)), descriptors([descriptor]), 1)
@@ -248,7 +248,7 @@ class Atomic(Resource):
         args = (handle.fid, message, *more, own | OpFlags.COMPLETION)
         size = given.count * element_size(given.datatype)
         keep = (parts, lists, target, message)
-        await route.outcome(route.submit(call, getattr(lib, call), args, keep, size, held, message=message))
+        await route.outcome(route.submit(call, getattr(lib, call), args, keep, size, registrations, message=message))
 
 
 def _unusable(op: AtomicOp, form: AtomicForm, info: Info) -> str:

@@ -120,7 +120,7 @@ class Claim:
         except FabricError:
             self._slot = slot  # nothing was posted
             raise
-        self._ep._let_go(self._where[0])  # the receive names it
+        self._ep._release_number(self._where[0])  # the receive names it
         if not dropped:
             transfer.orphaned = partial(self._ep._keep, pins, True)
         return await self._ep._handle.rx.outcome(transfer)
@@ -159,11 +159,11 @@ class Peeks(TaggedReceives):
     info: Info
 
     @abstractmethod
-    def _hold(self, number: int) -> None:
+    def _keep_number(self, number: int) -> None:
         """Keep the number of a peer for a claim that names it."""
 
     @abstractmethod
-    def _let_go(self, number: int) -> None:
+    def _release_number(self, number: int) -> None:
         """The claim needs the number no longer."""
 
     async def peek_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
@@ -200,7 +200,7 @@ class Peeks(TaggedReceives):
         if Quirk.CLAIMS_CRASH in self._handle.known:
             undelivered = await self._receive_at_once(where, source)
             return None if undelivered is None else Claim(self, where, _told(undelivered), None, undelivered)
-        self._hold(where[0])  # the claim lets it go
+        self._keep_number(where[0])  # the end of the claim releases it
         got: Transfer | None = None
         try:
             transfer = self._examine(where, pin(_NOTHING), _PEEK | _CLAIM, kind=_Reserving)
@@ -208,7 +208,7 @@ class Peeks(TaggedReceives):
             got = await self._answer(transfer)
         finally:
             if got is None:
-                self._let_go(where[0])
+                self._release_number(where[0])
         return None if got is None else Claim(self, where, self._envelope(got, source), got.slot, None)
 
     async def discard_tagged(self, tag: int, *, ignore: int = 0, source: Peer | None = None) -> Envelope | None:
@@ -244,14 +244,14 @@ class Peeks(TaggedReceives):
         message, iov = ffi.new("struct fi_msg_tagged *"), ffi.new("struct iovec *", (pins, size))
         message.msg_iov, message.iov_count = iov, 1
         message.addr, message.tag, message.ignore = where
-        found, held = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
+        found, registrations = acquire_regions(handle, [pins], Access.RECV) if size else (ffi.NULL, ())
         message.desc = found
         args, keep = (handle.fid, message, flags), (pins, iov, message, found)
         if slot is not None:
             handle.source.slots.reuse(slot)
         try:
             return handle.rx.submit(
-                "fi_trecvmsg", lib.fi_trecvmsg, args, keep, size, held, kind=kind, slot=slot, message=message
+                "fi_trecvmsg", lib.fi_trecvmsg, args, keep, size, registrations, kind=kind, slot=slot, message=message
             )
         except FabricError:
             if slot is not None:

@@ -104,7 +104,7 @@ class AddressQueries:
             self._listener = None
             self._multiplexer.source.interest -= 1
             for peer in list(self._answered):
-                self._let_go(peer)
+                self._forget(peer)
 
     def arrived(self, buffer: SharedBuffer, tag: int) -> None:
         """A query or a reply has arrived."""
@@ -126,11 +126,11 @@ class AddressQueries:
     def _answer(self, number: bytes, raw: bytes, listener: Address) -> None:
         multiplexer = self._multiplexer
         if len(self._answered) >= _ANSWERS_MOST:
-            self._let_go(next(iter(self._answered)))
+            self._forget(next(iter(self._answered)))
         peer = multiplexer.acquire_peer(raw)
         if peer in self._answered:
-            self._let_go(peer)
-        self._answered[peer] = multiplexer.source.driver.call_later(_TIMEOUT, lambda: self._let_go(peer))
+            self._forget(peer)
+        self._answered[peer] = multiplexer.source.driver.call_later(_TIMEOUT, lambda: self._forget(peer))
         host = listener.host or ""
         # the client uses the address of this host by which it knows it; otherwise the host's name
         if ip_address(host).is_unspecified:
@@ -140,7 +140,7 @@ class AddressQueries:
         if not route.inject(body, QUERY_REPLY):
             route.post(body, QUERY_REPLY)
 
-    def _let_go(self, peer: Peer) -> None:
+    def _forget(self, peer: Peer) -> None:
         cancel = self._answered.pop(peer, None)
         if cancel is not None:
             cancel()

@@ -3,7 +3,7 @@
 The same script runs on two pairs of connections: one as it is, the other without its fast paths.
 """
 
-# Privates: `_held`, `_owed` and `_unread` are a part of what must be the same.
+# Privates: `_budget_used`, `_owed` and `_unread` are a part of what must be the same.
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def state_of(call: Any) -> tuple[Any, ...]:
     status = getattr(call, "status", None)
     return (
         *(call.id, call.method, call.over, call.received_end, call.sent_end, call.unsent, call.deadline),
-        *(call.credits, call.window, call.outstanding, call.receive_window, call.queued, call._owed, call._held),
+        *(call.credits, call.window, call.outstanding, call.receive_window, call.queued, call._owed, call._budget_used),
         *(call.got, call.events, bool(call._unread), call._queue is None, call.initial_metadata),
         status and (status.code, status.details, status.metadata, status.may_have_run),
     )

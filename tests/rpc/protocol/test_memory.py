@@ -108,15 +108,15 @@ def test_small_messages_beside_waiting_announcements_do_not_add_up_all_calls_eac
     side = connection(budget, limits)
     counted = 0
 
-    def held(self: ServerConnection) -> int:
+    def share_used(self: ServerConnection) -> int:
         nonlocal counted
         counted += 1
-        return sum(call.held for call in self.calls.values())
+        return sum(call.share_used for call in self.calls.values())
 
     for id in range(1, 67):
         side.receive(memoryview(announcement(id)), 0.0)
     assert len(side.announced) == 61
-    monkeypatch.setattr(ServerConnection, "held", property(held))
+    monkeypatch.setattr(ServerConnection, "share_used", property(share_used))
     side.receive(memoryview(frame(Kind.START, 100, START, field=0xFFFF)), 0.0)
     for _ in range(1000):
         side.receive(memoryview(frame(Kind.MESSAGE, 100, b"x")), 0.0)

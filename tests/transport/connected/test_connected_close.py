@@ -143,7 +143,7 @@ async def test_callbacks_are_told(pair: Pair) -> None:
         assert ClosedResourceError in {type(o) for o in outcomes}
 
 
-async def test_abandoned_sends_are_let_go(pair: Pair, provider: str) -> None:
+async def test_abandoned_sends_are_released(pair: Pair, provider: str) -> None:
     """At once where the endpoint is the connection's own; where connections share one, not before that is closed."""
     async with pair(recv_size=None) as (active, _):
         data = bytearray(HUGE)

@@ -68,8 +68,8 @@ class Receives:
     "forget",
     "_handle_arrived",
     "peer_removed",
-    "hold",
-    "let_go",
+    "keep_numbers",
+    "release_numbers",
     "numbers_in_use",
     "receive_from",
     "wait_until_quiet",
@@ -86,7 +86,7 @@ class Handle:
         self.info = SimpleNamespace(caps=0)
         self.vector = SimpleNamespace(check=self.check, remove=lambda peer: self.order.append(peer))
         self.order: list[Any] = []
-        self.held: Counter[int] = Counter()
+        self.kept_numbers: Counter[int] = Counter()
         self.leaving: list[Any] = []
         self.orphans: list[Any] = []
         self.rx: Any = Receives(self)
@@ -262,17 +262,17 @@ def test_numbers_are_in_use_while_an_operation_may_name_them(handle: Any) -> Non
         each.receives = False  # type: ignore[attr-defined]
     handle.orphans = [of_alias, ended, receives]
     handle.rx.posted, handle.rx.waiting = [receive(5), receive(6, "fi_trecvmsg")], [receive(7)]
-    handle.hold(9, 9)
+    handle.keep_numbers(9, 9)
     assert handle.numbers_in_use() == {1, 3, 5, 6, 7, 8, 9}
     assert handle.leaving == [leaving]
 
 
 def test_a_number_is_held_as_often_as_it_was_asked_for(handle: Any) -> None:
-    handle.hold(9, 10, 9)
-    handle.let_go(9)
-    assert set(handle.held) == {9, 10}
-    handle.let_go(9, 10)
-    assert set(handle.held) == set()
+    handle.keep_numbers(9, 10, 9)
+    handle.release_numbers(9)
+    assert set(handle.kept_numbers) == {9, 10}
+    handle.release_numbers(9, 10)
+    assert set(handle.kept_numbers) == set()
 
 
 def test_memory_that_peers_read_is_kept_until_the_close_if_no_notice_can_be_sent(handle: Any) -> None:

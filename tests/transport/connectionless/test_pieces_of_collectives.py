@@ -13,7 +13,8 @@ from aiofabric import AtomicOp, Datatype
 from aiofabric._ffi import ffi
 from aiofabric.cm.events import JOIN_COMPLETE
 from aiofabric.flags import CollectiveOp
-from aiofabric.transport.connectionless.collective import Group, _GroupHandle, _pieces
+from aiofabric.transport.connectionless.collective import Group, _pieces
+from aiofabric.transport.connectionless.group_handle import GroupHandle
 from tests.cq.manual import ManualDriver, done
 from tests.fixtures.methods import methods_of
 
@@ -205,7 +206,7 @@ def test_elements_that_give_no_equal_shares_are_refused(count: int) -> None:
 # -- the life of a group
 
 
-@methods_of(_GroupHandle, "event", "event_error", "wait_failed", "busy", "finished", "leave", "poll", "_joined")
+@methods_of(GroupHandle, "event", "event_error", "wait_failed", "busy", "finished", "leave", "poll", "_joined")
 class Handle:
     """The state of a group's handle."""
 

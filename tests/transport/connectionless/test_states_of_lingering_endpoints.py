@@ -66,7 +66,7 @@ class Transfer:
     def __init__(self, *, receives: bool) -> None:
         self.owner = SimpleNamespace(receives=receives)
         self.slot = SimpleNamespace(pointer="receive" if receives else "send")
-        self.held: tuple[Any, ...] = ()
+        self.registrations: tuple[Any, ...] = ()
         self.pins: Any = None
 
 
@@ -270,7 +270,7 @@ def test_few_quiet_ones_stay(order: list[Any]) -> None:
     assert len(lingering()) == 4
 
 
-def test_one_that_the_provider_does_not_let_go_is_logged(order: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_the_provider_does_not_release_is_logged(order: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     one, other = opened(order, "ours", "our-other")
     link(one, other)
     closed(one)
@@ -326,10 +326,10 @@ def test_registrations_are_held_until_the_native_endpoint_is_closed(order: list[
     link(one, other)
     uses: list[str] = []
     send: Any = Transfer(receives=False)
-    send.held = (SimpleNamespace(end_use=lambda: uses.append("ended")),)
+    send.registrations = (SimpleNamespace(end_use=lambda: uses.append("ended")),)
     one.source.operations = {1: send}
     closed(one)
-    assert (send.held, uses) == ((), [])
+    assert (send.registrations, uses) == ((), [])
     module._here.clear()
     module.sweep()
     assert uses == ["ended"]

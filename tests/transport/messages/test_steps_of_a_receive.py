@@ -101,7 +101,7 @@ class Endpoint:
     def _source_of(self, address: int | None) -> Any:
         return None if address is None else f"peer {address}"
 
-    def submit(self, what: str, function: Any, args: Any, pinned: Any, length: int, held: Any) -> Any:
+    def submit(self, what: str, function: Any, args: Any, pinned: Any, length: int, registrations: Any) -> Any:
         transfer = Hashable(
             what=what, args=args, pinned=pinned, length=length, state=State.POSTED, tag=0, source=None, data=0, flags=0
         )

@@ -32,7 +32,7 @@ from aiofabric.features import Quirk, quirks
 from aiofabric.info.interfaces import devices_of
 from aiofabric.regions import RegionTable
 from aiofabric.transport.exclusions import lacking
-from aiofabric.transport.opening import selection
+from aiofabric.transport.opening import device_failures, selection
 from aiofabric.transport.opening.bindings import check_provider
 from aiofabric.transport.tags import TagFormat
 from aiofabric.transport.virtual.protocol import DIRECT, MASK
@@ -55,7 +55,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     def has(*offers: Any) -> Fabrics:
         fabrics = Fabrics(*offers)
         monkeypatch.setattr(selection, "offers", fabrics)
-        monkeypatch.setattr(selection, "getinfo", fabrics)
+        monkeypatch.setattr(device_failures, "offers", fabrics)
         return fabrics
 
     return has
@@ -63,7 +63,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture(autouse=True)
 def left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "_unusable", set())
+    monkeypatch.setattr(device_failures, "_unusable", set())
 
 
 async def rdm(**arguments: Any) -> Info:
@@ -234,10 +234,10 @@ def test_an_error_of_opening_a_device_names_the_others(host: Host) -> None:
     fabrics = host(*TWO["cxi"])
     info = fabrics()[0]
     error = from_errno(constants.FI_ENOSYS, "fi_domain", detail="Reason")
-    selection.name_other_devices(info, error)
+    device_failures.name_other_devices(info, error)
     assert error.detail == "Reason. The device is cxi0; interface= chooses another one: 'cxi1'"
     later = from_errno(constants.FI_ENOSYS, "fi_send", detail="Reason")
-    selection.name_other_devices(info, later)
+    device_failures.name_other_devices(info, later)
     assert later.detail == "Reason"
 
 

@@ -15,7 +15,7 @@ from aiofabric._ffi import constants
 from aiofabric.cq.submission import most_posted
 from aiofabric.errors import from_errno
 from aiofabric.features import Quirk, quirks
-from aiofabric.transport.opening.selection import leave_out
+from aiofabric.transport.opening.device_failures import leave_out
 from aiofabric.transport.opening.shared_objects import opened_as
 from aiofabric.transport.tags import TagFormat
 

@@ -10,7 +10,7 @@ import aiofabric
 from aiofabric import Address, Caps, EndpointType, EpAttr, Hints, Info, NoProviderError, TrafficClass
 from aiofabric.info import DomainAttr, FabricAttr, TxAttr
 from aiofabric.info.discovery import offers
-from aiofabric.transport.opening import selection
+from aiofabric.transport.opening import resolution, selection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
 
@@ -298,11 +298,11 @@ async def test_a_traffic_class_is_that_of_the_endpoint_or_of_the_domain(
 
 @pytest.mark.parametrize("node", ["127.0.0.1", "::1", "fi_sockaddr_in://127.0.0.1:5", Address.from_ip("127.0.0.1", 5)])
 async def test_what_is_no_name_is_one_place(node: Any) -> None:
-    assert await selection.places(node, None if "5" in str(node) else 7) == [(node, None if "5" in str(node) else 7)]
+    assert await resolution.places(node, None if "5" in str(node) else 7) == [(node, None if "5" in str(node) else 7)]
 
 
 async def test_a_name_is_as_many_places_as_it_has_addresses() -> None:
-    found = await selection.places("localhost", 7)
+    found = await resolution.places("localhost", 7)
     assert (Address.from_ip("127.0.0.1", 7), None) in found
     assert all(isinstance(node, Address) and node.port == 7 and service is None for node, service in found)
 
@@ -310,11 +310,11 @@ async def test_a_name_is_as_many_places_as_it_has_addresses() -> None:
 @pytest.mark.parametrize(("node", "service"), [("no.such.host.invalid", 7), ("127.0.0.1", "nosuch"), (None, "nosuch")])
 async def test_a_name_that_does_not_resolve_is_an_error(node: Any, service: Any) -> None:
     with pytest.raises(aiofabric.NameResolutionError):
-        await selection.must_resolve(node, service)
+        await resolution.must_resolve(node, service)
 
 
 @pytest.mark.parametrize(
     ("node", "service"), [("localhost", 7), ("127.0.0.1", "7"), (None, 7), (Address.from_ip("127.0.0.1", 5), None)]
 )
 async def test_what_resolves_is_no_error(node: Any, service: Any) -> None:
-    await selection.must_resolve(node, service)
+    await resolution.must_resolve(node, service)

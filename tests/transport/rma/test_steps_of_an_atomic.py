@@ -52,7 +52,9 @@ class Route:
         self.checked.append((flags, size))
         return flags
 
-    def submit(self, call: str, function: Any, args: Any, keep: Any, size: int, held: Any, *, message: Any) -> Any:
+    def submit(
+        self, call: str, function: Any, args: Any, keep: Any, size: int, registrations: Any, *, message: Any
+    ) -> Any:
         self.posts.append((call, args, size))
         self.kept.append(keep)  # the structure points to it
         return "transfer"

@@ -50,7 +50,7 @@ class Endpoint:
         self.posts: list[Any] = []
         self.answers: list[Any] = []
         self.refusals: list[Any] = []
-        self.held: list[Any] = []
+        self.kept_numbers: list[Any] = []
         self.slots: list[Any] = []
         self.kept: list[Any] = []
         self.order: list[Any] = []
@@ -85,7 +85,7 @@ class Endpoint:
         args: Any,
         keep: Any,
         size: int,
-        held: Any,
+        registrations: Any,
         *,
         kind: Any,
         slot: Any,
@@ -115,11 +115,11 @@ class Endpoint:
     def _where(self, tag: int, ignore: int, source: Any) -> tuple[int, int, int]:
         return 7, tag, ignore
 
-    def _hold(self, number: int) -> None:
-        self.held.append(number)
+    def _keep_number(self, number: int) -> None:
+        self.kept_numbers.append(number)
 
-    def _let_go(self, number: int) -> None:
-        self.held.remove(number)
+    def _release_number(self, number: int) -> None:
+        self.kept_numbers.remove(number)
 
     def _check_receivable(self) -> None:
         self.order.append("checked")
@@ -205,7 +205,7 @@ def test_a_claim_keeps_the_slot_and_the_number_of_the_peer(endpoint: Any) -> Non
     endpoint.answers = [9]
     claim = done(endpoint.claim_tagged(5))
     (post,) = endpoint.posts
-    assert (post.flags, post.kind, endpoint.held) == (PEEK | CLAIM, _Reserving, [7])
+    assert (post.flags, post.kind, endpoint.kept_numbers) == (PEEK | CLAIM, _Reserving, [7])
     assert claim.envelope.length == 9
 
 
@@ -217,7 +217,7 @@ def test_a_claim_of_nothing_holds_nothing(answer: BaseException, endpoint: Any) 
     else:
         with pytest.raises(KeyboardInterrupt):
             done(endpoint.claim_tagged(5))
-    assert endpoint.held == []
+    assert endpoint.kept_numbers == []
 
 
 def test_a_claimed_message_is_received_once(endpoint: Any) -> None:
@@ -226,7 +226,7 @@ def test_a_claimed_message_is_received_once(endpoint: Any) -> None:
     assert len(done(claim.recv())) == 9
     (post,) = endpoint.posts
     assert (post.flags, post.size, post.slot, post.message.tag) == (CLAIM, 9, "new slot", 5)
-    assert (endpoint.slots, endpoint.held) == ([("reuse", "new slot")], [])
+    assert (endpoint.slots, endpoint.kept_numbers) == ([("reuse", "new slot")], [])
     post.orphaned(post)  # a cancel: the next receive gets the message
     assert endpoint.kept == [post]
     for again in (claim.recv(), claim.discard(), claim.recv_into(bytearray(9))):
@@ -253,7 +253,7 @@ def test_a_claimed_message_is_dropped(endpoint: Any) -> None:
     endpoint.answers = [0]
     done(claim.discard())
     (post,) = endpoint.posts
-    assert (post.flags, post.size, endpoint.held) == (CLAIM | DISCARD, 0, [])
+    assert (post.flags, post.size, endpoint.kept_numbers) == (CLAIM | DISCARD, 0, [])
     assert not hasattr(post, "orphaned")  # a cancel drops it too
 
 
@@ -272,17 +272,17 @@ def test_a_claim_whose_receive_is_refused_stays_valid(endpoint: Any) -> None:
     endpoint.refusals = [FabricError(constants.FI_EINVAL, "fi_trecvmsg")]
     with pytest.raises(FabricError):
         done(claim.recv())
-    assert (endpoint.slots, endpoint.held) == ([("reuse", "new slot"), ("reserve", "new slot")], [7])
+    assert (endpoint.slots, endpoint.kept_numbers) == ([("reuse", "new slot"), ("reserve", "new slot")], [7])
     endpoint.answers = [9]
     done(claim.recv())
-    assert endpoint.held == []
+    assert endpoint.kept_numbers == []
 
 
 def test_a_kept_message_is_claimed_without_the_provider(endpoint: Any) -> None:
     for way in ("recv", "recv_into", "discard"):
         endpoint._stash.append(kept(b"kept"))
         claim = done(endpoint.claim_tagged(5))
-        assert (endpoint._stash, endpoint.held, claim.envelope.length) == ([], [], 4)
+        assert (endpoint._stash, endpoint.kept_numbers, claim.envelope.length) == ([], [], 4)
         memory = bytearray(6)
         outcome = done(getattr(claim, way)(*([memory] if way == "recv_into" else [])))
         if way == "recv":
@@ -359,7 +359,7 @@ def test_such_a_claim_receives_at_once(crashing: Any) -> None:
     assert crashing.posts[1].where == (7, 5, 0)
     assert crashing.order == ["drained", "checked", "recalled", "withdrawn"]
     assert len(done(claim.recv())) == 9
-    assert crashing.held == []
+    assert crashing.kept_numbers == []
 
 
 def test_such_a_claim_of_nothing_receives_nothing(crashing: Any) -> None:

@@ -65,7 +65,7 @@ class MultiCallable(StubCore, ABC):
     _channel: Opener
     kind = ""
     rpc: ClassVar[type[ClientRpc]] = ClientRpc
-    whole: ClassVar[type[UnaryUnaryCall] | None] = None
+    call_type: ClassVar[type[UnaryUnaryCall] | None] = None
     """The type of call objects that `StubCore` makes, for calls with one message each way."""
 
     def __init__(
@@ -77,7 +77,9 @@ class MultiCallable(StubCore, ABC):
         interceptors: tuple[Any, ...],
     ) -> None:
         method = method.decode() if isinstance(method, bytes) else method
-        super().__init__(channel, method, checked_serializer(method, serializer), deserializer, self.rpc, self.whole)
+        super().__init__(
+            channel, method, checked_serializer(method, serializer), deserializer, self.rpc, self.call_type
+        )
         if interceptors:
             self._chain = Chain(KINDS[self.kind], interceptors, self._begin)
 
@@ -94,9 +96,9 @@ class MultiCallable(StubCore, ABC):
         wait_for_ready: bool | None,
         compression: Any,
         request: Any,
-        whole: bool,
+        with_request: bool,
     ) -> ClientRpc:
-        """Begin a call; with its request, if ``whole``."""
+        """Begin a call; with its request, if ``with_request``."""
         channel = self._channel
         core = channel.core if credentials is None else channel.refuse(credentials)
         pairs = wire(metadata) if metadata else ()
@@ -110,13 +112,15 @@ class MultiCallable(StubCore, ABC):
             timeout = LEAST_TIMEOUT
         rpc = self.rpc(channel.loop)
         message = None
-        if whole:
+        if with_request:
             try:
                 message = serialized(request, self._serializer)
             except Exception as error:
                 rpc.refuse(error)
                 return rpc
-        rpc.begin(core, method, pairs, timeout=timeout, message=message, end=whole, wait_for_ready=wait_for_ready)
+        rpc.begin(
+            core, method, pairs, timeout=timeout, message=message, end=with_request, wait_for_ready=wait_for_ready
+        )
         return rpc
 
     @abstractmethod
@@ -132,7 +136,7 @@ class MultiCallable(StubCore, ABC):
             metadata.add(key, value)
         return aio.ClientCallDetails(self._method.encode(), timeout, metadata, credentials, wait_for_ready)
 
-    def _whole(self, details: Any, request: Any, whole: bool) -> ClientRpc:
+    def _rpc_of_details(self, details: Any, request: Any, with_request: bool) -> ClientRpc:
         """Begin a call with the details that interceptors may have changed."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         return self._rpc(
@@ -143,7 +147,7 @@ class MultiCallable(StubCore, ABC):
             details.wait_for_ready,
             0,  # it is in the metadata already
             request,
-            whole,
+            with_request,
         )
 
 
@@ -155,7 +159,7 @@ class UnaryUnaryMultiCallable(MultiCallable):
 
     __slots__ = ()
     kind = "unary_unary"
-    whole = UnaryUnaryCall
+    call_type = UnaryUnaryCall
 
     def _begin_call(
         self,
@@ -181,7 +185,7 @@ class UnaryUnaryMultiCallable(MultiCallable):
         return UnaryUnaryCall(rpc, self._deserializer)
 
     def _begin(self, details: Any, request: Any) -> Any:
-        return UnaryUnaryCall(self._whole(details, request, True), self._deserializer)
+        return UnaryUnaryCall(self._rpc_of_details(details, request, True), self._deserializer)
 
 
 class UnaryStreamMultiCallable(MultiCallable):
@@ -209,7 +213,7 @@ class UnaryStreamMultiCallable(MultiCallable):
         return UnaryStreamCall(rpc, self._deserializer)
 
     def _begin(self, details: Any, request: Any) -> Any:
-        return UnaryStreamCall(self._whole(details, request, True), self._deserializer)
+        return UnaryStreamCall(self._rpc_of_details(details, request, True), self._deserializer)
 
 
 class StreamUnaryMultiCallable(MultiCallable):
@@ -238,7 +242,7 @@ class StreamUnaryMultiCallable(MultiCallable):
         return StreamUnaryCall(rpc, self._deserializer, self._serializer, request_iterator)
 
     def _begin(self, details: Any, request: Any) -> Any:
-        rpc = self._whole(details, None, False)
+        rpc = self._rpc_of_details(details, None, False)
         return StreamUnaryCall(rpc, self._deserializer, self._serializer, request)
 
 
@@ -269,7 +273,7 @@ class StreamStreamMultiCallable(MultiCallable):
         return StreamStreamCall(rpc, self._deserializer, self._serializer, request_iterator)
 
     def _begin(self, details: Any, request: Any) -> Any:
-        rpc = self._whole(details, None, False)
+        rpc = self._rpc_of_details(details, None, False)
         return StreamStreamCall(rpc, self._deserializer, self._serializer, request)
 
 

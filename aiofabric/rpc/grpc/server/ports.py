@@ -13,7 +13,7 @@ _ANYWHERE = ("", "0.0.0.0", "::", "[::]", "*")
 
 
 class Port:
-    """A port of this machine, held by a bound socket. ``node`` and ``service`` are what to listen at."""
+    """A port of this machine, reserved by a bound socket. ``node`` and ``service`` are what to listen at."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -26,7 +26,7 @@ class Port:
         self.node: str | None = None if host in _ANYWHERE else name[0]
         self.service = str(self.number)
 
-    def let_go(self) -> None:
+    def allow_bind(self) -> None:
         """Allow the listener to bind to the port; `close` when it has. A port that was closed is free already."""
         if self._socket.fileno() >= 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,17 +51,17 @@ def _bound(host: str, port: int) -> socket.socket:
     )[0]
     # A port that another socket holds is refused only without SO_REUSEADDR; one with old connections only with it.
     for reuse in (0, 1):
-        held = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, kind, protocol)
         try:
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
-            held.bind(place)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            bound.bind(place)
         except OSError as error:
-            held.close()
+            bound.close()
             if reuse or error.errno != errno.EADDRINUSE:
                 raise
         except BaseException:
-            held.close()
+            bound.close()
             raise
         else:
-            return held
+            return bound
     raise AssertionError

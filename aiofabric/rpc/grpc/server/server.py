@@ -92,7 +92,7 @@ class Server(aio.Server):
         self._context = copy_context()
         self._core = core = ServerCore(partial(ServerRpc, self), limits_of(self._options))
         for port in self._ports:
-            port.let_go()
+            port.allow_bind()
             try:
                 await core.listen(port.node, port.service, **endpoint_arguments(self._options))
             finally:
@@ -121,17 +121,17 @@ class Server(aio.Server):
 
     def _plan(self, handler: Any) -> Plan:
         behaviour, how = self._behaviour(handler)
-        whole: Plan = partial(handle, handler, behaviour, how)
+        handle_any: Plan = partial(handle, handler, behaviour, how)
         tasks = self._core.tasks if self._core is not None else None
         unary = not (handler.request_streaming or handler.response_streaming)
         if how != "coroutine" or not unary or not isinstance(tasks, TaskSet):
-            return whole
+            return handle_any
         return HandlerPlan(
             behaviour,
             handler.request_deserializer,
             handler.response_serializer,
             ServicerContext,
-            whole,
+            handle_any,
             handler_failed,
             handler_ended,
             tasks,

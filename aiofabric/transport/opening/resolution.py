@@ -1,0 +1,128 @@
+"""Resolution: host names and the first load of providers, outside of the loop's thread."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from ..._ffi import is_loaded
+from ...address import Address, is_ip
+from ...cq.reactor import Reactor
+from ...errors import unresolved
+from ...flags import GetInfoFlags
+from ...info import Hints, Info, getinfo
+from ...info.place import check_place, check_remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["must_resolve", "places", "resolve"]
+
+
+async def resolve(
+    node: str | Address | None,
+    service: str | int | None,
+    hints: Hints,
+    *,
+    passive: bool = False,
+    call: Callable[..., list[Info]] = getinfo,
+) -> list[Info]:
+    """Call getinfo without blocking the loop: name look-ups and the first load of providers run in a worker thread."""
+    flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
+    if isinstance(node, Address):
+        if service is not None:
+            raise ValueError(f"{node} is a complete address: leave out the service {service!r}")
+        hints = replace(hints, src_addr=node) if passive else replace(hints, dest_addr=node)
+        node = None
+        flags = GetInfoFlags(0)
+    elif passive and service is None and "://" not in (node or ""):
+        service = 0
+    question = partial(call, node, service, flags=flags, hints=hints)
+    if is_loaded() and _is_numeric(node):
+        return question()
+    return await _in_a_thread(question)
+
+
+async def _in_a_thread(question: Callable[[], list[Info]]) -> list[Info]:
+    """Run the function ``question`` in its own thread, which then ends; a thread of anyio's pool would stay as long as
+    the loop.
+    """
+    from anyio import CancelScope, Event
+    from anyio.to_thread import current_default_thread_limiter
+
+    answer: Future[list[Info]] = Future()
+    answered, driver = Event(), Reactor.current().driver
+    limiter = current_default_thread_limiter()
+
+    def ended() -> None:
+        limiter.release_on_behalf_of(answer)
+        answered.set()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:
+            answer.set_exception(error)
+        with suppress(RuntimeError):  # the loop has ended
+            driver.call_soon_threadsafe(ended)
+
+    thread = Thread(target=ask, name="aiofabric getinfo", daemon=True)
+    await limiter.acquire_on_behalf_of(answer)  # held until the thread ends, also if asyncio cancels this task before
+    try:
+        thread.start()
+    except RuntimeError:
+        limiter.release_on_behalf_of(answer)
+        raise
+    with CancelScope(shield=True):
+        await answered.wait()
+    thread.join()
+    return answer.result()
+
+
+async def must_resolve(node: str | Address | None, service: str | int | None) -> None:
+    """Raise NameResolutionError for an unknown host or service; libfabric takes much longer to report it."""
+    check_place(node, service)
+    named = isinstance(service, str) and not service.isdecimal()
+    if not isinstance(node, Address) and (named or not _is_numeric(node)):
+        await _look_up(node, service)
+
+
+async def _look_up(node: str | None, service: str | int | None) -> list[Any]:
+    """Call getaddrinfo in a thread of anyio's pool.
+
+    Raises:
+        NameResolutionError: the name does not resolve.
+    """
+    from anyio import getaddrinfo  # imported here: it loads anyio's sockets and TLS, 8 ms
+
+    try:
+        return await getaddrinfo(node, service, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise unresolved(error, node, service) from None
+
+
+async def places(
+    node: str | Address | None, service: str | int | None
+) -> list[tuple[str | Address | None, str | int | None]]:
+    """The addresses of a host name, in the resolver's order; a node that is not a name is returned as it is.
+
+    libfabric tries only the first address, and on Debian the first address of localhost is ::1.
+
+    Raises:
+        NameResolutionError: the name does not resolve.
+        TypeError, ValueError: not a valid address of a peer.
+    """
+    check_remote(node, service)
+    if not isinstance(node, str) or _is_numeric(node):
+        return [(node, service)]
+    found = await _look_up(node, service)
+    return [(Address.from_ip(str(name[0]), int(name[1])), None) for *_, name in found]
+
+
+def _is_numeric(node: str | None) -> bool:
+    return node is None or "://" in node or is_ip(node)
