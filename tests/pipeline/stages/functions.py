@@ -74,6 +74,41 @@ def slow_or_failing(number: int) -> int:
     raise ZeroDivisionError(number)
 
 
+class CannotBeLoaded:
+    """Its pickle can be made, and raises when it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return fails_to_load, ()
+
+
+def fails_to_load() -> None:
+    raise LookupError("no such model here")
+
+
+def odd_ones_cannot_be_sent(number: int) -> Any:
+    return (lambda: number) if number % 2 else number
+
+
+def odd_ones_cannot_be_sent_after_one(number: int) -> Iterator[Any]:
+    yield number
+    yield odd_ones_cannot_be_sent(number)
+
+
+def odd_ones_cannot_be_loaded(number: int) -> Any:
+    return CannotBeLoaded() if number % 2 else number
+
+
+class AppendLetter:
+    """A function for dead letters that appends what it got to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, value: Any, error: Exception) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{type(value).__name__} {type(error).__name__}\n")
+
+
 def letter(number: int) -> str:
     return "ab"[number % 2]
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy
@@ -24,10 +25,8 @@ from aiofabric.testing import live_resources
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+on_asyncio = pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])
 
 
 def workers_of_this_process() -> set[int]:
@@ -139,8 +138,8 @@ async def test_a_killed_sink_gets_its_values_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["map", "sink"])
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
-async def test_a_process_that_sorts_may_be_killed(stage: str, anyio_backend: object, tmp_path: Path) -> None:
+@on_asyncio
+async def test_a_process_that_sorts_may_be_killed(stage: str, tmp_path: Path) -> None:
     """The one that takes its place does not wait for values that were finished before."""
     sink = f.AppendAndDieOnce(tmp_path, 50) if stage == "sink" else f.Append(tmp_path / "found")
     pipeline = Pipeline(f.numbers).map(f.add_one, workers=2, process=True)
@@ -151,6 +150,20 @@ async def test_a_process_that_sorts_may_be_killed(stage: str, anyio_backend: obj
     assert totals.stages[stage].restarts == 1
     found = [int(each) for each in (tmp_path / "found").read_text().split()]
     assert list(dict.fromkeys(found)) == list(range(1, f.COUNT + 1))
+
+
+@on_asyncio
+async def test_a_process_before_an_ordered_stage_may_be_killed(tmp_path: Path) -> None:
+    """The order of values that it did not have in its hands holds, although their numbers begin again."""
+    found: list[int] = []
+    work = f.DieOnce(tmp_path, 100, 200)
+    pipeline = Pipeline(f.numbers).map(work, process=True, queue=4, name="work")
+    with anyio.fail_after(60):
+        totals = await pipeline.map(f.uneven, workers=2, process=True).sink(found.append).run()
+    assert totals.stages["work"].restarts == 2
+    assert set(found) == set(range(f.COUNT))
+    others = [number for number in found if not any(killed - 5 <= number <= killed + 5 for killed in (100, 200))]
+    assert others == sorted(set(others))
 
 
 async def test_a_failure_does_not_wait_for_a_slow_value() -> None:
@@ -236,8 +249,55 @@ async def test_a_function_that_cannot_be_sent_is_named() -> None:
 
 @pytest.mark.long
 async def test_a_value_that_cannot_be_sent_is_an_error_of_its_stage() -> None:
-    with pytest.raises(StageError, match="'map' has failed"):
+    with pytest.raises(StageError, match=r"'map' has failed: .* of the type 'function', which .* the value was 0"):
         await Pipeline(range(3)).map(lambda _: lambda: 5).map(f.add_one, process=True).run()
+
+
+@pytest.mark.parametrize(("here", "workers"), [(True, 1), (False, 2)], ids=["here", "of a process"])
+@on_asyncio
+async def test_a_value_that_cannot_be_sent_may_be_skipped(here: bool, workers: int) -> None:
+    found: list[Any] = []
+    work = Pipeline(range(20)).map(
+        f.odd_ones_cannot_be_sent, on_error="skip", process=not here, workers=workers, name="work"
+    )
+    totals = await work.map(f.add_one, process=here).sink(found.append).run()
+    assert found == list(range(1, 21, 2))
+    assert (totals.stages["work"].skipped, totals.stages["work"].given) == (10, 10)
+
+
+@on_asyncio
+async def test_a_value_of_many_that_cannot_be_sent_ends_its_input_only() -> None:
+    found: list[Any] = []
+    work = Pipeline(range(4)).flat_map(f.odd_ones_cannot_be_sent_after_one, on_error="skip", name="work")
+    totals = await work.map(f.add_one, process=True).sink(found.append).run()
+    assert found == [1, 1, 2, 3, 3, 4]
+    assert totals.stages["work"].skipped == 2
+
+
+@pytest.mark.parametrize("kind", ["sent", "loaded"])
+@on_asyncio
+async def test_a_value_that_cannot_be_sent_or_loaded_may_be_a_dead_letter(kind: str, tmp_path: Path) -> None:
+    letters = f.AppendLetter(tmp_path / "letters")
+    found: list[Any] = []
+    if kind == "sent":
+        pipeline = Pipeline(range(6)).map(f.odd_ones_cannot_be_sent, process=True, on_error=letters)
+        pipeline = pipeline.map(f.add_one, process=True)
+    else:
+        pipeline = Pipeline(range(6)).map(f.odd_ones_cannot_be_loaded, process=True)
+        pipeline = pipeline.map(f.add_one, process=True, on_error=letters)
+    await pipeline.sink(found.append).run()
+    assert found == [1, 3, 5]
+    expected = "int PicklingError" if kind == "sent" else "bytes UnpicklingError"
+    assert (tmp_path / "letters").read_text().splitlines() == [expected] * 3
+
+
+@pytest.mark.parametrize("stage", ["add_one", "batch"])
+@on_asyncio
+async def test_a_value_that_cannot_be_loaded_is_an_error_of_the_stage_that_gets_it(stage: str) -> None:
+    made = Pipeline(range(6)).map(f.odd_ones_cannot_be_loaded)
+    pipeline = made.map(f.add_one, process=True) if stage == "add_one" else made.batch(2)
+    with pytest.raises(StageError, match=rf"'{stage}' has failed: UnpicklingError: .* LookupError: no such model here"):
+        await pipeline.sink(f.Append(Path("unused"))).run(processes=stage == "batch")
 
 
 async def test_a_cancelled_run_ends_its_processes() -> None:

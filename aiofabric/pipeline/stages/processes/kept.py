@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -88,7 +89,7 @@ class KeptWorker:
 
     async def _run_once(self) -> str | None:
         """One worker: None if the work is done, else how it has ended."""
-        launched = self._launch(self._node.order())
+        launched = self._launch(replace(self._node.order(), restarts=self._before.restarts))
         done = False
         try:
             try:
