@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from ..arguments import check_number
+from ..errors import FabricError
 from .protocol.frames import ACK, END, READ, ProtocolError, decode_ack, encode_item, encode_signal
 from .protocol.hello import Hello, Role
 from .protocol.publishing import Published, Publishing, Subscription
@@ -67,6 +68,9 @@ class Publish(PipelineEnd):
       is dropped if there are still too many;
     * ``"disconnect"``: the subscription ends. The subscriber gets what was sent to it, and `SubscriberTooSlowError`
       then; what waits in its queue is dropped. It has 10 seconds to read what was sent.
+
+    If the memory of a large publication cannot be registered for the subscribers, this publisher closes at once, and
+    its block raises the `FabricError`.
 
     Args:
         places: where subscribers listen; see `aiofabric.pipeline.places`.
@@ -328,9 +332,8 @@ class _Subscriber:
         if domain not in published.exposed:
             try:
                 published.exposed[domain] = expose(self.connection, published.parts)
-            except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
-                _log.warning("a publication of %d bytes cannot be shown: %s", published.cost, error)
-                self.connection.end(error)
+            except FabricError as error:
+                self._owner._fail(error)
                 return
         _, parts = published.exposed[domain]
         self.connection.send(encode_item(published.head, parts, published.number))

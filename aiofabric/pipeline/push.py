@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from ..arguments import check_type
+from ..errors import FabricError
 from .protocol.frames import (
     ACK,
     DRAINING,
@@ -66,6 +67,9 @@ class Push(PipelineEnd):
     * ``"at_most_once"``: what a consumer that has died was sent is lost, and counted in `statistics`.
 
     In both, items that this process has not delivered end with it.
+
+    If the memory of a large item cannot be registered for the consumers, this producer closes at once, and its block
+    raises the `FabricError`.
 
     Args:
         places: where consumers listen; see `aiofabric.pipeline.places`.
@@ -287,7 +291,7 @@ class Push(PipelineEnd):
             try:
                 self._acknowledged(number)
             except Exception as error:  # it would end this connection only, and the item would be sent again
-                self._failure = error
+                self._fail(error)
 
     def _all_acknowledged(self) -> None:
         idle, self._idle = self._idle, []
@@ -374,9 +378,8 @@ class _Consumer:
         if not travels(len(large.header), parts, self._recv_size):
             try:
                 large.exposed, parts = expose(self.connection, parts, self._owner._pool)
-            except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
-                _log.warning("an item of %d bytes cannot be shown to a consumer: %s", large.size, error)
-                self.connection.end(error)
+            except FabricError as error:
+                self._owner._fail(error)
                 return
         self.connection.send(encode_item(large.header, parts, group.numbers[0], group.redelivered))
 
@@ -387,8 +390,6 @@ class _Consumer:
         if kind == ACK:
             for start, end in decode_ack(frame):
                 sharing.acked(self.outgoing, start, end)
-            if self._owner._failure is not None:
-                self._owner._end_now()
         elif kind == READ:
             large = sharing.group_at(self.outgoing, int.from_bytes(frame[8:16], "little")).large
             if large is None or large.exposed is None:

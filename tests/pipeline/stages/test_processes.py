@@ -153,6 +153,7 @@ async def test_a_process_that_sorts_may_be_killed(stage: str, tmp_path: Path) ->
 
 
 @on_asyncio
+@pytest.mark.long
 async def test_a_process_before_an_ordered_stage_may_be_killed(tmp_path: Path) -> None:
     """The order of values that it did not have in its hands holds, although their numbers begin again."""
     found: list[int] = []
