@@ -313,7 +313,8 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
     )
     async with other:
         monkeypatch.setattr(aiofabric.Domain, "register", refuses)
-        with anyio.fail_after(10), pytest.raises(aiofabric.FabricError, match=r"100000 bytes .*ulimit -l.* 65536 bytes"):
+        what_to_do = pytest.raises(aiofabric.FabricError, match=r"100000 bytes .*ulimit -l.* 65536 bytes")
+        with anyio.fail_after(10), what_to_do:
             await send(other.address)
         monkeypatch.undo()
 

@@ -129,6 +129,37 @@ class Append:
             file.write(f"{value}\n")
 
 
+class WithoutEnd:
+    """A source that leaves a mark when it is ended."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    async def __call__(self) -> AsyncIterator[int]:
+        try:
+            async for number in without_end():
+                yield number
+        finally:
+            self.mark.touch()
+
+
+class WriteParquet:
+    """A sink that writes batches of numbers to a Parquet file, which it opens in its own process."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.writer: Any = None
+
+    def __call__(self, numbers: list[int]) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        table = pyarrow.table({"number": numbers})
+        if self.writer is None:
+            self.writer = parquet.ParquetWriter(self.path, table.schema)
+        self.writer.write_table(table)
+
+
 class DieOnce:
     """Kills its process at some numbers, each only once."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -165,6 +166,22 @@ async def test_a_process_before_an_ordered_stage_may_be_killed(tmp_path: Path) -
     assert set(found) == set(range(f.COUNT))
     others = [number for number in found if not any(killed - 5 <= number <= killed + 5 for killed in (100, 200))]
     assert others == sorted(set(others))
+
+
+@pytest.mark.parametrize("kind", ["lines", "parquet"])
+@pytest.mark.parametrize("processes", [False, True], ids=["here", "processes"])
+@on_asyncio
+async def test_a_full_disk_ends_the_source(processes: bool, kind: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(f.WithoutEnd(tmp_path / "the source has ended"), name="source")
+    if kind == "lines":
+        pipeline = pipeline.map(f.add_one).sink(f.Append(Path("/dev/full")), name="sink")
+    else:
+        pipeline = pipeline.batch(100).sink(f.WriteParquet("/dev/full"), name="sink")
+    with anyio.fail_after(60), pytest.raises(StageError, match=r"'sink' .* OSError: .*No space left") as caught:
+        await pipeline.run(processes=processes)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+    assert (tmp_path / "the source has ended").exists()
 
 
 async def test_a_failure_does_not_wait_for_a_slow_value() -> None:

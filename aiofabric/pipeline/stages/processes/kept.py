@@ -141,8 +141,8 @@ class KeptWorker:
                 stage, place, producer = rest
                 self._board.listen(stage, self, place, producer)
             elif word == "failed":
-                text, cause = rest
-                raise StageError(self._node.name, text) from cause
+                text, cause, traceback = rest
+                raise StageError(self._node.name, text, traceback) from cause
             else:
                 self._now = rest[0]
                 self._board.finished.update(rest[1])
