@@ -46,7 +46,7 @@ __all__ = ["Publish"]
 _FRAMES_KEPT: Final = 8
 """Frames of several publications that are kept for the other subscribers."""
 
-_SECONDS_TO_READ: Final = 10.0
+SECONDS_TO_READ: Final = 10.0
 """For a subscriber that was too slow, to read what it was sent."""
 
 _log = logging.getLogger("aiofabric.pipeline")
@@ -256,7 +256,7 @@ class _Subscriber:
 
     async def wait_end(self) -> bool:
         await self._no_more.wait()
-        with anyio.move_on_after(_SECONDS_TO_READ):
+        with anyio.move_on_after(SECONDS_TO_READ):
             await self._over.wait()  # a subscriber that is too slow leaves when it has read what it was sent
         return self.too_slow
 

@@ -160,6 +160,24 @@ class WriteParquet:
         self.writer.write_table(table)
 
 
+class LateOnce:
+    """Adds one. The second process that gets it begins only when the file ``all`` is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __setstate__(self, state: dict[str, Path]) -> None:
+        self.folder = state["folder"]
+        try:
+            (self.folder / "first").touch(exist_ok=False)
+        except FileExistsError:
+            while not (self.folder / "all").exists():
+                sleep(0.01)
+
+    def __call__(self, number: int) -> int:
+        return number + 1
+
+
 class DieOnce:
     """Kills its process at some numbers, each only once."""
 

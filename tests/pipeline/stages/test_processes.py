@@ -1,5 +1,7 @@
 """The same graph in worker processes: nothing is lost when they die, and nothing of them is left."""
 
+# Doubles: a limit of ten seconds is shorter.
+
 from __future__ import annotations
 
 import errno
@@ -21,6 +23,7 @@ from aiofabric.cq.loops.drivers import current_backend
 from aiofabric.pipeline import Pipeline, StageError
 from aiofabric.pipeline.stages.graph import Input, Kind, Stage
 from aiofabric.pipeline.stages.plan import planned
+from aiofabric.pipeline.stages.processes import remote
 from aiofabric.pipeline.stages.processes.local_process import LocalProcess
 from aiofabric.testing import live_resources
 from tests.fixtures.waiting import until
@@ -76,6 +79,24 @@ async def test_an_ordered_stage_of_several_processes_may_be_merged_with_others()
     await merged.map(f.add_one, process=True).sink(found.append).run()
     assert [number for number in found if number < 100] == list(range(2, 52))
     assert Counter(number for number in found if number > 100) == Counter(2 * list(range(101, 151)))
+
+
+@on_asyncio
+async def test_a_process_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there work after ten seconds; here, it is a fraction of one."""
+    monkeypatch.setattr(remote, "ALL_THERE", 0.1)
+    found: list[int] = []
+
+    def sink(number: int) -> None:
+        found.append(number)
+        if number == f.COUNT:
+            (tmp_path / "all").touch()
+
+    pipeline = Pipeline(f.numbers).map(f.LateOnce(tmp_path), workers=2, process=True, name="work")
+    with anyio.fail_after(60):
+        totals = await pipeline.sink(sink).run()
+    assert found == list(range(1, f.COUNT + 1))
+    assert totals.stages["work"].restarts == 0
 
 
 @pytest.mark.long

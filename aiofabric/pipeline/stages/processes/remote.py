@@ -40,7 +40,7 @@ _VALUE: Final = 1
 _LAST: Final = 1
 _RANGE: Final = 44
 """Bits of a number that count the values of one process."""
-_ALL_THERE: Final = 10.0
+ALL_THERE: Final = 10.0
 """Seconds to wait for all processes of a stage; then those that are there work."""
 
 
@@ -94,7 +94,7 @@ class RemoteOutlet:
 
     async def _until_all_are_there(self) -> None:
         """Else the process that connects first would take a whole window of values."""
-        with anyio.move_on_after(_ALL_THERE):
+        with anyio.move_on_after(ALL_THERE):
             while len(self.push.statistics().consumers) < self._consumers:  # noqa: ASYNC110 - no event tells it
                 await anyio.sleep(0.005)
 
