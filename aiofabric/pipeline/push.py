@@ -32,7 +32,7 @@ from .protocol.sharing import Outgoing, Sharing
 from .runtime.connection import INLINE, RECV_SIZE, PipelineConnection
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
-from .runtime.item_pool import ItemPool
+from .runtime.memory.item_pool import ItemPool
 from .runtime.metering import Counts
 from .statistics import LinkStatistics, PushStatistics
 

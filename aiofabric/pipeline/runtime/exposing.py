@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .connection import PipelineConnection
-    from .item_pool import ItemPool
+    from .memory.item_pool import ItemPool
 
 __all__ = ["SMALL", "expose", "header_of", "parts_of", "travels"]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...transport.connected.endpoint import MessageEndpoint
     from ..protocol.frames import LargeItem, SmallItems
     from ..protocol.hello import Hello
-    from .lent_memory import LentMemory
+    from .memory.lent_memory import LentMemory
 
 __all__ = ["Incoming", "Owner", "Rest"]
 
@@ -166,7 +166,7 @@ class Incoming:
                 else:
                     views.append(part)
         except (OSError, ValueError, anyio.ClosedResourceError) as error:
-            self.memory.lent -= len(memory)  # the provider may still write there, so it is not used again
+            self.memory.lose(memory)  # the provider may still write there
             self.connection.end(ConnectionAbortedError(f"an item of {size} bytes could not be read: {error}"))
             return
         whole.release()
