@@ -249,7 +249,7 @@ class _Subscriber:
         self._no_more = anyio.Event()  # it is too slow, or the connection is over
         self.subscription = Subscription(hello, self._send, self._disconnect)
         self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
-        self.connection.gathered = self._iteration_ended
+        self.connection.gathered = self._flush
         self.connection.sends_items = True
         owner._subscribers[self.subscription] = self
         self.connection.start()
@@ -312,15 +312,12 @@ class _Subscriber:
         self.connection.send(encode_signal(END))
         await self.connection.aclose()
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Send the publications that were gathered; whether there were some."""
         several, self._gathered = self._gathered, []
         if several:
             self.connection.send(several[0].alone() if len(several) == 1 else self._owner._frame_of(several))
-
-    def _iteration_ended(self) -> None:
-        if self._gathered:
-            self._flush()
-            self.connection.gather()  # those of the next iteration leave together, too
+        return bool(several)
 
     def _send_large(self, published: Published) -> None:
         if travels(len(published.head), published.parts, self._recv_size):
