@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...._ffi import ffi
 from ....arguments import check_number
-from .free_list import FreeList
+from .freelist import Freelist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class ItemPool:
 
     def __init__(self, most: int, check_open: Callable[[], None]) -> None:
         self._check_open = check_open
-        self._list: FreeList[_PoolMemory] = FreeList(most, self._forget)
+        self._list: Freelist[_PoolMemory] = Freelist(most, self._forget)
         self._starts: list[int] = []  # addresses, sorted
         self._memories: dict[int, _PoolMemory] = {}  # by address
         self._loans: set[_Loan] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from .free_list import FreeList
+from .freelist import Freelist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ class LentMemory:
     """
 
     def __init__(self, most: int) -> None:
-        self._list: FreeList[bytearray] = FreeList(most)
+        self._list: Freelist[bytearray] = Freelist(most)
 
     @property
     def lent(self) -> int:

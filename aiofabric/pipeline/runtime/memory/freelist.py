@@ -1,4 +1,4 @@
-"""FreeList: memory that is kept for reuse, by its size."""
+"""Freelist: memory that is kept for reuse, by its size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FreeList"]
+__all__ = ["Freelist"]
 
 _KEPT_ANYWAY: Final = 64 << 20
 """Bytes that are kept for reuse even if less is taken."""
@@ -15,7 +15,7 @@ _KEPT_ANYWAY: Final = 64 << 20
 MemoryT = TypeVar("MemoryT")
 
 
-class FreeList(Generic[MemoryT]):
+class Freelist(Generic[MemoryT]):
     """Counts what is taken, and keeps as many bytes for reuse, or 64 MiB if that is more, but at most ``most``.
 
     ``forget`` is called with memory that is not kept any longer.
