@@ -2,7 +2,7 @@
 PUSH and PULL; one publisher and 16 subscribers in two processes, by pipelines and by pyzmq's PUB and SUB.
 
 The contenders take turns; the table has the medians of the rounds, and the ratio to pyzmq in brackets. Below it: the
-time of one item through an idle pipeline, and stages in processes.
+time of one item through an idle pipeline, stages in processes, many ends of which one is slow, and other queues.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from .many_ends import of_many_ends
+from .queues import of_queues
 from .results import machine
 
 MANY = 1000  # items of one call of push_many
@@ -363,6 +365,8 @@ def run() -> None:
             for provider in ("tcp", "shm"):
                 of_latency(provider)
             of_stages()
+            of_many_ends(options.rounds)
+            of_queues(options.rounds)
         return
     if options.side[0] == "echo":
         anyio.run(echo, options.side[1], backend_options={"use_uvloop": True})

@@ -86,6 +86,7 @@ RPC = (("protocol",), ("status", "messages"), ("runtime",), ("channel",), ("clie
 PIPELINE = (
     ("protocol", "places", "statistics"),
     ("runtime", "topics"),
+    ("consumer",),
     ("push", "pull", "publish", "subscribe", "deduplicate", "objects"),
     ("stages",),
 )

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aiofabric.cli.loop import run as run_loop
+from aiofabric.cli.sentence import reason
 from aiofabric.cli.table import on_terminal, table
 from aiofabric.cli.unsupported import UsageError, check_provider
-from aiofabric.pipeline import Pipeline
+from aiofabric.pipeline import Pipeline, StageError
 from aiofabric.starting import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -68,7 +69,13 @@ def run(options: Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return run_loop(_run, started)
+    try:
+        return run_loop(_run, started)
+    except Exception as error:
+        failure = reason(error)
+        if isinstance(failure, StageError) and (traceback := failure.traceback):
+            print(traceback, file=sys.stderr)  # its author needs the line
+        raise
 
 
 def _workers(text: str) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from .pull import Pull as Pull
 from .push import Push as Push
 from .runtime.item import Item as Item
 from .runtime.item import Items as Items
-from .runtime.item_pool import ItemPool as ItemPool
+from .runtime.memory.item_pool import ItemPool as ItemPool
 from .runtime.watching import watch as watch
 from .stages.pipeline import Pipeline as Pipeline
 from .stages.run import Run as Run

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from ..arguments import check_number
+from ..errors import FabricError
 from .protocol.frames import ACK, END, ITEM_COST, READ, ProtocolError, decode_ack, encode_item, encode_signal
 from .protocol.hello import Hello, Role
 from .protocol.publishing import Published, Publishing, Subscription
@@ -45,7 +46,7 @@ __all__ = ["Publish"]
 _FRAMES_KEPT: Final = 8
 """Frames of several publications that are kept for the other subscribers."""
 
-_SECONDS_TO_READ: Final = 10.0
+SECONDS_TO_READ: Final = 10.0
 """For a subscriber that was too slow, to read what it was sent."""
 
 _log = logging.getLogger("aiofabric.pipeline")
@@ -67,6 +68,9 @@ class Publish(PipelineEnd):
       is dropped if there are still too many;
     * ``"disconnect"``: the subscription ends. The subscriber gets what was sent to it, and `SubscriberTooSlowError`
       then; what waits in its queue is dropped. It has 10 seconds to read what was sent.
+
+    If the memory of a large publication cannot be registered for the subscribers, this publisher closes at once, and
+    its block raises the `FabricError`.
 
     Args:
         places: where subscribers listen; see `aiofabric.pipeline.places`.
@@ -245,14 +249,14 @@ class _Subscriber:
         self._no_more = anyio.Event()  # it is too slow, or the connection is over
         self.subscription = Subscription(hello, self._send, self._disconnect)
         self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
-        self.connection.gathered = self._iteration_ended
+        self.connection.gathered = self._flush
         self.connection.sends_items = True
         owner._subscribers[self.subscription] = self
         self.connection.start()
 
     async def wait_end(self) -> bool:
         await self._no_more.wait()
-        with anyio.move_on_after(_SECONDS_TO_READ):
+        with anyio.move_on_after(SECONDS_TO_READ):
             await self._over.wait()  # a subscriber that is too slow leaves when it has read what it was sent
         return self.too_slow
 
@@ -308,15 +312,12 @@ class _Subscriber:
         self.connection.send(encode_signal(END))
         await self.connection.aclose()
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Send the publications that were gathered; whether there were some."""
         several, self._gathered = self._gathered, []
         if several:
             self.connection.send(several[0].alone() if len(several) == 1 else self._owner._frame_of(several))
-
-    def _iteration_ended(self) -> None:
-        if self._gathered:
-            self._flush()
-            self.connection.gather()  # those of the next iteration leave together, too
+        return bool(several)
 
     def _send_large(self, published: Published) -> None:
         if travels(published.cost - ITEM_COST, len(published.parts), self._recv_size):
@@ -328,9 +329,8 @@ class _Subscriber:
         if domain not in published.exposed:
             try:
                 published.exposed[domain] = expose(self.connection, published.parts)
-            except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
-                _log.warning("a publication of %d bytes cannot be shown: %s", published.cost, error)
-                self.connection.end(error)
+            except FabricError as error:
+                self._owner._fail(error)
                 return
         _, parts = published.exposed[domain]
         self.connection.send(encode_item(published.head, parts, published.number))

@@ -13,25 +13,15 @@ import anyio
 import anyio.lowlevel
 
 from ..arguments import check_type
-from .protocol.frames import (
-    ACK,
-    DRAINING,
-    END,
-    ITEM_COST,
-    READ,
-    ProtocolError,
-    decode_ack,
-    encode_item,
-    encode_items,
-    encode_signal,
-)
+from .consumer import Consumer, close_regions
+from .protocol.frames import ITEM_COST
 from .protocol.groups import Large, cost_of
 from .protocol.hello import Hello, Role
-from .protocol.sharing import Outgoing, Sharing
-from .runtime.connection import INLINE, RECV_SIZE, PipelineConnection
+from .protocol.sharing import Sharing
+from .runtime.connection import INLINE, RECV_SIZE
 from .runtime.end import PipelineEnd, check_limits, new_id
-from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
-from .runtime.item_pool import ItemPool
+from .runtime.exposing import SMALL, header_of, parts_of
+from .runtime.memory.item_pool import ItemPool
 from .runtime.metering import Counts
 from .statistics import LinkStatistics, PushStatistics
 
@@ -42,7 +32,7 @@ if TYPE_CHECKING:
     from ..transport.connected.endpoint import MessageEndpoint
     from ..transport.opening.keywords import StreamKeywords
     from .places import Place, PlaceFolder, Places
-    from .protocol.groups import ItemGroup
+    from .protocol.sharing import Outgoing
 
 __all__ = ["Push"]
 
@@ -66,6 +56,9 @@ class Push(PipelineEnd):
     * ``"at_most_once"``: what a consumer that has died was sent is lost, and counted in `statistics`.
 
     In both, items that this process has not delivered end with it.
+
+    If the memory of a large item cannot be registered for the consumers, this producer closes at once, and its block
+    raises the `FabricError`.
 
     Args:
         places: where consumers listen; see `aiofabric.pipeline.places`.
@@ -105,12 +98,12 @@ class Push(PipelineEnd):
         self._sharing = sharing = Sharing(
             at_least_once=at_least_once, most=max_unacknowledged, most_bytes=max_unacknowledged_bytes
         )
-        sharing.room, sharing.idle, sharing.forget = self._room_came, self._all_acknowledged, _close_regions
+        sharing.room, sharing.idle, sharing.forget = self._room_came, self._all_acknowledged, close_regions
         if acknowledged is not None:
             sharing.each_acked = self._acked
         self._acknowledged = acknowledged
         self._pool = ItemPool(max_unacknowledged_bytes, self._check_open)
-        self._consumers: dict[Outgoing, _Consumer] = {}
+        self._consumers: dict[Outgoing, Consumer] = {}
         self._turn = anyio.Lock()
         self._waiting = 0
         self._draining = False
@@ -287,7 +280,7 @@ class Push(PipelineEnd):
             try:
                 self._acknowledged(number)
             except Exception as error:  # it would end this connection only, and the item would be sent again
-                self._failure = error
+                self._fail(error)
 
     def _all_acknowledged(self) -> None:
         idle, self._idle = self._idle, []
@@ -296,8 +289,18 @@ class Push(PipelineEnd):
 
     # -- connections
 
-    def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Consumer:
-        return _Consumer(self, endpoint, theirs)
+    def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Consumer:
+        consumer = Consumer(endpoint, theirs, self._sharing, self._pool, self._left, self._fail)
+        self._consumers[consumer.outgoing] = consumer
+        consumer.start()
+        if self._draining:
+            consumer.announce_end()
+        return consumer
+
+    def _left(self, consumer: Consumer, error: BaseException) -> None:
+        if not self._closed:
+            _log.info("the consumer at %s has left: %s", consumer.connection.endpoint.peer_address, error)
+        self._consumers.pop(consumer.outgoing, None)
 
     async def _finish(self) -> None:
         self.announce_end()
@@ -305,8 +308,7 @@ class Push(PipelineEnd):
         self._closed = True
         async with anyio.create_task_group() as tasks:  # a consumer that is stopped delays no other
             for consumer in list(self._consumers.values()):
-                consumer.connection.send(encode_signal(END))
-                tasks.start_soon(consumer.connection.aclose)
+                tasks.start_soon(consumer.leave)
 
     def _abort(self) -> None:
         for consumer in list(self._consumers.values()):
@@ -314,97 +316,6 @@ class Push(PipelineEnd):
         self._room_came()
         self._pool.close()
         self._all_acknowledged()  # tasks that wait in `drain` are told that this producer is closed
-
-
-class _Consumer:
-    """A consumer, as a producer sees it."""
-
-    def __init__(self, owner: Push, endpoint: MessageEndpoint, hello: Hello) -> None:
-        self._owner = owner
-        self._recv_size = hello.recv_size
-        self._over = anyio.Event()
-        self.outgoing = Outgoing(hello, self._send)
-        self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
-        self.connection.gathered = self._gathered
-        self.connection.sends_items = True
-        owner._consumers[self.outgoing] = self
-        self.connection.start()
-        if not self.connection.ended:
-            owner._sharing.join(self.outgoing)
-        if owner._draining:
-            self.announce_end()
-
-    async def wait_end(self) -> bool:
-        await self._over.wait()
-        return False
-
-    def close(self) -> None:
-        self.connection.end(anyio.ClosedResourceError("this producer was closed"))
-
-    def announce_end(self) -> None:
-        """The items that were pushed before leave first."""
-        self._flush()
-        self.connection.send(encode_signal(DRAINING))
-
-    # -- items
-
-    def _send(self, group: ItemGroup) -> None:
-        if not group.since:
-            group.since = monotonic()
-        self._flush()
-        if (large := group.large) is not None:
-            self._send_large(group, large)
-        elif len(group.items) > 1 or group.redelivered or self.connection.gather():
-            self.connection.send(encode_items(group.items, group.numbers, group.redelivered))
-        else:
-            self.outgoing.leave_open(group)
-
-    def _flush(self) -> None:
-        group, self.outgoing.open = self.outgoing.open, None
-        if group is not None:
-            self.connection.send(encode_items(group.items, group.numbers))
-
-    def _gathered(self) -> None:
-        if self.outgoing.open is not None:
-            self._flush()
-            self.connection.gather()  # items of the next iteration leave together, too
-
-    def _send_large(self, group: ItemGroup, large: Large) -> None:
-        parts = large.parts
-        if not travels(large.size, len(parts), self._recv_size):
-            try:
-                large.exposed, parts = expose(self.connection, parts, self._owner._pool)
-            except OSError as error:  # the host limits the memory that a process may register (ulimit -l), for example
-                _log.warning("an item of %d bytes cannot be shown to a consumer: %s", large.size, error)
-                self.connection.end(error)
-                return
-        self.connection.send(encode_item(large.header, parts, group.numbers[0], group.redelivered))
-
-    # -- what the consumer says
-
-    def _arrived(self, kind: int, frame: memoryview) -> None:
-        sharing = self._owner._sharing
-        if kind == ACK:
-            for start, end in decode_ack(frame):
-                sharing.acked(self.outgoing, start, end)
-            if self._owner._failure is not None:
-                self._owner._end_now()
-        elif kind == READ:
-            large = sharing.group_at(self.outgoing, int.from_bytes(frame[8:16], "little")).large
-            if large is None or large.exposed is None:
-                raise ProtocolError("an item was read that is not exposed")
-            _close_regions(large)
-        else:
-            raise ProtocolError(f"a consumer does not send frames of the kind {kind}")
-
-    def _ended(self, error: BaseException) -> None:
-        owner = self._owner
-        if not owner._closed:
-            _log.info("the consumer at %s has left: %s", self.connection.endpoint.peer_address, error)
-        self.outgoing.open = None
-        owner._consumers.pop(self.outgoing, None)
-        owner._sharing.leave(self.outgoing)
-        self._over.set()
 
 
 def _is_plain(function: Any) -> bool:
@@ -421,9 +332,3 @@ def _item(data: Any, header: bytes) -> bytes | Large:
         if size <= SMALL and len(parts) == 1 and not header:
             return bytes(parts[0])
     return Large(header, parts, size)
-
-
-def _close_regions(large: Large) -> None:
-    regions, large.exposed = large.exposed, None
-    for region in regions or ():
-        region.close()

@@ -36,7 +36,14 @@ def write(number):
 short = Pipeline(range(100)).map(double, workers=2).sink(write)
 endless = Pipeline(without_end).map(double).sink(write)
 blocked = Pipeline(range(100)).map(stuck, process=True, name="stuck")
-failing = Pipeline(range(3)).map(lambda number: 1 / number, name="divide")
+def divide(number):
+    return inverse_of(number)
+
+def inverse_of(number):
+    return 1 / number
+
+failing = Pipeline(range(3)).map(divide)
+unsendable = Pipeline(range(3)).map(lambda _: lambda: 5, name="gives").sink(write, process=True)
 """
 
 
@@ -88,11 +95,21 @@ def test_a_second_signal_ends_it_at_once_and_says_what_is_left(here: Path) -> No
 
 
 @pytest.mark.once
-def test_a_stage_that_fails_is_a_sentence() -> None:
-    said = aiofabric("run", "work:failing")
+@pytest.mark.parametrize("arguments", [[], ["--processes"]], ids=["here", "processes"])
+def test_a_stage_that_fails_is_a_sentence_below_the_traceback_of_its_function(arguments: list[str]) -> None:
+    said = aiofabric("run", "work:failing", *arguments)
     assert (said.status, said.out) == (1, "")
-    assert "the stage 'divide' has failed: ZeroDivisionError" in said.err
-    assert said.err.count("\n") == 1
+    *traceback, sentence = said.err.splitlines()
+    assert "the stage 'divide' has failed: ZeroDivisionError" in sentence
+    frames = [line.rpartition(" in ")[2] for line in traceback if line.startswith("  File ")]
+    assert frames == ["divide", "inverse_of"]
+    assert f'work.py", line {PIPELINE.split("    return 1 / number")[0].count(chr(10)) + 1}, in inverse_of' in said.err
+
+
+def test_a_failure_that_no_function_has_raised_is_a_sentence() -> None:
+    said = aiofabric("run", "work:unsendable")
+    assert "the stage 'gives' has failed: PicklingError" in said.err
+    assert (said.status, said.err.count("\n")) == (1, 1)
 
 
 @pytest.mark.once

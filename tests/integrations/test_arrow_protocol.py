@@ -23,8 +23,9 @@ from aiofabric.integrations.arrow.protocol import (
     body_tag,
     decode_addresses,
     decode_freed,
-    decode_taken,
+    decode_progress,
     encode_addresses,
+    encode_asked,
     encode_freed,
     encode_taken,
     split_tag,
@@ -277,13 +278,25 @@ def test_a_server_sends_what_the_window_allows() -> None:
     assert stream.has_room
     assert [stream.metadata(b"")[0] for _ in range(2)] == [0, 1]
     assert not stream.has_room
-    stream.was_taken(decode_taken(encode_taken(1)))
+    assert decode_progress(encode_taken(1)) == (1, False)
+    stream.was_taken(1)
     assert stream.has_room
     for count in (0, 3, 1 << 63):
         with pytest.raises(ArrowProtocolError, match="taken"):
             stream.was_taken(count)
     with pytest.raises(ArrowProtocolError):
-        decode_taken(b"1234567")
+        decode_progress(b"1234567")
+
+
+def test_a_client_asks_for_bodies_that_were_announced() -> None:
+    stream = OutgoingStream(window=2)
+    stream.metadata(b"")
+    assert decode_progress(encode_asked(1)) == (1, True)
+    stream.was_asked(1)
+    assert stream.asked == 1
+    for count in (0, 2):
+        with pytest.raises(ArrowProtocolError, match="asks for"):
+            stream.was_asked(count)
 
 
 def test_memory_is_released_when_its_address_was_freed_as_often_as_it_was_shown() -> None:

@@ -1,7 +1,10 @@
 """Mistakes of programs that use pipelines: a clear error, before anything is lost."""
 
+# Doubles: no provider refuses to register memory on request.
+
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -283,6 +286,37 @@ async def test_most_is_a_number(provider: str) -> None:
             await pull.pull_many("x")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="most must be at least 1"):
             await pull.pull_many(0)
+
+
+@pytest.mark.parametrize("end", [Push, Publish])
+async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
+    provider: str, end: type[Push | Publish], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be sent, and fail, with each new connection."""
+
+    def refuses(*_: object, **__: object) -> None:
+        raise aiofabric.FabricError(errno.ENOMEM, "fi_mr_regattr")
+
+    async def send(address: Any) -> None:
+        async with end(address, provider=provider) as sender:
+            if isinstance(sender, Push):
+                await sender.push(bytes(100_000))
+            else:
+                await sender.wait_for_subscribers()
+                await sender.publish("t", bytes(100_000))
+            await anyio.sleep_forever()
+
+    other: Pull | Subscribe = (
+        Pull(listen=(HOST, 0), provider=provider)
+        if end is Push
+        else Subscribe(topics="t", listen=(HOST, 0), provider=provider)
+    )
+    async with other:
+        monkeypatch.setattr(aiofabric.Domain, "register", refuses)
+        what_to_do = pytest.raises(aiofabric.FabricError, match=r"100000 bytes .*ulimit -l.* 65536 bytes")
+        with anyio.fail_after(10), what_to_do:
+            await send(other.address)
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("wait_in", ["push", "drain", "block", "another task"])

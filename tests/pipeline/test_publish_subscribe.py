@@ -1,11 +1,16 @@
 """Publish and subscribe: each subscriber gets the publications of its topics, and a slow one what its policy says."""
 
+# Doubles: a limit of ten seconds is shorter.
+
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import ClosedResourceError, EndOfStream
 
@@ -15,7 +20,9 @@ from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.fixtures.children import Child, Parent
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +173,31 @@ async def test_a_slow_subscriber_keeps_the_last_of_each_key(provider: str) -> No
                 await publish.publish("t", f"{key}{number}".encode(), key=key)
         assert await taken(subscribe, 4) == [b"x0", b"y9", b"z9", b"x9"]
         assert publish.statistics().dropped == 26
+
+
+async def subscribe_and_stop(parent: Parent, host: str, port: int, provider: str) -> None:
+    async with Subscribe((host, port), when_slow="disconnect", window=4, provider=provider):
+        await parent.areceive()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])
+async def test_a_slow_subscriber_that_reads_nothing_is_waited_for_only_so_long(
+    provider: str, child: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiofabric.pipeline.publish.SECONDS_TO_READ", 0.2)
+    async with Publish(listen=(HOST, 0), queue=4, provider=provider) as publish:
+        subscriber = child(subscribe_and_stop, HOST, publish.address.port, provider)
+        await publish.wait_for_subscribers()
+        subscriber.tell("stop")
+        while publish.statistics().subscribers:
+            await publish.publish("t", bytes(LARGE))
+            await anyio.lowlevel.checkpoint()
+        assert publish.counts().peers == 1  # it may still read what it was sent
+        with anyio.fail_after(9):
+            await until(lambda: not publish.counts().peers)
+    subscriber.kill()
 
 
 async def test_a_slow_subscriber_is_disconnected_and_told(provider: str) -> None:

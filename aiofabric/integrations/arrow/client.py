@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
+import anyio.lowlevel
 import pyarrow
 
 from aiofabric import (
@@ -20,7 +21,7 @@ from aiofabric import (
     connect,
 )
 
-from .connection import StreamHello, add_peer, readable_region, tagged_endpoint
+from .connection import StreamHello, add_peer, must_ask, readable_region, tagged_endpoint
 from .decoding import StreamDecoder, check_values
 from .metadata import ArrowProtocolError, MessageKind
 from .protocol import (
@@ -32,6 +33,7 @@ from .protocol import (
     IncomingStream,
     body_tag,
     decode_addresses,
+    encode_asked,
     encode_freed,
     encode_taken,
     record_size,
@@ -282,11 +284,13 @@ class ArrowStream:
             if not left:
                 await self._confirm(freed)
 
-        parts = [
+        parts: list[Callable[[], Awaitable[None]]] = [
             partial(receive, at, message)
             for at, message in enumerate(messages)
             if message.layout.kind != MessageKind.SCHEMA
         ]
+        if parts and must_ask(self._tagged):
+            parts.append(self._ask)
         try:
             await self._while_connected(parts or [partial(self._confirm, freed)])
         except FabricError:
@@ -383,6 +387,11 @@ class ArrowStream:
         for start in range(0, len(view), most):
             part = view[start : start + most]
             await self._connection.read_into(part, region[start : start + len(part)])
+
+    async def _ask(self) -> None:
+        """Ask for the bodies, when the tasks that were started with this one have posted their receives."""
+        await anyio.lowlevel.checkpoint()
+        await self._connection.send(encode_asked(self._incoming.taken))
 
     async def _confirm(self, freed: list[int]) -> None:
         """Tell the server what was taken, and which memory is not read any more."""

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import struct
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import anyio.to_thread
 
 from aiofabric import (
     Access,
@@ -22,8 +25,14 @@ from aiofabric import (
     AddressFormat,
     Caps,
     EndpointType,
+    EpAttr,
+    FabricAttr,
     FabricError,
+    GetInfoFlags,
+    Hints,
+    MrMode,
     RemoteRegion,
+    getinfo,
     library_version,
     open_endpoint,
 )
@@ -33,9 +42,9 @@ from .metadata import ArrowProtocolError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aiofabric import MessageEndpoint, Peer, RdmEndpoint
+    from aiofabric import Info, MessageEndpoint, Peer, RdmEndpoint
 
-__all__ = ["MOST_HELLO", "StreamHello", "add_peer", "key_of", "readable_region", "tagged_endpoint"]
+__all__ = ["MOST_HELLO", "StreamHello", "add_peer", "key_of", "must_ask", "readable_region", "tagged_endpoint"]
 
 _START: Final = struct.Struct("<8sBBQ")
 _MAGIC: Final = b"arrow-1\0"
@@ -89,8 +98,35 @@ async def tagged_endpoint(connection: MessageEndpoint, provider: str | None = No
     if own.addr_format is not AddressFormat.ADDR_STR and connection.local_address is not None:
         host = connection.local_address.host
     name = provider or own.fabric_attr.prov_name
-    async with open_endpoint(EndpointType.RDM, host, provider=name, caps=_CAPS, recv_size=None) as endpoint:
+    info = await anyio.to_thread.run_sync(_registering, name, host)
+    if info is None:
+        opening = open_endpoint(EndpointType.RDM, host, provider=name, caps=_CAPS, recv_size=None)
+    else:
+        opening = open_endpoint(EndpointType.RDM, info=info, recv_size=None)
+    async with opening as endpoint:
         yield endpoint
+
+
+def _registering(provider: str, host: str | None) -> Info | None:
+    """The offer of rxm with FI_MR_LOCAL: aiofabric registers the memory of large messages then. None if it is not rxm.
+
+    Otherwise rxm does, and if the peer dies, it deregisters nothing (rxm_cq.c, rxm_handle_comp_error): the domain then
+    stays open, with its descriptors, until the process ends. 1.17's tcp has no such endpoints without rxm.
+    """
+    kind, fabric = EpAttr(type=EndpointType.RDM), FabricAttr(prov_name=provider)
+    flags = GetInfoFlags(0) if host is None else GetInfoFlags.SOURCE
+    info = getinfo(host, hints=Hints(caps=_CAPS, ep_attr=kind, fabric_attr=fabric), flags=flags)[0]
+    if "ofi_rxm" not in info.fabric_attr.prov_name:
+        return None
+    mode = info.domain_attr.mr_mode | MrMode.LOCAL
+    return info.replace(domain_attr=replace(info.domain_attr, mr_mode=mode))
+
+
+def must_ask(endpoint: RdmEndpoint) -> bool:
+    """Whether a large message may not arrive before its receive is posted. If its sender has died meanwhile, rxm reads
+    it over a connection that it has closed, and the process ends (rxm_cq.c, rxm_rndv_read).
+    """
+    return "ofi_rxm" in endpoint.info.fabric_attr.prov_name
 
 
 async def add_peer(endpoint: RdmEndpoint, hello: StreamHello, connection: MessageEndpoint) -> Peer:

@@ -6,6 +6,9 @@ the type of the body in the highest byte. All numbers are little-endian.
 
 The protocol leaves flow control to the transport. Here the client says how many messages it has taken, and the server
 sends at most ``window`` messages more.
+
+Over a provider where a large message may not arrive before its receive is posted (rxm), the client also says how many
+bodies it has posted receives for, and the server sends no others.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ __all__ = [
     "body_tag",
     "decode_addresses",
     "decode_freed",
-    "decode_taken",
+    "decode_progress",
     "encode_addresses",
+    "encode_asked",
     "encode_freed",
     "encode_taken",
     "record_size",
@@ -121,20 +125,29 @@ def decode_freed(message: bytes | memoryview) -> list[int]:
     return array("Q", bytes(message)).tolist()
 
 
-_TAKEN: Final = struct.Struct("<Q")
+_COUNT: Final = struct.Struct("<Q")
+_ASKED: Final = 1 << 63
 
 
 def encode_taken(count: int) -> bytes:
     """How many messages of the stream the client has taken since its begin."""
-    return _TAKEN.pack(count)
+    return _COUNT.pack(count)
 
 
-def decode_taken(message: bytes | memoryview) -> int:
-    """Raises: ArrowProtocolError: not such a message."""
-    if len(message) != _TAKEN.size:
+def encode_asked(count: int) -> bytes:
+    """For the bodies of how many messages of the stream the client has posted receives, since its begin."""
+    return _COUNT.pack(count | _ASKED)
+
+
+def decode_progress(message: bytes | memoryview) -> tuple[int, bool]:
+    """The count of the client, and whether it counts messages that it has asked for; otherwise they are taken.
+
+    Raises: ArrowProtocolError: not such a message.
+    """
+    if len(message) != _COUNT.size:
         raise ArrowProtocolError(f"a message of {len(message)} bytes where the number of taken messages belongs")
-    count: int = _TAKEN.unpack(message)[0]
-    return count
+    count: int = _COUNT.unpack(message)[0]
+    return count & ~_ASKED, bool(count & _ASKED)
 
 
 class Announcement(NamedTuple):
@@ -219,6 +232,7 @@ class OutgoingStream:
 
     def __init__(self, *, window: int, first: int = 0) -> None:
         self.sent = 0
+        self.asked = 0
         self.taken = 0
         self.shown_bytes = 0
         self._window = window
@@ -246,6 +260,12 @@ class OutgoingStream:
     def end(self) -> bytes:
         """The frame that ends the stream."""
         return PREFIX.pack(END_OF_STREAM, self._next)
+
+    def was_asked(self, count: int) -> None:
+        """Raises: ArrowProtocolError: the client asks for fewer messages than before, or for more than were sent."""
+        if not self.asked <= count <= self.sent:
+            raise ArrowProtocolError(f"the client asks for {count} of {self.sent} messages, and {self.asked} before")
+        self.asked = count
 
     def was_taken(self, count: int) -> None:
         """Raises: ArrowProtocolError: the client says that it has taken fewer than before, or more than were sent."""

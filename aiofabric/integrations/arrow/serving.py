@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -13,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pyarrow
 
-from .connection import StreamHello, add_peer, tagged_endpoint
+from .connection import StreamHello, add_peer, must_ask, tagged_endpoint
 from .encoding import StreamEncoder
 from .exposed import ExposedBuffers, can_expose, is_virtual
 from .metadata import ArrowProtocolError, MessageKind
@@ -24,7 +25,7 @@ from .protocol import (
     OutgoingStream,
     body_tag,
     decode_freed,
-    decode_taken,
+    decode_progress,
     encode_addresses,
 )
 from .uri import MOST_TICKET
@@ -82,6 +83,7 @@ class ServedStream:
         self._outgoing = OutgoingStream(window=options.window)
         self._changed = anyio.Event()  # the client has taken messages, or has freed memory
         self._exposed: ExposedBuffers | None = None
+        self._bodies: deque[tuple[int, Any, int]] = deque()  # that the client must ask for: counts, bodies, tags
         self._tagged: RdmEndpoint
         self._peer: Peer
 
@@ -144,6 +146,7 @@ class ServedStream:
             scope = tasks.cancel_scope
             tasks.start_soon(part, self._stream, scope)
             tasks.start_soon(part, self._frees, scope)
+            tasks.start_soon(part, self._send_bodies, scope)
             await part(self._takes, scope)
             scope.cancel()  # the client has left
         if failures:
@@ -153,7 +156,11 @@ class ServedStream:
 
     async def _takes(self) -> None:
         async for message in self._connection:
-            self._outgoing.was_taken(decode_taken(message))
+            count, is_asked = decode_progress(message)
+            if is_asked:
+                self._outgoing.was_asked(count)
+            else:
+                self._outgoing.was_taken(count)
             self._wake()
 
     async def _frees(self) -> None:
@@ -234,7 +241,19 @@ class ServedStream:
             most = self._tagged.info.tx_attr.iov_limit
             body = message.pieces if 0 < len(message.pieces) <= most else b"".join(map(memoryview, message.pieces))
             tag = body_tag(sequence, PACKED)
+            if must_ask(self._tagged):
+                self._bodies.append((outgoing.sent, body, tag))
+                self._wake()
+                return
         await self._tagged.send_tagged(body, tag, to=self._peer)
+
+    async def _send_bodies(self) -> None:
+        """Send those that the client has asked for. ``window`` bounds how many there are."""
+        while True:
+            while not self._bodies or self._outgoing.asked < self._bodies[0][0]:
+                await self._changed.wait()
+            _, body, tag = self._bodies.popleft()
+            await self._tagged.send_tagged(body, tag, to=self._peer)
 
 
 async def _each(found: Any, max_chunksize: int | None) -> AsyncGenerator[Any]:

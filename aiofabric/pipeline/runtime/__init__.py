@@ -2,6 +2,6 @@
 
 * `end`: what all ends have in common; `connector`: listens and connects for one
 * `connection`: one connection, as frames that arrive and leave
-* `intake`: an end that gets items; `incoming`: one of its connections; `item`: what the program gets; `lent_memory`:
-  memory of large items
+* `intake`: an end that gets items; `incoming`: one of its connections; `item`: what the program gets
+* `memory`: memory of large items, which is used again
 """

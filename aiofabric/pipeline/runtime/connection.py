@@ -1,7 +1,8 @@
 """PipelineConnection: one connection of a pipeline, as frames that arrive and frames that leave.
 
 The first frame of an iteration of the loop leaves at once. The owner may gather later ones of the same iteration:
-``gathered`` is called when the iteration ends, or before a task of this thread polls the queue for the answers.
+``gathered`` is called when the iteration ends, or before a task of this thread polls the queue for the answers. If it
+returns true, it has sent something, and frames of the next iteration are gathered, too.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def send_gathered(driver: Driver) -> None:
     for connection in tuple(_of_thread.gathering):
         if connection.source.driver is not driver:  # of a loop that has ended
             del _of_thread.gathering[connection]
-        elif connection.gathered is not None and not connection.ended:
-            connection.gathered()
+        else:
+            connection.send_gathered()
 
 
 class PipelineConnection:
@@ -102,8 +103,12 @@ class PipelineConnection:
     def _iteration_ends(self) -> None:
         self._gathering = False
         _of_thread.gathering.pop(self, None)
-        if self.gathered is not None and not self.ended:
-            self.gathered()
+        self.send_gathered()
+
+    def send_gathered(self) -> None:
+        """Send what the owner has gathered."""
+        if self.gathered is not None and not self.ended and self.gathered():
+            self.gather()
 
     def send(self, frame: bytes | list[Any]) -> None:
         """Post a frame. The memory of its pieces is pinned until it has left."""

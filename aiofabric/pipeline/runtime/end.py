@@ -68,7 +68,7 @@ class PipelineEnd(ABC):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._entered = self._closed = False
         self._thread = 0  # that entered the block
-        self._failure: Exception | None = None  # of a function of the program: the block raises it
+        self._failure: Exception | None = None  # the block raises it
         self._forked = False
         self._driver: Driver | None = None  # of the loop that entered the block
         self._burst = Burst(self._check_open)
@@ -189,7 +189,7 @@ class PipelineEnd(ABC):
 
     async def _leave(self) -> None:
         """End the tasks, and close the listener. The error of a task, such as of one that connects, is raised. So is
-        that of a function of the program.
+        that of `_fail`.
         """
         try:
             await self._stack.aclose()
@@ -199,6 +199,13 @@ class PipelineEnd(ABC):
             raise group.exceptions[0] from None
         if self._failure is not None:
             raise self._failure
+
+    def _fail(self, error: Exception) -> None:
+        """Close soon, with this error. Connecting again would not help: it would come again."""
+        if self._failure is None:
+            assert self._driver is not None
+            self._failure = error
+            self._driver.call_soon(self._end_now)  # the caller may be in the middle of sending
 
     def _end_now(self) -> None:
         self._closed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ...arguments import check_type
+from ...errors import FabricError
 from ...memory import bytes_of
 from ..protocol.frames import HEADER, MOST_PARTS
 from .connection import INLINE
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .connection import PipelineConnection
-    from .item_pool import ItemPool
+    from .memory.item_pool import ItemPool
 
 __all__ = ["SMALL", "expose", "header_of", "parts_of", "travels"]
 
@@ -72,6 +73,9 @@ def expose(
 ) -> tuple[list[Any], list[Any]]:
     """Regions of the large parts, and the parts with descriptions in their place. Memory of the pool has other regions,
     which stay.
+
+    Raises:
+        FabricError: the host limits the memory that a process may register, for example. It says what to do.
     """
     regions: list[Any] = []
     described: list[Any] = []
@@ -87,8 +91,12 @@ def expose(
                     regions.append(connection.expose(part))
                     remote = regions[-1].remote
                 described.append((len(part), remote.pack()))
-    except BaseException:
+    except BaseException as error:
         for region in regions:
             region.close()
+        if isinstance(error, FabricError):
+            size = sum(map(len, parts))
+            error.detail = f"An item of {size} bytes cannot be registered, which lets the other side read it"
+            error.cure = f"Allow this process to lock more memory (ulimit -l), or send parts of at most {INLINE} bytes"
         raise
     return regions, described

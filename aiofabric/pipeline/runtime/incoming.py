@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...transport.connected.endpoint import MessageEndpoint
     from ..protocol.frames import LargeItem, SmallItems
     from ..protocol.hello import Hello
-    from .lent_memory import LentMemory
+    from .memory.lent_memory import LentMemory
 
 __all__ = ["Incoming", "Owner", "Rest"]
 
@@ -141,8 +141,7 @@ class Incoming:
         pending.entry = item
         while self._pending and (entry := self._pending[0].entry) is not None:
             self._pending.popleft()
-            if not self.connection.ended:
-                self.owner.came(entry)
+            self.owner.came(entry)
         if not self._pending:
             self.all_ready()
 
@@ -167,6 +166,10 @@ class Incoming:
     # -- the end
 
     def _connection_ended(self, error: BaseException) -> None:
+        pending, self._pending = self._pending, deque()
+        for each in pending:  # another consumer gets them
+            if isinstance(each.entry, Item):
+                each.entry._end_of_scope(self)
         self.owner.connection_ended(self, error)
         self._over.set()
 
@@ -225,9 +228,9 @@ class LargeRead:
         """A read has ended, or the loop that posts them."""
         self._left -= 1
         incoming = self._incoming
-        if error is not None and not self._failed:
+        if not self._failed and (error is not None or incoming.connection.ended):
             self._failed = True
-            incoming.memory.lent -= len(self._memory)  # the provider may still write there, so it is not used again
+            incoming.memory.lose(self._memory)  # the provider may still write there
             incoming.connection.end(ConnectionAbortedError(f"an item of {self._size} bytes could not be read: {error}"))
         if self._left or self._failed:
             return

@@ -16,7 +16,7 @@ from ...cq.loops.bursts import Burst
 from ..statistics import LinkStatistics
 from .connection import send_gathered
 from .item import Item
-from .lent_memory import LentMemory
+from .memory.lent_memory import LentMemory
 from .metering import Counts
 
 if TYPE_CHECKING:

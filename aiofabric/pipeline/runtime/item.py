@@ -12,7 +12,7 @@ from ..protocol.frames import ITEM_COST
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .lent_memory import LentMemory
+    from .memory.lent_memory import LentMemory
 
 __all__ = ["Item", "Items"]
 

@@ -17,10 +17,11 @@ __all__ = ["Entry"]
 class Entry:
     """A value. ``number``: the place of the value it was made of, among those of an ordered stage; -1: none.
 
-    ``finished`` is called once, when neither a stage nor a value that was made of it holds the entry.
+    ``finished`` is called once, when neither a stage nor a value that was made of it holds the entry. ``error``: of a
+    value that came from another process, and cannot be unpickled here; ``value`` is its pickle then.
     """
 
-    __slots__ = ("_finished", "_holders", "_made_of", "number", "value")
+    __slots__ = ("_finished", "_holders", "_made_of", "error", "number", "value")
 
     def __init__(
         self,
@@ -28,8 +29,10 @@ class Entry:
         made_of: Sequence[Entry] = (),
         finished: Callable[[], object] | None = None,
         number: int = -1,
+        error: Exception | None = None,
     ) -> None:
         self.value = value
+        self.error = error
         self.number = number
         self._made_of = made_of
         self._finished = finished

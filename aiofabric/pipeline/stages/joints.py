@@ -21,9 +21,10 @@ class Inlet(Protocol):
 
 
 class Outlet(Protocol):
-    """The values that a stage gives to another one."""
+    """The values that a stage gives to another one: each is packed, and then given."""
 
-    async def give(self, value: Any, made_of: Sequence[Entry], *, last: bool) -> None: ...  # last of its entry
+    def pack(self, value: Any) -> Any: ...  # raises PicklingError for one that cannot be sent
+    async def give(self, packed: Any, made_of: Sequence[Entry], *, last: bool) -> None: ...  # last of its entry
     async def made_none(self, entry: Entry) -> None: ...  # nothing is made of it, or nothing more
     async def flush(self) -> None: ...  # no new values come soon: finish what is held back
     async def aclose(self) -> None: ...  # no more values come
@@ -42,8 +43,11 @@ class Joint:
         except anyio.WouldBlock:
             return await self._receive.receive()
 
-    async def give(self, value: Any, made_of: Sequence[Entry], *, last: bool) -> None:
-        entry = Entry(value, made_of)
+    def pack(self, value: Any) -> Any:
+        return value
+
+    async def give(self, packed: Any, made_of: Sequence[Entry], *, last: bool) -> None:
+        entry = Entry(packed, made_of)
         try:
             self._send.send_nowait(entry)
         except anyio.WouldBlock:

@@ -75,7 +75,7 @@ class Pipeline:
             ordered: whether results keep the order of the values; without it, a slow value delays no other.
             on_error: ``"fail"``: an exception ends the pipeline, with a `StageError`. ``"skip"``: the value is logged
                 (as a warning) and counted. A function, async or plain: it is called with the value and the exception,
-                in the process of the stage.
+                in the process of the stage. A result that cannot be sent to another process is such an exception.
             process: whether the workers are processes.
             queue: values that may wait in front of the stage, for each worker.
             name: in totals and errors; by default the function's.

@@ -103,7 +103,8 @@ class WorkOrder:
     ``sorts``: its values come from an ordered stage with several processes. ``shares``: how many processes share its
     values, by the names of stages with several. ``limits``: how many values may be under
     way to such a stage, so that none of its processes waits for the room that results of others take. ``window``:
-    values that a process may have, and not have finished. ``producers``: processes that give it values.
+    values that a process may have, and not have finished. ``producers``: processes that give it values. ``restarts``:
+    how many processes had this part before, and have died.
     """
 
     stage: Stage
@@ -116,6 +117,7 @@ class WorkOrder:
     limits: Mapping[str, int]
     window: int
     producers: int
+    restarts: int = 0
 
 
 def planned(ends: tuple[Input, ...], workers: Mapping[str, int], *, processes: bool) -> list[Node]:

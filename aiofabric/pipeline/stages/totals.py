@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from .tracebacks import traceback_of
+
 __all__ = ["StageError", "StageTotals", "Totals"]
 
 
@@ -39,10 +41,16 @@ class Totals:
 class StageError(Exception):
     """A stage has failed, which ends the pipeline. ``stage``: its name. The function's own error is the cause."""
 
-    def __init__(self, stage: str, text: str) -> None:
-        super().__init__(stage, text)
+    def __init__(self, stage: str, text: str, traceback: str = "") -> None:
+        super().__init__(stage, text, traceback)
         self.stage = stage
         self.text = text
+        self._traceback = traceback
+
+    @property
+    def traceback(self) -> str:
+        """Where the function raised, as text, also if it did so in another process; "" if no function has raised."""
+        return self._traceback or traceback_of(self.__cause__)
 
     def __str__(self) -> str:
         return f"the stage {self.stage!r} has failed: {self.text}"

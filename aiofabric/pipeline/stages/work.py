@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections import deque
 from contextlib import asynccontextmanager
 from inspect import isawaitable
@@ -108,7 +109,7 @@ class StageWork:
                 return
             self._totals.taken += 1
             entry = Entry(value)
-            await self._give(value, [entry])
+            await self._give(self._pack(value), [entry])
             entry.release()
             if self._burst.ended():
                 await anyio.lowlevel.checkpoint()
@@ -153,10 +154,17 @@ class StageWork:
         self._totals.taken += entry is not None
         return entry
 
+    async def _take_whole(self) -> Entry | None:
+        """The same, for stages that have no choice of what happens to a value that cannot be unpickled."""
+        entry = await self._take()
+        if entry is not None and entry.error is not None:
+            raise entry.error
+        return entry
+
     async def _handle(self, entry: Entry, before: anyio.Event | None) -> None:
         """Call the function, and give what came of it when all values before this one have given theirs."""
         stage, value = self._stage, entry.value
-        if stage.kind == Kind.FLAT_MAP:
+        if stage.kind == Kind.FLAT_MAP and entry.error is None:
             await self._handle_many(entry, before)
             return
         result = await self._call(entry)
@@ -165,9 +173,9 @@ class StageWork:
         if result is _FAILED or stage.kind == Kind.SINK or (stage.kind == Kind.FILTER and not result):
             await self._made_none(entry)
         elif stage.kind == Kind.MAP:
-            await self._give(result, [entry], last=True)
+            await self._give_last(result, entry)
         elif stage.kind == Kind.FILTER:
-            await self._give(value, [entry], last=True)
+            await self._give_last(value, entry)
         else:
             try:
                 branch = self._branches[result]
@@ -175,9 +183,12 @@ class StageWork:
                 error = KeyError(f"no branch for {result!r:.100}; there are {', '.join(map(repr, stage.keys))}")
                 await self._failed(entry, error)
             else:
-                await self._give(value, [entry], branch=branch, last=True)
+                await self._give_last(value, entry, branch)
 
     async def _call(self, entry: Entry) -> Any:
+        if entry.error is not None:
+            await self._failed(entry, entry.error)
+            return _FAILED
         begin = perf_counter()
         try:
             result = self._stage.function(entry.value)
@@ -196,8 +207,9 @@ class StageWork:
                 if before is not None:
                     await before.wait()
                 async for value in values:
+                    packed = self._pack(value)
                     try:
-                        await self._give(value, [entry])
+                        await self._give(packed, [entry])
                     except Exception as error:
                         raise StageError(self._name, _text(error)) from error
                     if self._burst.ended():
@@ -233,7 +245,7 @@ class StageWork:
             left = None if stage.seconds is None or not entries else begun + stage.seconds - monotonic()
             try:
                 with anyio.move_on_after(left):
-                    entry = await self._take()
+                    entry = await self._take_whole()
                     flushes = entry is None
                     if entry is not None:
                         entries.append(entry)
@@ -244,7 +256,7 @@ class StageWork:
             except EndOfStream:
                 ended = True
             if entries:
-                await self._give([each.value for each in entries], entries)
+                await self._give(self._pack([each.value for each in entries]), entries)
                 for each in entries:
                     each.release()
                 entries = []
@@ -260,7 +272,7 @@ class StageWork:
         unused = 0  # values between two windows
         while True:
             try:
-                entry = await self._take()
+                entry = await self._take_whole()
             except EndOfStream:
                 for each in list(entries)[finished:]:
                     each.release()
@@ -277,7 +289,7 @@ class StageWork:
                 continue
             entries.append(entry)
             if len(entries) == stage.size:
-                await self._give([each.value for each in entries], list(entries)[finished:])
+                await self._give(self._pack([each.value for each in entries]), list(entries)[finished:])
                 for _ in range(min(stage.step, stage.size)):
                     each = entries.popleft()
                     if finished:
@@ -288,10 +300,26 @@ class StageWork:
 
     # -- giving
 
-    async def _give(self, value: Any, made_of: Sequence[Entry], *, branch: int = 0, last: bool = False) -> None:
+    def _pack(self, value: Any, branch: int = 0) -> list[Any]:
+        """The value for each outlet. Raises PicklingError before any of them has it."""
+        return [outlet.pack(value) for outlet in self._outlets[branch]]
+
+    async def _give(
+        self, packed: Sequence[Any], made_of: Sequence[Entry], *, branch: int = 0, last: bool = False
+    ) -> None:
         self._totals.given += 1
-        for outlet in self._outlets[branch]:
-            await outlet.give(value, made_of, last=last)
+        for outlet, each in zip(self._outlets[branch], packed, strict=True):
+            await outlet.give(each, made_of, last=last)
+
+    async def _give_last(self, value: Any, entry: Entry, branch: int = 0) -> None:
+        """Give the only value that is made of an entry."""
+        try:
+            packed = self._pack(value, branch)
+        except pickle.PicklingError as error:
+            await self._failed(entry, error)
+            await self._made_none(entry)
+        else:
+            await self._give(packed, [entry], branch=branch, last=True)
 
     async def _flush(self) -> None:
         for outlet in {id(each): each for branch in self._outlets for each in branch}.values():

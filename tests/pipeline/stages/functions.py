@@ -74,6 +74,41 @@ def slow_or_failing(number: int) -> int:
     raise ZeroDivisionError(number)
 
 
+class CannotBeLoaded:
+    """Its pickle can be made, and raises when it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return fails_to_load, ()
+
+
+def fails_to_load() -> None:
+    raise LookupError("no such model here")
+
+
+def odd_ones_cannot_be_sent(number: int) -> Any:
+    return (lambda: number) if number % 2 else number
+
+
+def odd_ones_cannot_be_sent_after_one(number: int) -> Iterator[Any]:
+    yield number
+    yield odd_ones_cannot_be_sent(number)
+
+
+def odd_ones_cannot_be_loaded(number: int) -> Any:
+    return CannotBeLoaded() if number % 2 else number
+
+
+class AppendLetter:
+    """A function for dead letters that appends what it got to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, value: Any, error: Exception) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{type(value).__name__} {type(error).__name__}\n")
+
+
 def letter(number: int) -> str:
     return "ab"[number % 2]
 
@@ -92,6 +127,55 @@ class Append:
     def __call__(self, value: Any) -> None:
         with self.path.open("a") as file:
             file.write(f"{value}\n")
+
+
+class WithoutEnd:
+    """A source that leaves a mark when it is ended."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    async def __call__(self) -> AsyncIterator[int]:
+        try:
+            async for number in without_end():
+                yield number
+        finally:
+            self.mark.touch()
+
+
+class WriteParquet:
+    """A sink that writes batches of numbers to a Parquet file, which it opens in its own process."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.writer: Any = None
+
+    def __call__(self, numbers: list[int]) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        table = pyarrow.table({"number": numbers})
+        if self.writer is None:
+            self.writer = parquet.ParquetWriter(self.path, table.schema)
+        self.writer.write_table(table)
+
+
+class LateOnce:
+    """Adds one. The second process that gets it begins only when the file ``all`` is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __setstate__(self, state: dict[str, Path]) -> None:
+        self.folder = state["folder"]
+        try:
+            (self.folder / "first").touch(exist_ok=False)
+        except FileExistsError:
+            while not (self.folder / "all").exists():
+                sleep(0.01)
+
+    def __call__(self, number: int) -> int:
+        return number + 1
 
 
 class DieOnce:

@@ -1,14 +1,18 @@
 """The same graph in worker processes: nothing is lost when they die, and nothing of them is left."""
 
+# Doubles: a limit of ten seconds is shorter.
+
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy
@@ -19,15 +23,14 @@ from aiofabric.cq.loops.drivers import current_backend
 from aiofabric.pipeline import Pipeline, StageError
 from aiofabric.pipeline.stages.graph import Input, Kind, Stage
 from aiofabric.pipeline.stages.plan import planned
+from aiofabric.pipeline.stages.processes import remote
 from aiofabric.pipeline.stages.processes.local_process import LocalProcess
 from aiofabric.testing import live_resources
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+on_asyncio = pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])
 
 
 def workers_of_this_process() -> set[int]:
@@ -76,6 +79,24 @@ async def test_an_ordered_stage_of_several_processes_may_be_merged_with_others()
     await merged.map(f.add_one, process=True).sink(found.append).run()
     assert [number for number in found if number < 100] == list(range(2, 52))
     assert Counter(number for number in found if number > 100) == Counter(2 * list(range(101, 151)))
+
+
+@on_asyncio
+async def test_a_process_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there work after ten seconds; here, it is a fraction of one."""
+    monkeypatch.setattr(remote, "ALL_THERE", 0.1)
+    found: list[int] = []
+
+    def sink(number: int) -> None:
+        found.append(number)
+        if number == f.COUNT:
+            (tmp_path / "all").touch()
+
+    pipeline = Pipeline(f.numbers).map(f.LateOnce(tmp_path), workers=2, process=True, name="work")
+    with anyio.fail_after(60):
+        totals = await pipeline.sink(sink).run()
+    assert found == list(range(1, f.COUNT + 1))
+    assert totals.stages["work"].restarts == 0
 
 
 @pytest.mark.long
@@ -139,8 +160,8 @@ async def test_a_killed_sink_gets_its_values_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["map", "sink"])
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
-async def test_a_process_that_sorts_may_be_killed(stage: str, anyio_backend: object, tmp_path: Path) -> None:
+@on_asyncio
+async def test_a_process_that_sorts_may_be_killed(stage: str, tmp_path: Path) -> None:
     """The one that takes its place does not wait for values that were finished before."""
     sink = f.AppendAndDieOnce(tmp_path, 50) if stage == "sink" else f.Append(tmp_path / "found")
     pipeline = Pipeline(f.numbers).map(f.add_one, workers=2, process=True)
@@ -151,6 +172,37 @@ async def test_a_process_that_sorts_may_be_killed(stage: str, anyio_backend: obj
     assert totals.stages[stage].restarts == 1
     found = [int(each) for each in (tmp_path / "found").read_text().split()]
     assert list(dict.fromkeys(found)) == list(range(1, f.COUNT + 1))
+
+
+@on_asyncio
+@pytest.mark.long
+async def test_a_process_before_an_ordered_stage_may_be_killed(tmp_path: Path) -> None:
+    """The order of values that it did not have in its hands holds, although their numbers begin again."""
+    found: list[int] = []
+    work = f.DieOnce(tmp_path, 100, 200)
+    pipeline = Pipeline(f.numbers).map(work, process=True, queue=4, name="work")
+    with anyio.fail_after(60):
+        totals = await pipeline.map(f.uneven, workers=2, process=True).sink(found.append).run()
+    assert totals.stages["work"].restarts == 2
+    assert set(found) == set(range(f.COUNT))
+    others = [number for number in found if not any(killed - 5 <= number <= killed + 5 for killed in (100, 200))]
+    assert others == sorted(set(others))
+
+
+@pytest.mark.parametrize("kind", ["lines", "parquet"])
+@pytest.mark.parametrize("processes", [False, True], ids=["here", "processes"])
+@on_asyncio
+async def test_a_full_disk_ends_the_source(processes: bool, kind: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(f.WithoutEnd(tmp_path / "the source has ended"), name="source")
+    if kind == "lines":
+        pipeline = pipeline.map(f.add_one).sink(f.Append(Path("/dev/full")), name="sink")
+    else:
+        pipeline = pipeline.batch(100).sink(f.WriteParquet("/dev/full"), name="sink")
+    with anyio.fail_after(60), pytest.raises(StageError, match=r"'sink' .* OSError: .*No space left") as caught:
+        await pipeline.run(processes=processes)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+    assert (tmp_path / "the source has ended").exists()
 
 
 async def test_a_failure_does_not_wait_for_a_slow_value() -> None:
@@ -236,8 +288,55 @@ async def test_a_function_that_cannot_be_sent_is_named() -> None:
 
 @pytest.mark.long
 async def test_a_value_that_cannot_be_sent_is_an_error_of_its_stage() -> None:
-    with pytest.raises(StageError, match="'map' has failed"):
+    with pytest.raises(StageError, match=r"'map' has failed: .* of the type 'function', which .* the value was 0"):
         await Pipeline(range(3)).map(lambda _: lambda: 5).map(f.add_one, process=True).run()
+
+
+@pytest.mark.parametrize(("here", "workers"), [(True, 1), (False, 2)], ids=["here", "of a process"])
+@on_asyncio
+async def test_a_value_that_cannot_be_sent_may_be_skipped(here: bool, workers: int) -> None:
+    found: list[Any] = []
+    work = Pipeline(range(20)).map(
+        f.odd_ones_cannot_be_sent, on_error="skip", process=not here, workers=workers, name="work"
+    )
+    totals = await work.map(f.add_one, process=here).sink(found.append).run()
+    assert found == list(range(1, 21, 2))
+    assert (totals.stages["work"].skipped, totals.stages["work"].given) == (10, 10)
+
+
+@on_asyncio
+async def test_a_value_of_many_that_cannot_be_sent_ends_its_input_only() -> None:
+    found: list[Any] = []
+    work = Pipeline(range(4)).flat_map(f.odd_ones_cannot_be_sent_after_one, on_error="skip", name="work")
+    totals = await work.map(f.add_one, process=True).sink(found.append).run()
+    assert found == [1, 1, 2, 3, 3, 4]
+    assert totals.stages["work"].skipped == 2
+
+
+@pytest.mark.parametrize("kind", ["sent", "loaded"])
+@on_asyncio
+async def test_a_value_that_cannot_be_sent_or_loaded_may_be_a_dead_letter(kind: str, tmp_path: Path) -> None:
+    letters = f.AppendLetter(tmp_path / "letters")
+    found: list[Any] = []
+    if kind == "sent":
+        pipeline = Pipeline(range(6)).map(f.odd_ones_cannot_be_sent, process=True, on_error=letters)
+        pipeline = pipeline.map(f.add_one, process=True)
+    else:
+        pipeline = Pipeline(range(6)).map(f.odd_ones_cannot_be_loaded, process=True)
+        pipeline = pipeline.map(f.add_one, process=True, on_error=letters)
+    await pipeline.sink(found.append).run()
+    assert found == [1, 3, 5]
+    expected = "int PicklingError" if kind == "sent" else "bytes UnpicklingError"
+    assert (tmp_path / "letters").read_text().splitlines() == [expected] * 3
+
+
+@pytest.mark.parametrize("stage", ["add_one", "batch"])
+@on_asyncio
+async def test_a_value_that_cannot_be_loaded_is_an_error_of_the_stage_that_gets_it(stage: str) -> None:
+    made = Pipeline(range(6)).map(f.odd_ones_cannot_be_loaded)
+    pipeline = made.map(f.add_one, process=True) if stage == "add_one" else made.batch(2)
+    with pytest.raises(StageError, match=rf"'{stage}' has failed: UnpicklingError: .* LookupError: no such model here"):
+        await pipeline.sink(f.Append(Path("unused"))).run(processes=stage == "batch")
 
 
 async def test_a_cancelled_run_ends_its_processes() -> None:

@@ -85,7 +85,9 @@ async def _listen(
         limits["max_unacknowledged"] = order.limits[name]
     note = partial(finished.__setitem__, name) if fed else None
     consumers = order.shares.get(name, 1)
-    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers, consumers=consumers, finished=note)
+    outlet = RemoteOutlet(
+        _OBJECTS, ordered=order.numbers, consumers=consumers, finished=note, restarts=order.restarts if fed else 0
+    )
     outlet.push = await stack.enter_async_context(
         Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -88,7 +89,7 @@ class KeptWorker:
 
     async def _run_once(self) -> str | None:
         """One worker: None if the work is done, else how it has ended."""
-        launched = self._launch(self._node.order())
+        launched = self._launch(replace(self._node.order(), restarts=self._before.restarts))
         done = False
         try:
             try:
@@ -140,8 +141,8 @@ class KeptWorker:
                 stage, place, producer = rest
                 self._board.listen(stage, self, place, producer)
             elif word == "failed":
-                text, cause = rest
-                raise StageError(self._node.name, text) from cause
+                text, cause, traceback = rest
+                raise StageError(self._node.name, text, traceback) from cause
             else:
                 self._now = rest[0]
                 self._board.finished.update(rest[1])

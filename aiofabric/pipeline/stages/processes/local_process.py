@@ -19,6 +19,8 @@ __all__ = ["LocalProcess"]
 
 _GRACE: Final = 5.0
 """Seconds until a process that was told to end is killed."""
+_CLEANUP: Final = 0.5
+"""Seconds until a process whose run has failed, or was cancelled, is ended by a signal. Its ``finally`` blocks run."""
 
 _processes = multiprocessing.get_context("spawn")
 
@@ -66,15 +68,15 @@ class LocalProcess:
         process = self._process
         if process.pid is None:
             return
-        if at_once or not await self._ends():
+        if not await self._ends(_CLEANUP if at_once else _GRACE):
             process.terminate()
-            if not await self._ends():
+            if not await self._ends(_GRACE):
                 process.kill()
         process.join()
         process.close()
 
-    async def _ends(self) -> bool:
-        """Whether it ends in time."""
-        with anyio.move_on_after(_GRACE):
+    async def _ends(self, seconds: float) -> bool:
+        """Whether it ends in time. It begins to when the pipe is closed."""
+        with anyio.move_on_after(seconds):
             await anyio.wait_readable(self._process.sentinel)
         return self._process.exitcode is not None

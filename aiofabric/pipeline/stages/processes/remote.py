@@ -7,10 +7,15 @@ Order: the workers of an ordered stage say which value each result was made of (
 that value), and whether it is the last result. The next stage takes them in the order of these numbers. If its process
 dies, the one that takes its place does not get what was acknowledged. So the producer says from which number on values
 are unfinished, and the run tells that.
+
+If the producer's process dies, the one that takes its place counts from 0 again, so its numbers are in a higher range.
+When the first of them comes, the values that are still held back for a lower one leave: the dead process had not
+finished them, and the other one gives them again.
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -26,13 +31,16 @@ if TYPE_CHECKING:
     from ...objects import PickleObjects
     from ...pull import Pull
     from ...push import Push
+    from ...runtime.item import Item
 
 __all__ = ["RemoteInlet", "RemoteOutlet", "SortedInlet"]
 
 _ORDER: Final = struct.Struct("<QBB")
 _VALUE: Final = 1
 _LAST: Final = 1
-_ALL_THERE: Final = 10.0
+_RANGE: Final = 44
+"""Bits of a number that count the values of one process."""
+ALL_THERE: Final = 10.0
 """Seconds to wait for all processes of a stage; then those that are there work."""
 
 
@@ -48,17 +56,29 @@ class RemoteOutlet:
         ordered: bool,
         consumers: int,
         finished: Callable[[int], object] | None,
+        restarts: int,
     ) -> None:
         self._objects = objects
+        self._header = restarts.to_bytes(4, "little") if restarts else b""  # of values that are not ordered yet
+        self._first_number = restarts << _RANGE
         self._ordered = ordered
         self._consumers = consumers
         self._finished = finished
         self._entries: dict[int, Entry] = {}  # by the numbers of items, in their order
         self._given = 0
 
-    async def give(self, value: Any, made_of: Sequence[Entry], *, last: bool) -> None:
-        header = _ORDER.pack(made_of[0].number, _VALUE, last) if self._ordered else b""
-        await self._push(self._objects.encode(value), header, made_of)
+    def pack(self, value: Any) -> list[Any]:
+        try:
+            return self._objects.encode(value)
+        except Exception as error:  # pickle has no class of its own for most of them
+            name = type(value).__qualname__
+            raise pickle.PicklingError(
+                f"it gave a value of the type {name!r}, which pickle cannot send to another process: {error}"
+            ) from error
+
+    async def give(self, packed: list[Any], made_of: Sequence[Entry], *, last: bool) -> None:
+        header = _ORDER.pack(made_of[0].number, _VALUE, last) if self._ordered else self._header
+        await self._push(packed, header, made_of)
 
     async def made_none(self, entry: Entry) -> None:
         if self._ordered:
@@ -74,14 +94,14 @@ class RemoteOutlet:
 
     async def _until_all_are_there(self) -> None:
         """Else the process that connects first would take a whole window of values."""
-        with anyio.move_on_after(_ALL_THERE):
+        with anyio.move_on_after(ALL_THERE):
             while len(self.push.statistics().consumers) < self._consumers:  # noqa: ASYNC110 - no event tells it
                 await anyio.sleep(0.005)
 
     def acked(self, number: int) -> None:
         self._entries.pop(number).release()
         if self._finished is not None:
-            self._finished(next(iter(self._entries), self._given))
+            self._finished(self._first_number + next(iter(self._entries), self._given))
 
     async def flush(self) -> None:
         self.push.announce_end()
@@ -103,7 +123,8 @@ class RemoteInlet:
         self._flushed = item is None
         if item is None:
             return None
-        return Entry(self._objects.decode(item.parts), finished=item.ack, number=item.number)
+        number = item.number + (int.from_bytes(item.header, "little") << _RANGE)
+        return _received(self._objects, item, number=number)
 
 
 class SortedInlet:
@@ -125,13 +146,17 @@ class SortedInlet:
     def finished(self, first: int) -> None:
         """The ``first`` values are finished: those that another process has taken do not come again."""
         if first > self._next:
-            for number in sorted(each for each in self._made if each < first):
-                self._ready.extend(self._made.pop(number))
-            self._complete = {each for each in self._complete if each >= first}
-            self._next = first
-            self._sort()
+            self._begin_at(first)
         if self._ready and self._pulling is not None:
             self._pulling.cancel()
+
+    def _begin_at(self, first: int) -> None:
+        """Values before this number are not waited for; those that are here are taken first."""
+        for number in sorted(each for each in self._made if each < first):
+            self._ready.extend(self._made.pop(number))
+        self._complete = {each for each in self._complete if each >= first}
+        self._next = first
+        self._sort()
 
     async def take(self) -> Entry | None:
         while not self._ready:
@@ -151,9 +176,11 @@ class SortedInlet:
             if item is None:
                 return None
             number, is_value, last = _ORDER.unpack(item.header)
+            if number >> _RANGE > self._next >> _RANGE:
+                self._begin_at(number >> _RANGE << _RANGE)
             made = self._made.setdefault(number, [])
             if is_value:
-                made.append(Entry(self._objects.decode(item.parts), finished=item.ack))
+                made.append(_received(self._objects, item))
             else:
                 item.ack()
             if number < self._next:
@@ -168,3 +195,14 @@ class SortedInlet:
             self._complete.discard(self._next)
             self._ready.extend(self._made.pop(self._next))
             self._next += 1
+
+
+def _received(objects: PickleObjects, item: Item, number: int = -1) -> Entry:
+    """The entry of an item; the item is acknowledged when the entry is finished."""
+    try:
+        return Entry(objects.decode(item.parts), finished=item.ack, number=number)
+    except Exception as error:  # a function of the program: it may raise anything
+        text = f"it got a value that pickle cannot load in this process: {type(error).__name__}: {error}"
+        problem = pickle.UnpicklingError(text)
+        problem.__cause__ = error
+        return Entry(bytes(item.parts[0]), finished=item.ack, number=number, error=problem)

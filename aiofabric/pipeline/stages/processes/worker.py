@@ -1,21 +1,21 @@
 """A worker process of a run. It does one stage's work, and talks with the process that started it over a pipe.
 
 The run says ("places", places, ended), ("finished", number) and ("stop",). The worker says ("listening", stage, place,
-id), ("totals", StageTotals, finished), and at the end ("done", StageTotals, finished) or ("failed", text, error). It
-ends when the pipe does.
+id), ("totals", StageTotals, finished), and at the end ("done", StageTotals, finished) or ("failed", text, error,
+traceback). It ends when the pipe does.
 """
 
 from __future__ import annotations
 
 import pickle
 import signal
-import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from ..totals import StageError, StageTotals
+from ..tracebacks import traceback_of
 from .at_work import at_work
 from .board import Places
 
@@ -73,9 +73,9 @@ class _Worker:
                     options=self._options,
                 )
             except StageError as error:
-                self._tell("failed", error.text, _portable(error.__cause__))
+                self._tell_failure(error.text, error.__cause__)
             except Exception as error:
-                self._tell("failed", f"{type(error).__name__}: {error}", _portable(error))
+                self._tell_failure(f"{type(error).__name__}: {error}", error)
             else:
                 self._tell("done", self._totals, self._finished)
             tasks.cancel_scope.cancel()
@@ -88,6 +88,10 @@ class _Worker:
     def _tell(self, *words: Any) -> None:
         with suppress(OSError):  # the run was killed, which `_listen` notices
             self._pipe.send(words)
+
+    def _tell_failure(self, text: str, error: BaseException | None) -> None:
+        traceback = traceback_of(error)
+        self._tell("failed", text, _portable(error, traceback), traceback)
 
     async def _report(self) -> None:
         while True:
@@ -112,12 +116,13 @@ class _Worker:
                     self._work.stop()
 
 
-def _portable(error: BaseException | None) -> BaseException | None:
+def _portable(error: BaseException | None, traceback: str) -> BaseException | None:
     """An error that can be sent to the run, with its traceback as a note; or None."""
     if error is None:
         return None
     try:
-        error.add_note("".join(traceback.format_exception(error)).rstrip())
+        if traceback:
+            error.add_note(traceback)
         copy: Any = pickle.loads(pickle.dumps(error))
     except Exception:
         return None

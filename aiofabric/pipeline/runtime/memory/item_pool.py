@@ -8,22 +8,21 @@ from bisect import bisect_right, insort
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from ..._ffi import ffi
-from ...arguments import check_number
+from ...._ffi import ffi
+from ....arguments import check_number
+from .freelist import Freelist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...memory import MemoryRegion
-    from ...remote_region import RemoteRegion
-    from ...resource import Handle
-    from .connection import PipelineConnection
+    from ....memory import MemoryRegion
+    from ....remote_region import RemoteRegion
+    from ....resource import Handle
+    from ..connection import PipelineConnection
 
 __all__ = ["ItemPool"]
 
 _SMALLEST: Final = 1 << 16
-_KEPT_ANYWAY: Final = 64 << 20
-"""Bytes that are kept for reuse even if less is taken."""
 
 
 class ItemPool:
@@ -38,11 +37,8 @@ class ItemPool:
     """
 
     def __init__(self, most: int, check_open: Callable[[], None]) -> None:
-        self._most = most
         self._check_open = check_open
-        self._taken = 0  # bytes
-        self._kept = 0
-        self._free: dict[int, list[_PoolMemory]] = {}  # by size
+        self._list: Freelist[_PoolMemory] = Freelist(most, self._forget)
         self._starts: list[int] = []  # addresses, sorted
         self._memories: dict[int, _PoolMemory] = {}  # by address
         self._loans: set[_Loan] = set()
@@ -52,7 +48,7 @@ class ItemPool:
     def bytes_held(self) -> int:
         """Bytes of all memory of the pool: taken, and kept for reuse."""
         self._take_back()
-        return self._taken + self._kept
+        return self._list.taken + self._list.kept
 
     def take(self, size: int) -> memoryview:
         """``size`` bytes of writable memory, with any contents; it begins at a page of memory.
@@ -75,14 +71,7 @@ class ItemPool:
         self._check_open()
         self._take_back()
         room = _room_for(size)
-        if free := self._free.get(room):
-            memory = free.pop()
-            if not free:
-                del self._free[room]
-            self._kept -= room
-        else:
-            memory = self._new(room)
-        self._taken += room
+        memory = self._list.take(room) or self._new(room)
         lent = ffi.buffer(memory.pins)
         loan = _Loan(lent, self._returned.append)
         loan.memory = memory
@@ -113,13 +102,16 @@ class ItemPool:
             memory.close()
         self._memories.clear()
         self._starts.clear()
-        self._free.clear()
+        self._list.clear()
         self._loans.clear()
         self._returned.clear()
-        self._taken = self._kept = 0
 
     def _new(self, room: int) -> _PoolMemory:
-        memory = _PoolMemory(room)
+        try:
+            memory = _PoolMemory(room)
+        except BaseException:
+            self._list.lose(room)
+            raise
         self._memories[memory.start] = memory
         insort(self._starts, memory.start)
         return memory
@@ -128,19 +120,12 @@ class ItemPool:
         while self._returned:
             loan = self._returned.popleft()
             self._loans.discard(loan)
-            memory = loan.memory
-            self._taken -= memory.room
-            self._kept += memory.room
-            self._free.setdefault(memory.room, []).append(memory)
-        while self._kept > min(self._most, max(self._taken, _KEPT_ANYWAY)):
-            room, free = next(iter(self._free.items()))
-            memory = free.pop()
-            if not free:
-                del self._free[room]
-            self._kept -= room
-            del self._memories[memory.start]
-            self._starts.remove(memory.start)
-            memory.close()
+            self._list.give_back(loan.memory, loan.memory.room)
+
+    def _forget(self, memory: _PoolMemory) -> None:
+        del self._memories[memory.start]
+        self._starts.remove(memory.start)
+        memory.close()
 
 
 class _PoolMemory:
