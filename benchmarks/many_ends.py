@@ -10,6 +10,7 @@ from statistics import mean, median
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 ENDS = 8
 SECONDS = 2.0  # that are counted
@@ -17,8 +18,16 @@ SLOW = 0.01  # seconds that the slow consumer takes for each item
 SIZE = 1024
 
 
+async def until_told(side: Any, *arguments: str) -> None:
+    """One end, until the standard input ends. A process that is killed leaves its shared memory."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(side, *arguments)
+        await anyio.to_thread.run_sync(sys.stdin.read)
+        tasks.cancel_scope.cancel()
+
+
 async def produce(provider: str, *ports: str) -> None:
-    """Push until this process is ended."""
+    """Push for ever."""
     from aiofabric.pipeline import Push
 
     item = b"\1" * SIZE
@@ -55,7 +64,7 @@ async def consume(provider: str, slow: str) -> None:
 
 def _start(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "benchmarks.many_ends", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def rates(provider: str, slow: int) -> list[float]:
@@ -68,8 +77,7 @@ def rates(provider: str, slow: int) -> list[float]:
         return [float(each.stdout.readline()) for each in consumers if each.stdout]
     finally:
         for each in started:
-            each.kill()
-            each.communicate()
+            each.communicate()  # closes the standard input
 
 
 def of_many_ends(rounds: int = 3) -> None:
@@ -86,4 +94,4 @@ def of_many_ends(rounds: int = 3) -> None:
 
 if __name__ == "__main__":
     side: Any = {"produce": produce, "consume": consume}[sys.argv[1]]
-    anyio.run(side, *sys.argv[2:], backend_options={"use_uvloop": True})
+    anyio.run(until_told, side, *sys.argv[2:], backend_options={"use_uvloop": True})

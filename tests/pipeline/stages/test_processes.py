@@ -332,11 +332,11 @@ async def test_a_value_that_cannot_be_sent_or_loaded_may_be_a_dead_letter(kind: 
 
 @pytest.mark.parametrize("stage", ["add_one", "batch"])
 @on_asyncio
-async def test_a_value_that_cannot_be_loaded_is_an_error_of_the_stage_that_gets_it(stage: str) -> None:
+async def test_a_value_that_cannot_be_loaded_is_an_error_of_the_stage_that_gets_it(stage: str, tmp_path: Path) -> None:
     made = Pipeline(range(6)).map(f.odd_ones_cannot_be_loaded)
     pipeline = made.map(f.add_one, process=True) if stage == "add_one" else made.batch(2)
     with pytest.raises(StageError, match=rf"'{stage}' has failed: UnpicklingError: .* LookupError: no such model here"):
-        await pipeline.sink(f.Append(Path("unused"))).run(processes=stage == "batch")
+        await pipeline.sink(f.Append(tmp_path / "found")).run(processes=stage == "batch")
 
 
 async def test_a_cancelled_run_ends_its_processes() -> None:
