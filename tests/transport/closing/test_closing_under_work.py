@@ -16,6 +16,7 @@ from tests.fixtures.providers import HOST, require
 from tests.transport.closing.sides import (
     ATOMICS,
     BOTH,
+    ENOUGH,
     INITIATOR,
     PROVIDERS,
     TARGET,
@@ -26,7 +27,7 @@ from tests.transport.closing.sides import (
     serve,
 )
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 WAYS = ["close", "abort", "aclose", "leaves", "cancelled"]
 DEATHS = ["killed", "interrupted"]
@@ -101,7 +102,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
     ports = serving.receive()
     for round in rounds:
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            child(initiator, ports, [round]).result(60.0)
+            child(initiator, ports, [round]).result(ENOUGH + 30)
     all_told(child(initiator, ports, [last]), [last])
     assert serving.result() == len(rounds) + 1
 
@@ -113,7 +114,7 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            serving.result(60.0)
+            serving.result(ENOUGH + 30)
 
 
 async def refused_resize(parent: Parent, provider: str) -> None:
@@ -140,4 +141,4 @@ async def refused_resize(parent: Parent, provider: str) -> None:
 
 def test_a_buffer_error_under_a_read_ends_the_group_and_nothing_else(child, provider: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ChildFailed, match="BufferError"):
-        child(refused_resize, provider).result(60.0)
+        child(refused_resize, provider).result(ENOUGH + 30)
