@@ -125,7 +125,9 @@ def test_the_installed_wheel_on(version: str, wheel: Path, tmp_path: Path) -> No
 def test_the_lowest_versions_of_all_dependencies(wheel: Path, tmp_path: Path) -> None:
     required = [*PROJECT["project"]["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
     # A newer pytest warns of what anyio's old plugin imports.
-    tools = [*TOOLS, "pytest==9.0.*", "opentelemetry-sdk==1.24.*", "grpcio-tools==1.60.*"]
+    # Its protoc imports pkg_resources, which later versions of setuptools do not have.
+    protoc = ["grpcio-tools==1.60.*", "setuptools<81"]
+    tools = [*TOOLS, "pytest==9.0.*", "opentelemetry-sdk==1.24.*", *protoc]
     inside = environment(sys.executable, tmp_path / "environment", wheel, *tools, *map(lowest, required))
     folder = folder_of_tests(tmp_path)
     assert "passed" in run_tests(inside, folder, CORE + INTEGRATIONS, "-k", "not uvloop")
