@@ -30,7 +30,7 @@ __all__ = ["LOCAL_USE", "Arrivals", "Registration", "MappedKey", "MemoryOwner", 
 _log = logging.getLogger("aiofabric")
 
 LOCAL_USE = Access.SEND | Access.RECV | Access.READ | Access.WRITE
-_REMOTE_WRITE = int(Access.REMOTE_WRITE)  # numbers: an operation of the enum takes 2 us
+_REMOTE_WRITE = int(Access.REMOTE_WRITE)  # numbers: an operation of the enum takes 1.3 us, one of numbers 0.07
 _REMOTE = int(Access.REMOTE_READ) | _REMOTE_WRITE
 _BASIC = MrMode.VIRT_ADDR | MrMode.ALLOCATED | MrMode.PROV_KEY  # the meaning of FI_MR_BASIC, from before 1.5
 

@@ -82,7 +82,7 @@ class Route(SubmissionQueue):
         """`inject` for data that is not one plain buffer: a list of buffers, or an object that is an error."""
         pieces = data if type(data) in (list, tuple) else [data]
         if sum(len(piece) for piece in pieces if type(piece) is bytes) > self.inject_size:
-            return False  # 1 us instead of 5: pins are made when the message is posted
+            return False  # 0.3 us instead of 1: pins are made when the message is posted
         pins = [pin(piece) for piece in pieces]
         if sum(map(len, pins)) > self.inject_size:
             return False

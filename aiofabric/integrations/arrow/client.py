@@ -389,8 +389,11 @@ class ArrowStream:
             await self._connection.read_into(part, region[start : start + len(part)])
 
     async def _ask(self) -> None:
-        """Ask for the bodies, when the tasks that were started with this one have posted their receives."""
-        await anyio.lowlevel.checkpoint()
+        """Ask for the bodies, when the tasks that were started with this one have posted their receives. On trio they
+        run in any order, and each has a checkpoint before that.
+        """
+        for _ in range(2):
+            await anyio.lowlevel.checkpoint()
         await self._connection.send(encode_asked(self._incoming.taken))
 
     async def _confirm(self, freed: list[int]) -> None:

@@ -138,7 +138,7 @@ def decode_items(frame: memoryview) -> SmallItems:
 
 def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: bool = False) -> list[Any]:
     """A frame of one item, as the pieces of a fabric message; a part ``(size, description)`` is read by the peer."""
-    if len(parts) == 1 and type(part := parts[0]) is bytes:  # 1 us instead of 4
+    if len(parts) == 1 and type(part := parts[0]) is bytes:  # 0.3 us instead of 1
         start = _ONE_PART.pack(ITEM, REDELIVERED * redelivered, 1, len(header), number, len(part))
         return [start + header, part]
     sizes = array("Q")

@@ -16,7 +16,6 @@ from tests.fixtures.providers import HOST, require
 from tests.transport.closing.sides import (
     ATOMICS,
     BOTH,
-    ENOUGH,
     INITIATOR,
     PROVIDERS,
     TARGET,
@@ -102,7 +101,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
     ports = serving.receive()
     for round in rounds:
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            child(initiator, ports, [round]).result(ENOUGH + 30)
+            child(initiator, ports, [round]).result(round.seconds + 30)
     all_told(child(initiator, ports, [last]), [last])
     assert serving.result() == len(rounds) + 1
 
@@ -114,7 +113,7 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            serving.result(ENOUGH + 30)
+            serving.result(round.seconds + 30)
 
 
 async def refused_resize(parent: Parent, provider: str) -> None:
@@ -141,4 +140,4 @@ async def refused_resize(parent: Parent, provider: str) -> None:
 
 def test_a_buffer_error_under_a_read_ends_the_group_and_nothing_else(child, provider: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ChildFailed, match="BufferError"):
-        child(refused_resize, provider).result(ENOUGH + 30)
+        child(refused_resize, provider).result(60.0)

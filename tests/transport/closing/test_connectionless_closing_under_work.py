@@ -14,7 +14,7 @@ from aiofabric import Caps
 from tests.fixtures.children import ChildFailed, Parent
 from tests.fixtures.peers import RDM, skip_without
 from tests.transport.closing.connectionless_sides import WORKS, initiate, serve
-from tests.transport.closing.sides import ATOMICS, BOTH, ENOUGH, INITIATOR, TARGET, Round, all_told
+from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, Round, all_told
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -90,7 +90,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
     port = serving.receive()
     for tag, round in enumerate(rounds):
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            child(initiator, port, [round], tag).result(ENOUGH + 30)
+            child(initiator, port, [round], tag).result(round.seconds + 30)
     all_told(child(initiator, port, [last], len(rounds)), [last])
     assert serving.result() == len(rounds) + 1
 
@@ -102,4 +102,4 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            serving.result(ENOUGH + 30)
+            serving.result(round.seconds + 30)

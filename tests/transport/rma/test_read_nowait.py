@@ -8,11 +8,13 @@ import pytest
 from anyio import ClosedResourceError
 
 from aiofabric import Access, RemoteAccessError
-from tests.fixtures.providers import LONGEST, Pair
+from tests.fixtures.providers import CARRIERS, LONGEST, Pair, over
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
+
+provider = over(CARRIERS)
 
 
 class Done:
