@@ -1,6 +1,7 @@
 """The fixtures of all tests, each in a module of its own."""
 
 pytest_plugins = [
+    "tests.fixtures.hosts",  # first: the others read what it sets
     "tests.fixtures.header",
     "tests.fixtures.crashes",
     "tests.fixtures.deadline",

@@ -20,13 +20,14 @@ from aiofabric import (
 )
 from tests.fixtures.children import Child, Parent, run_in_child
 from tests.fixtures.peers import RARE, RDM, skip_without, where
+from tests.fixtures.providers import HOST
 
 
 @pytest.fixture(params=["tcp;ofi_rxm", "sockets"])
 def domain(request: pytest.FixtureRequest) -> Iterator[Domain]:
     skip_without(request.param, aiofabric.Caps.MSG)
     hints = Hints(fabric_attr=FabricAttr(prov_name=request.param), ep_attr=EpAttr(type=EndpointType.RDM))
-    with Domain(aiofabric.getinfo(where(request.param), hints=hints)[0]) as domain:
+    with Domain(aiofabric.getinfo(where(request.param, HOST), hints=hints)[0]) as domain:
         yield domain
 
 
@@ -60,7 +61,7 @@ def test_the_provider_gives_back_what_it_was_given(domain: Domain, type: AvType)
 def test_the_domain_says_the_type(provider: str, type: AvType) -> None:
     """In a child: sm2 crashes if the two types differ, and fi_av_open chooses the type for FI_AV_UNSPEC."""
     skip_without(provider, aiofabric.Caps.MSG)
-    ended = run_in_child(TYPED, provider, where(provider) or "", type.name)
+    ended = run_in_child(TYPED, provider, where(provider, HOST) or "", type.name)
     assert (ended.status, ended.err) == (0, ""), ended
     refused, *opened = ended.out.splitlines()
     other = AvType.MAP if type is AvType.TABLE else AvType.TABLE

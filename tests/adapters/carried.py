@@ -15,6 +15,7 @@ import sniffio
 from aiofabric import aio
 from aiofabric.streams import FabricStream, MessageStream
 from tests.aio.protocols import where
+from tests.fixtures.providers import OWN_HOST
 from tests.streams.pairs import over_fabric, over_messages, over_sockets
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ async def _write(provider: str) -> None:
         writer.close()
 
     received: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    async with await aio.start_server(drain, "127.0.0.1", 0, provider=provider) as server:
+    async with await aio.start_server(drain, OWN_HOST, 0, provider=provider) as server:
         _, writer = await aio.open_connection(*where(server), provider=provider)
         for _ in range(SIZE // len(ITEM)):
             writer.write(ITEM)

@@ -10,6 +10,7 @@ import psutil
 
 from aiofabric import aio
 from aiofabric.streams import connect_messages, connect_stream
+from tests.fixtures.providers import OWN_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,17 +38,17 @@ async def _send_on(parent: Parent, send: Callable[[bytes], Awaitable[object]]) -
 
 
 async def byte_stream(parent: Parent, port: int, provider: str) -> None:
-    async with await connect_stream("127.0.0.1", port, provider=provider) as stream:
+    async with await connect_stream(OWN_HOST, port, provider=provider) as stream:
         await _send_on(parent, stream.send)
 
 
 async def message_stream(parent: Parent, port: int, provider: str) -> None:
-    async with await connect_messages("127.0.0.1", port, provider=provider) as stream:
+    async with await connect_messages(OWN_HOST, port, provider=provider) as stream:
         await _send_on(parent, stream.send)
 
 
 async def asyncio_streams(parent: Parent, port: int, provider: str) -> None:
-    _, writer = await aio.open_connection("127.0.0.1", port, provider=provider)
+    _, writer = await aio.open_connection(OWN_HOST, port, provider=provider)
 
     async def send(item: bytes) -> None:
         writer.write(item)
@@ -68,7 +69,7 @@ async def asyncio_protocol(parent: Parent, port: int, provider: str) -> None:
         def resume_writing(self) -> None:
             self.may_write.set()
 
-    transport, protocol = await aio.create_connection(Sender, "127.0.0.1", port, provider=provider)
+    transport, protocol = await aio.create_connection(Sender, OWN_HOST, port, provider=provider)
 
     async def send(item: bytes) -> None:
         transport.write(item)
@@ -81,19 +82,19 @@ CONNECT: dict[str, Any] = {"bytes": connect_stream, "messages": connect_messages
 
 
 async def reads_nothing(parent: Parent, port: int, provider: str, kind: str) -> None:
-    async with await CONNECT[kind]("127.0.0.1", port, provider=provider) as stream:
+    async with await CONNECT[kind](OWN_HOST, port, provider=provider) as stream:
         await stream.send(b"hello")
         await anyio.sleep_forever()
 
 
 async def sends_and_leaves(parent: Parent, port: int, provider: str, kind: str, count: int) -> None:
-    async with await CONNECT[kind]("127.0.0.1", port, provider=provider) as stream:
+    async with await CONNECT[kind](OWN_HOST, port, provider=provider) as stream:
         for _ in range(count):
             await stream.send(ITEM)
 
 
 async def writes_and_leaves(parent: Parent, port: int, provider: str, count: int) -> None:
-    _, writer = await aio.open_connection("127.0.0.1", port, provider=provider)
+    _, writer = await aio.open_connection(OWN_HOST, port, provider=provider)
     for _ in range(count):
         writer.write(ITEM)
     writer.close()

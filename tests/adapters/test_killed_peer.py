@@ -14,6 +14,7 @@ from aiofabric.streams import listen_messages, listen_stream
 from tests.adapters import peers
 from tests.aio.protocols import Recorder, where
 from tests.fixtures.loops import LOOPS
+from tests.fixtures.providers import OWN_HOST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,7 +51,7 @@ async def asyncio_streams(
     async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted.set_result((reader, writer))
 
-    async with await aio.start_server(keep, "127.0.0.1", 0, provider=provider) as server:
+    async with await aio.start_server(keep, OWN_HOST, 0, provider=provider) as server:
         process = child(peer, where(server)[1], provider, *args)
         reader, writer = await accepted
         try:
@@ -64,7 +65,7 @@ async def asyncio_streams(
 @pytest.mark.alone
 @kinds
 async def test_a_sender_that_is_killed(child: StartChild, provider: str, kind: str) -> None:
-    async with LISTEN[kind]("127.0.0.1", 0, provider=provider) as listener:
+    async with LISTEN[kind](OWN_HOST, 0, provider=provider) as listener:
         sender = child(SENDER[kind], listener.address.port, provider)
         async with await listener.accept() as stream:
             for _ in range(20):
@@ -79,7 +80,7 @@ async def test_a_sender_that_is_killed(child: StartChild, provider: str, kind: s
 @pytest.mark.alone
 @kinds
 async def test_a_reader_that_is_killed_while_we_send(child: StartChild, provider: str, kind: str) -> None:
-    async with LISTEN[kind]("127.0.0.1", 0, provider=provider) as listener:
+    async with LISTEN[kind](OWN_HOST, 0, provider=provider) as listener:
         reader = child(peers.reads_nothing, listener.address.port, provider, kind)
         async with await listener.accept() as stream:
             assert await stream.receive() == b"hello"
@@ -106,7 +107,7 @@ async def test_a_protocol_whose_peer_is_killed(child: StartChild, provider: str)
         made.set_result(protocol)
         return protocol
 
-    async with await aio.create_server(factory, "127.0.0.1", 0, provider=provider) as server:
+    async with await aio.create_server(factory, OWN_HOST, 0, provider=provider) as server:
         sender = child(peers.asyncio_protocol, where(server)[1], provider)
         protocol = await made
         await protocol.until(1_000_000)
@@ -145,7 +146,7 @@ async def test_a_drain_whose_peer_is_killed(child: StartChild, provider: str) ->
 async def test_what_was_sent_before_a_close_arrives_though_the_process_is_gone(
     child: StartChild, provider: str, kind: str
 ) -> None:
-    async with LISTEN[kind]("127.0.0.1", 0, provider=provider) as listener:
+    async with LISTEN[kind](OWN_HOST, 0, provider=provider) as listener:
         sender = child(peers.sends_and_leaves, listener.address.port, provider, kind, COUNT)
         async with await listener.accept() as stream:
             received = [len(item) async for item in stream]

@@ -17,7 +17,7 @@ from tests.adapters import peers
 from tests.aio.protocols import Recorder, where
 from tests.fixtures.children import Child
 from tests.fixtures.internals import channel_of
-from tests.fixtures.providers import CARRIERS, require
+from tests.fixtures.providers import CARRIERS, OWN_HOST, require
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,7 +106,7 @@ class Consumers:
 
     async def listen(self, provider: str, stack: AsyncExitStack, tg: anyio.abc.TaskGroup) -> dict[Any, int | None]:
         """Where each kind of writer finds its reader."""
-        at = ("127.0.0.1", 0)
+        at = (OWN_HOST, 0)
         of_bytes = await stack.enter_async_context(listen_stream(*at, provider=provider))
         of_messages = await stack.enter_async_context(listen_messages(*at, provider=provider))
         tg.start_soon(of_bytes.serve, self._keep)

@@ -455,7 +455,7 @@ async def test_domain_closes_while_somebody_connects_on_it(provider: str) -> Non
             fabric_attr=aiofabric.FabricAttr(prov_name=provider),
             ep_attr=aiofabric.EpAttr(type=kind_of(provider)),
         )
-        domain = Domain(aiofabric.getinfo(where(provider), hints=hints)[0])
+        domain = Domain(aiofabric.getinfo(where(provider, HOST), hints=hints)[0])
 
         async def connect() -> None:
             with anyio.fail_after(5), pytest.raises(ClosedResourceError):

@@ -79,8 +79,17 @@ def folder_of_tests(folder: Path) -> Path:
 
 def run_tests(python: Path, folder: Path, files: list[str], *arguments: str) -> str:
     """Run test files in ``folder``; return pytest's summary line. Processes that hang tell where."""
-    options = ["-q", "-n", "2", "--dist=loadfile", "--max-worker-restart=0", "--combinations=pairs", *arguments]
-    command: list[str | Path] = [python, "-m", "pytest", *options, *files]
+    options = [
+        "-q",
+        "-rfE",
+        "--tb=short",
+        "-n",
+        "2",
+        "--dist=loadfile",
+        "--max-worker-restart=0",
+        "--combinations=pairs",
+    ]
+    command: list[str | Path] = [python, "-m", "pytest", *options, *arguments, *files]
     output = folder / "output"
     with (
         output.open("wb") as file,
@@ -98,8 +107,14 @@ def run_tests(python: Path, folder: Path, files: list[str], *arguments: str) -> 
         finally:
             running.kill()
     text = output.read_text(errors="replace")
-    assert running.returncode == 0, text[-20_000:]
+    assert running.returncode == 0, failures(text)
     return text.rstrip().rpartition("\n")[2]
+
+
+def failures(text: str) -> str:
+    """The part of pytest's output that begins with the first failure; before it, the names of all that failed."""
+    names = re.findall(r"^(?:FAILED|ERROR) .*", text, re.MULTILINE)
+    return "\n".join([*names, text[max(0, text.find("\n====")) :][:20_000], text[-2_000:]])
 
 
 def lowest(requirement: str) -> str:

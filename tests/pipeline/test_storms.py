@@ -16,7 +16,7 @@ import pytest
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, ChildFailed, Parent
-from tests.fixtures.providers import HOST
+from tests.fixtures.providers import OWN_HOST
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
 
@@ -47,14 +47,14 @@ def number_of(data: Any) -> int:
 
 async def consume(parent: Parent, port: int, provider: str) -> None:
     """Tell the parent each item, then acknowledge it."""
-    async with Pull((HOST, port), provider=provider, window=50) as pull:
+    async with Pull((OWN_HOST, port), provider=provider, window=50) as pull:
         parent.tell("connecting")
         async for item in pull:
             parent.tell((number_of(item.data), item.redelivered))
 
 
 async def produce(parent: Parent, port: int, provider: str, first: int) -> None:
-    async with Push((HOST, port), provider=provider) as push:
+    async with Push((OWN_HOST, port), provider=provider) as push:
         for number in range(first, first + ITEMS):
             await push.push(item_of(number))
         await push.drain()
@@ -88,7 +88,7 @@ async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider:
     chance = random.Random(39)
     found: list[Told] = []
     children: list[Child] = []
-    async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+    async with Push(listen=(OWN_HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
         port = push.address.port
         children += [child(consume, port, provider) for _ in range(3)]
         tasks.start_soon(keep_collecting, children, found)
@@ -119,7 +119,7 @@ async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider:
 
 async def test_killed_producers_end_nothing_else(child: Start, provider: str) -> None:
     before = len(live_resources())
-    async with Pull(listen=(HOST, 0), provider=provider, producers=None) as pull:
+    async with Pull(listen=(OWN_HOST, 0), provider=provider, producers=None) as pull:
         port = pull.address.port
         assert port is not None
         doomed = [child(produce, port, provider, 10**6 * (at + 1)) for at in range(3)]
@@ -143,7 +143,7 @@ async def test_killed_producers_end_nothing_else(child: Start, provider: str) ->
 async def subscribe(parent: Parent, port: int, provider: str) -> None:
     """Check each publication; tell the first one, and the last."""
     last = -1
-    async with Subscribe((HOST, port), provider=provider, window=50) as subscriber:
+    async with Subscribe((OWN_HOST, port), provider=provider, window=50) as subscriber:
         async for publication in subscriber:
             assert number_of(publication.data) == publication.number > last
             if last < 0:
@@ -156,7 +156,10 @@ async def test_killed_and_stopped_subscribers_disturb_no_other(child: Start, pro
     """Publications are intact, in order, and doubled for none; who stays to the end gets the last one."""
     chance = random.Random(40)
     before = len(live_resources())
-    async with Publish(listen=(HOST, 0), provider=provider, queue=100) as publish, anyio.create_task_group() as tasks:
+    async with (
+        Publish(listen=(OWN_HOST, 0), provider=provider, queue=100) as publish,
+        anyio.create_task_group() as tasks,
+    ):
         port = publish.address.port
         stopped, *children = (child(subscribe, port, provider) for _ in range(4))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aiofabric import rpc
-from tests.fixtures.providers import HOST
+from tests.fixtures.providers import OWN_HOST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -87,7 +87,7 @@ HANDLERS = {
 
 def target(address: Any) -> str:
     """The target for a listener's address."""
-    return f"{HOST}:{address.port}"
+    return f"{OWN_HOST}:{address.port}"
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def served(
 ) -> AsyncIterator[tuple[rpc.Channel, rpc.Server]]:
     """A channel and its server on this loop."""
     async with rpc.Server(HANDLERS, **server_options or {}) as server:
-        listener = await server.listen(HOST, 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         options = {"options": {"provider": provider}, **channel_options}
         async with rpc.Channel(target(listener.address), **options) as channel:
             yield channel, server
@@ -105,7 +105,7 @@ async def served(
 async def serve(parent: Parent, provider: str, port: int = 0, limits: rpc.Limits | None = None) -> int:
     """A server in a process of its own: tells its port; ``stop`` and a grace period end it."""
     async with rpc.Server(HANDLERS, limits=limits or rpc.Limits()) as server:
-        listener = await server.listen(HOST, port, provider=provider)
+        listener = await server.listen(OWN_HOST, port, provider=provider)
         parent.tell(listener.address.port)
         while True:
             word = await parent.areceive()

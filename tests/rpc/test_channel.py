@@ -15,7 +15,7 @@ from aiofabric.rpc.channel.policies import RoundRobin
 from aiofabric.rpc.channel.service_config import ServiceConfig
 from tests.fixtures.children import Child
 from tests.fixtures.ports import free_port
-from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.providers import CONNECTED, OWN_HOST, over
 from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, serve, served, target
 
@@ -34,7 +34,7 @@ def quick() -> Backoff:
 
 
 def channel_to(*ports: int, provider: str, **options: Any) -> rpc.Channel:
-    addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+    addresses = ",".join(f"{OWN_HOST}:{port}" for port in ports)
     return rpc.Channel(f"ipv4:{addresses}", backoff=quick, options={"provider": provider}, **options)
 
 
@@ -76,7 +76,7 @@ async def test_a_call_that_waits_for_ready_outlives_failures(provider: str) -> N
         await until(lambda: channel.get_state() is rpc.Connectivity.TRANSIENT_FAILURE)
         assert len(channel.core.waiting) == 1
         async with rpc.Server(HANDLERS) as server:
-            await server.listen("127.0.0.1", port, provider=provider)
+            await server.listen(OWN_HOST, port, provider=provider)
             await until(lambda: replies)
     assert replies == [b"x"]
 
@@ -85,8 +85,8 @@ async def test_a_call_that_waits_for_ready_outlives_failures(provider: str) -> N
 async def named(provider: str) -> AsyncIterator[Named]:
     """A channel to ``some:name``. The test says what the resolver answers before it finds the server."""
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
-        named = Named(("127.0.0.1", listener.address.port or 0))
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
+        named = Named((OWN_HOST, listener.address.port or 0))
         options = {"provider": provider}
         async with rpc.Channel("some:name", resolver=named.resolve, backoff=quick, options=options) as named.channel:
             yield named
@@ -120,14 +120,14 @@ async def test_a_target_that_does_not_resolve_is_a_failure_and_is_tried_again(na
 
 
 async def test_a_call_that_waits_follows_a_server_whose_name_gets_another_address(named: Named) -> None:
-    named.before = [("127.0.0.1", free_port())] * 2
+    named.before = [(OWN_HOST, free_port())] * 2
     assert await named.channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"
     assert named.asked == ["some:name"] * 3
 
 
 async def test_pick_first_takes_the_first_address_that_answers(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(free_port(), listener.address.port or 0, provider=provider) as channel:
             assert await channel.unary("/test/echo", b"x") == b"x"
 
@@ -154,7 +154,7 @@ class ByMethod(RoundRobin):
 async def test_a_policy_of_the_program_chooses_the_connection_of_each_call(provider: str) -> None:
     seen: list[str] = []
     async with rpc.Server(noting("a", seen)) as a, rpc.Server(noting("b", seen)) as b:
-        ports = [(await each.listen("127.0.0.1", 0, provider=provider)).address.port or 0 for each in (a, b)]
+        ports = [(await each.listen(OWN_HOST, 0, provider=provider)).address.port or 0 for each in (a, b)]
         async with channel_to(*ports, provider=provider, policy=ByMethod) as channel:
             with anyio.fail_after(20):  # the first call waits until both servers are connected
                 for method in ("note", "other", "other", "note"):
@@ -165,7 +165,7 @@ async def test_a_policy_of_the_program_chooses_the_connection_of_each_call(provi
 async def test_round_robin_uses_all_addresses(provider: str) -> None:
     seen: list[str] = []
     async with rpc.Server(noting("a", seen)) as a, rpc.Server(noting("b", seen)) as b:
-        ports = [(await each.listen("127.0.0.1", 0, provider=provider)).address.port or 0 for each in (a, b)]
+        ports = [(await each.listen(OWN_HOST, 0, provider=provider)).address.port or 0 for each in (a, b)]
         async with channel_to(*ports, provider=provider, policy="round_robin") as channel:
             channel.get_state(try_to_connect=True)
             await until(lambda: sum(len(each.core.transports) for each in (a, b)) == 2)
@@ -246,7 +246,7 @@ async def test_a_call_is_retried_as_the_service_config_says(provider: str) -> No
     }
     config = ServiceConfig.parse(json.dumps({"methodConfig": [{"name": [{"service": "test"}], "retryPolicy": retry}]}))
     async with rpc.Server({"/test/flaky": rpc.unary_unary(flaky)}) as server:
-        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
         async with channel_to(port, provider=provider, service_config=config) as channel:
             assert await channel.unary("/test/flaky", b"x", timeout=20) == b"x"
             assert attempts == [{}, {"grpc-previous-rpc-attempts": "1"}, {"grpc-previous-rpc-attempts": "2"}]
@@ -282,7 +282,7 @@ async def test_negative_pushback_and_initial_metadata_end_retries(provider: str)
     config = ServiceConfig.parse({"methodConfig": [{"name": [{}], "retryPolicy": retry}]})
     handlers = {"/test/pushed": rpc.unary_unary(pushed_back), "/test/committed": rpc.unary_unary(committed)}
     async with rpc.Server(handlers) as server:
-        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
         async with channel_to(port, provider=provider, service_config=config) as channel:
             for method in handlers:
                 attempts = 0
@@ -293,7 +293,7 @@ async def test_negative_pushback_and_initial_metadata_end_retries(provider: str)
 
 async def test_a_target_of_localhost_resolves(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen("localhost", 0, provider=provider)
         name = f"localhost:{listener.address.port}"
         async with rpc.Channel(name, backoff=quick, options={"provider": provider}) as channel:
             assert await channel.unary("/test/echo", b"x", wait_for_ready=True, timeout=20) == b"x"

@@ -9,7 +9,7 @@ import pytest
 
 from aiofabric import rpc
 from tests.fixtures.ports import free_port
-from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.providers import CONNECTED, OWN_HOST, over
 from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS
 from tests.rpc.test_channel import channel_to
@@ -21,7 +21,7 @@ provider = over(CONNECTED)
 
 async def test_a_channel_that_is_dropped_warns_and_its_connection_ends(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
         channel = channel_to(port, provider=provider)
         assert await channel.unary("/test/echo", b"x") == b"x"
         assert len(server.core.transports) == 1
@@ -47,7 +47,7 @@ async def test_a_channel_that_does_not_connect_can_be_dropped(provider: str) -> 
 async def test_a_server_that_is_dropped_warns_and_ends_its_connections(provider: str) -> None:
     server = await rpc.Server(HANDLERS).__aenter__()
     core = server.core
-    port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+    port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
     async with channel_to(port, provider=provider) as channel:
         assert await channel.unary("/test/echo", b"x") == b"x"
         with pytest.warns(ResourceWarning, match="unclosed <aiofabric.rpc.server.Server"):  # noqa: PT031
@@ -63,7 +63,7 @@ async def test_what_was_closed_or_never_used_is_dropped_in_silence(provider: str
     rpc.Channel("127.0.0.1:1")
     rpc.Server(HANDLERS)
     async with rpc.Server(HANDLERS) as server:
-        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
         async with channel_to(port, provider=provider) as channel:
             assert await channel.unary("/test/echo", b"x") == b"x"
     del channel, server

@@ -11,6 +11,7 @@ import pytest
 
 from aiofabric import rpc
 from aiofabric.rpc import grpc
+from tests.fixtures.providers import OWN_HOST
 from tests.rpc.services import served
 
 if TYPE_CHECKING:
@@ -118,10 +119,10 @@ async def test_many_large_calls_of_the_grpc_interface_end_with_all_defaults(anyi
     }
     server = grpc.server()
     server.add_generic_rpc_handlers((grpcio.method_handlers_generic_handler("test", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"{OWN_HOST}:0")
     await server.start()
     message = bytes(rpc.Limits().max_message)
-    async with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with grpc.insecure_channel(f"{OWN_HOST}:{port}") as channel:
         unary, stream = channel.unary_unary("/test/Echo"), channel.stream_stream("/test/Mirror")
 
         async def one() -> None:

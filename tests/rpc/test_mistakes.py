@@ -11,7 +11,7 @@ import pytest
 
 from aiofabric import listen, rpc
 from aiofabric.errors import WrongLoopError
-from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.providers import CONNECTED, OWN_HOST, over
 from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
@@ -88,7 +88,7 @@ async def test_a_faulty_handler_fails_its_own_call_only(provider: str, function:
     kind: Any = rpc.unary_unary if function in UNARY else rpc.unary_stream
     kind = rpc.stream_unary if function is sends_text else kind
     async with rpc.Server({**HANDLERS, "/test/faulty": kind(function)}) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             async with channel.call("/test/mirror") as other:
                 await other.send(b"before")
@@ -137,7 +137,7 @@ async def test_a_wrong_argument_is_named_when_the_object_is_made(make: Callable[
 
 async def test_the_error_of_a_server_that_never_accepts_says_how_long_it_was_waited_for(provider: str) -> None:
     async with (
-        listen("127.0.0.1", 0, provider=provider) as listener,
+        listen(OWN_HOST, 0, provider=provider) as listener,
         channel_to(listener.address.port or 0, provider=provider, connect_timeout=0.1) as channel,
     ):
         with anyio.fail_after(20), pytest.raises(rpc.RpcError, match=r"did not accept within [0-9.]+ s") as raised:
@@ -147,7 +147,7 @@ async def test_the_error_of_a_server_that_never_accepts_says_how_long_it_was_wai
 
 async def test_what_is_no_message_is_refused_before_and_after_the_connection(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             for _ in range(2):
                 with pytest.raises(TypeError, match="A message must be bytes, or another buffer, not str"):
@@ -165,7 +165,7 @@ async def test_what_is_no_message_is_refused_before_and_after_the_connection(pro
 
 async def test_a_first_call_without_a_message_gets_a_status(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         for connected in (False, True):
             async with channel_to(listener.address.port or 0, provider=provider) as channel:
                 if connected:
@@ -179,7 +179,7 @@ async def test_a_first_call_without_a_message_gets_a_status(provider: str) -> No
 
 async def test_a_unary_call_of_a_method_that_streams_fails(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             for count in (b"2", b"1000000"):
                 with anyio.fail_after(10), pytest.raises(rpc.RpcError, match="INTERNAL: The server sent more than one"):
@@ -207,7 +207,7 @@ def test_limits_that_no_peer_accepts_are_refused(limits: dict[str, Any]) -> None
 
 async def test_a_first_call_with_much_metadata_waits_for_the_preface(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             for _ in range(2):
                 with anyio.fail_after(10):
@@ -281,7 +281,7 @@ async def test_a_second_task_in_recv_is_refused_and_the_first_goes_on(provider: 
         return b"done"
 
     async with rpc.Server({**HANDLERS, "/test/twice": rpc.stream_unary(twice)}) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             async with channel.call("/test/mirror") as call, anyio.create_task_group() as group:
 
@@ -321,7 +321,7 @@ async def test_sending_to_a_call_that_has_ended_says_so(provider: str) -> None:
         return await context.recv()
 
     async with rpc.Server({**HANDLERS, "/test/early": rpc.stream_unary(ends_early)}) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             async with channel.call("/test/early") as call:
                 await call.send(b"x")
@@ -350,7 +350,7 @@ async def test_a_message_that_has_left_was_sent_also_if_the_call_ends_at_once(pr
 
     handlers = {"/test/early": rpc.stream_unary(ends_early), "/test/nothing": rpc.stream_unary(reads_nothing)}
     async with rpc.Server(handlers) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         async with channel_to(listener.address.port or 0, provider=provider) as channel:
             calls = [channel.call("/test/early") for _ in range(50)]
             async with anyio.create_task_group() as group:
@@ -373,7 +373,7 @@ async def test_initial_metadata_goes_once_and_first(provider: str) -> None:
             context.send_headers([("a", "c")])
 
     async with rpc.Server({"/test/late": rpc.unary_stream(late)}) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         channel = channel_to(listener.address.port or 0, provider=provider)
         async with channel, channel.call("/test/late") as call:
             await call.send(b"x")
@@ -391,14 +391,14 @@ async def test_use_in_another_thread_names_the_channel_or_the_server(provider: s
             await channel.unary("/test/echo", b"")
 
         def elsewhere() -> None:
-            for use in (unary, call.recv, server.stop, lambda: server.listen("127.0.0.1", 0)):
+            for use in (unary, call.recv, server.stop, lambda: server.listen(OWN_HOST, 0)):
                 with pytest.raises(WrongLoopError) as raised:
                     anyio.run(use)
                 caught.append(raised.value)
 
         await anyio.to_thread.run_sync(elsewhere)
         assert await channel.unary("/test/echo", b"x") == b"x"
-    named = ["the channel to 127.0.0.1"] * 2 + ["this server"] * 2
+    named = [f"the channel to {OWN_HOST}"] * 2 + ["this server"] * 2
     assert [str(error).startswith(name) for error, name in zip(caught, named, strict=True)] == [True] * 4
 
 
@@ -407,8 +407,8 @@ def test_use_in_a_later_loop_names_the_channel() -> None:
 
     async def first() -> None:
         async with rpc.Server(HANDLERS) as server:
-            listener = await server.listen("127.0.0.1", 0)
-            channels.append(rpc.Channel(f"127.0.0.1:{listener.address.port}"))
+            listener = await server.listen(OWN_HOST, 0)
+            channels.append(rpc.Channel(f"{OWN_HOST}:{listener.address.port}"))
             await channels[0].unary("/test/echo", b"")
 
     async def second() -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiofabric import rpc
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import source_of
-from tests.fixtures.providers import over
+from tests.fixtures.providers import OWN_HOST, over
 from tests.rpc.test_channel import channel_to
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ async def ticking_server(parent: Parent, provider: str) -> None:
 
     handlers = {"/test/ticks": count, "/test/wait": wait, "/test/wake": wake}
     async with rpc.Server({method: rpc.unary_unary(each) for method, each in handlers.items()}) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         parent.tell(listener.address.port)
         while True:
             await anyio.sleep(0.001)
@@ -100,7 +100,7 @@ async def test_a_server_that_polled_sleeps_when_its_clients_are_silent(provider:
         return request
 
     async with rpc.Server({"/test/echo": rpc.unary_unary(echo)}) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         client = child(calling_client, provider, listener.address.port)
         await client.areceive()
         (transport,) = server.core.transports

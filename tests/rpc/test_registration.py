@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiofabric import rpc
-from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.providers import CONNECTED, OWN_HOST, over
 from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
 
@@ -94,7 +94,7 @@ async def test_objects_and_methods_can_be_handlers(provider: str) -> None:
         "/t/plain": rpc.unary_unary(lambda request, context: request),
     }
     async with rpc.Server(handlers) as server:
-        port = (await server.listen("127.0.0.1", 0, provider=provider)).address.port or 0
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
         async with channel_to(port, provider=provider) as channel:
             for method in handlers:
                 assert await channel.unary(method, b"x") == b"x"
@@ -103,7 +103,7 @@ async def test_objects_and_methods_can_be_handlers(provider: str) -> None:
 @pytest.mark.anyio
 async def test_a_server_that_was_not_entered_says_so() -> None:
     with pytest.raises(RuntimeError, match="Enter the server first"):
-        await rpc.Server(HANDLERS).listen("127.0.0.1", 0)
+        await rpc.Server(HANDLERS).listen(OWN_HOST, 0)
 
 
 @pytest.mark.anyio
@@ -113,7 +113,7 @@ async def test_a_server_runs_once_at_a_time(provider: str) -> None:
             await server.__aenter__()
         assert await channel.unary("/test/echo", b"x") == b"x"
     async with server:
-        assert (await server.listen("127.0.0.1", 0, provider=provider)).address.port
+        assert (await server.listen(OWN_HOST, 0, provider=provider)).address.port
 
 
 @pytest.mark.anyio
@@ -121,7 +121,7 @@ async def test_a_server_that_has_stopped_listens_no_more(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
         await server.stop()
         with pytest.raises(RuntimeError, match="The server has stopped and cannot listen again: create a new one"):
-            await server.listen("127.0.0.1", 0, provider=provider)
+            await server.listen(OWN_HOST, 0, provider=provider)
 
 
 @pytest.mark.anyio
@@ -138,9 +138,9 @@ async def test_a_grace_that_is_no_time_is_refused(provider: str, grace: Any, kin
 async def test_options_of_listen_are_checked(provider: str) -> None:
     async with rpc.Server(HANDLERS) as server:
         with pytest.raises(TypeError, match=r"set Limits\.recv_size"):
-            await server.listen("127.0.0.1", 0, provider=provider, recv_size=100_000)  # type: ignore[call-arg]
+            await server.listen(OWN_HOST, 0, provider=provider, recv_size=100_000)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="heartbeat"):
-            await server.listen("127.0.0.1", 0, provider=provider, hartbeat=1)  # type: ignore[call-arg]
+            await server.listen(OWN_HOST, 0, provider=provider, hartbeat=1)  # type: ignore[call-arg]
 
 
 def test_the_interfaces_of_programs_show_no_internals() -> None:

@@ -22,6 +22,7 @@ from aiofabric.rpc.runtime.deadlines import Deadlines
 from aiofabric.rpc.runtime.tasks import tasks_of
 from aiofabric.rpc.runtime.transport import RpcTransport
 from tests.fixtures.methods import methods_of
+from tests.fixtures.providers import OWN_HOST
 from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.once]
@@ -106,7 +107,7 @@ async def test_closing_a_subchannel_cancels_an_attempt_that_is_not_the_first_one
     tasks = tasks_of(current_driver())
     limits = rpc.Limits()
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # refuses at first, and then accepts without an answer
+        silent.bind((OWN_HOST, 0))  # refuses at first, and then accepts without an answer
         options: dict[str, Any] = {
             "backoff": Backoff(0.01, 1, 0.01),
             "connect_timeout": 300,

@@ -18,7 +18,7 @@ import aiofabric
 from aiofabric import rpc
 from aiofabric.rpc.protocol.frames import HEADER, Kind, frame
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import CONNECTED, over
+from tests.fixtures.providers import CONNECTED, OWN_HOST, over
 from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, Tally, serve, served, target
 from tests.rpc.test_channel import channel_to
@@ -54,7 +54,7 @@ async def client_that_is_killed(parent: Parent, provider: str, port: int) -> Non
 
 async def test_a_killed_client_leaves_nothing_on_the_server(provider: str, child: Start) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         for _ in range(3):
             client = child(client_that_is_killed, provider, listener.address.port)
             await client.areceive()
@@ -123,7 +123,7 @@ async def client_that_is_stopped(parent: Parent, provider: str, port: int) -> tu
 
 async def test_a_stopped_client_hurts_no_other_and_goes_on(provider: str, child: Start) -> None:
     async with rpc.Server(HANDLERS) as server:
-        listener = await server.listen("127.0.0.1", 0, provider=provider)
+        listener = await server.listen(OWN_HOST, 0, provider=provider)
         port = listener.address.port
         assert port is not None
         client = child(client_that_is_stopped, provider, port)
@@ -254,7 +254,7 @@ async def test_a_silent_client_is_disconnected(provider: str) -> None:
 
 
 async def test_a_peer_that_accepts_and_stays_silent_fails_the_calls_of_its_client(provider: str) -> None:
-    async with aiofabric.listen("127.0.0.1", 0, provider=provider) as listener, anyio.create_task_group() as group:
+    async with aiofabric.listen(OWN_HOST, 0, provider=provider) as listener, anyio.create_task_group() as group:
 
         async def accept() -> None:
             async for request in listener:

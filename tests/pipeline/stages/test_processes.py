@@ -26,6 +26,7 @@ from aiofabric.pipeline.stages.plan import planned
 from aiofabric.pipeline.stages.processes import remote
 from aiofabric.pipeline.stages.processes.local_process import LocalProcess
 from aiofabric.testing import live_resources
+from tests.fixtures.providers import OWN_HOST
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
 
@@ -260,7 +261,7 @@ async def test_an_exception_in_a_process_ends_the_run() -> None:
 async def test_a_worker_that_computes_does_not_block_this_process(tmp_path: Path) -> None:
     """It does not read its pipe meanwhile, which words to it must not fill."""
     (node,) = planned((Input(Stage(Kind.SOURCE, "source", range(1))),), {}, processes=True)
-    process = LocalProcess(node.order(), current_backend(), "127.0.0.1", {})
+    process = LocalProcess(node.order(), current_backend(), OWN_HOST, {})
     await process.start()
     os.kill(next(iter(workers_of_this_process())), signal.SIGSTOP)
     told = 0

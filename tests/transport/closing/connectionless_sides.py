@@ -20,6 +20,7 @@ import anyio.lowlevel
 import aiofabric
 from aiofabric import Access, AtomicOp, Caps, Datatype, EndpointType, RdmEndpoint, RemoteRegion
 from tests.fixtures.peers import where
+from tests.fixtures.providers import OWN_HOST
 from tests.transport.closing.sides import (
     ATOMICS,
     ENDS,
@@ -107,7 +108,7 @@ async def initiate(port: int, round: Round, tag: int) -> None:
     """One round of the initiator."""
     ends, how = round.ended_by(INITIATOR), round.how
     with anyio.fail_after(round.seconds):
-        async with await anyio.connect_tcp("127.0.0.1", port) as control:
+        async with await anyio.connect_tcp(OWN_HOST, port) as control:
             assert await control.receive(len(READY)) == READY
             async with anyio.create_task_group() as tasks, _opened(round.provider) as endpoint:
                 await control.send(endpoint.local_address.raw)
@@ -144,7 +145,7 @@ async def _work(
 async def serve(rounds: list[Round], *, tell: Callable[[int], object]) -> None:
     """The target's side of all rounds. ``tell`` gets the port at which it is asked for its address."""
     async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as controls,
+        await anyio.create_tcp_listener(local_host=OWN_HOST) as controls,
         _opened(rounds[0].provider) as lasting,
     ):
         left, tags = iter(rounds), count()

@@ -20,7 +20,7 @@ import anyio.lowlevel
 
 import aiofabric
 from aiofabric import Access, AtomicOp, Datatype, MessageEndpoint, RemoteRegion
-from tests.fixtures.providers import CONNECTED, HOST, RDMA_HOST, RXM
+from tests.fixtures.providers import CONNECTED, OWN_HOST, RDMA_HOST, RXM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -185,7 +185,7 @@ async def initiate(port: int, control_port: int, round: Round) -> None:
     """One round of the initiator."""
     with anyio.fail_after(round.seconds):
         async with AsyncExitStack() as stack:
-            control = await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", control_port))
+            control = await stack.enter_async_context(await anyio.connect_tcp(OWN_HOST, control_port))
             assert await control.receive(len(READY)) == READY
             if round.work == "connects":
                 await _make_connections(port, control, round)
@@ -196,7 +196,7 @@ async def initiate(port: int, control_port: int, round: Round) -> None:
 async def _work_and_end(port: int, control: SocketStream, round: Round) -> None:
     ends, how = round.ended_by(INITIATOR), round.how
     options = {"provider": round.provider, "recv_size": round.recv_size, "param": WORK_PARAM}
-    endpoint = await aiofabric.connect(HOST, port, **options)  # type: ignore[arg-type]
+    endpoint = await aiofabric.connect(OWN_HOST, port, **options)  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
         remote = RemoteRegion.unpack(await control.receive(1000))
         async with endpoint:
@@ -222,7 +222,7 @@ async def _make_connections(port: int, control: SocketStream, round: Round) -> N
 
     async def connect() -> None:
         with suppress(*ENDS):
-            async with await aiofabric.connect(HOST, port, provider=round.provider) as endpoint:
+            async with await aiofabric.connect(OWN_HOST, port, provider=round.provider) as endpoint:
                 await _end_or_wait(endpoint, round, INITIATOR)
 
     async with anyio.create_task_group() as tasks:
@@ -244,8 +244,8 @@ async def _make_connections(port: int, control: SocketStream, round: Round) -> N
 async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object]) -> None:
     """The target's side of all rounds, over one listener. ``tell`` gets the two ports."""
     async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as controls,
-        aiofabric.listen(HOST, 0, provider=rounds[0].provider) as listener,
+        await anyio.create_tcp_listener(local_host=OWN_HOST) as controls,
+        aiofabric.listen(OWN_HOST, 0, provider=rounds[0].provider) as listener,
     ):
         port, control_port = listener.address.port, controls.extra(anyio.abc.SocketAttribute.local_port)
         assert port is not None

@@ -12,7 +12,7 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import ChildFailed, Parent
-from tests.fixtures.providers import HOST, require
+from tests.fixtures.providers import OWN_HOST, require
 from tests.transport.closing.sides import (
     ATOMICS,
     BOTH,
@@ -119,7 +119,7 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
 async def refused_resize(parent: Parent, provider: str) -> None:
     """The memory of a read cannot be resized; the error ends the task group in which the read runs."""
     memory = bytearray(64 << 20)
-    async with aiofabric.listen(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+    async with aiofabric.listen(OWN_HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def offer() -> None:
             async with await (await listener.accept_request()).accept() as endpoint:
@@ -129,7 +129,7 @@ async def refused_resize(parent: Parent, provider: str) -> None:
                         pass
 
         tasks.start_soon(offer)
-        async with await aiofabric.connect(HOST, listener.address.port, provider=provider) as endpoint:
+        async with await aiofabric.connect(OWN_HOST, listener.address.port, provider=provider) as endpoint:
             remote = aiofabric.RemoteRegion.unpack(await endpoint.recv())
             room = bytearray(64 << 20)
             async with anyio.create_task_group() as reads:

@@ -12,7 +12,7 @@ import aiofabric
 from aiofabric import Access, Domain, EndpointType, EpAttr, Fabric, FabricAttr, Hints, MessageEndpoint, RemoteRegion
 from aiofabric.cq.reactor import Reactor
 from tests.fixtures.peers import where
-from tests.fixtures.providers import CARRIERS, LONGEST, Pair, kind_of, over
+from tests.fixtures.providers import CARRIERS, HOST, LONGEST, Pair, kind_of, over
 
 pytestmark = pytest.mark.anyio
 provider = over(CARRIERS)
@@ -260,7 +260,7 @@ async def test_closing_with_a_sink_and_a_full_queue(pair: Pair) -> None:
 
 def info_of(provider: str) -> aiofabric.Info:
     hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind_of(provider)))
-    return aiofabric.getinfo(where(provider), hints=hints)[0]
+    return aiofabric.getinfo(where(provider, HOST), hints=hints)[0]
 
 
 @pytest.mark.parametrize("what", ["domain", "fabric"])

@@ -9,7 +9,7 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import Parent
-from tests.fixtures.providers import CARRIERS, HOST, LONGEST, over
+from tests.fixtures.providers import CARRIERS, LONGEST, OWN_HOST, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.alone, pytest.mark.timeout(60)]
 
@@ -20,7 +20,7 @@ PIECE = 1 << 20
 
 
 async def doomed(parent: Parent, provider: str, sends: bool) -> None:
-    async with aiofabric.listen(HOST, 0, provider=provider) as listener:
+    async with aiofabric.listen(OWN_HOST, 0, provider=provider) as listener:
         parent.tell(listener.address.port)
         endpoint = await (await listener.accept_request()).accept(recv_size=None)
         memory = bytearray(PIECE if sends else SIZE)
@@ -47,7 +47,7 @@ async def test_peer_killed(child, provider: str, sends: bool) -> None:  # type: 
                 await call()
         ended.append(time.monotonic())
 
-    async with await aiofabric.connect(HOST, port, provider=provider, recv_size=None) as endpoint:
+    async with await aiofabric.connect(OWN_HOST, port, provider=provider, recv_size=None) as endpoint:
         piece = bytearray(PIECE)
         async with anyio.create_task_group() as tasks:
             if sends:

@@ -27,6 +27,7 @@ from aiofabric import (
 )
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.peers import peers, skip_without, where
+from tests.fixtures.providers import HOST
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ def open_domain(provider: str, kind: EndpointType) -> Domain:
     caps = Caps.MSG | Caps.SOURCE  # with tags tcp's endpoints of one domain mix their messages up
     skip_without(provider, caps, kind)
     hints = Hints(caps=caps, fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
-    return Domain(getinfo(where(provider), hints=hints)[0])
+    return Domain(getinfo(where(provider, HOST), hints=hints)[0])
 
 
 @asynccontextmanager
@@ -48,7 +49,7 @@ async def three(
     domain: Domain, kind: EndpointType
 ) -> AsyncIterator[tuple[AddressVector, list[RdmEndpoint | DatagramEndpoint]]]:
     """An address vector, two endpoints that share it, and one that has its own."""
-    node = where(domain.provider)
+    node = where(domain.provider, HOST)
     with AddressVector(domain) as vector:
         async with (
             aiofabric.open_endpoint(kind, node, address_vector=vector) as one,
@@ -110,7 +111,7 @@ async def test_over_shared_memory_each_endpoint_has_its_own(provider: str) -> No
 async def test_an_endpoint_closes_its_own_vector_and_no_other() -> None:
     kind = EndpointType.RDM
     with open_domain("sockets", kind) as domain, AddressVector(domain) as vector:
-        node = where("sockets")
+        node = where("sockets", HOST)
         async with aiofabric.open_endpoint(kind, node, domain=domain) as own:
             assert not own.vector.closed
         async with aiofabric.open_endpoint(kind, node, address_vector=vector) as shared:

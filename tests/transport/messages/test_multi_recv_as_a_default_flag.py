@@ -23,7 +23,7 @@ from aiofabric import (
     SharedReceive,
 )
 from tests.fixtures.peers import peers, skip_without, where
-from tests.fixtures.providers import Pair
+from tests.fixtures.providers import HOST, Pair
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_connectionless(provider: str) -> None:
     for each in options:
         with pytest.raises(ValueError, match=WORDS):
             async with aiofabric.open_endpoint(
-                EndpointType.RDM, where(provider), provider=provider, hints=HINTS, **each
+                EndpointType.RDM, where(provider, HOST), provider=provider, hints=HINTS, **each
             ):
                 pass
 
@@ -85,11 +85,11 @@ async def test_info_that_names_it(provider: str) -> None:
     """As providers do that are asked without hints: the endpoint opens, and its buffers are for one message each."""
     skip_without(provider, Caps.MSG | Caps.MULTI_RECV)
     kind, name = EpAttr(type=EndpointType.RDM), FabricAttr(prov_name=provider)
-    info = aiofabric.getinfo(where(provider), hints=replace(HINTS, ep_attr=kind, fabric_attr=name))[0]
+    info = aiofabric.getinfo(where(provider, HOST), hints=replace(HINTS, ep_attr=kind, fabric_attr=name))[0]
     assert OpFlags.MULTI_RECV in info.rx_attr.op_flags
     async with (
         RdmEndpoint(info, None, EndpointOptions(), AvType.UNSPEC) as other,
-        aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider) as one,
+        aiofabric.open_endpoint(EndpointType.RDM, where(provider, HOST), provider=provider) as one,
     ):
         assert OpFlags.MULTI_RECV not in other.info.rx_attr.op_flags
         assert OpFlags.MULTI_RECV in info.rx_attr.op_flags  # an Info is a value: the caller's stays as it is

@@ -21,7 +21,7 @@ from aiofabric import (
     SharedTransmit,
 )
 from tests.fixtures.peers import where
-from tests.fixtures.providers import require
+from tests.fixtures.providers import HOST, require
 
 pytestmark = pytest.mark.anyio
 
@@ -30,14 +30,14 @@ HERE = "127.0.0.1"
 
 def open_domain(provider: str, kind: EndpointType) -> Domain:
     hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
-    return Domain(aiofabric.getinfo(where(provider), hints=hints)[0])
+    return Domain(aiofabric.getinfo(where(provider, HOST), hints=hints)[0])
 
 
 async def opened(provider: str, **options: Any) -> None:
     if provider == "tcp":
         await aiofabric.connect(HERE, 9, provider=provider, **options)
     else:
-        async with aiofabric.open_endpoint(EndpointType.RDM, where(provider), provider=provider, **options):
+        async with aiofabric.open_endpoint(EndpointType.RDM, where(provider, HOST), provider=provider, **options):
             pass
 
 

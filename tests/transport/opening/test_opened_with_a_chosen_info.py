@@ -34,7 +34,7 @@ from aiofabric import (
 )
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.peers import RARE, RDM, skip_without, where
-from tests.fixtures.providers import require
+from tests.fixtures.providers import HOST, require
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ LONG = bytes(range(256)) * 160
 def offer(provider: str, kind: EndpointType = EndpointType.RDM, caps: Caps | None = None) -> Info:
     """The first offer of a provider, at a local address."""
     hints = Hints(caps=caps or Caps(0), fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind))
-    here = where(provider)
+    here = where(provider, HOST)
     return getinfo(here, flags=GetInfoFlags.SOURCE if here else GetInfoFlags(0), hints=hints)[0]
 
 
