@@ -37,7 +37,6 @@ fi
 left_out="256 or 255 or has_a_limit_that_is_checked_first or param2"            # private data of 256 bytes
 left_out="$left_out or localhost or ::1 or every_address_of_a_name"             # addresses without a device
 left_out="$left_out or remote_data_beyond_the_providers or remote_data_has_64 or remote_data_comes"  # 64 bits of data
-left_out="$left_out or address_in_use"                                          # two listeners may have one address
 left_out="$left_out or truncated or larger_than"                                # a connection that goes on after that
 left_out="$left_out or hundreds_of_mebibytes or above_the_limit"                # messages of more than 8 MiB; no RNR
 left_out="$left_out or keys_of_their_own or is_not_that_of_another_region"      # keys that the program chooses
