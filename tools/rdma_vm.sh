@@ -61,7 +61,7 @@ chmod +x "$first/init"
 {
     echo "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8"
     echo "ip link set lo up"
-    echo "for module in crc32_generic crc32c_generic dummy rdma_rxe ib_uverbs rdma_ucm; do"
+    echo "for module in crc32_generic crc32c_generic dummy veth sch_netem rdma_rxe ib_uverbs rdma_ucm; do"
     echo "    modprobe -d $work/root -S $release \$module"
     echo "done"
     echo "ip link add roce type dummy; ip addr add 10.77.0.1/24 dev roce; ip link set roce up"
