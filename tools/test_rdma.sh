@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The tests of connections, messages, memory, streams, RPC and closes, on verbs and verbs;ofi_rxm: tools/test_rdma.sh
-# [--quick] [pytest's arguments]
+# [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio and trio, with each libfabric at hand.
-# --quick takes the part that stands in the gate. A host that cannot have such a machine skips them, and says so.
+# --quick takes the part that stands in the gate. --matrix asks the offers ("verbs MSG") and writes their tables into
+# docs/providers.md. A host that cannot have such a machine skips them, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,19 @@ if [ "${RDMA_HOST:-}" = "" ]; then
         echo "SKIPPED: the tests on an RDMA device, because this host cannot emulate one"
         exit 0
     fi
+    if [ "${1:-}" = --matrix ] && [ "$status" = 0 ]; then
+        cp build/rdma/results/recorded.json tests/matrix/
+        .venv/bin/python -m tests.matrix --page
+    fi
     exit "$status"
+fi
+
+# rxm opens one queue for as many peers, and the device has small ones.
+export FI_UNIVERSE_SIZE=64
+if [ "${1:-}" = --matrix ]; then
+    .venv/bin/python -m tests.matrix "${@:2}"
+    cp tests/matrix/recorded.json build/rdma/results/
+    exit
 fi
 
 tests="tests/rdma tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
@@ -46,8 +59,6 @@ left_out="$left_out or (granted and not key)"                                   
 parts=("$tests")
 [ "$loops" = asyncio ] || read -r -d '' -a parts <<<"$tests" || true
 
-# rxm opens one queue for as many peers, and the device has small ones.
-export FI_UNIVERSE_SIZE=64
 failed=0
 for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import libraries; print(*filter(None, libraries().values()))'); do
     export AIOFABRIC_LIBFABRIC=$library
