@@ -200,7 +200,7 @@ async def descriptor(offer: Offer) -> str:
     """Ask the provider itself, without aiofabric's own choice."""
     async with pair(offer) as (one, _, _, _):
         attr, out = ffi.new("struct fi_cq_attr[2]"), ffi.new("struct fid_cq **")
-        attr[0].format, attr[0].wait_obj = constants.FI_CQ_FORMAT_TAGGED, constants.FI_WAIT_FD
+        attr[0].format, attr[0].wait_obj = constants.FI_CQ_FORMAT_DATA, constants.FI_WAIT_FD
         check_rc(lib.fi_cq_open(one.domain.native, attr, out, ffi.NULL), "fi_cq_open")
         fid = ffi.cast("struct fid *", out[0])
         try:
