@@ -65,7 +65,7 @@ for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import li
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     for each in "${parts[@]}"; do
         .venv/bin/python -m pytest -q -p no:xdist --color=no --tb=short -rfE -o console_output_style=classic \
-            -o timeout=200 -o faulthandler_timeout=500 -k "(verbs or rdma) and $loops and not ($left_out)" $each "$@" || failed=1
+            -o timeout=200 -k "(verbs or rdma) and $loops and not ($left_out)" $each "$@" || failed=1
     done
 done
 exit $failed

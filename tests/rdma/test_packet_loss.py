@@ -14,7 +14,7 @@ from aiofabric import MessageEndpoint
 from tests.fixtures.children import Parent
 from tests.rdma.test_verbs import PROVIDER, connect_to
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 COUNT = 150  # messages in each direction
 SIZES = (10, 200, 1000, 5000)  # bytes: copied into the request, and read from registered memory
