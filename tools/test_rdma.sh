@@ -64,8 +64,10 @@ for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import li
     export AIOFABRIC_LIBFABRIC=$library
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     for each in "${parts[@]}"; do
+        begin=$SECONDS
         .venv/bin/python -m pytest -q -p no:xdist --color=no --tb=short -rfE -o console_output_style=classic \
             -o timeout=200 -k "(verbs or rdma) and $loops and not ($left_out)" $each "$@" || failed=1
+        echo "$((SECONDS - begin)) s for $each"
     done
 done
 exit $failed
