@@ -3,13 +3,14 @@
 #
 # The device is Soft RoCE (rxe0, at 10.77.0.1), which Linux makes on any network interface. The machine boots Debian's
 # kernel over the files of this one, which it cannot change, so the command finds the same tree, with the same
-# environment in .venv. Processors are emulated: all works, 10 to 30 times slower. The status is the command's; 77 if
-# this host cannot have such a machine. LIMIT is in seconds.
+# environment in .venv. The command can write results to build/rdma/results only. Processors are emulated: all works, 10 to
+# 30 times slower. The status is the command's; 77 if this host cannot have such a machine. LIMIT is in seconds.
 set -euo pipefail
 limit=${LIMIT:-1500}
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$here/build/rdma
-mkdir -p "$work"
+rm -rf "$work/results"
+mkdir -p "$work/results"
 
 packages="qemu-system-x86 kmod cpio busybox-static rdma-core ibverbs-providers iproute2"
 if ! dpkg -s $packages >/dev/null 2>&1; then
@@ -53,6 +54,7 @@ cp /bin/busybox "$first/bin/"
     echo '$b mount -t overlay -o lowerdir=/host,upperdir=/changes/upper,workdir=/changes/work overlay /root'
     echo '$b mount -t proc proc /root/proc; $b mount -t sysfs sysfs /root/sys; $b mount --move /dev /root/dev'
     echo '$b mkdir -p /root/dev/shm /root/dev/pts; $b mount -t tmpfs shm /root/dev/shm; $b mount -t tmpfs run /root/run'
+    echo "\$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=500000 results /root$work/results"
     echo "exec \$b switch_root /root /bin/bash $work/guest.sh"
 } >"$first/init"
 chmod +x "$first/init"
@@ -61,7 +63,7 @@ chmod +x "$first/init"
 {
     echo "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8"
     echo "ip link set lo up"
-    echo "for module in crc32_generic crc32c_generic dummy rdma_rxe ib_uverbs rdma_ucm; do"
+    echo "for module in crc32_generic crc32c_generic dummy veth sch_netem rdma_rxe ib_uverbs rdma_ucm; do"
     echo "    modprobe -d $work/root -S $release \$module"
     echo "done"
     echo "ip link add roce type dummy; ip addr add 10.77.0.1/24 dev roce; ip link set roce up"
@@ -78,7 +80,9 @@ timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 4
     -serial stdio -kernel "$work"/root/boot/vmlinuz-* -initrd "$work/first.gz" \
     -append "console=ttyS0 quiet edd=off panic=-1 rdinit=/init" \
     -fsdev local,id=files,path=/,security_model=none,readonly=on,multidevs=remap \
-    -device virtio-9p-pci,fsdev=files,mount_tag=host </dev/null 2>&1 |
+    -device virtio-9p-pci,fsdev=files,mount_tag=host \
+    -fsdev local,id=results,path="$work/results",security_model=none,multidevs=remap \
+    -device virtio-9p-pci,fsdev=results,mount_tag=results </dev/null 2>&1 |
     sed -u 's/\r//g; /SeaBIOS/d; /Booting from/d; /^\[ *[0-9.]*\] /d' | tee "$work/log"
 status=$(sed -n 's/^the command ended with \([0-9]*\)$/\1/p' "$work/log" | tail -n 1)
 exit "${status:-124}"

@@ -67,5 +67,6 @@ def _asked(library: str | None, offer: str) -> dict[str, dict[str, str]]:
         final = ask(library, provider, kind, loop, check) if answer in (NO_ANSWER, HANGS) else answer
         if final.startswith(BROKEN):
             raise SystemExit(f"{offer} on {loop}, {check}: {final}")
+        print(f"{offer} on {loop}, {check}: {final}", flush=True)
         cells.setdefault(check, {})[loop] = final
     return cells

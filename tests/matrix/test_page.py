@@ -67,7 +67,7 @@ def test_what_is_marked_as_shown_against_doubles_is_nobody_s_here() -> None:
 @pytest.mark.once
 def test_modes_that_nobody_asks_for_are_marked() -> None:
     page = PAGE.read_text()
-    assert f"| FI_MR_PROV_KEY | {UNRUN} |" in page
+    assert f"| FI_MR_RAW | {UNRUN} |" in page
     assert "| FI_MR_VIRT_ADDR | shm" in page
     assert all(f"| FI_MR_{name} |" in page for name in MODES)
 

@@ -1,5 +1,6 @@
 """Promises that only a device can break: the choice of the device, private data, memory, queues, fork, a lost link."""
 
+import errno
 import os
 import subprocess
 import time
@@ -37,6 +38,33 @@ async def test_verbs_is_chosen_for_the_address_of_a_device() -> None:
         active, passive = await connect_to(listener)
         async with active, passive:
             assert active.info.fabric_attr.prov_name == passive.info.fabric_attr.prov_name == "verbs"
+
+
+@pytest.mark.parametrize("named", [PROVIDER, None])
+async def test_a_port_that_a_listener_of_the_device_uses_is_refused(named: str | None) -> None:
+    async with aiofabric.listen(HOST, 0, provider=PROVIDER) as listener:
+        address = listener.address
+        for place in ((address,), (HOST, address.port), (str(address),), (HOST, str(address.port))):
+            with pytest.raises(OSError, match="Address already in use") as caught:
+                async with aiofabric.listen(*place, provider=named):
+                    pass
+            assert caught.value.errno == errno.EADDRINUSE
+    async with aiofabric.listen(address, provider=named) as again:
+        assert again.address == address
+        assert again.info.fabric_attr.prov_name == "verbs"
+
+
+async def test_a_reserved_port_of_the_device_is_refused_to_others_and_can_be_listened_at() -> None:
+    async with aiofabric.reserve(HOST, 0, provider=PROVIDER) as reservation:
+        address = reservation.address
+        with pytest.raises(OSError, match="Address already in use"):
+            async with aiofabric.listen(address):
+                pass
+        async with aiofabric.listen(reservation=reservation) as listener:
+            assert listener.address == address
+            active, passive = await connect_to(listener)
+            async with active, passive:
+                assert active.info.fabric_attr.prov_name == "verbs"
 
 
 @pytest.mark.parametrize("size", [0, 1, 27, 28, 41])

@@ -11,10 +11,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import is_loaded
-from ...address import Address, is_ip
+from ...address import Address, is_ip, split_uri
 from ...cq.reactor import Reactor
-from ...errors import unresolved
-from ...flags import GetInfoFlags
+from ...errors import NoProviderError, unresolved
+from ...flags import EndpointType, GetInfoFlags
 from ...info import Hints, Info, getinfo
 from ...info.place import check_place, check_remote
 
@@ -32,7 +32,58 @@ async def resolve(
     passive: bool = False,
     call: Callable[..., list[Info]] = getinfo,
 ) -> list[Info]:
-    """Call getinfo without blocking the loop: name look-ups and the first load of providers run in a worker thread."""
+    """Call getinfo without blocking the loop: name look-ups and the first load of providers run in a worker thread.
+
+    A listener's address is asked for with port 0, and its port is added afterwards. verbs binds to the address in
+    fi_getinfo (vrb_get_rai_id), and offers nothing for a port in use: another provider would listen there instead.
+    """
+    if passive and hints.ep_attr.type == EndpointType.MSG and (port := _port_of(node, service)):
+        with suppress(NoProviderError):
+            if found := _at_port(port, await _ask(*_without_port(node), hints, passive=passive, call=call)):
+                return found
+    return await _ask(node, service, hints, passive=passive, call=call)
+
+
+def _port_of(node: str | Address | None, service: str | int | None) -> int | None:
+    """The port of a local address; None if it has none, or a name instead of a number."""
+    if isinstance(node, Address):
+        return node.port
+    if node is not None and (parts := split_uri(node)) is not None and service is None:
+        return parts[1]
+    if isinstance(service, str):
+        return int(service) if service.isdecimal() else None
+    return service
+
+
+def _without_port(node: str | Address | None) -> tuple[str | Address | None, int | None]:
+    """The same local address with port 0."""
+    if isinstance(node, Address):
+        return Address.from_ip(node.host or "", 0), None
+    if node is not None and (parts := split_uri(node)) is not None:
+        node = parts[0]
+    return node or None, 0
+
+
+def _at_port(port: int, found: list[Info]) -> list[Info]:
+    """The offers with this local port; none if one of them has no address with a port."""
+    addresses = [info.src_addr for info in found]
+    if any(address is None or address.port is None for address in addresses):
+        return []
+    return [
+        info.replace(src_addr=Address.from_ip(address.host or "", port))
+        for info, address in zip(found, addresses, strict=True)
+        if address is not None
+    ]
+
+
+async def _ask(
+    node: str | Address | None,
+    service: str | int | None,
+    hints: Hints,
+    *,
+    passive: bool,
+    call: Callable[..., list[Info]],
+) -> list[Info]:
     flags = GetInfoFlags.SOURCE if passive else GetInfoFlags(0)
     if isinstance(node, Address):
         if service is not None:

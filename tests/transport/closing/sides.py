@@ -13,17 +13,19 @@ import os
 import signal
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 import aiofabric
 from aiofabric import Access, AtomicOp, Datatype, MessageEndpoint, RemoteRegion
 from tests.fixtures.providers import CONNECTED, OWN_HOST, RDMA_HOST, RXM
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import SocketStream
 
@@ -32,17 +34,22 @@ if TYPE_CHECKING:
 __all__ = [
     "ATOMICS",
     "BOTH",
+    "DEATHS",
     "ENDS",
     "INITIATOR",
     "PIECE",
     "PROVIDERS",
     "READY",
     "TARGET",
+    "TIMES",
     "WORKS",
     "Round",
     "all_told",
+    "deadly",
     "die",
     "initiate",
+    "in_turn",
+    "rounds_of",
     "serve",
     "until_told",
 ]
@@ -54,7 +61,9 @@ ENOUGH = 30.0  # seconds for one round: for any machine, not the promise
 ENOUGH_OVER_RXD = 120.0  # a first read took more than 30 on two busy cores, for a reason that is not known
 WORK_PARAM = b"work"
 READY = b"ready"  # for the next round
+DEATHS = ["killed", "interrupted"]
 CONNECTIONS = 4  # that are made at once
+TIMES = 1 if RDMA_HOST else 2  # that a round is repeated
 
 PROVIDERS = [*CONNECTED, RXM] if RDMA_HOST else [*CONNECTED, RXM, "shm", "udp;ofi_rxd"]
 INITIATOR, TARGET, BOTH = "initiator", "target", "both"
@@ -87,6 +96,31 @@ class Round(NamedTuple):
 
     def ended_by(self, side: str) -> bool:
         return self.who in (side, BOTH)
+
+
+def in_turn(ways: Sequence[str]) -> list[Any]:
+    """The ways to end of each test: one of them, or all where a process takes ten seconds to start."""
+    return [pytest.param(each, id="-".join(each)) for each in ([ways] if RDMA_HOST else [[way] for way in ways])]
+
+
+def rounds_of(provider: str, works: Sequence[str], ways: Sequence[str], processes: int) -> list[Round]:
+    """The rounds of some ways to end: each work, ended by each side in each way.
+
+    An emulated device takes a second for a round. So there, one side ends each work, another one for the next work, for
+    the next way, and in two processes. Each two of work, side and way still come together.
+    """
+    sides = (INITIATOR, TARGET, BOTH)
+    if RDMA_HOST:
+        pairs = [
+            (way, work, sides[(i + j + processes) % 3]) for i, way in enumerate(ways) for j, work in enumerate(works)
+        ]
+        return [Round(provider, work, who, way) for way, work, who in pairs]
+    return [Round(provider, work, who, way) for way, work, who, _ in product(ways, works, sides, range(TIMES))]
+
+
+def deadly(works: Sequence[str], how: str) -> list[str]:
+    """The works under which a side dies: all, or every fourth one on an emulated device, where each takes 20 s."""
+    return [*works[DEATHS.index(how) :: 4]] if RDMA_HOST else [*works]
 
 
 def all_told(child: Child, rounds: list[Round]) -> None:

@@ -1,11 +1,10 @@
 """A side ends a connection while something is under way on it: no process crashes, and the listener goes on.
 
-Every work, every side that ends it, every way to end it, every provider, in one process and in two.
+Every work, every side that ends it, every way to end it, every provider, in one process and in two. On an emulated
+device, each two of them (`rounds_of`).
 """
 
 from __future__ import annotations
-
-from itertools import product
 
 import anyio
 import pytest
@@ -15,22 +14,24 @@ from tests.fixtures.children import ChildFailed, Parent
 from tests.fixtures.providers import OWN_HOST, require
 from tests.transport.closing.sides import (
     ATOMICS,
-    BOTH,
+    DEATHS,
     INITIATOR,
     PROVIDERS,
     TARGET,
+    TIMES,
     WORKS,
     Round,
     all_told,
+    deadly,
+    in_turn,
     initiate,
+    rounds_of,
     serve,
 )
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 WAYS = ["close", "abort", "aclose", "leaves", "cancelled"]
-DEATHS = ["killed", "interrupted"]
-TIMES = 2
 DEADLY = ["read", "write with data", "large send", "small messages", "connects"]
 
 
@@ -41,13 +42,6 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 def works(provider: str) -> list[str]:
     return [work for work in WORKS if work != "atomics" or provider in ATOMICS]
-
-
-def rounds_of(provider: str, how: str) -> list[Round]:
-    return [
-        Round(provider, work, who, how)
-        for work, who, _ in product(works(provider), (INITIATOR, TARGET, BOTH), range(TIMES))
-    ]
 
 
 async def both_sides(parent: Parent, rounds: list[Round]) -> int:
@@ -79,15 +73,17 @@ async def initiator(parent: Parent, ports: tuple[int, int], rounds: list[Round])
     return len(rounds)
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_both_ends_in_one_process_survive_the_end_of_a_connection_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    rounds = rounds_of(provider, how)
+@pytest.mark.parametrize("ways", in_turn(WAYS))
+def test_both_ends_in_one_process_survive_the_end_of_a_connection_under_work(  # type: ignore[no-untyped-def]
+    child, provider: str, ways: list[str]
+) -> None:
+    rounds = rounds_of(provider, works(provider), ways, processes=1)
     all_told(child(both_sides, rounds), rounds)
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_two_processes_survive_the_end_of_a_connection_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    rounds = rounds_of(provider, how)
+@pytest.mark.parametrize("ways", in_turn(WAYS))
+def test_two_processes_survive_the_end_of_a_connection_under_work(child, provider: str, ways: list[str]) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, works(provider), ways, processes=2)
     serving = child(target, rounds)
     all_told(child(initiator, serving.receive(), rounds), rounds)
     assert serving.result() == len(rounds)
@@ -95,7 +91,7 @@ def test_two_processes_survive_the_end_of_a_connection_under_work(child, provide
 
 @pytest.mark.parametrize("how", DEATHS)
 def test_a_target_survives_initiators_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    rounds = [Round(provider, work, INITIATOR, how) for work in DEADLY for _ in range(TIMES)]
+    rounds = [Round(provider, work, INITIATOR, how) for work in deadly(DEADLY, how) for _ in range(TIMES)]
     last = Round(provider, "small messages", INITIATOR, "close")
     serving = child(target, [*rounds, last])
     ports = serving.receive()
@@ -108,7 +104,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
 
 @pytest.mark.parametrize("how", DEATHS)
 def test_an_initiator_survives_targets_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    for work in DEADLY:
+    for work in deadly(DEADLY, how):
         round = Round(provider, work, TARGET, how)
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])

@@ -1,11 +1,10 @@
 """A side closes a connectionless endpoint while something is under way on it: no process crashes, the peer goes on.
 
-Every work, every side that ends it, every way to end it, every provider, in one process and in two.
+Every work, every side that ends it, every way to end it, every provider, in one process and in two. On an emulated
+device, each two of them (`rounds_of`).
 """
 
 from __future__ import annotations
-
-from itertools import product
 
 import anyio
 import pytest
@@ -14,13 +13,21 @@ from aiofabric import Caps
 from tests.fixtures.children import ChildFailed, Parent
 from tests.fixtures.peers import RDM, skip_without
 from tests.transport.closing.connectionless_sides import WORKS, initiate, serve
-from tests.transport.closing.sides import ATOMICS, BOTH, INITIATOR, TARGET, Round, all_told
+from tests.transport.closing.sides import (
+    ATOMICS,
+    DEATHS,
+    INITIATOR,
+    TARGET,
+    Round,
+    all_told,
+    deadly,
+    in_turn,
+    rounds_of,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 WAYS = ["close", "leaves", "cancelled"]
-DEATHS = ["killed", "interrupted"]
-TIMES = 2
 
 
 @pytest.fixture(params=RDM)
@@ -32,11 +39,6 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 def works(provider: str) -> list[str]:
     return [work for work in WORKS if work != "atomics" or provider in ATOMICS]
-
-
-def rounds_of(provider: str, how: str) -> list[Round]:
-    sides = product(works(provider), (INITIATOR, TARGET, BOTH), range(TIMES))
-    return [Round(provider, work, who, how) for work, who, _ in sides]
 
 
 async def both_sides(parent: Parent, rounds: list[Round]) -> int:
@@ -68,15 +70,15 @@ async def initiator(parent: Parent, port: int, rounds: list[Round], tag: int = 0
     return len(rounds)
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_both_endpoints_in_one_process_survive_a_close_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    rounds = rounds_of(provider, how)
+@pytest.mark.parametrize("ways", in_turn(WAYS))
+def test_both_endpoints_in_one_process_survive_a_close_under_work(child, provider: str, ways: list[str]) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, works(provider), ways, processes=1)
     all_told(child(both_sides, rounds), rounds)
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_two_processes_survive_a_close_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    rounds = rounds_of(provider, how)
+@pytest.mark.parametrize("ways", in_turn(WAYS))
+def test_two_processes_survive_a_close_under_work(child, provider: str, ways: list[str]) -> None:  # type: ignore[no-untyped-def]
+    rounds = rounds_of(provider, works(provider), ways, processes=2)
     serving = child(target, rounds)
     all_told(child(initiator, serving.receive(), rounds), rounds)
     assert serving.result() == len(rounds)
@@ -84,7 +86,7 @@ def test_two_processes_survive_a_close_under_work(child, provider: str, how: str
 
 @pytest.mark.parametrize("how", DEATHS)
 def test_a_target_survives_initiators_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    rounds = [Round(provider, work, INITIATOR, how) for work in works(provider)]
+    rounds = [Round(provider, work, INITIATOR, how) for work in deadly(works(provider), how)]
     last = Round(provider, "tagged", INITIATOR, "close")
     serving = child(target, [*rounds, last])
     port = serving.receive()
@@ -97,7 +99,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
 
 @pytest.mark.parametrize("how", DEATHS)
 def test_an_initiator_survives_targets_that_die_under_work(child, provider: str, how: str) -> None:  # type: ignore[no-untyped-def]
-    for work in works(provider):
+    for work in deadly(works(provider), how):
         round = Round(provider, work, TARGET, how)
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])

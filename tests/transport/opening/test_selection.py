@@ -1,6 +1,6 @@
 """Which Info is chosen, from the arguments of connect, listen and open_endpoint. Nothing is opened but domains."""
 
-# Doubles: a libfabric that lists its providers in another order.
+# Doubles: a libfabric that lists its providers in another order; one that has no offer for a port in use, like verbs.
 
 from typing import Any
 
@@ -42,6 +42,28 @@ async def test_a_provider_that_is_used_by_name_only_is_not_the_first_choice(
     assert (await find(kind=kind)).fabric_attr.prov_name not in NAMED
     monkeypatch.setattr(selection, "offers", lambda *args, **keywords: offers(*args, **keywords)[::-1])
     assert (await find(kind=kind)).fabric_attr.prov_name not in NAMED
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("127.0.0.1", 7),
+        ("127.0.0.1", "7"),
+        ("fi_sockaddr://127.0.0.1:7", None),
+        (Address.from_ip("127.0.0.1", 7), None),
+    ],
+)
+async def test_a_port_in_use_changes_no_choice(place: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its use is an error of opening the listener, and no reason to listen over another provider."""
+
+    def binding(node: Any, service: Any, hints: Hints, **keywords: Any) -> list[Info]:
+        used = service in (7, "7") or str(node).endswith(":7") or str(hints.src_addr).endswith(":7")
+        return [] if used and hints.ep_attr.type == MSG else offers(node, service, hints=hints, **keywords)
+
+    monkeypatch.setattr(selection, "offers", binding)
+    info = await find_connectable(*place, passive=True)
+    assert info.ep_attr.type == MSG
+    assert info.src_addr == Address.from_ip("127.0.0.1", 7)
 
 
 async def test_a_provider_that_is_used_by_name_only_is_better_than_none() -> None:
