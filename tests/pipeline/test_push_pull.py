@@ -67,6 +67,20 @@ async def test_items_arrive_in_order_and_the_stream_ends(provider: str, delivery
             await pull.pull()
 
 
+async def test_a_producer_that_waits_between_two_items_does_not_yield_for_the_second_one(provider: str) -> None:
+    """A checkpoint after each wait made an item of an idle pipeline twice as late."""
+    async with joined(provider) as (push, pull):
+        await push.push(b"first")
+        for number in range(1, 4):
+            with await pull.pull():
+                await anyio.sleep(0.001)  # longer than a burst of items may take
+            with pytest.raises(StopIteration) as returned:
+                push.push(b"next").send(None)
+            assert returned.value.value == number
+        with await pull.pull():
+            pass
+
+
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 65536, 65537, LARGE])
 async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
