@@ -262,6 +262,21 @@ async def test_a_view_that_is_kept_keeps_its_bytes(provider: str) -> None:
             assert bytes(kept) == b"a" * 10
 
 
+async def test_the_memory_of_an_array_is_used_again_when_the_array_is_gone(provider: str) -> None:
+    """A stage drops its arrays after the scope: fresh memory for each cost half of its rate."""
+    async with joined(provider) as (push, pull):
+        await push.push(bytes(LARGE))
+        with await pull.pull() as item:
+            array = numpy.frombuffer(item.data, "u1")
+        address = array.ctypes.data
+        del array, item
+        others = [bytearray(LARGE) for _ in range(3)]  # else fresh memory might begin at the same address
+        await push.push(bytes(LARGE))
+        with await pull.pull() as item:
+            assert numpy.frombuffer(item.data, "u1").ctypes.data == address
+        assert len(others) == 3
+
+
 async def test_little_memory_is_kept_when_many_large_items_have_been_finished(provider: str) -> None:
     """64 MiB stay for reuse, however much was lent before."""
     async with joined(provider, {"window_bytes": 300 * LARGE}) as (push, pull):
