@@ -91,6 +91,17 @@ def test_small_items_come_out_as_they_went_in(numbers: range | list[int]) -> Non
     assert (found.items, list(found.numbers), found.redelivered) == ([b"a", b"", b"ccc"], list(numbers), True)
 
 
+@pytest.mark.parametrize("item", [b"", b"item"])
+@pytest.mark.parametrize("redelivered", [False, True])
+def test_a_small_item_alone_comes_out_as_it_went_in(item: bytes, redelivered: bool) -> None:
+    frame = memoryview(encode_items([item], [1 << 40], redelivered))
+    found = decode_items(frame)
+    assert (found.items, list(found.numbers), found.redelivered) == ([item], [1 << 40], redelivered)
+    for wrong in (frame[:-1], memoryview(bytes(frame) + b"x")):
+        with pytest.raises(ProtocolError, match="a frame of"):
+            decode_items(wrong)
+
+
 def test_a_large_item_comes_out_as_it_went_in() -> None:
     frame = b"".join(encode_item(b"head", [b"part", (1 << 20, b"where"), b""], 3))
     found = decode_item(memoryview(frame))
