@@ -136,6 +136,8 @@ class Quirk(Flag):
     """A claimed message crashes the process if others wait, or a message that comes after it is lost."""
     DISCARD_STALLS_SENDER = auto()
     """The send of a large message that was discarded never completes."""
+    LATE_RECEIVE_CRASHES = auto()
+    """The receive of a large message crashes the process if the message came before it, and its sender has ended."""
     SEGMENTS_CRASH = auto()
     """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
     SHARED_TRANSMIT_CRASHES = auto()
@@ -342,6 +344,9 @@ _RULES = (
     # rxm_conn.c, rxm_close_conn: it closes the connection below, and then handles the completions that are left. Over
     # tcp, rxm receives through a shared context, which stays open.
     _Rule(Quirk.CLOSE_POSTS_RECEIVES, "verbs", EndpointType.RDM),
+    # rxm_cq.c, rxm_rndv_read: it reads the message over the connection, which rxm_close_conn has set to NULL. Plain
+    # messages have no peek, and a peek says neither who sent the message nor whether that peer is connected.
+    _Rule(Quirk.LATE_RECEIVE_CRASHES, "ofi_rxm"),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
     # verbs_cq.c, vrb_cq_open: the queue is the device's, of 1,024 entries, whatever is bound to it.

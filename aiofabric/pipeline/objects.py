@@ -38,7 +38,7 @@ class PickleObjects:
     everyone who can connect. `MsgspecObjects` needs no trust.
 
     An array that `decode` returns is a view of the item's memory: read-only, and the program's after the item's scope
-    (its memory is then not used again). ``bytes`` are copied.
+    (its memory is not used again while the array exists). ``bytes`` are copied.
     """
 
     def __init__(self, *, trusted: bool = False) -> None:

@@ -219,7 +219,9 @@ class Publish(PipelineEnd):
     # -- connections
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Subscriber:
-        return _Subscriber(self, endpoint, theirs)
+        subscriber = _Subscriber(self, endpoint, theirs)
+        subscriber.connection.iteration_ended = self._burst.waited
+        return subscriber
 
     async def _finish(self) -> None:
         await self.drain()

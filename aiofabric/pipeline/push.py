@@ -292,6 +292,7 @@ class Push(PipelineEnd):
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Consumer:
         consumer = Consumer(endpoint, theirs, self._sharing, self._pool, self._left, self._fail)
         self._consumers[consumer.outgoing] = consumer
+        consumer.connection.iteration_ended = self._burst.waited
         consumer.start()
         if self._draining:
             consumer.announce_end()

@@ -16,6 +16,7 @@ from aiofabric.pipeline.protocol.frames import (
     encode_item,
     encode_items,
 )
+from aiofabric.pipeline.protocol.groups import Large, cost_of
 from aiofabric.pipeline.protocol.hello import Hello, HelloError, Role
 from aiofabric.pipeline.protocol.receipts import Receipts
 from aiofabric.pipeline.protocol.sharing import Outgoing, Sharing
@@ -90,6 +91,17 @@ def test_small_items_come_out_as_they_went_in(numbers: range | list[int]) -> Non
     assert (found.items, list(found.numbers), found.redelivered) == ([b"a", b"", b"ccc"], list(numbers), True)
 
 
+@pytest.mark.parametrize("item", [b"", b"item"])
+@pytest.mark.parametrize("redelivered", [False, True])
+def test_a_small_item_alone_comes_out_as_it_went_in(item: bytes, redelivered: bool) -> None:
+    frame = memoryview(encode_items([item], [1 << 40], redelivered))
+    found = decode_items(frame)
+    assert (found.items, list(found.numbers), found.redelivered) == ([item], [1 << 40], redelivered)
+    for wrong in (frame[:-1], memoryview(bytes(frame) + b"x")):
+        with pytest.raises(ProtocolError, match="a frame of"):
+            decode_items(wrong)
+
+
 def test_a_large_item_comes_out_as_it_went_in() -> None:
     frame = b"".join(encode_item(b"head", [b"part", (1 << 20, b"where"), b""], 3))
     found = decode_item(memoryview(frame))
@@ -152,6 +164,17 @@ def test_an_acknowledgement_gives_room() -> None:
     assert asked == ["room", "idle", "room"]
     assert (producer.kept, producer.kept_bytes, producer.acknowledged) == (0, 0, 3)
     assert items_of(sent) == [b"a", b"b", b"c"]
+
+
+def test_a_large_item_refers_to_no_memory_when_its_number_is_told() -> None:
+    """A stage lends the memory to another item then."""
+    producer, (one, _) = sharing(), consumer()
+    producer.join(one)
+    large, parts = Large(b"", (b"large",), 5), []
+    producer.each_acked = lambda _: parts.append(large.parts)
+    producer.push(large, cost_of(large))
+    producer.acked(one, 0, 1)
+    assert parts == [()]
 
 
 def test_what_a_consumer_had_not_acknowledged_goes_to_another() -> None:

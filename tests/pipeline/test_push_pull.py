@@ -67,6 +67,20 @@ async def test_items_arrive_in_order_and_the_stream_ends(provider: str, delivery
             await pull.pull()
 
 
+async def test_a_producer_that_waits_between_two_items_does_not_yield_for_the_second_one(provider: str) -> None:
+    """A checkpoint after each wait made an item of an idle pipeline twice as late."""
+    async with joined(provider) as (push, pull):
+        await push.push(b"first")
+        for number in range(1, 4):
+            with await pull.pull():
+                await anyio.sleep(0.001)  # longer than a burst of items may take
+            with pytest.raises(StopIteration) as returned:
+                push.push(b"next").send(None)
+            assert returned.value.value == number
+        with await pull.pull():
+            pass
+
+
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 65536, 65537, LARGE])
 async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
@@ -246,6 +260,21 @@ async def test_a_view_that_is_kept_keeps_its_bytes(provider: str) -> None:
         with await pull.pull() as item:
             assert bytes(item.data[:1]) == b"b"
             assert bytes(kept) == b"a" * 10
+
+
+async def test_the_memory_of_an_array_is_used_again_when_the_array_is_gone(provider: str) -> None:
+    """A stage drops its arrays after the scope: fresh memory for each cost half of its rate."""
+    async with joined(provider) as (push, pull):
+        await push.push(bytes(LARGE))
+        with await pull.pull() as item:
+            array = numpy.frombuffer(item.data, "u1")
+        address = array.ctypes.data
+        del array, item
+        others = [bytearray(LARGE) for _ in range(3)]  # else fresh memory might begin at the same address
+        await push.push(bytes(LARGE))
+        with await pull.pull() as item:
+            assert numpy.frombuffer(item.data, "u1").ctypes.data == address
+        assert len(others) == 3
 
 
 async def test_little_memory_is_kept_when_many_large_items_have_been_finished(provider: str) -> None:

@@ -41,5 +41,5 @@ class Burst:
         return False
 
     def waited(self) -> None:
-        """The task has waited: count from the start."""
+        """The task has waited, or the loop has iterated in another way: count from the start."""
         self._items = 0

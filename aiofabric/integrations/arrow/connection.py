@@ -31,11 +31,13 @@ from aiofabric import (
     GetInfoFlags,
     Hints,
     MrMode,
+    Quirk,
     RemoteRegion,
     getinfo,
     library_version,
     open_endpoint,
 )
+from aiofabric.features import quirks
 
 from .metadata import ArrowProtocolError
 
@@ -123,10 +125,8 @@ def _registering(provider: str, host: str | None) -> Info | None:
 
 
 def must_ask(endpoint: RdmEndpoint) -> bool:
-    """Whether a large message may not arrive before its receive is posted. If its sender has died meanwhile, rxm reads
-    it over a connection that it has closed, and the process ends (rxm_cq.c, rxm_rndv_read).
-    """
-    return "ofi_rxm" in endpoint.info.fabric_attr.prov_name
+    """Whether a large message may not arrive before its receive is posted."""
+    return Quirk.LATE_RECEIVE_CRASHES in quirks(endpoint.info)
 
 
 async def add_peer(endpoint: RdmEndpoint, hello: StreamHello, connection: MessageEndpoint) -> Peer:

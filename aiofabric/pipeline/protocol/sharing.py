@@ -256,20 +256,22 @@ class Sharing:
             if group.end <= start:
                 at += 1
                 continue
-            if self.each_acked is not None:
-                for number in group.numbers_to_ack(start, end):
-                    self.each_acked(number)
+            numbers = () if self.each_acked is None else group.numbers_to_ack(start, end)
             items, size = group.ack(start, end)
             consumer.items_left += items
             consumer.bytes_left += size
             self.acknowledged += items
-            self._release(items, size)
             if group.left:
                 at += 1
-                continue
-            del groups[at]
-            if group.large is not None:
-                self.forget(group.large)
+            else:
+                del groups[at]
+                if (large := group.large) is not None:
+                    self.forget(large)
+                    large.parts = ()  # before `each_acked`: then the memory may be lent to another item
+            if self.each_acked is not None:
+                for number in numbers:
+                    self.each_acked(number)
+            self._release(items, size)
         self._redeliver()
         self.room()
 

@@ -66,6 +66,7 @@ class PipelineConnection:
         self.endpoint = endpoint
         self.ended = False
         self.gathered: Callable[[], object] | None = None
+        self.iteration_ended: Callable[[], object] | None = None  # after an iteration in which it gathered
         self.sends_items = False  # not only acknowledgements, for which no task waits
         self._on_frame = on_frame
         self._on_end = on_end
@@ -103,6 +104,8 @@ class PipelineConnection:
     def _iteration_ends(self) -> None:
         self._gathering = False
         _of_thread.gathering.pop(self, None)
+        if self.iteration_ended is not None:
+            self.iteration_ended()
         self.send_gathered()
 
     def send_gathered(self) -> None:

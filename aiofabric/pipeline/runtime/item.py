@@ -105,8 +105,8 @@ class Item(Scope):
     this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier.
 
     ``data``: bytes; of a large item a view of memory that is lent until the scope ends. After that it raises
-    ValueError. A slice or an array that was taken from it stays valid and right, but its memory cannot be used again:
-    copy what you keep. ``parts``: the same, as the producer pushed it.
+    ValueError. A slice or an array that was taken from it stays valid and right, but its memory cannot be used again
+    while it exists: copy what you keep. ``parts``: the same, as the producer pushed it.
     Parts that were read out of the producer's memory are in one piece of memory, in order; each begins a multiple of 64
     bytes behind the first. ``header``: the producer's, at most 1 KiB. ``producer``: 16 bytes that name it. ``number``:
     of this item, counted by its producer from 0. ``redelivered``: whether another consumer may have had it before.

@@ -17,8 +17,8 @@ __all__ = ["Entry"]
 class Entry:
     """A value. ``number``: the place of the value it was made of, among those of an ordered stage; -1: none.
 
-    ``finished`` is called once, when neither a stage nor a value that was made of it holds the entry. ``error``: of a
-    value that came from another process, and cannot be unpickled here; ``value`` is its pickle then.
+    ``finished`` is called once, when neither a stage nor a value that was made of it holds the entry; ``value`` is None
+    then. ``error``: of a value that came from another process, and cannot be unpickled here; ``value`` is its pickle.
     """
 
     __slots__ = ("_finished", "_holders", "_made_of", "error", "number", "value")
@@ -45,6 +45,7 @@ class Entry:
         self._holders -= 1
         if self._holders:
             return
+        self.value = None  # it may be an array over an item's memory, which is used again when nothing refers to it
         if self._finished is not None:
             self._finished()
         for each in self._made_of:

@@ -268,6 +268,7 @@ class StageWork:
         """Sliding windows; the last, incomplete one is not given."""
         stage = self._stage
         entries: deque[Entry] = deque()  # of one window; those before the place `finished` are released
+        values: deque[Any] = deque()  # of these entries, which have none any more when they are released
         finished = 0
         unused = 0  # values between two windows
         while True:
@@ -288,9 +289,11 @@ class StageWork:
                 entry.release()
                 continue
             entries.append(entry)
+            values.append(entry.value)
             if len(entries) == stage.size:
-                await self._give(self._pack([each.value for each in entries]), list(entries)[finished:])
+                await self._give(self._pack(list(values)), list(entries)[finished:])
                 for _ in range(min(stage.step, stage.size)):
+                    values.popleft()
                     each = entries.popleft()
                     if finished:
                         finished -= 1

@@ -10,6 +10,7 @@ import pytest
 
 from aiofabric import NoProviderError
 from aiofabric.pipeline import Pipeline, StageError
+from aiofabric.pipeline.stages.entry import Entry
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
 
@@ -23,6 +24,14 @@ async def result_of(pipeline: Pipeline) -> list[Any]:
     found: list[Any] = []
     await pipeline.sink(found.append).run()
     return found
+
+
+def test_an_entry_has_no_value_any_more_when_it_is_finished() -> None:
+    """An array over the memory of an item would keep it from being used again."""
+    found: list[object] = []
+    entry = Entry("value", finished=lambda: found.append(entry.value))
+    entry.release()
+    assert found == [None]
 
 
 async def test_each_kind_of_stage() -> None:

@@ -36,6 +36,10 @@ class Freelist(Generic[MemoryT]):
     def give_back(self, memory: MemoryT, size: int) -> None:
         """Memory that was taken may be used again."""
         self.lose(size)
+        self.add(memory, size)
+
+    def add(self, memory: MemoryT, size: int) -> None:
+        """Memory that is not counted may be used again."""
         self.kept += size
         self._free.setdefault(size, []).append(memory)
         while self.kept > min(self._most, max(self.taken, _KEPT_ANYWAY)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["LentMemory"]
 
 _ROUND: Final = 1 << 16
+_REFERRED_MOST: Final = 32 << 20
+"""Bytes of memory that is watched because something still refers to it after its scope."""
+_LOOKS: Final = 4  # such memories that are looked at when memory is taken
 
 
 class LentMemory:
@@ -22,6 +26,9 @@ class LentMemory:
 
     def __init__(self, most: int) -> None:
         self._list: Freelist[bytearray] = Freelist(most)
+        self._referred: deque[bytearray] = deque()  # given back while something referred to it, the oldest first
+        self._referred_bytes = 0
+        self._referred_most = min(most, _REFERRED_MOST)
 
     @property
     def lent(self) -> int:
@@ -34,6 +41,7 @@ class LentMemory:
         Raises:
             MemoryError: the host has no more.
         """
+        self._look_again()
         size = max(1, -(-size // _ROUND)) * _ROUND
         memory = self._list.take(size)
         if memory is not None:
@@ -49,15 +57,44 @@ class LentMemory:
         self._list.lose(len(memory))
 
     def give_back(self, memory: bytearray, views: Sequence[object]) -> None:
-        """The scope has ended: release the views, and use the memory again unless the program still exports it."""
+        """The scope has ended: release the views, and use the memory again when nothing refers to it.
+
+        An array of the program may refer to it for ever. A region of an item that was pushed on does so for some
+        milliseconds after that item's acknowledgement (transport/peer_access.py).
+        """
         for view in views:
             if isinstance(view, memoryview):
                 with suppress(BufferError):  # an array over it
                     view.release()
-        try:
-            memory.pop()  # raises while anything refers to the memory, which then is not used again
-        except BufferError:
-            self.lose(memory)
+        if _is_free(memory):
+            self._list.give_back(memory, len(memory))
             return
-        memory.append(0)  # there is room: nothing is moved
-        self._list.give_back(memory, len(memory))
+        self.lose(memory)
+        self._referred.append(memory)
+        self._referred_bytes += len(memory)
+        while self._referred_bytes > self._referred_most:
+            self._forget_oldest()
+
+    def _look_again(self) -> None:
+        for _ in range(min(_LOOKS, len(self._referred))):
+            memory = self._forget_oldest()
+            if _is_free(memory):
+                self._list.add(memory, len(memory))
+            else:
+                self._referred.append(memory)
+                self._referred_bytes += len(memory)
+
+    def _forget_oldest(self) -> bytearray:
+        memory = self._referred.popleft()
+        self._referred_bytes -= len(memory)
+        return memory
+
+
+def _is_free(memory: bytearray) -> bool:
+    """Whether nothing refers to the memory."""
+    try:
+        memory.pop()  # raises while its buffer is exported
+    except BufferError:
+        return False
+    memory.append(0)  # there is room: nothing is moved
+    return True
