@@ -152,6 +152,8 @@ class Quirk(Flag):
     """fi_cq_open refuses FI_CQ_FORMAT_TAGGED, and loses two descriptors."""
     WAITS_IN_LINE = auto()
     """A message waits for all earlier operations between two endpoints, also for those of closed connections."""
+    NEW_OWNERS_ARE_IGNORED = auto()
+    """An endpoint acknowledges and drops what a new endpoint sends from the address of an earlier one."""
     NO_END_EVENT = auto()
     """A failed operation ends its connection, and may be the only report of that."""
     LEFT_PEER_IS_INVALID = auto()
@@ -288,6 +290,8 @@ _RULES = (
     _Rule(Quirk.REFUSED_REQUESTS_BLOCK, "ofi_rxd"),
     # rxd_cq.c: the packets of a peer have one order. Seen with 2.5 on two busy cores: more than 10 s after a close.
     _Rule(Quirk.WAITS_IN_LINE, "ofi_rxd"),
+    # rxd_cq.c, rxd_handle_rts: a peer that connects again keeps the old number of its next packet (rx_seq_no).
+    _Rule(Quirk.NEW_OWNERS_ARE_IGNORED, "ofi_rxd"),
     # rxd_cq.c, rxd_ep_send_ack: an acknowledgement has no place in the order of the packets.
     _Rule(Quirk.ACKNOWLEDGEMENTS_OVERTAKE, "ofi_rxd"),
     # 1.17 tcpx_ep.c, tcpx_ep_flush_all_queues: such a read is in rma_read_queue and in cur_rx.entry.

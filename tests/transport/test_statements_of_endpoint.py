@@ -273,7 +273,7 @@ def test_a_fabric_is_closed_after_all_that_is_on_it(provider: str, closed: list[
     """fi_fabric(3): what was opened on a fabric is closed before it."""
     kind = EndpointType.MSG if provider == "tcp" else EndpointType.RDM
     hints = Hints(ep_attr=EpAttr(type=kind), fabric_attr=FabricAttr(prov_name=provider))
-    info = getinfo(where(provider, HOST), hints=hints)[0]
+    info = getinfo(where(provider), hints=hints)[0]
     fabric = Fabric(info)
     domain = Domain(info, fabric=fabric)
     counter = Counter(domain)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..._ffi import constants, lib
@@ -44,6 +45,7 @@ from . import shm_same_process
 from .alias import Aliases
 from .collective import Collective
 from .handle import ConnectionlessHandle
+from .local_port import open_at_new_port
 from .multicast import Multicast
 
 if TYPE_CHECKING:
@@ -110,7 +112,9 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             before = open_descriptors()
             send_in_one_piece(info)
             with handlers_stay(info):
-                ep = options.open_native(self.domain, info)
+                open_native = partial(options.open_native, self.domain)
+                needs_port = Quirk.NEW_OWNERS_ARE_IGNORED in known
+                ep = open_at_new_port(open_native, info) if needs_port else open_native(info)
             handle = ConnectionlessHandle(
                 self.vector,
                 type(self).__name__,

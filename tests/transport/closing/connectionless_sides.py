@@ -24,6 +24,7 @@ from tests.fixtures.providers import OWN_HOST
 from tests.transport.closing.sides import (
     ATOMICS,
     ENDS,
+    ENOUGH,
     INITIATOR,
     PIECE,
     READY,
@@ -107,7 +108,7 @@ async def _end(endpoint: RdmEndpoint, how: str) -> None:
 async def initiate(port: int, round: Round, tag: int) -> None:
     """One round of the initiator."""
     ends, how = round.ended_by(INITIATOR), round.how
-    with anyio.fail_after(round.seconds):
+    with anyio.fail_after(ENOUGH):
         async with await anyio.connect_tcp(OWN_HOST, port) as control:
             assert await control.receive(len(READY)) == READY
             async with anyio.create_task_group() as tasks, _opened(round.provider) as endpoint:
@@ -154,7 +155,7 @@ async def serve(rounds: list[Round], *, tell: Callable[[int], object]) -> None:
         async def one(control: SocketStream) -> None:
             async with control, turn:
                 round, tag = next(left), next(tags)
-                with anyio.fail_after(round.seconds):
+                with anyio.fail_after(ENOUGH):
                     await control.send(READY)
                     if round.ended_by(TARGET):
                         with suppress(*ENDS):

@@ -36,6 +36,7 @@ __all__ = [
     "BOTH",
     "DEATHS",
     "ENDS",
+    "ENOUGH",
     "INITIATOR",
     "PIECE",
     "PROVIDERS",
@@ -58,7 +59,6 @@ SIZE = 32 << 20  # bytes of a large transfer: under way long enough to be ended 
 SIZE_WHERE_SLOW = 2 << 20  # rxd carries 12 MB in a second, an emulated device 20
 PIECE = 100_000  # bytes of each message of a stream
 ENOUGH = 30.0  # seconds for one round: for any machine, not the promise
-ENOUGH_OVER_RXD = 120.0  # a first read took more than 30 on two busy cores, for a reason that is not known
 WORK_PARAM = b"work"
 READY = b"ready"  # for the next round
 DEATHS = ["killed", "interrupted"]
@@ -88,11 +88,6 @@ class Round(NamedTuple):
     @property
     def recv_size(self) -> int | None:
         return None if self.work == "large send" else 1 << 18
-
-    @property
-    def seconds(self) -> float:
-        """The time that it may take."""
-        return ENOUGH_OVER_RXD if "rxd" in self.provider else ENOUGH
 
     def ended_by(self, side: str) -> bool:
         return self.who in (side, BOTH)
@@ -126,8 +121,8 @@ def deadly(works: Sequence[str], how: str) -> list[str]:
 def all_told(child: Child, rounds: list[Round]) -> None:
     """Each round ends, and then the child itself; a failure names the round before."""
     for round in rounds:
-        assert child.receive(round.seconds + 30) == round
-    assert child.result(rounds[-1].seconds + 30) == len(rounds)
+        assert child.receive(ENOUGH + 30) == round
+    assert child.result(ENOUGH + 30) == len(rounds)
 
 
 async def _read(endpoint: MessageEndpoint, memory: bytearray, remote: RemoteRegion) -> None:
@@ -217,7 +212,7 @@ async def until_told(control: SocketStream) -> None:
 
 async def initiate(port: int, control_port: int, round: Round) -> None:
     """One round of the initiator."""
-    with anyio.fail_after(round.seconds):
+    with anyio.fail_after(ENOUGH):
         async with AsyncExitStack() as stack:
             control = await stack.enter_async_context(await anyio.connect_tcp(OWN_HOST, control_port))
             assert await control.receive(len(READY)) == READY
@@ -291,7 +286,7 @@ async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object
             async with control, turn:
                 round = next(left)
                 await control.send(READY)
-                with anyio.fail_after(round.seconds):
+                with anyio.fail_after(ENOUGH):
                     if round.work == "connects":
                         await _accept_connections(listener, control, round)
                     else:

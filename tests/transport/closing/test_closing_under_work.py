@@ -15,6 +15,7 @@ from tests.fixtures.providers import OWN_HOST, require
 from tests.transport.closing.sides import (
     ATOMICS,
     DEATHS,
+    ENOUGH,
     INITIATOR,
     PROVIDERS,
     TARGET,
@@ -97,7 +98,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
     ports = serving.receive()
     for round in rounds:
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            child(initiator, ports, [round]).result(round.seconds + 30)
+            child(initiator, ports, [round]).result(ENOUGH + 30)
     all_told(child(initiator, ports, [last]), [last])
     assert serving.result() == len(rounds) + 1
 
@@ -109,7 +110,7 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            serving.result(round.seconds + 30)
+            serving.result(ENOUGH + 30)
 
 
 async def refused_resize(parent: Parent, provider: str) -> None:

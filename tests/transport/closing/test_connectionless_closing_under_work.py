@@ -16,6 +16,7 @@ from tests.transport.closing.connectionless_sides import WORKS, initiate, serve
 from tests.transport.closing.sides import (
     ATOMICS,
     DEATHS,
+    ENOUGH,
     INITIATOR,
     TARGET,
     Round,
@@ -92,7 +93,7 @@ def test_a_target_survives_initiators_that_die_under_work(child, provider: str, 
     port = serving.receive()
     for tag, round in enumerate(rounds):
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            child(initiator, port, [round], tag).result(round.seconds + 30)
+            child(initiator, port, [round], tag).result(ENOUGH + 30)
     all_told(child(initiator, port, [last], len(rounds)), [last])
     assert serving.result() == len(rounds) + 1
 
@@ -104,4 +105,4 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
         serving = child(target, [round])
         all_told(child(initiator, serving.receive(), [round]), [round])
         with pytest.raises(ChildFailed, match=r"KeyboardInterrupt|SIGKILL"):
-            serving.result(round.seconds + 30)
+            serving.result(ENOUGH + 30)
